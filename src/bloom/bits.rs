@@ -1,0 +1,227 @@
+//! The bitmap: zeroed on demand, asked for fallibly, cut into blocks of one cache line each.
+//!
+//! A file of its own because the alignment of the first block and the access without a bounds check per bit need
+//! `unsafe`, and because it is the one place that knows bitvec.
+
+use bitvec::boxed::BitBox;
+use bitvec::order::Lsb0;
+use bitvec::slice::BitSlice;
+
+use super::Error;
+use super::prefetch::prefetch;
+
+/// Size of a block in bytes: a cache line.
+pub const BLOCK_BYTES: usize = 64;
+/// Size of a block in bits.
+pub const BLOCK_BITS: usize = BLOCK_BYTES * 8;
+/// From this size on a bitmap begins at a page, so that a group of 64 blocks is one page of memory.
+pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
+const PAGE_BYTES: usize = 4096;
+
+/// A bit of a block, 0 to 511.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockBit(u16);
+
+impl BlockBit {
+    /// The bit that the top nine bits of a word of hash name.
+    #[inline]
+    #[must_use]
+    pub const fn from_top_of(word: u64) -> Self {
+        Self((word >> 55) as u16)
+    }
+
+    /// 0 to 511.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An array of bits in blocks of 64 bytes. Bit p of a block is byte p / 8, mask `1 << (p % 8)`, on every machine.
+pub struct Bitmap {
+    /// What the allocator gave: the blocks and, where it had to be asked for, room in front of them for alignment.
+    storage: BitBox<u8, Lsb0>,
+    /// Where the first block begins in `storage`, in bytes.
+    start: usize,
+    /// Number of blocks, at least 1.
+    blocks: usize,
+}
+
+impl Bitmap {
+    /// A bitmap of `blocks` blocks, all zero. The pages behind a large one are not touched, so it costs microseconds
+    /// and no resident memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the size does not fit the address space or the allocator refuses;
+    /// [`Error::Unsound`] for no blocks.
+    pub fn zeroed(blocks: u64) -> Result<Self, Error> {
+        let size_bytes = blocks.saturating_mul(BLOCK_BYTES as u64);
+        let refused = Error::OutOfMemory { asked_bytes: size_bytes, available_bytes: 0 };
+        let size = usize::try_from(size_bytes).map_err(|_| refused)?;
+        let blocks = size / BLOCK_BYTES;
+        if blocks == 0 {
+            return Err(Error::Unsound);
+        }
+        let alignment = if size >= PAGE_ALIGNED_FROM_BYTES { PAGE_BYTES } else { BLOCK_BYTES };
+
+        // A small array mostly comes aligned as it is. A large one never does by chance: do not try.
+        let mut storage = if alignment == BLOCK_BYTES { Some(zeroed_bytes(size).ok_or(refused)?) } else { None };
+        storage = storage.filter(|bytes| bytes.as_ptr().align_offset(alignment) == 0);
+        let storage = match storage {
+            Some(aligned) => aligned,
+            None => {
+                let padded = size.checked_add(alignment - 1).ok_or(refused)?;
+                zeroed_bytes(padded).ok_or(refused)?
+            }
+        };
+        // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
+        let start = storage.as_ptr().align_offset(alignment).min(storage.len() - size);
+        let storage = BitBox::try_from_boxed_slice(storage).map_err(|_| refused)?;
+        Ok(Self { storage, start, blocks })
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks as u64
+    }
+
+    /// Bytes that were asked of the allocator: the blocks and what alignment needed on top.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.storage.as_raw_slice().len() as u64
+    }
+
+    /// The blocks as bytes, in the order in which they are stored everywhere.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let end = self.start + self.blocks * BLOCK_BYTES;
+        self.storage.as_raw_slice().get(self.start..end).unwrap_or_default()
+    }
+
+    /// The blocks as bytes, to be filled from a snapshot or a dump.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let end = self.start + self.blocks * BLOCK_BYTES;
+        self.storage.as_raw_mut_slice().get_mut(self.start..end).unwrap_or_default()
+    }
+
+    /// Number of bits that are set. Reads the whole bitmap.
+    #[must_use]
+    pub fn count_ones(&self) -> u64 {
+        self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
+    }
+
+    /// Whether all the bits of a block are set. Looks at all of them without a branch: a branch that guesses wrong
+    /// costs more than the bits, which are in one cache line.
+    #[inline]
+    pub fn all_set(&self, block: u64, bits: impl Iterator<Item = BlockBit>) -> bool {
+        let offset = self.offset(block);
+        // SAFETY: `offset` is that of a whole block inside `storage`.
+        let block = unsafe {
+            let begin = self.storage.as_raw_slice().as_ptr().add(offset);
+            BitSlice::<u8, Lsb0>::from_slice_unchecked(std::slice::from_raw_parts(begin, BLOCK_BYTES))
+        };
+        let mut all = true;
+        for bit in bits {
+            // SAFETY: a `BlockBit` is below 512, the length of the block.
+            all &= unsafe { *block.get_unchecked(bit.index()) };
+        }
+        all
+    }
+
+    /// Sets bits of a block. Stores even where a bit was set: the caller has just seen that the item is new, so the
+    /// page is written in any case, and a branch per bit costs more than the store.
+    #[inline]
+    pub fn set_all(&mut self, block: u64, bits: impl Iterator<Item = BlockBit>) {
+        let offset = self.offset(block);
+        // SAFETY: `offset` is that of a whole block inside `storage`, which is borrowed for writing.
+        let block = unsafe {
+            let begin = self.storage.as_raw_mut_slice().as_mut_ptr().add(offset);
+            BitSlice::<u8, Lsb0>::from_slice_unchecked_mut(std::slice::from_raw_parts_mut(begin, BLOCK_BYTES))
+        };
+        for bit in bits {
+            // SAFETY: a `BlockBit` is below 512, the length of the block.
+            unsafe { block.set_unchecked(bit.index(), true) };
+        }
+    }
+
+    /// Starts to load a block into the cache.
+    #[inline]
+    pub fn prefetch(&self, block: u64) {
+        prefetch(self.storage.as_raw_slice().as_ptr().wrapping_add(self.offset(block)));
+    }
+
+    /// Where a block begins in `storage`, in bytes. A block behind the end is taken as the last one, so that memory
+    /// safety does not hang on the arithmetic of a layout.
+    #[inline]
+    fn offset(&self, block: u64) -> usize {
+        let block = usize::try_from(block).unwrap_or(usize::MAX).min(self.blocks - 1);
+        self.start + block * BLOCK_BYTES
+    }
+}
+
+/// Zeroed bytes, or nothing where the allocator refuses. The standard library has no stable way to ask for zeroed
+/// memory that may fail.
+fn zeroed_bytes(size: usize) -> Option<Box<[u8]>> {
+    let layout = std::alloc::Layout::array::<u8>(size).ok().filter(|layout| layout.size() > 0)?;
+    // SAFETY: the layout is not empty; the pointer is checked, points to `size` initialised bytes and is given to a
+    // box of the same layout.
+    unsafe {
+        let pointer = std::alloc::alloc_zeroed(layout);
+        if pointer.is_null() {
+            return None;
+        }
+        Some(Box::from_raw(std::ptr::slice_from_raw_parts_mut(pointer, size)))
+    }
+}
+
+impl std::fmt::Debug for Bitmap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bitmap").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bit(index: u16) -> BlockBit {
+        BlockBit::from_top_of(u64::from(index) << 55)
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_zero() {
+        for (blocks, alignment) in [(1, 64), (2, 64), (3, 64), (100, 64), (4095, 64), (4096, 4096), (20_000, 4096)] {
+            let bitmap = Bitmap::zeroed(blocks).unwrap();
+            assert_eq!(bitmap.bytes().len() as u64, blocks * 64);
+            assert_eq!(bitmap.bytes().as_ptr() as usize % alignment, 0, "{blocks} blocks");
+            assert_eq!(bitmap.count_ones(), 0);
+            assert!(bitmap.allocated_bytes() < blocks * 64 + alignment as u64);
+        }
+    }
+
+    #[test]
+    fn a_bit_is_where_the_stored_layout_says() {
+        let mut bitmap = Bitmap::zeroed(3).unwrap();
+        bitmap.set_all(1, [0, 9, 64, 511].into_iter().map(bit));
+        let words: Vec<u64> =
+            bitmap.bytes().chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let mut expected = vec![0u64; 24];
+        expected[8] = 1 | 1 << 9;
+        expected[9] = 1;
+        expected[15] = 1 << 63;
+        assert_eq!(words, expected);
+        assert!(bitmap.all_set(1, [0, 9, 64, 511].into_iter().map(bit)));
+        assert!(!bitmap.all_set(1, [0, 10].into_iter().map(bit)));
+        assert!(!bitmap.all_set(0, [0].into_iter().map(bit)));
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_is_refused() {
+        assert_eq!(Bitmap::zeroed(0).unwrap_err(), Error::Unsound);
+        for blocks in [1 << 57, u64::MAX / 64, u64::MAX] {
+            assert!(matches!(Bitmap::zeroed(blocks), Err(Error::OutOfMemory { available_bytes: 0, .. })));
+        }
+    }
+}

