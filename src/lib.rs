@@ -2,5 +2,7 @@
 //!
 //! The tour, from the inside out:
 //! - [`bloom`] is the filter: hashing, the layout of the bits, layers, the chain. Pure Rust.
+//! - [`mod@format`] is filters as bytes: snapshots and dumps. Pure codecs.
 
 pub mod bloom;
+pub mod format;
