@@ -3,6 +3,11 @@
 //! The tour, from the inside out:
 //! - [`bloom`] is the filter: hashing, the layout of the bits, layers, the chain. Pure Rust.
 //! - [`mod@format`] is filters as bytes: snapshots and dumps. Pure codecs.
+//! - `server`, with the feature `module` (on by default), is the module: commands, replication, persistence, memory.
+//!
+//! Each knows those above it and none below.
 
 pub mod bloom;
 pub mod format;
+#[cfg(feature = "module")]
+mod server;

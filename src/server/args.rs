@@ -1,0 +1,138 @@
+//! The words of a command, read in place: no copy, no allocation, any bytes.
+
+use std::marker::PhantomData;
+
+use redis_module::{RedisString, raw};
+
+use super::reply::Refusal;
+use crate::bloom::{Scaling, sizing};
+
+/// One word of a command.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Word<'a> {
+    pub(super) raw: *mut raw::RedisModuleString,
+    command: PhantomData<&'a ()>,
+}
+
+impl<'a> Word<'a> {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(self) -> &'a [u8] {
+        RedisString::string_as_slice(self.raw)
+    }
+}
+
+/// The words of a command, its name first.
+#[derive(Clone, Copy)]
+pub struct Args<'a>(&'a [Word<'a>]);
+
+impl<'a> Args<'a> {
+    /// # Safety
+    /// `argv` must point to `argc` strings that live as long as `'a`.
+    pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: std::ffi::c_int) -> Self {
+        let length = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: the caller's promise; `Word` is a transparent wrapper of the pointer.
+        Self(unsafe { std::slice::from_raw_parts(argv.cast::<Word<'a>>(), length) })
+    }
+
+    /// The number of words, the command's name included.
+    pub const fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Word `index`; the command's name is word 0.
+    pub fn word(self, index: usize) -> Result<Word<'a>, Refusal> {
+        self.0.get(index).copied().ok_or(Refusal::Arity)
+    }
+
+    /// The words from `index` on, at least one.
+    pub fn rest(self, index: usize) -> Result<&'a [Word<'a>], Refusal> {
+        self.0.get(index..).filter(|words| !words.is_empty()).ok_or(Refusal::Arity)
+    }
+}
+
+/// What a new filter is to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Creation {
+    /// The false positive rate, already inside what a filter can have.
+    pub rate: f64,
+    /// At least 1.
+    pub capacity: u64,
+    /// What becomes of it when it is full.
+    pub scaling: Scaling,
+    /// The seed, where one was asked for.
+    pub seed: Option<u32>,
+}
+
+/// A whole number, as strictly as the server reads one: an optional minus and digits without a leading zero.
+pub fn integer(word: &[u8]) -> Option<i64> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    let strict = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || word == b"0";
+    if strict { std::str::from_utf8(word).ok()?.parse().ok() } else { None }
+}
+
+/// A number with a fraction, NaN excluded.
+pub fn float(word: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
+    (!number.is_nan()).then_some(number)
+}
+
+/// A seed: 0 to 2^32 - 1.
+pub fn seed(word: &[u8]) -> Option<u32> {
+    integer(word).and_then(|seed| u32::try_from(seed).ok())
+}
+
+/// Whether a word is this option's name, in any case.
+pub fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// The rate that a filter gets for a rate that was asked for, and whether it is another one.
+pub fn taken_rate(asked: f64) -> (f64, bool) {
+    let taken = asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX);
+    (taken, taken.to_bits() != asked.to_bits())
+}
+
+/// Whether a rate can be asked for: inside (0, 1).
+pub fn is_rate(rate: f64) -> bool {
+    rate > 0.0 && rate < 1.0
+}
+
+/// An expansion: 0 to 32768, 0 for a fixed filter.
+pub fn expansion(number: i64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|expansion| *expansion <= EXPANSION_MAX)
+}
+
+/// The largest factor from one layer's capacity to the next.
+pub const EXPANSION_MAX: u32 = 32768;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_strictly() {
+        for (word, number) in [("0", 0), ("7", 7), ("-7", -7), ("9223372036854775807", i64::MAX)] {
+            assert_eq!(integer(word.as_bytes()), Some(number));
+        }
+        for word in ["", "-", "-0", "+5", "007", " 5", "5 ", "5.0", "1e3", "9223372036854775808", "x", "\u{661}"] {
+            assert_eq!(integer(word.as_bytes()), None, "{word:?}");
+        }
+        assert_eq!(integer(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_rate_is_a_number_but_not_every_number_is_a_rate() {
+        assert_eq!(float(b"1e-3"), Some(0.001));
+        assert_eq!(float(b"nan"), None);
+        assert_eq!(float(b""), None);
+        assert_eq!(float(b"0.1x"), None);
+        for rate in [0.0, 1.0, -0.5, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(!is_rate(rate));
+        }
+        assert_eq!(taken_rate(0.5), (0.25, true));
+        assert_eq!(taken_rate(1e-300), (1e-12, true));
+        assert_eq!(taken_rate(0.01), (0.01, false));
+    }
+}

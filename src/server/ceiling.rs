@@ -1,0 +1,119 @@
+//! How large a filter may become for a client: the configured ceiling; without one the room under `maxmemory`; without
+//! that what is left of the machine's memory, or of the control group's where that is less.
+//!
+//! Under overcommit an allocation of 100 GiB succeeds on a machine of 24, and the server dies when the pages are used.
+//! So the question is asked before the allocator is.
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+
+use redis_module::raw;
+
+use super::config;
+use super::context::Context;
+use crate::bloom::Ceiling;
+
+/// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
+/// the room would cost more than making the filter.
+const UNCHECKED_BYTES: u64 = 64 * 1024;
+
+/// The ceiling of filters of this server. It binds clients; what comes from a primary or the AOF is obeyed.
+pub struct ServerCeiling(pub Context);
+
+impl Ceiling for ServerCeiling {
+    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
+        if self.0.must_obey() {
+            return u64::MAX;
+        }
+        let configured = config::max_filter_bytes();
+        if configured > 0 {
+            return configured.saturating_sub(filter_bytes);
+        }
+        if asked_bytes <= UNCHECKED_BYTES {
+            return u64::MAX;
+        }
+        let Some(memory) = ServerMemory::now(self.0) else { return u64::MAX };
+        memory.limit().saturating_sub(memory.used)
+    }
+}
+
+/// What INFO memory says, in bytes.
+struct ServerMemory {
+    used: u64,
+    /// 0: no limit.
+    maxmemory: u64,
+    machine: u64,
+}
+
+impl ServerMemory {
+    fn now(context: Context) -> Option<Self> {
+        // SAFETY: the section is a C string; what the server gives is read while it is there and freed once.
+        unsafe {
+            let info = raw::RedisModule_GetServerInfo?(context.raw, c"memory".as_ptr());
+            let field = |name: &CStr| {
+                let mut error = 0;
+                let read = raw::RedisModule_ServerInfoGetFieldUnsigned?;
+                let value = read(info, name.as_ptr(), &raw mut error);
+                (error == 0).then_some(value)
+            };
+            let memory = (field(c"used_memory"), field(c"maxmemory"), field(c"total_system_memory"));
+            if let Some(free) = raw::RedisModule_FreeServerInfo {
+                free(context.raw, info);
+            }
+            let (Some(used), Some(maxmemory), Some(machine)) = memory else { return None };
+            Some(Self { used, maxmemory, machine })
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        if self.maxmemory > 0 { self.maxmemory } else { control_group_bytes().unwrap_or(u64::MAX).min(self.machine) }
+    }
+}
+
+/// The memory limit of the control group that this process is in, its parents included; nothing where there is none.
+fn control_group_bytes() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups
+        .lines()
+        .filter_map(limit_file)
+        .flat_map(|(root, group, file)| {
+            let group = PathBuf::from(group);
+            group.ancestors().filter_map(|level| read_limit(root, level, file)).min()
+        })
+        .min()
+}
+
+/// From a line of /proc/self/cgroup: where the hierarchy is mounted, the group in it, the file with its limit.
+fn limit_file(line: &str) -> Option<(&'static str, &str, &'static str)> {
+    let mut fields = line.splitn(3, ':');
+    let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+    if number == "0" && controllers.is_empty() {
+        Some(("/sys/fs/cgroup", group, "memory.max"))
+    } else if controllers.split(',').any(|controller| controller == "memory") {
+        Some(("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"))
+    } else {
+        None
+    }
+}
+
+fn read_limit(root: &str, group: &Path, file: &str) -> Option<u64> {
+    let group = group.strip_prefix("/").unwrap_or(group);
+    let limit = std::fs::read_to_string(Path::new(root).join(group).join(file)).ok()?;
+    limit.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_both_control_group_versions_are_understood() {
+        assert_eq!(limit_file("0::/system.slice/redis"), Some(("/sys/fs/cgroup", "/system.slice/redis", "memory.max")));
+        assert_eq!(
+            limit_file("4:cpu,memory:/docker/1"),
+            Some(("/sys/fs/cgroup/memory", "/docker/1", "memory.limit_in_bytes"))
+        );
+        assert_eq!(limit_file("8:pids:/"), None);
+        assert_eq!(limit_file(""), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! `BF.ADD key item`
+
+use super::adding::{Shape, add_items};
+use crate::server::args::Args;
+use crate::server::config;
+use crate::server::context::Context;
+use crate::server::reply::Refusal;
+
+/// Adds an item; answers whether it was new.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    add_items(context, args.word(1)?, args.rest(2)?, Some(&config::creation()), Shape::One)
+}

@@ -1,0 +1,133 @@
+//! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
+//! and the effects go out.
+
+use crate::bloom::{BATCH, BloomFilter, Error, sizing};
+use crate::format::native::Value;
+use crate::server::args::{Creation, Word, taken_rate};
+use crate::server::ceiling::ServerCeiling;
+use crate::server::context::{Context, LogLevel};
+use crate::server::key::Key;
+use crate::server::replicate::{self, NewItems};
+use crate::server::reply::{self, Refusal};
+
+/// How a command answers.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Shape {
+    /// One item, one answer.
+    One,
+    /// An array with an answer for each item.
+    Many,
+}
+
+/// Makes the filter that was asked for. A creation that comes from a primary or from the AOF and names no seed gets
+/// seed 0: every replica must work out the same filter.
+///
+/// # Errors
+/// [`Refusal::Filter`] where there is no memory for it.
+pub fn create(context: Context, creation: &Creation) -> Result<BloomFilter, Refusal> {
+    let seed = || if context.must_obey() { 0 } else { context.random_seed() };
+    let Creation { rate, capacity, scaling, seed: asked } = *creation;
+    let made = BloomFilter::new(rate, capacity, scaling, asked.unwrap_or_else(seed), &ServerCeiling(context));
+    if let Err(error @ Error::OutOfMemory { .. }) = made {
+        obey_or_give_up(context, error);
+    }
+    Ok(made?)
+}
+
+/// The rate of a new filter for the rate that a client asked for, inside (0, 1); an operator reads of it where it is
+/// another one.
+pub fn rate(context: Context, asked: f64) -> f64 {
+    let (rate, changed) = taken_rate(asked);
+    if changed {
+        let range = (sizing::RATE_MIN, sizing::RATE_MAX);
+        let line = format!("bloomgate: error rate {asked} is taken as {rate}, filters have {} to {}", range.0, range.1);
+        context.log(LogLevel::Warning, &line);
+    }
+    rate
+}
+
+/// Adds items to the filter at a key, replies, and carries the effect.
+///
+/// # Errors
+/// [`Refusal::NotFound`] for a missing key without a `creation`, and what [`Key::filter`] and [`create`] refuse.
+/// Nothing has changed then. An item that a filter refuses is an error inside the reply.
+pub fn add_items(
+    context: Context,
+    name: Word<'_>,
+    items: &[Word<'_>],
+    creation: Option<&Creation>,
+    shape: Shape,
+) -> Result<(), Refusal> {
+    let mut key = Key::write(context, name);
+    let mut new_items = NewItems::new();
+    if let Some(filter) = key.filter()? {
+        add_and_reply(context, filter, items, shape, &mut new_items);
+        if new_items.len() == 0 {
+            return Ok(());
+        }
+        if new_items.len() == items.len() && shape == Shape::One {
+            replicate::verbatim(context);
+        } else {
+            replicate::added(context, name, &new_items);
+        }
+    } else {
+        let mut filter = create(context, creation.ok_or(Refusal::NotFound)?)?;
+        add_and_reply(context, &mut filter, items, shape, &mut new_items);
+        replicate::created(context, name, &filter, &new_items);
+        key.install(Value::Filter(filter));
+    }
+    key.signal_changed();
+    Ok(())
+}
+
+fn add_and_reply(
+    context: Context,
+    filter: &mut BloomFilter,
+    items: &[Word<'_>],
+    shape: Shape,
+    new_items: &mut NewItems,
+) {
+    // While no item can meet a full layer, the length of the array is known.
+    let known_length = filter.room() >= items.len() as u64;
+    match shape {
+        Shape::One => {}
+        Shape::Many if known_length => reply::array(context, items.len()),
+        Shape::Many => reply::open_array(context),
+    }
+    let answered = add_batches(context, filter, items, new_items);
+    if shape == Shape::Many && !known_length {
+        reply::end_array(context, answered);
+    }
+}
+
+/// Adds and answers item by item, up to the first that is refused; answers how many replies there are.
+fn add_batches(context: Context, filter: &mut BloomFilter, items: &[Word<'_>], new_items: &mut NewItems) -> usize {
+    let ceiling = ServerCeiling(context);
+    let mut answered = 0;
+    for batch in items.chunks(BATCH) {
+        let hashes = filter.hash_batch(batch.iter().map(|item| item.bytes()));
+        let added = filter.add_batch(&hashes, &ceiling);
+        for (index, item) in batch.iter().enumerate().take(added.done) {
+            let is_new = added.new & (1 << index) != 0;
+            if is_new {
+                new_items.push(*item);
+            }
+            reply::boolean(context, is_new);
+        }
+        answered += added.done;
+        if let Some(error) = added.error {
+            obey_or_give_up(context, error);
+            reply::error(context, Refusal::Filter(error));
+            return answered + 1;
+        }
+    }
+    answered
+}
+
+/// What a primary did and this server cannot do would leave an item out that is in: better no server than that.
+fn obey_or_give_up(context: Context, error: Error) {
+    if context.must_obey() {
+        let reason = Refusal::Filter(error).text();
+        context.give_up(&format!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}"));
+    }
+}

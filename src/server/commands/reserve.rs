@@ -1,0 +1,70 @@
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s]`
+
+use super::adding;
+use crate::bloom::Scaling;
+use crate::format::native::Value;
+use crate::server::args::{self, Args, Creation, Word};
+use crate::server::config;
+use crate::server::context::Context;
+use crate::server::key::Key;
+use crate::server::replicate::{self, NewItems};
+use crate::server::reply::{self, Refusal};
+
+/// All options together.
+const WORDS_MAX: usize = 9;
+
+/// Creates an empty filter.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let mut creation = parse(args)?;
+    let name = args.word(1)?;
+    let mut key = Key::write(context, name);
+    if key.value()?.is_some() {
+        return Err(Refusal::Exists);
+    }
+    creation.rate = adding::rate(context, creation.rate);
+    let filter = adding::create(context, &creation)?;
+    replicate::created(context, name, &filter, &NewItems::new());
+    key.install(Value::Filter(filter));
+    key.signal_changed();
+    reply::ok(context);
+    Ok(())
+}
+
+/// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
+fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
+    if words.len() > WORDS_MAX {
+        return Err(Refusal::Arity);
+    }
+    let rate = args::float(words.word(2)?.bytes()).ok_or(Refusal::BadRate)?;
+    if !args::is_rate(rate) {
+        return Err(Refusal::RateRange);
+    }
+    let capacity = args::integer(words.word(3)?.bytes()).ok_or(Refusal::BadCapacity)?;
+    let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
+
+    let (mut expansion, mut fixed, mut seed) = (None, false, None);
+    let mut index = 4;
+    while index < words.len() {
+        let option = words.word(index)?.bytes();
+        let value = |missing| words.word(index + 1).map(Word::bytes).map_err(|_| missing);
+        let mut taken = 2;
+        if args::is(option, "EXPANSION") {
+            let number = args::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
+            expansion = Some(args::expansion(number).ok_or(Refusal::ExpansionRange)?);
+        } else if args::is(option, "SEED") {
+            seed = Some(args::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?);
+        } else if args::is(option, "NONSCALING") {
+            (fixed, taken) = (true, 1);
+        } else {
+            return Err(Refusal::Syntax);
+        }
+        index += taken;
+    }
+    let scaling = match (expansion, fixed) {
+        (Some(1..), true) => return Err(Refusal::FixedExpansion),
+        (_, true) => Scaling::Fixed,
+        (Some(expansion), false) => Scaling::from_expansion(expansion),
+        (None, false) => config::creation().scaling,
+    };
+    Ok(Creation { rate, capacity, scaling, seed })
+}

@@ -1,0 +1,99 @@
+//! The server as a command sees it: who is asking, by which protocol, and where to log.
+
+use std::ffi::{CStr, CString, c_int};
+
+use redis_module::raw;
+
+/// The context that the server hands to a command or callback; valid while that runs.
+#[derive(Clone, Copy)]
+pub struct Context {
+    pub(super) raw: *mut raw::RedisModuleCtx,
+}
+
+/// How much a log line matters.
+#[derive(Clone, Copy)]
+pub enum LogLevel {
+    /// What an operator wants to see in production.
+    Notice,
+    /// What an operator should act on.
+    Warning,
+}
+
+impl Context {
+    pub(super) const fn new(raw: *mut raw::RedisModuleCtx) -> Self {
+        Self { raw }
+    }
+
+    /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
+    /// whatever the limits for clients are.
+    pub fn must_obey(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED)
+            || self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
+            || self.has(raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+    }
+
+    /// Whether this server is a primary.
+    pub fn is_primary(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
+    }
+
+    /// Whether the client speaks RESP3.
+    pub fn speaks_resp3(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
+    }
+
+    fn has(self, flag: u32) -> bool {
+        // SAFETY: the context is valid while the command runs.
+        let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
+        flags.cast_unsigned() & flag != 0
+    }
+
+    /// A seed for a new filter, from the server's random numbers.
+    pub fn random_seed(self) -> u32 {
+        let mut seed = [0u8; 4];
+        // SAFETY: the buffer has the length that is passed.
+        unsafe {
+            if let Some(random) = raw::RedisModule_GetRandomBytes {
+                random(seed.as_mut_ptr(), seed.len());
+            }
+        }
+        u32::from_le_bytes(seed)
+    }
+
+    /// Writes a line to the server's log.
+    pub fn log(self, level: LogLevel, line: &str) {
+        let line = c_text(line);
+        // SAFETY: the format takes one C string, which is passed.
+        unsafe {
+            if let Some(log) = raw::RedisModule_Log {
+                log(self.raw, level.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
+            }
+        }
+    }
+
+    /// Ends the server, with a log line: for a replica, or a server that reads its AOF, which cannot do what its
+    /// primary did. To go on would be to call items absent that are in.
+    pub fn give_up(self, line: &str) -> ! {
+        self.log(LogLevel::Warning, line);
+        std::process::exit(1)
+    }
+}
+
+impl LogLevel {
+    pub(super) const fn name(self) -> &'static CStr {
+        match self {
+            Self::Notice => c"notice",
+            Self::Warning => c"warning",
+        }
+    }
+}
+
+/// A text as the server's functions want it. A NUL byte, which ends their texts, becomes a question mark.
+pub(super) fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
+}
+
+/// What a callback answers to the server.
+pub(super) const OK: c_int = 0;
+/// What a callback answers to the server when it failed.
+pub(super) const ERR: c_int = 1;

@@ -1,0 +1,115 @@
+//! A key of the server's, opened with the least mode, and the value of ours that it holds.
+
+use redis_module::{KeyMode, raw};
+
+use super::args::Word;
+use super::context::Context;
+use super::data_type;
+use super::reply::Refusal;
+use crate::bloom::BloomFilter;
+use crate::format::native::Value;
+
+/// An open key. It is closed when it goes out of scope.
+pub struct Key<'a> {
+    context: Context,
+    name: Word<'a>,
+    raw: *mut raw::RedisModuleKey,
+}
+
+impl<'a> Key<'a> {
+    /// Opens a key for reading.
+    #[inline]
+    pub fn read(context: Context, name: Word<'a>) -> Self {
+        Self { context, name, raw: raw::open_key(context.raw, name.raw, KeyMode::READ) }
+    }
+
+    /// Opens a key for reading and writing.
+    #[inline]
+    pub fn write(context: Context, name: Word<'a>) -> Self {
+        Self { context, name, raw: raw::open_key(context.raw, name.raw, KeyMode::READ | KeyMode::WRITE) }
+    }
+
+    /// The value; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    #[inline]
+    pub fn value(&mut self) -> Result<Option<&mut Value>, Refusal> {
+        match self.value_pointer()? {
+            None => Ok(None),
+            // SAFETY: a key of our type holds a pointer from `Box::into_raw`. It lives while the key is open and
+            // nobody deletes it, and both need this `Key` mutably.
+            Some(value) => Ok(Some(unsafe { &mut *value })),
+        }
+    }
+
+    /// The filter; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
+    #[inline]
+    pub fn filter(&mut self) -> Result<Option<&mut BloomFilter>, Refusal> {
+        match self.value()? {
+            None => Ok(None),
+            Some(Value::Filter(filter)) => Ok(Some(filter)),
+            Some(Value::Arriving(_)) => Err(Refusal::StillLoading),
+        }
+    }
+
+    /// Puts a value under a key that is open for writing and holds nothing.
+    pub fn install(&mut self, value: Value) {
+        let value = Box::into_raw(Box::new(value));
+        // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
+        unsafe {
+            let set = raw::RedisModule_ModuleTypeSetValue;
+            let done = set.map(|set| set(self.raw, data_type::raw_type(), value.cast()));
+            if done != Some(0) {
+                drop(Box::from_raw(value));
+            }
+        }
+    }
+
+    /// Makes the filter of which the last chunk has come the key's value, its time to live kept.
+    pub fn complete(&mut self) {
+        if let Ok(Some(value)) = self.value_pointer() {
+            // SAFETY: as in `value`; what is read out is put back changed before anybody can look.
+            unsafe { value.write(value.read().completed()) }
+        }
+    }
+
+    /// Tells the server that the value changed: WATCH, client-side caches.
+    pub fn signal_changed(&self) {
+        // SAFETY: the context and the name are valid while the command runs.
+        unsafe {
+            if let Some(signal) = raw::RedisModule_SignalModifiedKey {
+                signal(self.context.raw, self.name.raw);
+            }
+        }
+    }
+
+    #[inline]
+    fn value_pointer(&self) -> Result<Option<*mut Value>, Refusal> {
+        if self.raw.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the key is open.
+        unsafe {
+            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
+            if module_type == Some(data_type::raw_type()) {
+                let value = raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw));
+                return Ok(value.map(|value| value.cast()));
+            }
+            let key_type = raw::RedisModule_KeyType.map(|key_type| key_type(self.raw));
+            let empty = key_type.is_some_and(|key_type| key_type as isize == raw::REDISMODULE_KEYTYPE_EMPTY);
+            if empty { Ok(None) } else { Err(Refusal::WrongType) }
+        }
+    }
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            raw::close_key(self.raw);
+        }
+    }
+}

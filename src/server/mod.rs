@@ -1,0 +1,107 @@
+//! The module in the server: the only place that names the server's API. It turns a command's words into calls of the
+//! filter and the answers into replies, carries effects to replicas and the AOF, and gives the filter its memory.
+
+mod alloc;
+mod args;
+mod ceiling;
+mod commands;
+mod config;
+mod context;
+mod data_type;
+mod key;
+mod registration;
+mod replicate;
+mod reply;
+mod snapshot;
+
+use std::ffi::{c_char, c_int};
+
+use redis_module::raw;
+
+use args::Args;
+use context::{Context, ERR, LogLevel, OK};
+
+/// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
+const NAME: &std::ffi::CStr = c"bf";
+/// The level of commands that we match, RedisBloom's 8.0.0: clients gate features on it. Our own version is in the log.
+const LEVEL: c_int = 80000;
+/// The oldest server: 7.0.0, the first with configurations of modules.
+const SERVER_MIN: c_int = 0x0007_0000;
+
+/// What the server calls when it loads the module.
+///
+/// # Safety
+/// Only the server may call it, with its context and the words behind the path in `loadmodule`.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the server looks for this name")]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    raw: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    let context = Context::new(raw);
+    // SAFETY: the server's context, as the caller promises. It fills in the server's functions, before anything of ours
+    // is allocated.
+    let named = unsafe {
+        raw::Export_RedisModule_InitAPI(raw);
+        raw::Export_RedisModule_Init(
+            raw,
+            NAME.as_ptr().cast::<c_char>(),
+            LEVEL,
+            raw::REDISMODULE_APIVER_1.cast_signed(),
+        )
+    };
+    // SAFETY: the caller's promise.
+    let words = unsafe { Args::new(argv, argc) };
+    let loaded = if named == OK {
+        load(context, words)
+    } else {
+        Err("another module with the name 'bf' is loaded (RedisBloom? valkey-bloom?): load one of them only".to_owned())
+    };
+    match loaded {
+        Ok(()) => {
+            let version = env!("CARGO_PKG_VERSION");
+            context.log(LogLevel::Notice, &format!("bloomgate {version}: Bloom filters are ready, BF.* commands"));
+            OK
+        }
+        Err(reason) => {
+            context.log(LogLevel::Warning, &format!("bloomgate is not loaded: {reason}"));
+            ERR
+        }
+    }
+}
+
+fn load(context: Context, words: Args<'_>) -> Result<(), String> {
+    check_server()?;
+    let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    // SAFETY: the context is that of OnLoad.
+    unsafe {
+        if let Some(set) = raw::RedisModule_SetModuleOptions {
+            set(context.raw, options.cast_signed());
+        }
+    }
+    config::take_load_words(context, words)?;
+    if !data_type::register(context) {
+        return Err("the server refuses the type 'bloomgate'".to_owned());
+    }
+    let has_category = registration::add_category(context);
+    for command in commands::COMMANDS {
+        registration::register(context, command, has_category)?;
+    }
+    config::register(context)
+}
+
+fn check_server() -> Result<(), String> {
+    // SAFETY: the function takes nothing.
+    let version = unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) };
+    match version {
+        Some(version) if version >= SERVER_MIN => Ok(()),
+        Some(version) => {
+            let [_, major, minor, patch] = version.to_be_bytes();
+            Err(format!("Redis 7.0 or Valkey is needed, this server is {major}.{minor}.{patch}"))
+        }
+        None => Err("Redis 7.0 or Valkey is needed, this server is older than 6.2".to_owned()),
+    }
+}

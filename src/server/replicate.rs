@@ -1,0 +1,138 @@
+//! What goes to the replicas and into the AOF: effects, not commands. A creation goes with everything that made the
+//! filter, an add with the items that were new; nothing for nothing.
+
+use std::cell::Cell;
+
+use redis_module::raw;
+
+use super::args::Word;
+use super::context::Context;
+use crate::bloom::{BloomFilter, Scaling};
+
+/// The items of a command that were new, in order.
+pub struct NewItems {
+    words: Vec<*mut raw::RedisModuleString>,
+}
+
+/// From this many items on the list is given back to the allocator behind the command.
+const KEPT_ITEMS: usize = 4096;
+
+thread_local! {
+    /// The list of the command before, for the next: an add allocates nothing.
+    static KEPT: Cell<Vec<*mut raw::RedisModuleString>> = const { Cell::new(Vec::new()) };
+}
+
+impl NewItems {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self { words: KEPT.take() }
+    }
+
+    /// Adds an item.
+    #[inline]
+    pub fn push(&mut self, item: Word<'_>) {
+        self.words.push(item.raw);
+    }
+
+    /// The number of items.
+    pub const fn len(&self) -> usize {
+        self.words.len()
+    }
+}
+
+impl Drop for NewItems {
+    fn drop(&mut self) {
+        let mut words = std::mem::take(&mut self.words);
+        words.clear();
+        if words.capacity() <= KEPT_ITEMS {
+            KEPT.set(words);
+        }
+    }
+}
+
+/// Carries the command as it came: it did what it says, all of it.
+pub fn verbatim(context: Context) {
+    raw::replicate_verbatim(context.raw);
+}
+
+/// Carries the adding of items to a filter that is there.
+pub fn added(context: Context, key: Word<'_>, items: &NewItems) {
+    // SAFETY: the context is valid; the arguments are those that the format announces: a string, an array of strings.
+    unsafe {
+        if let Some(replicate) = raw::RedisModule_Replicate {
+            replicate(
+                context.raw,
+                c"BF.MADD".as_ptr(),
+                c"sv".as_ptr(),
+                key.raw,
+                items.words.as_ptr(),
+                items.words.len(),
+            );
+        }
+    }
+}
+
+/// Carries the creation of a filter with all that made it, and the items that were added to it at once. The rate is the
+/// shortest decimal that reads back the same.
+pub fn created(context: Context, key: Word<'_>, filter: &BloomFilter, items: &NewItems) {
+    let mut words = Words::new(context);
+    words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(filter.rate());
+    match filter.scaling() {
+        Scaling::Fixed => words.push("NONSCALING"),
+        Scaling::Growing { expansion } => words.push("EXPANSION").push(expansion),
+    };
+    words.push("SEED").push(filter.seed());
+    if items.len() > 0 {
+        words.push("ITEMS");
+    }
+    // SAFETY: the context is valid; the arguments are those that the format announces: a string, two arrays of strings.
+    unsafe {
+        if let Some(replicate) = raw::RedisModule_Replicate {
+            replicate(
+                context.raw,
+                c"BF.INSERT".as_ptr(),
+                c"svv".as_ptr(),
+                key.raw,
+                words.strings.as_ptr(),
+                words.strings.len(),
+                items.words.as_ptr(),
+                items.words.len(),
+            );
+        }
+    }
+}
+
+/// Words of ours, as strings of the server's.
+struct Words {
+    context: Context,
+    strings: Vec<*mut raw::RedisModuleString>,
+}
+
+impl Words {
+    const fn new(context: Context) -> Self {
+        Self { context, strings: Vec::new() }
+    }
+
+    fn push(&mut self, word: impl ToString) -> &mut Self {
+        let word = word.to_string();
+        // SAFETY: the pointer and the length are those of the word, which the server copies.
+        let string = unsafe {
+            raw::RedisModule_CreateString.map(|create| create(self.context.raw, word.as_ptr().cast(), word.len()))
+        };
+        self.strings.extend(string);
+        self
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        for string in self.strings.drain(..) {
+            // SAFETY: the string came from `CreateString` and is given back once.
+            unsafe {
+                if let Some(free) = raw::RedisModule_FreeString {
+                    free(self.context.raw, string);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a client gets to read: values, and every error text in one place.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_long};
+
+use redis_module::raw;
+
+use super::context::{Context, c_text};
+use crate::bloom::{Error, LAYERS_MAX};
+use crate::format;
+
+/// Why a command is refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Refusal {
+    /// The number of words is wrong.
+    Arity,
+    /// The key holds a value of another type.
+    WrongType,
+    /// There is no such key.
+    NotFound,
+    /// There is such a key already.
+    Exists,
+    /// The filter at the key has not arrived as a whole.
+    StillLoading,
+    /// A word that is no option.
+    Syntax,
+    /// BF.RESERVE: the rate is no number.
+    BadRate,
+    /// BF.RESERVE: the rate is not inside (0, 1).
+    RateRange,
+    /// BF.RESERVE: the capacity is no whole number.
+    BadCapacity,
+    /// BF.RESERVE: the capacity is not positive.
+    CapacityRange,
+    /// BF.RESERVE: nothing behind EXPANSION.
+    NoExpansion,
+    /// BF.RESERVE: the expansion is no whole number.
+    BadExpansion,
+    /// BF.RESERVE: the expansion is not inside [0, 32768].
+    ExpansionRange,
+    /// BF.RESERVE: both EXPANSION and NONSCALING.
+    FixedExpansion,
+    /// BF.RESERVE: nothing behind SEED.
+    NoSeed,
+    /// BF.RESERVE: the seed is not inside [0, 2^32 - 1].
+    BadSeed,
+    /// BF.INSERT: the rate is none.
+    InsertRate,
+    /// BF.INSERT: the capacity is none.
+    InsertCapacity,
+    /// BF.INSERT: the expansion is none.
+    InsertExpansion,
+    /// BF.INSERT: the seed is none.
+    InsertSeed,
+    /// BF.INSERT: a word that is no option.
+    InsertUnknown,
+    /// BF.INFO: a word that is no field.
+    InfoField,
+    /// BF.LOADCHUNK: the iterator is no whole number.
+    BadIterator,
+    /// BF.LOADCHUNK: the data does not belong here.
+    BadData,
+    /// BF.LOADCHUNK: the data is refused.
+    Chunk(format::Error),
+    /// The filter cannot be made, or cannot take the item.
+    Filter(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Filter(error)
+    }
+}
+
+impl Refusal {
+    /// The text as clients compare it. ASCII, one line.
+    pub fn text(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Arity => "ERR wrong number of arguments",
+            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::NotFound => "ERR not found",
+            Self::Exists => "ERR item exists",
+            Self::StillLoading => "ERR filter is still being loaded",
+            Self::Syntax => "ERR syntax error",
+            Self::BadRate => "ERR bad error rate",
+            Self::RateRange => "ERR error rate must be in the range (0.000000, 1.000000)",
+            Self::BadCapacity => "ERR bad capacity",
+            Self::CapacityRange => "ERR capacity must be in the range [1, 1073741824]",
+            Self::NoExpansion => "ERR no expansion",
+            Self::BadExpansion => "ERR bad expansion",
+            Self::ExpansionRange => "ERR expansion must be in the range [0, 32768]",
+            Self::FixedExpansion => "Nonscaling filters cannot expand",
+            Self::NoSeed => "ERR no seed",
+            Self::BadSeed => "ERR bad seed",
+            Self::InsertRate => "Bad error rate",
+            Self::InsertCapacity => "Bad capacity",
+            Self::InsertExpansion => "Bad expansion",
+            Self::InsertSeed => "Bad seed",
+            Self::InsertUnknown => "Unknown argument received",
+            Self::InfoField => "Invalid information value",
+            Self::BadIterator => "ERR Second argument must be numeric",
+            Self::BadData => "ERR received bad data",
+            Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. })) | Self::Filter(error) => {
+                return filter_text(error);
+            }
+            Self::Chunk(error) => return Cow::Owned(format!("ERR received bad data: {error}")),
+        })
+    }
+}
+
+fn filter_text(error: Error) -> Cow<'static, str> {
+    match error {
+        Error::Full => "ERR non scaling filter is full".into(),
+        Error::TooManyLayers => format!("ERR filter cannot grow: it has {LAYERS_MAX} layers").into(),
+        Error::CapacityOutOfRange => "ERR filter cannot grow: the capacity does not fit 64 bits".into(),
+        Error::OutOfMemory { asked_bytes, available_bytes } => {
+            let text = "ERR Insufficient memory to create filter";
+            format!("{text}: {asked_bytes} bytes asked, {available_bytes} available").into()
+        }
+        Error::RateOutOfRange => Refusal::RateRange.text(),
+        Error::Unsound => Refusal::BadData.text(),
+    }
+}
+
+/// Replies with an error.
+pub fn error(context: Context, refusal: Refusal) {
+    // SAFETY: the context is valid; the text is a C string, which the server copies.
+    unsafe {
+        if refusal == Refusal::Arity {
+            if let Some(wrong_arity) = raw::RedisModule_WrongArity {
+                wrong_arity(context.raw);
+            }
+        } else if let Some(reply) = raw::RedisModule_ReplyWithError {
+            reply(context.raw, c_text(&refusal.text()).as_ptr());
+        }
+    }
+}
+
+/// Replies with `+OK`.
+pub fn ok(context: Context) {
+    simple_string(context, c"OK");
+}
+
+/// Replies with a simple string.
+pub fn simple_string(context: Context, text: &CStr) {
+    raw::reply_with_simple_string(context.raw, text.as_ptr());
+}
+
+/// Replies with 1 or 0 in RESP2, with a boolean in RESP3.
+#[inline]
+pub fn boolean(context: Context, value: bool) {
+    raw::reply_with_bool(context.raw, value.into());
+}
+
+/// Replies with an integer. What does not fit the protocol's 64 bits with a sign becomes the largest that does.
+pub fn integer(context: Context, number: u64) {
+    raw::reply_with_long_long(context.raw, i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// Replies with null.
+pub fn null(context: Context) {
+    raw::reply_with_null(context.raw);
+}
+
+/// Begins an array of so many elements, each a reply of its own.
+pub fn array(context: Context, length: usize) {
+    raw::reply_with_array(context.raw, c_length(length));
+}
+
+/// Begins a map of so many pairs; a flat array in RESP2.
+pub fn map(context: Context, pairs: usize) {
+    raw::reply_with_map(context.raw, c_length(pairs));
+}
+
+/// Begins an array whose length is told at its end, by [`end_array`].
+pub fn open_array(context: Context) {
+    raw::reply_with_array(context.raw, raw::REDISMODULE_POSTPONED_LEN.into());
+}
+
+/// Tells the length of the array that [`open_array`] began.
+pub fn end_array(context: Context, length: usize) {
+    // SAFETY: the context is valid and an array is open.
+    unsafe {
+        if let Some(set_length) = raw::RedisModule_ReplySetArrayLength {
+            set_length(context.raw, c_length(length));
+        }
+    }
+}
+
+fn c_length(length: usize) -> c_long {
+    c_long::try_from(length).unwrap_or(c_long::MAX)
+}
