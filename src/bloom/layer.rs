@@ -1,8 +1,8 @@
 //! One Bloom filter of fixed capacity: a bitmap, its geometry, and the number of items it took.
 
 use super::bits::Bitmap;
-use super::filter::{BATCH, LayerDescription};
-use super::hash::ItemHash;
+use super::description::LayerDescription;
+use super::hash::{BATCH, ItemHash};
 use super::page_local::Place;
 use super::sizing::Geometry;
 use super::{Error, sizing};

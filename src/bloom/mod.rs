@@ -5,6 +5,8 @@
 //! ([`sizing`]). One bitmap of fixed capacity is a [`Layer`]; a chain of layers is a [`BloomFilter`].
 
 pub mod bits;
+mod ceiling;
+mod description;
 mod error;
 mod filter;
 pub mod hash;
@@ -13,9 +15,9 @@ pub mod page_local;
 mod prefetch;
 pub mod sizing;
 
+pub use ceiling::{Ceiling, Unlimited};
+pub use description::{Description, LayerDescription, Scaling};
 pub use error::Error;
-pub use filter::{
-    Added, BATCH, BloomFilter, Ceiling, Description, HashBatch, LAYERS_MAX, LayerDescription, Scaling, Unlimited,
-};
-pub use hash::ItemHash;
+pub use filter::{Added, BloomFilter, LAYERS_MAX};
+pub use hash::{BATCH, HashBatch, ItemHash};
 pub use layer::Layer;

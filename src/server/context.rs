@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString, c_int};
 
 use redis_module::raw;
 
+use crate::bloom::hash::SEED_MIN;
+
 /// The context that the server hands to a command or callback; valid while that runs.
 #[derive(Clone, Copy)]
 pub struct Context {
@@ -57,7 +59,7 @@ impl Context {
                 random(seed.as_mut_ptr(), seed.len());
             }
         }
-        u32::from_le_bytes(seed)
+        u32::from_le_bytes(seed).max(SEED_MIN)
     }
 
     /// Writes a line to the server's log.
