@@ -4,10 +4,12 @@
 //! Whatever is read may have been made by an enemy: a codec refuses it with an error or gives a filter that is sound;
 //! it does not panic, and it asks for no more memory than the ceiling it is given allows.
 
+mod arriving;
 pub mod dump;
 mod fields;
 pub mod native;
 
+pub use arriving::{Arriving, Progress, came_already};
 pub use fields::{ByteSink, ByteSource};
 
 use crate::bloom;

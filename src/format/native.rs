@@ -19,8 +19,8 @@
 //!   uint   groups
 //!   uint   blocks of a group
 //! kind 2 only:
-//!   uint   generation    of the dump
-//!   uint   next          number of the chunk that is to come
+//!   uint   generation    of the filter that is arriving, below 2^14
+//!   uint   next          number of the chunk that is to come, from 0 on
 //! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
 //!   string the bits, or an empty string for a chunk of zeros
 //! ```
@@ -28,8 +28,7 @@
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.
 
-use super::dump::Arriving;
-use super::{Error, Sink, Source};
+use super::{Arriving, Error, Sink, Source};
 use crate::bloom::sizing::Geometry;
 use crate::bloom::{BloomFilter, Ceiling, Description, LAYERS_MAX, LayerDescription, Scaling};
 
@@ -75,12 +74,10 @@ impl Value {
         })
     }
 
-    /// The value when its last chunk has come: the filter.
-    #[must_use]
-    pub fn completed(self) -> Self {
-        match self {
-            Self::Arriving(arriving) => Self::Filter(arriving.into_filter()),
-            Self::Filter(filter) => Self::Filter(filter),
+    /// Makes an arriving filter, whose last chunk has come, a filter.
+    pub fn complete(&mut self) {
+        if let Self::Arriving(arriving) = self {
+            *self = Self::Filter(arriving.take_filter());
         }
     }
 
@@ -142,10 +139,7 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
     }
     match arriving {
         None => Ok(Value::Filter(filter)),
-        Some((generation, next)) => {
-            let generation = u32::try_from(generation).map_err(|_| Error::OutOfRange)?;
-            Ok(Value::Arriving(Box::new(Arriving::resume(filter, generation, next)?)))
-        }
+        Some((generation, next)) => Ok(Value::Arriving(Box::new(Arriving::resume(filter, generation, next)?))),
     }
 }
 
@@ -230,11 +224,11 @@ mod tests {
         filter
     }
 
-    fn arriving(filter: &BloomFilter, chunks: u64) -> Value {
-        let (iterator, header) = dump::header(filter, 77);
+    fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
+        let mut records = dump::records(filter, 77);
+        let (iterator, header) = records.next().unwrap();
         let mut arriving = Arriving::begin(iterator, &header, &Unlimited).unwrap();
-        for number in 0..chunks {
-            let (iterator, data) = dump::chunk(filter, 77, number).unwrap();
+        for (iterator, data) in records.take(chunks) {
             arriving.accept(iterator, &data).unwrap();
         }
         Value::Arriving(Box::new(arriving))
@@ -298,7 +292,7 @@ mod tests {
                     torn[position] ^= flip;
                     let mut source = ByteSource(&torn);
                     if let Ok(Value::Filter(mut filter)) = read(&mut source, &Unlimited) {
-                        filter.contains(b"an item");
+                        let _ = filter.contains(b"an item");
                         let _ = filter.add(b"an item", &Unlimited);
                         assert_eq!(filter.try_clone().unwrap(), filter);
                     }

@@ -29,9 +29,13 @@ pub struct Args<'a>(&'a [Word<'a>]);
 
 impl<'a> Args<'a> {
     /// # Safety
-    /// `argv` must point to `argc` strings that live as long as `'a`.
+    /// `argv` must point to `argc` strings that live as long as `'a`, or be null.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: std::ffi::c_int) -> Self {
         let length = usize::try_from(argc).unwrap_or(0);
+        // A module that is loaded without words gets no array.
+        if argv.is_null() || length == 0 {
+            return Self(&[]);
+        }
         // SAFETY: the caller's promise; `Word` is a transparent wrapper of the pointer.
         Self(unsafe { std::slice::from_raw_parts(argv.cast::<Word<'a>>(), length) })
     }
@@ -63,6 +67,8 @@ pub struct Creation {
     pub scaling: Scaling,
     /// The seed, where one was asked for.
     pub seed: Option<u32>,
+    /// The number of items that it must be able to grow to, where one was asked for.
+    pub scale_to: Option<u64>,
 }
 
 /// A whole number, as strictly as the server reads one: an optional minus and digits without a leading zero.
@@ -81,6 +87,11 @@ pub fn float(word: &[u8]) -> Option<f64> {
 /// A seed: 0 to 2^32 - 1.
 pub fn seed(word: &[u8]) -> Option<u32> {
     integer(word).and_then(|seed| u32::try_from(seed).ok())
+}
+
+/// A number of items: at least 1.
+pub fn capacity(word: &[u8]) -> Option<u64> {
+    integer(word).and_then(|capacity| u64::try_from(capacity).ok()).filter(|capacity| *capacity > 0)
 }
 
 /// Whether a word is this option's name, in any case.

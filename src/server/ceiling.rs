@@ -1,6 +1,10 @@
 //! How large a filter may become for a client: the configured ceiling; without one the room under `maxmemory`; without
 //! that what is left of the machine's memory, or of the control group's where that is less.
 //!
+//! In a cache that evicts there is no room once it is full, and filters beside it could neither be made nor grow. There
+//! the server makes room for what is added, as it does for its own types, so what other keys hold counts as room; all
+//! filters together stay below `maxmemory`.
+//!
 //! Under overcommit an allocation of 100 GiB succeeds on a machine of 24, and the server dies when the pages are used.
 //! So the question is asked before the allocator is.
 
@@ -11,6 +15,7 @@ use redis_module::raw;
 
 use super::config;
 use super::context::Context;
+use super::metrics;
 use crate::bloom::Ceiling;
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
@@ -33,7 +38,7 @@ impl Ceiling for ServerCeiling {
             return u64::MAX;
         }
         let Some(memory) = ServerMemory::now(self.0) else { return u64::MAX };
-        memory.limit().saturating_sub(memory.used)
+        memory.limit().saturating_sub(if memory.evicts { metrics::bytes() } else { memory.used })
     }
 }
 
@@ -43,6 +48,8 @@ struct ServerMemory {
     /// 0: no limit.
     maxmemory: u64,
     machine: u64,
+    /// Whether the server evicts keys at `maxmemory`.
+    evicts: bool,
 }
 
 impl ServerMemory {
@@ -56,12 +63,16 @@ impl ServerMemory {
                 let value = read(info, name.as_ptr(), &raw mut error);
                 (error == 0).then_some(value)
             };
+            let evicts = raw::RedisModule_ServerInfoGetFieldC
+                .map(|read| read(info, c"maxmemory_policy".as_ptr()))
+                .filter(|policy| !policy.is_null())
+                .is_some_and(|policy| CStr::from_ptr(policy) != c"noeviction");
             let memory = (field(c"used_memory"), field(c"maxmemory"), field(c"total_system_memory"));
             if let Some(free) = raw::RedisModule_FreeServerInfo {
                 free(context.raw, info);
             }
             let (Some(used), Some(maxmemory), Some(machine)) = memory else { return None };
-            Some(Self { used, maxmemory, machine })
+            Some(Self { used, maxmemory, machine, evicts: evicts && maxmemory > 0 })
         }
     }
 

@@ -1,10 +1,12 @@
 //! What an operator can set: what a filter gets that a client did not ask for, and how large a filter may become.
 //!
-//! The load-time words of `loadmodule` give the defaults; redis.conf and CONFIG SET come after them.
+//! The load-time words of `loadmodule` give the defaults; redis.conf and CONFIG SET come after them. Names of
+//! RedisBloom's and valkey-bloom's that mean the same as one of ours set the same value, so that a redis.conf of theirs
+//! starts the server; valkey-bloom's others are kept and have no effect.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use redis_module::{RedisString, raw};
 
@@ -12,29 +14,53 @@ use super::args::{self, Args, Creation};
 use super::context::{Context, ERR, LogLevel, OK, c_text};
 use crate::bloom::Scaling;
 
-/// Capacity, in items, that a client's CONFIG SET may choose for new filters: RedisBloom's range.
-const INITIAL_SIZE_MAX: i64 = 1 << 30;
+static ERROR_RATE: Fraction = Fraction::new(0.01, Some(args::taken_rate));
+static INITIAL_SIZE: Number = Number::new(100, 1, 1 << 30, raw::REDISMODULE_CONFIG_DEFAULT);
+static EXPANSION_FACTOR: Number = Number::new(2, 0, args::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
+static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
+static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
+static USE_RANDOM_SEED: Switch = Switch(AtomicBool::new(true));
+static DEFRAG_ENABLED: Switch = Switch(AtomicBool::new(true));
 
-static ERROR_RATE: AtomicU64 = AtomicU64::new(0.01f64.to_bits());
-static INITIAL_SIZE: AtomicU64 = AtomicU64::new(100);
-static EXPANSION_FACTOR: AtomicU32 = AtomicU32::new(2);
-static MAX_FILTER_BYTES: AtomicU64 = AtomicU64::new(0);
-/// The text that CONFIG GET error-rate answers; the server has no configuration of fractions.
-static ERROR_RATE_TEXT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(null_mut());
+/// Behind the module's prefix: `bf.error-rate`.
+static FRACTIONS: [(&CStr, &Fraction); 3] =
+    [(c"error-rate", &ERROR_RATE), (c"bloom-fp-rate", &ERROR_RATE), (c"bloom-tightening-ratio", &TIGHTENING_RATIO)];
+static NUMBERS: [(&CStr, &Number); 6] = [
+    (c"initial-size", &INITIAL_SIZE),
+    (c"expansion-factor", &EXPANSION_FACTOR),
+    (c"max-filter-bytes", &MAX_FILTER_BYTES),
+    (c"bloom-capacity", &INITIAL_SIZE),
+    (c"bloom-expansion", &EXPANSION_FACTOR),
+    (c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
+];
+static SWITCHES: [(&CStr, &Switch); 2] =
+    [(c"bloom-use-random-seed", &USE_RANDOM_SEED), (c"bloom-defrag-enabled", &DEFRAG_ENABLED)];
+
+/// RedisBloom's own names, without a prefix, which only Redis 8 can give a module.
+const UNPREFIXED_FROM: c_int = 0x0008_0000;
+static UNPREFIXED_FRACTION: (&CStr, &Fraction) = (c"bf-error-rate", &ERROR_RATE);
+static UNPREFIXED_NUMBERS: [(&CStr, &Number); 2] =
+    [(c"bf-initial-size", &INITIAL_SIZE), (c"bf-expansion-factor", &EXPANSION_FACTOR)];
+
+/// While the server loads redis.conf it sets every name that is not in it to its default. Of a value with several names
+/// one may be there: what is the default is then left alone.
+static LOADING: AtomicBool = AtomicBool::new(false);
 
 /// What a filter is that a client did not describe.
 pub fn creation() -> Creation {
+    let expansion = u32::try_from(EXPANSION_FACTOR.value.load(Relaxed)).unwrap_or(0);
     Creation {
-        rate: f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)),
-        capacity: INITIAL_SIZE.load(Ordering::Relaxed),
-        scaling: Scaling::from_expansion(EXPANSION_FACTOR.load(Ordering::Relaxed)),
+        rate: ERROR_RATE.get(),
+        capacity: INITIAL_SIZE.value.load(Relaxed).unsigned_abs(),
+        scaling: Scaling::from_expansion(expansion),
         seed: None,
+        scale_to: None,
     }
 }
 
 /// The ceiling of one filter, in bytes; 0: automatic.
 pub fn max_filter_bytes() -> u64 {
-    MAX_FILTER_BYTES.load(Ordering::Relaxed)
+    MAX_FILTER_BYTES.value.load(Relaxed).unsigned_abs()
 }
 
 /// RedisBloom's words for filters of other kinds, which its users may have in their configuration.
@@ -55,11 +81,12 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
         let wrong = |range: &str| format!("bad value '{}' for {shown}: {range}", String::from_utf8_lossy(value));
         if args::is(name, "ERROR_RATE") {
             let rate = args::float(value).filter(|rate| args::is_rate(*rate));
-            store_rate(context, rate.ok_or_else(|| wrong("a number inside (0, 1) is expected"))?);
+            ERROR_RATE.set(rate.ok_or_else(|| wrong("a number inside (0, 1) is expected"))?, context);
         } else if args::is(name, "INITIAL_SIZE") {
-            let size = args::integer(value).filter(|size| (1..=INITIAL_SIZE_MAX).contains(size));
+            let range = INITIAL_SIZE.min..=INITIAL_SIZE.max;
+            let size = args::integer(value).filter(|size| range.contains(size));
             let size = size.ok_or_else(|| wrong("a whole number from 1 to 1073741824 is expected"))?;
-            INITIAL_SIZE.store(size.cast_unsigned(), Ordering::Relaxed);
+            INITIAL_SIZE.value.store(size, Relaxed);
         } else if WORDS_WITHOUT_EFFECT.iter().any(|other| args::is(name, other)) {
             context.log(LogLevel::Warning, &format!("bloomgate: {shown} has no effect, there are no cuckoo filters"));
         } else {
@@ -74,137 +101,201 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
 /// # Errors
 /// A line for the log.
 pub fn register(context: Context) -> Result<(), String> {
-    let rate = c_text(&creation().rate.to_string());
-    let integer = |name, default: u64, flags, min, max, get, set| {
-        let default = i64::try_from(default).unwrap_or(i64::MAX);
-        // SAFETY: the names are C strings; the callbacks are functions.
-        let registered = unsafe {
-            raw::RedisModule_RegisterNumericConfig.map(|register| {
-                let name: &CStr = name;
-                register(context.raw, name.as_ptr(), default, flags, min, max, get, set, None, null_mut())
-            })
-        };
-        registered == Some(OK)
-    };
     let default = raw::REDISMODULE_CONFIG_DEFAULT;
-    let memory = raw::REDISMODULE_CONFIG_MEMORY;
-    let expansion = u64::from(creation().scaling.expansion());
-    // SAFETY: the name and the default are C strings; the callbacks are functions.
-    let rate_registered = unsafe {
-        raw::RedisModule_RegisterStringConfig.map(|register| {
-            let (get, set) = (Some(get_rate as _), Some(set_rate as _));
-            register(context.raw, c"error-rate".as_ptr(), rate.as_ptr(), default, get, set, None, null_mut())
-        })
-    };
-    let registered = rate_registered == Some(OK)
-        && integer(
-            c"initial-size",
-            creation().capacity,
-            default,
-            1,
-            INITIAL_SIZE_MAX,
-            Some(get_initial_size),
-            Some(set_initial_size),
-        )
-        && integer(
-            c"expansion-factor",
-            expansion,
-            default,
-            0,
-            args::EXPANSION_MAX.into(),
-            Some(get_expansion),
-            Some(set_expansion),
-        )
-        && integer(
-            c"max-filter-bytes",
-            max_filter_bytes(),
-            memory,
-            0,
-            i64::MAX,
-            Some(get_max_bytes),
-            Some(set_max_bytes),
-        );
+    let registered = FRACTIONS.iter().all(|(name, fraction)| fraction.register(context, name, default))
+        && NUMBERS.iter().all(|(name, number)| number.register(context, name, number.flags))
+        && SWITCHES.iter().all(|(name, switch)| switch.register(context, name));
     if !registered {
         return Err("the server refuses the configurations".to_owned());
     }
+    // SAFETY: the function takes nothing.
+    let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
+    if version >= UNPREFIXED_FROM {
+        // A server that cannot do it has the names with a prefix: its answer does not matter.
+        let (name, fraction) = UNPREFIXED_FRACTION;
+        fraction.register(context, name, raw::REDISMODULE_CONFIG_UNPREFIXED);
+        for (name, number) in &UNPREFIXED_NUMBERS {
+            number.register(context, name, raw::REDISMODULE_CONFIG_UNPREFIXED | number.flags);
+        }
+    }
+    LOADING.store(true, Relaxed);
     // SAFETY: the context is that of OnLoad, where configurations are loaded.
-    match unsafe { raw::RedisModule_LoadConfigs.map(|load| load(context.raw)) } {
-        Some(OK) => Ok(()),
-        _ => Err("a configuration of the module in redis.conf is refused".to_owned()),
+    let loaded = unsafe { raw::RedisModule_LoadConfigs.map(|load| load(context.raw)) };
+    LOADING.store(false, Relaxed);
+    if loaded == Some(OK) { Ok(()) } else { Err("a configuration of the module in redis.conf is refused".to_owned()) }
+}
+
+/// A whole number. Its range is checked by the server.
+struct Number {
+    value: AtomicI64,
+    default: AtomicI64,
+    min: i64,
+    max: i64,
+    flags: u32,
+}
+
+impl Number {
+    const fn new(value: i64, min: i64, max: i64, flags: u32) -> Self {
+        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), min, max, flags }
+    }
+
+    fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
+        let default = self.value.load(Relaxed);
+        self.default.store(default, Relaxed);
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the name is a C string; the callbacks get a pointer to a `Number` that lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterNumericConfig.map(|register| {
+                let (get, set) = (Some(get_number as _), Some(set_number as _));
+                register(context.raw, name.as_ptr(), default, flags, self.min, self.max, get, set, None, data)
+            })
+        };
+        registered == Some(OK)
     }
 }
 
-/// Stores a rate inside (0, 1), as far as filters can have it.
-fn store_rate(context: Context, asked: f64) {
-    let (rate, changed) = args::taken_rate(asked);
-    if changed {
-        context.log(LogLevel::Warning, &format!("bloomgate: error rate {asked} is taken as {rate}"));
-    }
-    ERROR_RATE.store(rate.to_bits(), Ordering::Relaxed);
+unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: `data` is the `Number` that was registered.
+    unsafe { data.cast::<Number>().as_ref() }.map_or(0, |number| number.value.load(Relaxed))
 }
 
-unsafe extern "C" fn get_rate(_name: *const c_char, _data: *mut c_void) -> *mut raw::RedisModuleString {
-    let text = creation().rate.to_string();
-    // SAFETY: the pointer and the length are those of the text; the string before is ours and nobody reads it any more:
-    // the server has copied it.
+unsafe extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the `Number` that was registered.
+    if let Some(number) = unsafe { data.cast::<Number>().as_ref() }
+        && !(LOADING.load(Relaxed) && value == number.default.load(Relaxed))
+    {
+        number.value.store(value, Relaxed);
+    }
+    OK
+}
+
+/// A number inside (0, 1). The server has no configuration of fractions: to it, this is a text.
+struct Fraction {
+    bits: AtomicU64,
+    default: AtomicU64,
+    /// What is taken for a number, and whether it is another one.
+    taken: Option<fn(f64) -> (f64, bool)>,
+    /// The text that was last given to the server.
+    text: AtomicPtr<raw::RedisModuleString>,
+}
+
+impl Fraction {
+    const fn new(value: f64, taken: Option<fn(f64) -> (f64, bool)>) -> Self {
+        let (bits, default) = (AtomicU64::new(value.to_bits()), AtomicU64::new(value.to_bits()));
+        Self { bits, default, taken, text: AtomicPtr::new(null_mut()) }
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.bits.load(Relaxed))
+    }
+
+    fn set(&self, asked: f64, context: Context) {
+        let (value, changed) = self.taken.map_or((asked, false), |taken| taken(asked));
+        if changed {
+            context.log(LogLevel::Warning, &format!("bloomgate: error rate {asked:?} is taken as {value:?}"));
+        }
+        if !(LOADING.load(Relaxed) && value.to_bits() == self.default.load(Relaxed)) {
+            self.bits.store(value.to_bits(), Relaxed);
+        }
+    }
+
+    fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
+        self.default.store(self.bits.load(Relaxed), Relaxed);
+        let default = c_text(&self.get().to_string());
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the name and the default are C strings; the callbacks get a pointer to a `Fraction` that lives for
+        // good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterStringConfig.map(|register| {
+                let (get, set) = (Some(get_fraction as _), Some(set_fraction as _));
+                register(context.raw, name.as_ptr(), default.as_ptr(), flags, get, set, None, data)
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: `data` is the `Fraction` that was registered.
+    let Some(fraction) = (unsafe { data.cast::<Fraction>().as_ref() }) else { return null_mut() };
+    let string = string(&fraction.get().to_string());
+    let before = fraction.text.swap(string, Relaxed);
+    // SAFETY: the string before is ours, and the server, which copies what it gets, does not read it any more.
     unsafe {
-        let string = raw::RedisModule_CreateString.map(|create| create(null_mut(), text.as_ptr().cast(), text.len()));
-        let string = string.unwrap_or(null_mut());
-        let before = ERROR_RATE_TEXT.swap(string, Ordering::Relaxed);
         if let Some(free) = raw::RedisModule_FreeString
             && !before.is_null()
         {
             free(null_mut(), before);
         }
-        string
     }
+    string
 }
 
-unsafe extern "C" fn set_rate(
+unsafe extern "C" fn set_fraction(
     _name: *const c_char,
     value: *mut raw::RedisModuleString,
-    _data: *mut c_void,
+    data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let rate = args::float(RedisString::string_as_slice(value)).filter(|rate| args::is_rate(*rate));
-    if let Some(rate) = rate {
-        store_rate(Context::new(null_mut()), rate);
-        return OK;
-    }
-    let text: CString = c_text("error rate must be a number inside (0, 1)");
-    // SAFETY: the server passes the place for a string, which it frees.
+    let value = args::float(RedisString::string_as_slice(value)).filter(|value| args::is_rate(*value));
+    // SAFETY: `data` is the `Fraction` that was registered; `error` is a place for a string, which the server frees.
     unsafe {
-        if let Some(create) = raw::RedisModule_CreateString
-            && !error.is_null()
-        {
-            *error = create(null_mut(), text.as_ptr(), text.as_bytes().len());
+        if let (Some(value), Some(fraction)) = (value, data.cast::<Fraction>().as_ref()) {
+            fraction.set(value, Context::new(null_mut()));
+            return OK;
+        }
+        if let Some(error) = error.as_mut() {
+            *error = string("a number inside (0, 1) is expected");
         }
     }
     ERR
 }
 
-/// The two callbacks of a whole number. Its range is checked by the server.
-macro_rules! integer_callbacks {
-    ($get:ident, $set:ident, $value:ident) => {
-        unsafe extern "C" fn $get(_name: *const c_char, _data: *mut c_void) -> c_longlong {
-            c_longlong::try_from($value.load(Ordering::Relaxed)).unwrap_or(c_longlong::MAX)
-        }
+/// Yes or no.
+struct Switch(AtomicBool);
 
-        unsafe extern "C" fn $set(
-            _name: *const c_char,
-            value: c_longlong,
-            _data: *mut c_void,
-            _error: *mut *mut raw::RedisModuleString,
-        ) -> c_int {
-            match value.try_into() {
-                Ok(value) => $value.store(value, Ordering::Relaxed),
-                Err(_) => return ERR,
-            }
-            OK
-        }
-    };
+impl Switch {
+    fn register(&'static self, context: Context, name: &CStr) -> bool {
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the name is a C string; the callbacks get a pointer to a `Switch` that lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterBoolConfig.map(|register| {
+                let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+                let (default, flags) = (self.0.load(Relaxed).into(), raw::REDISMODULE_CONFIG_DEFAULT);
+                register(context.raw, name.as_ptr(), default, flags, get, set, None, data)
+            })
+        };
+        registered == Some(OK)
+    }
 }
 
-integer_callbacks!(get_initial_size, set_initial_size, INITIAL_SIZE);
-integer_callbacks!(get_expansion, set_expansion, EXPANSION_FACTOR);
-integer_callbacks!(get_max_bytes, set_max_bytes, MAX_FILTER_BYTES);
+unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: `data` is the `Switch` that was registered.
+    unsafe { data.cast::<Switch>().as_ref() }.is_some_and(|switch| switch.0.load(Relaxed)).into()
+}
+
+unsafe extern "C" fn set_switch(
+    _name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the `Switch` that was registered.
+    if let Some(switch) = unsafe { data.cast::<Switch>().as_ref() } {
+        switch.0.store(value != 0, Relaxed);
+    }
+    OK
+}
+
+/// A text as a string of the server's.
+fn string(text: &str) -> *mut raw::RedisModuleString {
+    // SAFETY: the pointer and the length are those of the text, which the server copies.
+    let string =
+        unsafe { raw::RedisModule_CreateString.map(|create| create(null_mut(), text.as_ptr().cast(), text.len())) };
+    string.unwrap_or(null_mut())
+}

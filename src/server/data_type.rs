@@ -8,7 +8,8 @@ use redis_module::raw;
 use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel, c_text};
 use super::snapshot::Snapshot;
-use crate::bloom::{BloomFilter, Unlimited};
+use super::stored::Stored;
+use crate::bloom::Unlimited;
 use crate::format::native::{self, CHUNK_BYTES, Value};
 use crate::format::{self, dump};
 
@@ -59,9 +60,9 @@ pub fn register(context: Context) -> bool {
 
 /// # Safety
 /// `value` must be one that the server holds for a key of our type, and must not be written to meanwhile.
-unsafe fn value_at<'a>(value: *const c_void) -> &'a Value {
-    // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Value`.
-    unsafe { &*value.cast::<Value>() }
+unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
+    // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
+    unsafe { &*value.cast::<Stored>() }
 }
 
 unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
@@ -71,7 +72,7 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut 
         Err(format::Error::UnknownVersion(encoding.unsigned_abs().into()))
     };
     match value {
-        Ok(value) => Box::into_raw(Box::new(value)).cast(),
+        Ok(value) => Stored::into_raw(value),
         Err(error) => {
             let line = c_text(&format!("bloomgate: a filter cannot be loaded: {error}"));
             // SAFETY: the format takes one C string, which is passed.
@@ -98,7 +99,7 @@ fn load_value(io: *mut raw::RedisModuleIO) -> Result<Value, format::Error> {
 
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server passes a value of ours.
-    native::write(unsafe { value_at(value) }, &mut Snapshot(io));
+    native::write(&unsafe { stored_at(value) }.value, &mut Snapshot(io));
 }
 
 /// Writes a value to the AOF: as the records of a dump, of an arriving one as many as have come.
@@ -113,17 +114,16 @@ unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisMo
         }
     };
     // SAFETY: the server passes a value of ours.
-    let (filter, generation, chunks): (&BloomFilter, u32, u64) = match unsafe { value_at(value) } {
-        Value::Filter(filter) => (filter, 0, u64::MAX),
-        Value::Arriving(arriving) => (arriving.filter(), arriving.generation(), arriving.next_chunk()),
-    };
-    emit(dump::header(filter, generation));
-    (0..chunks).map_while(|number| dump::chunk(filter, generation, number)).for_each(emit);
+    let stored = unsafe { stored_at(value) };
+    match &stored.value {
+        Value::Filter(filter) => dump::records(filter, stored.generation).for_each(emit),
+        Value::Arriving(arriving) => arriving.records().for_each(emit),
+    }
 }
 
 unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
     // SAFETY: the server passes a value of ours.
-    usize::try_from(unsafe { value_at(value) }.allocated_bytes()).unwrap_or(usize::MAX)
+    usize::try_from(unsafe { stored_at(value) }.allocated_bytes()).unwrap_or(usize::MAX)
 }
 
 /// The fields and the bits: equal filters have equal digests, and others have not.
@@ -146,7 +146,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
         }
     }
     // SAFETY: the server passes a value of ours.
-    native::write(unsafe { value_at(value) }, &mut Digest(digest));
+    native::write(&unsafe { stored_at(value) }.value, &mut Digest(digest));
     // SAFETY: the digest is the one that the server passed.
     unsafe {
         if let Some(end) = raw::RedisModule_DigestEndSequence {
@@ -155,17 +155,17 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     }
 }
 
-/// May run on a thread in the background: it touches nothing but the value.
+/// May run on a thread in the background: it touches nothing but the value and atomics.
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the value came from `Box::into_raw` and the server passes it once, when no key holds it any more.
-    drop(unsafe { Box::from_raw(value.cast::<Value>()) });
+    drop(unsafe { Box::from_raw(value.cast::<Stored>()) });
 }
 
 /// Above an effort of 64 the server frees in the background: from 4 MiB on.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const BYTES_PER_EFFORT: usize = 64 * 1024;
     // SAFETY: the server passes a value of ours.
-    let bytes = unsafe { value_at(value) }.allocated_bytes();
+    let bytes = unsafe { stored_at(value) }.allocated_bytes();
     usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
 }
 
@@ -176,8 +176,8 @@ unsafe extern "C" fn copy(
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
-    match unsafe { value_at(value) }.try_clone() {
-        Ok(copy) => Box::into_raw(Box::new(copy)).cast(),
+    match unsafe { stored_at(value) }.value.try_clone() {
+        Ok(copy) => Stored::into_raw(copy),
         Err(_) => std::ptr::null_mut(),
     }
 }
@@ -185,6 +185,6 @@ unsafe extern "C" fn copy(
 // A background thread frees values.
 const _: () = {
     const fn send<T: Send>() {}
-    send::<Value>();
+    send::<Stored>();
     assert!(CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
 };

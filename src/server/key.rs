@@ -1,11 +1,14 @@
 //! A key of the server's, opened with the least mode, and the value of ours that it holds.
 
+use std::ffi::CStr;
+
 use redis_module::{KeyMode, raw};
 
 use super::args::Word;
-use super::context::Context;
+use super::context::{Context, OK};
 use super::data_type;
 use super::reply::Refusal;
+use super::stored::Stored;
 use crate::bloom::BloomFilter;
 use crate::format::native::Value;
 
@@ -29,17 +32,26 @@ impl<'a> Key<'a> {
         Self { context, name, raw: raw::open_key(context.raw, name.raw, KeyMode::READ | KeyMode::WRITE) }
     }
 
-    /// The value; nothing where there is no such key.
+    /// What is stored; nothing where there is no such key.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
     #[inline]
-    pub fn value(&mut self) -> Result<Option<&mut Value>, Refusal> {
-        match self.value_pointer()? {
-            None => Ok(None),
-            // SAFETY: a key of our type holds a pointer from `Box::into_raw`. It lives while the key is open and
-            // nobody deletes it, and both need this `Key` mutably.
-            Some(value) => Ok(Some(unsafe { &mut *value })),
+    pub fn stored(&mut self) -> Result<Option<&mut Stored>, Refusal> {
+        if self.raw.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the key is open. A key of our type holds a pointer from `Box::into_raw`; the value lives while the key
+        // is open and nobody deletes it, and both need this `Key` mutably.
+        unsafe {
+            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
+            if module_type == Some(data_type::raw_type()) {
+                let value = raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw));
+                return Ok(value.and_then(|value| value.cast::<Stored>().as_mut()));
+            }
+            let key_type = raw::RedisModule_KeyType.map(|key_type| key_type(self.raw));
+            let empty = key_type.is_some_and(|key_type| key_type as isize == raw::REDISMODULE_KEYTYPE_EMPTY);
+            if empty { Ok(None) } else { Err(Refusal::WrongType) }
         }
     }
 
@@ -49,31 +61,23 @@ impl<'a> Key<'a> {
     /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
     #[inline]
     pub fn filter(&mut self) -> Result<Option<&mut BloomFilter>, Refusal> {
-        match self.value()? {
+        match self.stored()? {
             None => Ok(None),
-            Some(Value::Filter(filter)) => Ok(Some(filter)),
-            Some(Value::Arriving(_)) => Err(Refusal::StillLoading),
+            Some(Stored { value: Value::Filter(filter), .. }) => Ok(Some(filter)),
+            Some(Stored { value: Value::Arriving(_), .. }) => Err(Refusal::StillLoading),
         }
     }
 
     /// Puts a value under a key that is open for writing and holds nothing.
     pub fn install(&mut self, value: Value) {
-        let value = Box::into_raw(Box::new(value));
+        let value = Stored::into_raw(value);
         // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
         unsafe {
             let set = raw::RedisModule_ModuleTypeSetValue;
-            let done = set.map(|set| set(self.raw, data_type::raw_type(), value.cast()));
-            if done != Some(0) {
-                drop(Box::from_raw(value));
+            let done = set.map(|set| set(self.raw, data_type::raw_type(), value));
+            if done != Some(OK) {
+                drop(Box::from_raw(value.cast::<Stored>()));
             }
-        }
-    }
-
-    /// Makes the filter of which the last chunk has come the key's value, its time to live kept.
-    pub fn complete(&mut self) {
-        if let Ok(Some(value)) = self.value_pointer() {
-            // SAFETY: as in `value`; what is read out is put back changed before anybody can look.
-            unsafe { value.write(value.read().completed()) }
         }
     }
 
@@ -87,21 +91,13 @@ impl<'a> Key<'a> {
         }
     }
 
-    #[inline]
-    fn value_pointer(&self) -> Result<Option<*mut Value>, Refusal> {
-        if self.raw.is_null() {
-            return Ok(None);
-        }
-        // SAFETY: the key is open.
+    /// Tells those who listen to key space events.
+    pub fn notify(&self, event: &CStr) {
+        // SAFETY: the context and the name are valid while the command runs; the event is a C string.
         unsafe {
-            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
-            if module_type == Some(data_type::raw_type()) {
-                let value = raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw));
-                return Ok(value.map(|value| value.cast()));
+            if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
+                notify(self.context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), self.name.raw);
             }
-            let key_type = raw::RedisModule_KeyType.map(|key_type| key_type(self.raw));
-            let empty = key_type.is_some_and(|key_type| key_type as isize == raw::REDISMODULE_KEYTYPE_EMPTY);
-            if empty { Ok(None) } else { Err(Refusal::WrongType) }
         }
     }
 }

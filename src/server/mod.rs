@@ -9,10 +9,12 @@ mod config;
 mod context;
 mod data_type;
 mod key;
+mod metrics;
 mod registration;
 mod replicate;
 mod reply;
 mod snapshot;
+mod stored;
 
 use std::ffi::{c_char, c_int};
 
@@ -90,12 +92,17 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     for command in commands::COMMANDS {
         registration::register(context, command, has_category)?;
     }
+    stored::begin_generations(context);
+    metrics::register(context);
     config::register(context)
 }
 
 fn check_server() -> Result<(), String> {
     // SAFETY: the function takes nothing.
-    let version = unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) };
+    new_enough(unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) })
+}
+
+fn new_enough(version: Option<c_int>) -> Result<(), String> {
     match version {
         Some(version) if version >= SERVER_MIN => Ok(()),
         Some(version) => {
@@ -103,5 +110,22 @@ fn check_server() -> Result<(), String> {
             Err(format!("Redis 7.0 or Valkey is needed, this server is {major}.{minor}.{patch}"))
         }
         None => Err("Redis 7.0 or Valkey is needed, this server is older than 6.2".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::new_enough;
+
+    #[test]
+    fn servers_below_7_are_refused_with_their_version() {
+        for version in [0x0007_0000, 0x0007_000f, 0x0007_0204, 0x0008_0001, 0x0009_0000] {
+            assert_eq!(new_enough(Some(version)), Ok(()));
+        }
+        for (version, shown) in [(0x0006_020e, "6.2.14"), (0x0006_0009, "6.0.9")] {
+            let refusal = new_enough(Some(version)).unwrap_err();
+            assert_eq!(refusal, format!("Redis 7.0 or Valkey is needed, this server is {shown}"));
+        }
+        assert!(new_enough(None).unwrap_err().contains("Redis 7.0 or Valkey is needed"));
     }
 }

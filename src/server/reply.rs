@@ -52,12 +52,24 @@ pub enum Refusal {
     InsertExpansion,
     /// BF.INSERT: the seed is none.
     InsertSeed,
+    /// BF.INSERT: the number of items to grow to is none.
+    InsertScaleTo,
+    /// BF.INSERT: both NONSCALING and VALIDATESCALETO.
+    FixedScaleTo,
+    /// BF.INSERT: the filter cannot grow to so many items.
+    ScaleTo,
     /// BF.INSERT: a word that is no option.
     InsertUnknown,
     /// BF.INFO: a word that is no field.
     InfoField,
+    /// BF.INFO: a word of valkey-bloom's for a field that this filter has not.
+    InfoFieldMissing,
+    /// BF.SCANDUMP: the iterator is no whole number.
+    BadDumpIterator,
+    /// BF.SCANDUMP: the iterator is not one of a dump of this filter.
+    Dump(format::Error),
     /// BF.LOADCHUNK: the iterator is no whole number.
-    BadIterator,
+    BadLoadIterator,
     /// BF.LOADCHUNK: the data does not belong here.
     BadData,
     /// BF.LOADCHUNK: the data is refused.
@@ -96,9 +108,16 @@ impl Refusal {
             Self::InsertCapacity => "Bad capacity",
             Self::InsertExpansion => "Bad expansion",
             Self::InsertSeed => "Bad seed",
+            Self::InsertScaleTo => "Bad validatescaleto",
+            Self::FixedScaleTo => "ERR cannot use NONSCALING and VALIDATESCALETO options together",
+            Self::ScaleTo => "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit",
             Self::InsertUnknown => "Unknown argument received",
             Self::InfoField => "Invalid information value",
-            Self::BadIterator => "ERR Second argument must be numeric",
+            Self::InfoFieldMissing => "ERR invalid information value",
+            Self::BadDumpIterator => "Second argument must be numeric",
+            Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
+            Self::Dump(_) => "ERR invalid iterator",
+            Self::BadLoadIterator => "ERR Second argument must be numeric",
             Self::BadData => "ERR received bad data",
             Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. })) | Self::Filter(error) => {
                 return filter_text(error);
@@ -155,6 +174,20 @@ pub fn boolean(context: Context, value: bool) {
 /// Replies with an integer. What does not fit the protocol's 64 bits with a sign becomes the largest that does.
 pub fn integer(context: Context, number: u64) {
     raw::reply_with_long_long(context.raw, i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// Replies with a fraction; in RESP2 with the shortest decimal that reads back the same.
+pub fn fraction(context: Context, number: f64) {
+    if context.speaks_resp3() {
+        raw::reply_with_double(context.raw, number);
+    } else {
+        bytes(context, number.to_string().as_bytes());
+    }
+}
+
+/// Replies with any bytes.
+pub fn bytes(context: Context, bytes: &[u8]) {
+    raw::reply_with_string_buffer(context.raw, bytes.as_ptr().cast(), bytes.len());
 }
 
 /// Replies with null.

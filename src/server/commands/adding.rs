@@ -1,12 +1,13 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
-use crate::bloom::{BATCH, BloomFilter, Error, sizing};
+use crate::bloom::{BATCH, BloomFilter, Ceiling, Error, sizing};
 use crate::format::native::Value;
 use crate::server::args::{Creation, Word, taken_rate};
 use crate::server::ceiling::ServerCeiling;
 use crate::server::context::{Context, LogLevel};
 use crate::server::key::Key;
+use crate::server::metrics;
 use crate::server::replicate::{self, NewItems};
 use crate::server::reply::{self, Refusal};
 
@@ -23,15 +24,20 @@ pub enum Shape {
 /// seed 0: every replica must work out the same filter.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for it.
+/// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] where there is none to grow as asked.
 pub fn create(context: Context, creation: &Creation) -> Result<BloomFilter, Refusal> {
-    let seed = || if context.must_obey() { 0 } else { context.random_seed() };
-    let Creation { rate, capacity, scaling, seed: asked } = *creation;
-    let made = BloomFilter::new(rate, capacity, scaling, asked.unwrap_or_else(seed), &ServerCeiling(context));
-    if let Err(error @ Error::OutOfMemory { .. }) = made {
-        obey_or_give_up(context, error);
+    let Creation { rate, capacity, scaling, seed, scale_to } = *creation;
+    let must_obey = context.must_obey();
+    let ceiling = ServerCeiling(context);
+    if let Some(scale_to) = scale_to.filter(|_| !must_obey) {
+        let limit_bytes = ceiling.available_bytes(0, u64::MAX);
+        if BloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes) < scale_to {
+            return Err(Refusal::ScaleTo);
+        }
     }
-    Ok(made?)
+    let seed = seed.unwrap_or_else(|| if must_obey { 0 } else { context.random_seed() });
+    let made = BloomFilter::new(rate, capacity, scaling, seed, &ceiling);
+    Ok(made.inspect_err(|error| obey_or_give_up(context, *error))?)
 }
 
 /// The rate of a new filter for the rate that a client asked for, inside (0, 1); an operator reads of it where it is
@@ -40,7 +46,10 @@ pub fn rate(context: Context, asked: f64) -> f64 {
     let (rate, changed) = taken_rate(asked);
     if changed {
         let range = (sizing::RATE_MIN, sizing::RATE_MAX);
-        let line = format!("bloomgate: error rate {asked} is taken as {rate}, filters have {} to {}", range.0, range.1);
+        let line = format!(
+            "bloomgate: error rate {asked:?} is taken as {rate:?}, filters have {:?} to {:?}",
+            range.0, range.1
+        );
         context.log(LogLevel::Warning, &line);
     }
     rate
@@ -60,24 +69,52 @@ pub fn add_items(
 ) -> Result<(), Refusal> {
     let mut key = Key::write(context, name);
     let mut new_items = NewItems::new();
+    let (created, has_grown);
     if let Some(filter) = key.filter()? {
-        add_and_reply(context, filter, items, shape, &mut new_items);
+        has_grown = add_to(context, filter, items, shape, &mut new_items);
         if new_items.len() == 0 {
             return Ok(());
         }
-        if new_items.len() == items.len() && shape == Shape::One {
+        created = false;
+        if shape == Shape::One {
             replicate::verbatim(context);
         } else {
             replicate::added(context, name, &new_items);
         }
     } else {
-        let mut filter = create(context, creation.ok_or(Refusal::NotFound)?)?;
-        add_and_reply(context, &mut filter, items, shape, &mut new_items);
-        replicate::created(context, name, &filter, &new_items);
+        let filter = create(context, creation.ok_or(Refusal::NotFound)?)?;
         key.install(Value::Filter(filter));
+        let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+        has_grown = add_to(context, filter, items, shape, &mut new_items);
+        created = true;
+        replicate::created(context, name, filter, &new_items);
     }
     key.signal_changed();
+    if created {
+        key.notify(c"bloom.reserve");
+    }
+    if has_grown {
+        key.notify(c"bloom.scale");
+    }
+    if new_items.len() > 0 {
+        key.notify(c"bloom.add");
+    }
     Ok(())
+}
+
+/// Adds and answers; tells whether the filter has grown.
+fn add_to(
+    context: Context,
+    filter: &mut BloomFilter,
+    items: &[Word<'_>],
+    shape: Shape,
+    new_items: &mut NewItems,
+) -> bool {
+    let layers = filter.layers().len();
+    add_and_reply(context, filter, items, shape, new_items);
+    metrics::items_added(items.len(), new_items.len());
+    metrics::filter_grew(filter, layers);
+    filter.layers().len() > layers
 }
 
 fn add_and_reply(
@@ -124,9 +161,10 @@ fn add_batches(context: Context, filter: &mut BloomFilter, items: &[Word<'_>], n
     answered
 }
 
-/// What a primary did and this server cannot do would leave an item out that is in: better no server than that.
+/// What a primary did and this server cannot do would leave an item out that is in: better no server than that. A full
+/// fixed filter is another matter: it was full there, too, where commands are carried word for word.
 fn obey_or_give_up(context: Context, error: Error) {
-    if context.must_obey() {
+    if error != Error::Full && context.must_obey() {
         let reason = Refusal::Filter(error).text();
         context.give_up(&format!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}"));
     }

@@ -1,9 +1,12 @@
-//! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION]`
+//! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | MAXSCALEDCAPACITY]`
+//!
+//! The last two are words of valkey-bloom's: they answer a single value, as they do there, and are not among all fields.
 
 use std::ffi::CStr;
 
-use crate::bloom::{BloomFilter, Scaling};
+use crate::bloom::{BloomFilter, Ceiling, Scaling};
 use crate::server::args::{self, Args};
+use crate::server::ceiling::ServerCeiling;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::reply::{self, Refusal};
@@ -33,6 +36,9 @@ fn expansion(filter: &BloomFilter) -> Option<u64> {
 
 /// Answers all fields, or one.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    if let Some(field) = ValkeyField::asked_for(args) {
+        return field.answer(context, args);
+    }
     let field = match args.len() {
         2 => None,
         3 => {
@@ -64,6 +70,42 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// What valkey-bloom's BF.INFO knows besides.
+#[derive(Clone, Copy)]
+enum ValkeyField {
+    /// The rate that was asked for.
+    Error,
+    /// Its filters have one ratio from layer to layer; those of our layout have not.
+    Tightening,
+    /// The capacity that the filter can grow to.
+    MaxScaledCapacity,
+}
+
+impl ValkeyField {
+    fn asked_for(args: Args<'_>) -> Option<Self> {
+        let word = args.word(2).ok().filter(|_| args.len() == 3)?.bytes();
+        let fields = [Self::Error, Self::Tightening, Self::MaxScaledCapacity];
+        let words = ["ERROR", "TIGHTENING", "MAXSCALEDCAPACITY"];
+        fields.into_iter().zip(words).find(|(_, name)| args::is(word, name)).map(|(field, _)| field)
+    }
+
+    fn answer(self, context: Context, args: Args<'_>) -> Result<(), Refusal> {
+        let mut key = Key::read(context, args.word(1)?);
+        let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+        match self {
+            Self::Error => reply::fraction(context, filter.rate()),
+            Self::MaxScaledCapacity if filter.scaling() != Scaling::Fixed => {
+                let size_bytes = filter.allocated_bytes();
+                let limit = ServerCeiling(context).available_bytes(size_bytes, u64::MAX).saturating_add(size_bytes);
+                let (rate, capacity, scaling) = (filter.rate(), filter.capacity(), filter.scaling());
+                reply::integer(context, BloomFilter::reachable_capacity(rate, capacity, scaling, limit));
+            }
+            Self::MaxScaledCapacity | Self::Tightening => return Err(Refusal::InfoFieldMissing),
+        }
+        Ok(())
+    }
 }
 
 fn value(context: Context, value: Option<u64>) {

@@ -1,4 +1,7 @@
-//! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] ITEMS item [item ...]`
+//! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [VALIDATESCALETO n]
+//! [ITEMS item [item ...]]`
+//!
+//! ITEMS may be left out behind a word of valkey-bloom's, SEED or VALIDATESCALETO, and by a primary and the AOF.
 
 use super::adding::{self, Shape, add_items};
 use crate::bloom::Scaling;
@@ -10,8 +13,12 @@ use crate::server::reply::Refusal;
 /// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let options = Options::parse(args)?;
-    if options.items.is_empty() && options.creation.seed.is_none() && !context.must_obey() {
+    let itemless = options.creation.seed.is_some() || options.creation.scale_to.is_some() || context.must_obey();
+    if options.items.is_empty() && !itemless {
         return Err(Refusal::Arity);
+    }
+    if options.creation.scale_to.is_some() && options.creation.scaling == Scaling::Fixed {
+        return Err(Refusal::FixedScaleTo);
     }
     let mut creation = options.creation;
     creation.rate = adding::rate(context, creation.rate);
@@ -38,8 +45,7 @@ impl<'a> Options<'a> {
             let value = || words.word(index + 1).map(Word::bytes);
             let mut taken = 2;
             if args::is(option, "CAPACITY") {
-                let capacity = args::integer(value()?).and_then(|capacity| u64::try_from(capacity).ok());
-                creation.capacity = capacity.filter(|capacity| *capacity > 0).ok_or(Refusal::InsertCapacity)?;
+                creation.capacity = args::capacity(value()?).ok_or(Refusal::InsertCapacity)?;
             } else if args::is(option, "ERROR") {
                 let rate = args::float(value()?).filter(|rate| args::is_rate(*rate));
                 creation.rate = rate.ok_or(Refusal::InsertRate)?;
@@ -48,6 +54,8 @@ impl<'a> Options<'a> {
                 creation.scaling = Scaling::from_expansion(expansion.ok_or(Refusal::InsertExpansion)?);
             } else if args::is(option, "SEED") {
                 creation.seed = Some(args::seed(value()?).ok_or(Refusal::InsertSeed)?);
+            } else if args::is(option, "VALIDATESCALETO") {
+                creation.scale_to = Some(args::capacity(value()?).ok_or(Refusal::InsertScaleTo)?);
             } else if args::is(option, "NOCREATE") {
                 (may_create, taken) = (false, 1);
             } else if args::is(option, "NONSCALING") {

@@ -4,6 +4,7 @@ use crate::bloom::BATCH;
 use crate::server::args::Args;
 use crate::server::context::Context;
 use crate::server::key::Key;
+use crate::server::metrics;
 use crate::server::reply::{self, Refusal};
 
 /// Answers of each item whether it may be in; in a missing filter nothing is.
@@ -17,6 +18,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
             let hashes = filter.hash_batch(batch.iter().map(|item| item.bytes()));
             filter.contains_batch(&hashes)
         });
+        metrics::items_looked_up(batch.len(), present.count_ones());
         for index in 0..batch.len() {
             reply::boolean(context, present & (1 << index) != 0);
         }

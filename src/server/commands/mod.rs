@@ -4,6 +4,7 @@
 mod add;
 mod adding;
 mod card;
+mod debug;
 mod exists;
 mod info;
 mod insert;
@@ -11,6 +12,7 @@ mod loadchunk;
 mod madd;
 mod mexists;
 mod reserve;
+mod scandump;
 
 use std::ffi::c_int;
 
@@ -106,6 +108,7 @@ pub const COMMANDS: &[Command] = &[
             Argument::flag(c"nocreate", c"NOCREATE"),
             NONSCALING,
             SEED,
+            Argument::integer(c"validatescaleto").behind(c"VALIDATESCALETO").optional(),
             ITEM.behind(c"ITEMS").optional().repeated(),
         ],
     },
@@ -152,6 +155,28 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(N), where N is the number of layers",
         since: c"2.4.4",
         arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.debug",
+        handler: handler!(debug::run),
+        arity: 2,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Tells the sizes of a Bloom filter and of its layers",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.scandump",
+        handler: handler!(scandump::run),
+        arity: 3,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Dumps a Bloom filter, record by record",
+        complexity: c"O(N), where N is the size of a record",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator")],
     },
     Command {
         name: c"bf.loadchunk",

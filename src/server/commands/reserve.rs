@@ -18,7 +18,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let mut creation = parse(args)?;
     let name = args.word(1)?;
     let mut key = Key::write(context, name);
-    if key.value()?.is_some() {
+    if key.stored()?.is_some() {
         return Err(Refusal::Exists);
     }
     creation.rate = adding::rate(context, creation.rate);
@@ -26,6 +26,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     replicate::created(context, name, &filter, &NewItems::new());
     key.install(Value::Filter(filter));
     key.signal_changed();
+    key.notify(c"bloom.reserve");
     reply::ok(context);
     Ok(())
 }
@@ -66,5 +67,5 @@ fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
         (Some(expansion), false) => Scaling::from_expansion(expansion),
         (None, false) => config::creation().scaling,
     };
-    Ok(Creation { rate, capacity, scaling, seed })
+    Ok(Creation { rate, capacity, scaling, seed, scale_to: None })
 }

@@ -1,0 +1,141 @@
+//! What INFO shows of all filters together, in the section `bf`, under the names that valkey-bloom's users scrape
+//! already, and counters of what was asked.
+//!
+//! A value is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
+//! the numbers are atomics, and no lock is taken. While a replica loads beside the data that it serves, both count.
+
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis_module::raw;
+
+use super::context::Context;
+use super::stored::Stored;
+use crate::bloom::{BloomFilter, Layer};
+
+/// A number that goes up and down.
+struct Gauge(AtomicU64);
+
+impl Gauge {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, number: u64) {
+        self.0.fetch_sub(number, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+static BYTES: Gauge = Gauge::new();
+static OBJECTS: Gauge = Gauge::new();
+static LAYERS: Gauge = Gauge::new();
+static ITEMS: Gauge = Gauge::new();
+static CAPACITY: Gauge = Gauge::new();
+static ADDS: Gauge = Gauge::new();
+static NEW_ITEMS: Gauge = Gauge::new();
+static LOOKUPS: Gauge = Gauge::new();
+static POSITIVES: Gauge = Gauge::new();
+
+/// The fields of the section, in its order.
+static FIELDS: [(&CStr, &Gauge); 9] = [
+    (c"bloom_total_memory_bytes", &BYTES),
+    (c"bloom_num_objects", &OBJECTS),
+    (c"bloom_num_filters_across_objects", &LAYERS),
+    (c"bloom_num_items_across_objects", &ITEMS),
+    (c"bloom_capacity_across_objects", &CAPACITY),
+    (c"bloom_adds", &ADDS),
+    (c"bloom_new_items", &NEW_ITEMS),
+    (c"bloom_lookups", &LOOKUPS),
+    (c"bloom_positives", &POSITIVES),
+];
+
+/// Bytes of all filters.
+pub fn bytes() -> u64 {
+    BYTES.get()
+}
+
+/// A value has come.
+pub fn value_came(stored: &Stored) {
+    let filter = stored.value.filter();
+    BYTES.add(stored.allocated_bytes());
+    OBJECTS.add(1);
+    LAYERS.add(filter.layers().len() as u64);
+    ITEMS.add(filter.items());
+    CAPACITY.add(filter.total_capacity());
+}
+
+/// A value goes.
+pub fn value_goes(stored: &Stored) {
+    let filter = stored.value.filter();
+    BYTES.subtract(stored.allocated_bytes());
+    OBJECTS.subtract(1);
+    LAYERS.subtract(filter.layers().len() as u64);
+    ITEMS.subtract(filter.items());
+    CAPACITY.subtract(filter.total_capacity());
+}
+
+/// So many items were asked to be added, and so many of them were new.
+#[inline]
+pub fn items_added(asked: usize, new: usize) {
+    ADDS.add(asked as u64);
+    NEW_ITEMS.add(new as u64);
+    ITEMS.add(new as u64);
+}
+
+/// A filter grew by the layers behind the first `before`.
+pub fn filter_grew(filter: &BloomFilter, before: usize) {
+    for layer in filter.layers().iter().skip(before) {
+        BYTES.add(layer.bits().allocated_bytes() + size_of::<Layer>() as u64);
+        LAYERS.add(1);
+        CAPACITY.add(layer.capacity());
+    }
+}
+
+/// So many items were looked up, and so many of them may be in.
+#[inline]
+pub fn items_looked_up(asked: usize, positive: u32) {
+    LOOKUPS.add(asked as u64);
+    POSITIVES.add(positive.into());
+}
+
+/// Registers the section.
+pub fn register(context: Context) {
+    raw::register_info_function(context.raw, Some(show));
+}
+
+/// Allocates nothing: it runs in the crash report, too.
+unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+    if for_crash_report != 0 {
+        return;
+    }
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+    // SAFETY: the server passes the place for the fields; the names are C strings.
+    unsafe {
+        if let Some(section) = raw::RedisModule_InfoAddSection {
+            section(info, std::ptr::null());
+        }
+        if let Some(text) = raw::RedisModule_InfoAddFieldCString {
+            text(info, c"version".as_ptr(), VERSION.as_ptr());
+        }
+        if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
+            for (name, gauge) in &FIELDS {
+                number(info, name.as_ptr(), gauge.get());
+            }
+            // The allocator cannot move what a filter is made of; the names are there for those who look for them.
+            number(info, c"bloom_defrag_hits".as_ptr(), 0);
+            number(info, c"bloom_defrag_misses".as_ptr(), 0);
+        }
+    }
+}

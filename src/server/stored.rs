@@ -1,0 +1,64 @@
+//! What the server holds for a key of our type: the value, and the generation that tells it from another one that takes
+//! its place.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::context::Context;
+use super::metrics;
+use crate::format::dump::GENERATIONS;
+use crate::format::native::Value;
+
+/// A value of ours in the server's hands.
+pub struct Stored {
+    /// The value. It is changed in place.
+    pub value: Value,
+    /// Not saved, not compared: of every value that comes another one, until they begin anew. A filter that arrives in
+    /// chunks has the one that its dump has.
+    pub generation: u16,
+}
+
+static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
+
+/// Generations begin anywhere: a dump that goes on after the server has been started anew is noticed.
+pub fn begin_generations(context: Context) {
+    let [low, high, ..] = context.random_seed().to_le_bytes();
+    NEXT_GENERATION.store(u16::from_le_bytes([low, high]), Ordering::Relaxed);
+}
+
+impl Stored {
+    /// Takes a value into the server's books.
+    pub fn new(value: Value) -> Self {
+        let generation = match &value {
+            Value::Filter(_) => NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS,
+            Value::Arriving(arriving) => arriving.generation(),
+        };
+        let stored = Self { value, generation };
+        metrics::value_came(&stored);
+        stored
+    }
+
+    /// Hands a value to the server.
+    pub fn into_raw(value: Value) -> *mut c_void {
+        Box::into_raw(Box::new(Self::new(value))).cast()
+    }
+
+    /// Bytes that were asked of the allocator.
+    pub fn allocated_bytes(&self) -> u64 {
+        let own = (size_of::<Self>() - size_of::<Value>()) as u64;
+        self.value.allocated_bytes().saturating_add(own)
+    }
+
+    /// Makes an arriving filter, whose last chunk has come, a filter.
+    pub fn complete(&mut self) {
+        metrics::value_goes(self);
+        self.value.complete();
+        metrics::value_came(self);
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        metrics::value_goes(self);
+    }
+}
