@@ -1,0 +1,190 @@
+//! Settings: load-time words, redis.conf, CONFIG GET, SET and REWRITE, and which of them wins.
+
+use crate::harness::{Connection, Server, Stop, array, integer, nil, ok, on_every_server};
+
+const DEFAULTS: [(&str, &str); 4] =
+    [("bf.error-rate", "0.01"), ("bf.initial-size", "100"), ("bf.expansion-factor", "2"), ("bf.max-filter-bytes", "0")];
+
+fn setting(client: &mut Connection, name: &str) -> String {
+    let reply = client.run(&format!("CONFIG GET {name}"));
+    assert_eq!(reply.elements().len(), 2, "{name} is no setting");
+    reply.elements()[1].text()
+}
+
+/// A rate by its value: a server may show it with more digits than it was given.
+fn rate(client: &mut Connection) -> f64 {
+    setting(client, "bf.error-rate").parse().expect("a rate")
+}
+
+#[test]
+fn settings_have_their_defaults() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (name, value) in DEFAULTS {
+            assert_eq!(setting(&mut client, name), value, "{name}");
+        }
+    });
+}
+
+#[test]
+fn settings_make_the_next_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD before x");
+        assert_eq!(client.run("CONFIG SET bf.error-rate 0.0001"), ok());
+        assert_eq!(client.run("CONFIG SET bf.initial-size 5000 bf.expansion-factor 7"), ok());
+        assert_eq!(setting(&mut client, "bf.error-rate"), "0.0001");
+        assert_eq!(setting(&mut client, "bf.initial-size"), "5000");
+        assert_eq!(setting(&mut client, "bf.expansion-factor"), "7");
+        client.run("BF.INSERT k SEED 1 ITEMS x");
+        client.run("BF.INSERT same CAPACITY 5000 ERROR 0.0001 EXPANSION 7 SEED 1 ITEMS x");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(5000)]));
+        assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(7)]));
+        assert_eq!(client.run("BF.INFO before CAPACITY"), array([integer(100)]), "what exists is not touched");
+        // BF.RESERVE without EXPANSION takes the setting too.
+        client.run("BF.RESERVE reserved 0.01 10");
+        assert_eq!(client.run("BF.INFO reserved EXPANSION"), array([integer(7)]));
+        client.run("CONFIG SET bf.expansion-factor 0");
+        client.run("BF.ADD fixed x");
+        assert_eq!(client.run("BF.INFO fixed EXPANSION"), array([nil(2)]));
+    });
+}
+
+#[test]
+fn bad_values_are_refused_and_change_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (name, values) in [
+            ("bf.error-rate", ["0", "1", "-0.1", "x", "nan", "", "inf", "2"].as_slice()),
+            ("bf.initial-size", &["0", "-1", "x", "", "1.5"]),
+            ("bf.expansion-factor", &["-1", "32769", "x", ""]),
+            ("bf.max-filter-bytes", &["-1", "x"]),
+        ] {
+            for value in values {
+                let reply = client.call(&["CONFIG", "SET", name, value]);
+                assert!(reply.is_error(), "{name} {value:?}: {reply:?}");
+                assert!(reply.error_text().starts_with("ERR CONFIG SET failed"), "{name} {value:?}: {reply:?}");
+            }
+        }
+        for (name, value) in DEFAULTS {
+            assert_eq!(setting(&mut client, name), value, "{name}");
+        }
+        assert!(client.run("CONFIG SET bf.frobnicate 1").is_error());
+    });
+}
+
+#[test]
+fn rates_beyond_the_useful_ones_are_clamped_with_a_warning() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (given, taken) in [("0.7", "0.25"), ("1e-30", "1e-12")] {
+            let before = server.log().lines().count();
+            assert_eq!(client.run(&format!("CONFIG SET bf.error-rate {given}")), ok());
+            client.run("DEL k same");
+            client.run("BF.INSERT k SEED 1 ITEMS x");
+            client.run(&format!("BF.INSERT same ERROR {taken} SEED 1 ITEMS x"));
+            assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"), "{given}");
+            assert!(
+                server.log().lines().skip(before).any(|line| line.contains(" # <") && line.contains("rate")),
+                "{given}: no warning"
+            );
+        }
+    });
+}
+
+#[test]
+fn load_time_words_change_the_defaults() {
+    on_every_server(|program| {
+        for words in ["ERROR_RATE 0.002 INITIAL_SIZE 777", "initial_size 777 Error_Rate 2e-3"] {
+            let server = Server::with(program).module_words(words).start();
+            let mut client = server.connect();
+            assert_eq!(rate(&mut client), 0.002, "{words}");
+            assert_eq!(setting(&mut client, "bf.initial-size"), "777", "{words}");
+            client.run("BF.ADD k x");
+            assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(777)]), "{words}");
+        }
+    });
+}
+
+#[test]
+fn redisblooms_words_for_other_families_are_passed_over() {
+    on_every_server(|program| {
+        let server = Server::with(program).module_words("CF_MAX_EXPANSIONS 32 ERROR_RATE 0.002").start();
+        assert_eq!(rate(&mut server.connect()), 0.002);
+        assert!(server.log().lines().any(|line| line.contains(" # ") && line.contains("CF_MAX_EXPANSIONS")));
+    });
+}
+
+#[test]
+fn bad_load_time_words_refuse_the_load_and_say_why() {
+    on_every_server(|program| {
+        for (words, mentioned) in [
+            ("ERROR_RATE", "ERROR_RATE"),
+            ("INITIAL_SIZE 100 ERROR_RATE", "ERROR_RATE"),
+            ("FROBNICATE 1", "FROBNICATE"),
+            ("ERROR_RATE x", "ERROR_RATE"),
+            ("ERROR_RATE 0", "ERROR_RATE"),
+            ("ERROR_RATE 1.5", "ERROR_RATE"),
+            ("ERROR_RATE nan", "ERROR_RATE"),
+            ("INITIAL_SIZE 0", "INITIAL_SIZE"),
+            ("INITIAL_SIZE -5", "INITIAL_SIZE"),
+            ("INITIAL_SIZE x", "INITIAL_SIZE"),
+        ] {
+            let log = Server::with(program).module_words(words).refuses_to_start();
+            // The server's own lines name the file, not the words.
+            let why = log.lines().find(|line| line.contains('<') && line.to_uppercase().contains(mentioned));
+            assert!(why.is_some(), "{words}: no line of the log says why:\n{log}");
+            assert!(!log.contains("panicked"), "{words}:\n{log}");
+        }
+    });
+}
+
+#[test]
+fn redis_conf_wins_over_load_time_words() {
+    on_every_server(|program| {
+        let server = Server::with(program)
+            .module_words("ERROR_RATE 0.002 INITIAL_SIZE 777")
+            .line("bf.error-rate 0.003")
+            .line("bf.expansion-factor 5")
+            .start();
+        let mut client = server.connect();
+        assert_eq!(rate(&mut client), 0.003);
+        assert_eq!(setting(&mut client, "bf.initial-size"), "777");
+        assert_eq!(setting(&mut client, "bf.expansion-factor"), "5");
+    });
+}
+
+#[test]
+fn bad_lines_in_redis_conf_stop_the_start() {
+    on_every_server(|program| {
+        for line in ["bf.error-rate 7", "bf.initial-size 0", "bf.expansion-factor 40000", "bf.frobnicate 1"] {
+            let log = Server::with(program).line(line).refuses_to_start();
+            assert!(!log.contains("panicked"), "{line}:\n{log}");
+        }
+    });
+}
+
+#[test]
+fn config_rewrite_keeps_what_was_set() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).module_words("INITIAL_SIZE 50").start();
+        let mut client = server.connect();
+        client.run("CONFIG SET bf.error-rate 0.0005 bf.expansion-factor 9 bf.max-filter-bytes 123456789");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::NoSave);
+        let mut client = server.connect();
+        assert_eq!(rate(&mut client), 0.0005);
+        assert_eq!(setting(&mut client, "bf.expansion-factor"), "9");
+        assert_eq!(setting(&mut client, "bf.max-filter-bytes"), "123456789");
+        assert_eq!(setting(&mut client, "bf.initial-size"), "50");
+        client.run("CONFIG SET bf.initial-size 60");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::NoSave);
+        assert_eq!(setting(&mut server.connect(), "bf.initial-size"), "60", "what was set wins over the words");
+    });
+}

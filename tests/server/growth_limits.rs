@@ -1,0 +1,255 @@
+//! Where a filter may not be made or may not grow: the ceiling, maxmemory, the number of layers. The answer says so, and
+//! what was there stays as it was.
+
+use crate::harness::{Connection, Reply, Server, Stop, array, integer, ok, on_every_server};
+use crate::reserve::sizes_of_a_refusal;
+
+/// Everything about a filter that an add which failed must not have changed.
+fn state(client: &mut Connection, key: &str) -> Vec<Reply> {
+    [format!("BF.INFO {key}"), format!("BF.CARD {key}"), format!("DEBUG DIGEST-VALUE {key}")]
+        .iter()
+        .map(|line| client.run(line))
+        .collect()
+}
+
+/// Adds numbered items, in one command, until one finds no room; gives the items that are in and the error.
+fn fill(client: &mut Connection, key: &str, count: usize) -> (Vec<String>, Reply) {
+    let mut words = vec!["BF.MADD".to_owned(), key.to_owned()];
+    words.extend((0..count).map(|number| format!("item {number}")));
+    let reply = client.call(&words);
+    let (last, answers) = reply.elements().split_last().expect("an answer");
+    assert!(last.is_error(), "{count} items went into {key}: {last:?}");
+    (words[2..2 + answers.len()].to_vec(), last.clone())
+}
+
+#[test]
+fn the_ceiling_binds_creation() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 10000"), ok());
+        for line in
+            ["BF.RESERVE k 0.01 100000", "BF.INSERT k CAPACITY 100000 ITEMS a", "BF.RESERVE k 0.01 100000 NONSCALING"]
+        {
+            let (asked, available) = sizes_of_a_refusal(&client.run(line));
+            assert_eq!(available, 10_000, "{line}");
+            assert!((100_000..200_000).contains(&asked), "{line}: {asked} bytes asked");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(client.run("BF.RESERVE k 0.01 1000"), ok());
+        // Lower than what a default filter needs.
+        client.run("CONFIG SET bf.max-filter-bytes 1");
+        sizes_of_a_refusal(&client.run("BF.ADD new a"));
+        sizes_of_a_refusal(&client.run("BF.MADD new a b"));
+        assert_eq!(client.run("EXISTS new"), integer(0));
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+        assert_eq!(client.run("BF.RESERVE large 0.01 1000000"), ok());
+    });
+}
+
+#[test]
+fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("bf.max-filter-bytes 4000").start();
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            client.run("BF.RESERVE k 0.01 500 SEED 1");
+            let (known, refusal) = fill(&mut client, "k", 10_000);
+            assert!(known.len() >= 500, "{} items", known.len());
+            let (asked, available) = sizes_of_a_refusal(&refusal);
+            assert!(asked > available && available < 4000, "{asked} asked, {available} available");
+            assert!(client.run("BF.INFO k").field("Size").number() <= 4000);
+            let before = state(&mut client, "k");
+            sizes_of_a_refusal(&client.run("BF.ADD k something-new"));
+            sizes_of_a_refusal(client.run("BF.INSERT k ITEMS something-new").elements().last().unwrap());
+            sizes_of_a_refusal(client.run("BF.MADD k something-new another").elements().last().unwrap());
+            assert_eq!(state(&mut client, "k"), before);
+            assert!(client.batched(&[b"BF.MEXISTS", b"k"], &known).iter().all(|&present| present));
+            assert!(!client.batched(&[b"BF.MADD", b"k"], &known).iter().any(|&new| new));
+            assert_eq!(client.run("BF.EXISTS k something-new"), client.answer(false));
+        }
+        // With more room it grows.
+        let mut client = server.connect();
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+        let layers = client.run("BF.INFO k").field("Number of filters").number();
+        assert_eq!(client.run("BF.ADD k something-new"), integer(1));
+        assert_eq!(client.run("BF.INFO k").field("Number of filters"), &integer(layers + 1));
+        assert!(client.run("BF.INFO k").field("Size").number() > 4000);
+        // The ceiling binds clients, not what was written before: the file has a filter above it.
+        let before = client.run("DEBUG DIGEST-VALUE k");
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "4000");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), before);
+    });
+}
+
+#[test]
+fn what_was_made_before_is_loaded_whatever_the_ceiling_says() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100000");
+        client.run("BF.MADD k a b c");
+        let payload = client.run("DUMP k").bytes().to_vec();
+        assert_eq!(client.call(&[b"RESTORE".as_slice(), b"restored", b"0", &payload]), ok());
+        client.run("CONFIG SET bf.max-filter-bytes 500");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        let reply = client.call(&[b"RESTORE".as_slice(), b"refused", b"0", &payload]);
+        assert!(reply.is_error(), "the ceiling binds a client's RESTORE");
+        let before = [state(&mut client, "k"), state(&mut client, "restored")];
+        assert_eq!(before[0], before[1]);
+
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!([state(&mut client, "k"), state(&mut client, "restored")], before, "DEBUG RELOAD");
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!([state(&mut client, "k"), state(&mut client, "restored")], before, "adds and RESTORE in the file");
+        crate::persistence::rewrite_append_only_file(&mut client);
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!([state(&mut client, "k"), state(&mut client, "restored")], before, "a rewritten file");
+        client.run("CONFIG SET appendonly no");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::Save);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "500");
+        assert_eq!([state(&mut client, "k"), state(&mut client, "restored")], before, "a snapshot");
+    });
+}
+
+#[test]
+fn maxmemory_binds_creation_and_growth() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 1000000 SEED 1");
+        let room = 1_500_000;
+        let limit = client.info_number("used_memory") + room;
+        assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+
+        let (asked, available) = sizes_of_a_refusal(&client.run("BF.RESERVE new 0.01 10000000"));
+        assert!(asked > 10_000_000 && available <= room as u128, "{asked} asked, {available} available");
+        sizes_of_a_refusal(&client.run("BF.INSERT new CAPACITY 10000000 ITEMS a"));
+        assert_eq!(client.run("EXISTS new"), integer(0));
+        assert_eq!(client.run("BF.RESERVE small 0.01 10000"), ok());
+
+        // The next layer of k has twice its capacity and does not fit; filling it needs no memory.
+        let items: Vec<String> = (0..999_000).map(|number| format!("item {number}")).collect();
+        client.batched(&[b"BF.MADD", b"k"], &items);
+        let mut number = items.len();
+        let refusal = loop {
+            let reply = client.run(&format!("BF.ADD k {number}"));
+            if reply.is_error() {
+                break reply;
+            }
+            number += 1;
+        };
+        sizes_of_a_refusal(&refusal);
+        assert_eq!(client.run("BF.CARD k"), integer(1_000_000));
+        let before = state(&mut client, "k");
+        sizes_of_a_refusal(&client.run(&format!("BF.ADD k {number}")));
+        assert_eq!(state(&mut client, "k"), before);
+        assert_eq!(client.run("BF.ADD k 999000"), integer(0), "an item that is in needs no room");
+        assert!(client.batched(&[b"BF.MEXISTS", b"k"], &items).iter().all(|&present| present));
+
+        // Above maxmemory the server itself refuses everything that may take memory; questions are answered.
+        client.run("CONFIG SET maxmemory 1");
+        for line in ["BF.RESERVE x 0.01 1", "BF.ADD k a", "BF.MADD k a", "BF.INSERT k ITEMS a", "BF.LOADCHUNK k 1 x"] {
+            assert!(client.run(line).error_text().starts_with("OOM"), "{line}");
+        }
+        assert_eq!(client.run("BF.EXISTS k 999000"), integer(1));
+        assert_eq!(client.run("BF.CARD k"), integer(1_000_000));
+        client.run("CONFIG SET maxmemory 0");
+        assert_eq!(client.run(&format!("BF.ADD k {number}")), integer(1));
+    });
+}
+
+#[test]
+fn a_full_cache_that_evicts_makes_room_for_a_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET maxmemory 20mb");
+        client.run("CONFIG SET maxmemory-policy allkeys-lru");
+        client.run("DEBUG POPULATE 40000 cached 500");
+        client.run("SET one more");
+        assert!(client.info_number("evicted_keys") > 0, "the cache is full");
+
+        assert_eq!(client.run("BF.RESERVE seen 0.01 300000"), ok());
+        assert_eq!(client.run("BF.ADD seen a"), integer(1));
+        let (asked, available) = sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 20000000"));
+        assert!(asked > 20 << 20 && available < 20 << 20, "all filters together stay below maxmemory");
+        assert_eq!(client.run("BF.EXISTS seen a"), integer(1));
+    });
+}
+
+#[test]
+fn a_filter_stops_growing_at_4096_layers() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 1 EXPANSION 1 SEED 1");
+        let (known, refusal) = fill(&mut client, "k", 6000);
+        eprintln!("the refusal: {refusal:?}");
+        assert!(refusal.error_text().starts_with("ERR "), "{refusal:?}");
+        let info = client.run("BF.INFO k");
+        assert_eq!(info.field("Number of filters"), &integer(4096));
+        assert_eq!(info.field("Capacity"), &integer(4096));
+        assert_eq!(client.run("BF.CARD k"), integer(4096));
+
+        let before = state(&mut client, "k");
+        let last = format!("item {}", known.len());
+        assert_eq!(client.call(&["BF.ADD", "k", &last]), refusal);
+        assert_eq!(client.call(&["BF.INSERT", "k", "ITEMS", &last]), array([refusal]));
+        assert_eq!(state(&mut client, "k"), before);
+        assert!(client.batched(&[b"BF.MEXISTS", b"k"], &known).iter().all(|&present| present));
+        assert_eq!(client.run("COPY k copy"), integer(1));
+        assert_eq!(client.run("DEBUG DIGEST-VALUE copy"), before[2]);
+        server.restart(Stop::Save);
+        let mut client = server.connect();
+        assert_eq!(state(&mut client, "k")[1..], before[1..]);
+        assert_eq!(client.run("UNLINK k copy"), integer(2));
+    });
+}
+
+#[test]
+fn the_smallest_filter_works() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (key, words) in [("fixed", "NONSCALING"), ("growing", "EXPANSION 2"), ("even", "EXPANSION 1")] {
+            for rate in ["0.25", "0.01", "1e-12"] {
+                let key = format!("{key}-{rate}");
+                assert_eq!(client.run(&format!("BF.RESERVE {key} {rate} 1 {words} SEED 1")), ok());
+                assert_eq!(client.run(&format!("BF.ADD {key} a")), integer(1));
+                assert_eq!(client.run(&format!("BF.EXISTS {key} a")), integer(1));
+                assert_eq!(client.run(&format!("BF.ADD {key} a")), integer(0));
+                assert_eq!(client.run(&format!("BF.ADD {key} b")).is_error(), words == "NONSCALING");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_capacity_beyond_32_bits_is_made_where_it_fits() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        // 2^40 items at 1% are about 1.4 TiB: refused by name where the machine has less, made where it has more.
+        match client.run("BF.RESERVE k 0.01 1099511627776 NONSCALING") {
+            Reply::Error(text) => {
+                let (asked, available) = sizes_of_a_refusal(&Reply::Error(text));
+                assert!(asked > 1 << 40 && available < asked, "{asked} asked, {available} available");
+                assert_eq!(client.run("EXISTS k"), integer(0));
+            }
+            reply => assert_eq!(reply, ok()),
+        }
+        // 2^32 + 1 items at the loosest rate are some 1.5 GiB.
+        assert_eq!(client.run("BF.RESERVE large 0.25 4294967297 NONSCALING"), ok());
+        assert_eq!(client.run("BF.INFO large CAPACITY"), array([integer(4_294_967_297)]));
+        assert_eq!(client.run("BF.MADD large a b a"), array([integer(1), integer(1), integer(0)]));
+        assert_eq!(client.run("BF.MEXISTS large a b"), array([integer(1), integer(1)]));
+    });
+}

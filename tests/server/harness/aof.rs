@@ -1,0 +1,65 @@
+//! Reads the append-only file: the commands that a replica would be sent, as they were written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::process::Server;
+
+/// The commands written since the last rewrite, without the SELECTs, each as its words.
+pub fn append_only_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
+    commands_in(&newest(server, ".incr.aof"))
+}
+
+/// The commands that the last rewrite wrote, where it wrote commands and not a snapshot.
+pub fn rewritten_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
+    commands_in(&newest(server, ".base.aof"))
+}
+
+fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
+    let bytes = fs::read(file).expect("the append-only file is readable");
+    let mut rest = bytes.as_slice();
+    let mut commands = Vec::new();
+    while !rest.is_empty() {
+        let words = read_number(&mut rest, b'*');
+        let command: Vec<Vec<u8>> = (0..words)
+            .map(|_| {
+                let length = read_number(&mut rest, b'$');
+                let word = rest[..length].to_vec();
+                rest = &rest[length + 2..];
+                word
+            })
+            .collect();
+        if !command[0].eq_ignore_ascii_case(b"SELECT") {
+            commands.push(command);
+        }
+    }
+    commands
+}
+
+/// The length of the append-only file in bytes, since the last rewrite.
+pub fn append_only_length(server: &Server) -> u64 {
+    fs::metadata(newest(server, ".incr.aof")).expect("an append-only file").len()
+}
+
+/// The newest file of its kind: `appendonlydir/appendonly.aof.<n>.incr.aof`, and `.base.aof` for a rewrite.
+fn newest(server: &Server, ending: &str) -> PathBuf {
+    let folder = server.folder().join("appendonlydir");
+    let number = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_suffix(ending)?;
+        name.rsplit('.').next()?.parse::<u64>().ok()
+    };
+    fs::read_dir(&folder)
+        .unwrap_or_else(|fault| panic!("{}: {fault}", folder.display()))
+        .map(|entry| entry.expect("a directory entry").path())
+        .filter(|path| number(path).is_some())
+        .max_by_key(number)
+        .unwrap_or_else(|| panic!("no file {ending} in {}", folder.display()))
+}
+
+fn read_number(rest: &mut &[u8], kind: u8) -> usize {
+    assert_eq!(rest[0], kind, "the append-only file holds commands: {}", rest.escape_ascii());
+    let end = rest.windows(2).position(|pair| pair == b"\r\n").expect("an end of line");
+    let number = std::str::from_utf8(&rest[1..end]).expect("digits").parse().expect("a number");
+    *rest = &rest[end + 2..];
+    number
+}

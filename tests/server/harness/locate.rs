@@ -1,0 +1,54 @@
+//! Finds the servers to test against and the module to load into them. Nothing here falls back in silence: a test that
+//! has no server or no module fails and says what to do.
+
+use std::collections::HashSet;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Runs a test against each server in turn; the argument is the path of the server's program.
+pub fn on_every_server(test: impl Fn(&Path)) {
+    for program in servers() {
+        eprintln!("server: {}", program.display());
+        test(&program);
+    }
+}
+
+/// The servers of `BLOOMGATE_SERVERS`, or every `redis-server` and `valkey-server` on the PATH.
+fn servers() -> Vec<PathBuf> {
+    if let Some(list) = env::var_os("BLOOMGATE_SERVERS") {
+        let listed: Vec<PathBuf> = env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
+        assert!(!listed.is_empty(), "BLOOMGATE_SERVERS is set but names no server");
+        for program in &listed {
+            assert!(program.is_file(), "BLOOMGATE_SERVERS names {}, which is not a file", program.display());
+        }
+        return listed;
+    }
+    // One program is often reachable by several names: /bin is a link to /usr/bin, valkey-server has a compatibility
+    // link named redis-server. It is run by the name under which it was found: the servers look at that name.
+    let mut seen = HashSet::new();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found: Vec<PathBuf> = env::split_paths(&path)
+        .flat_map(|folder| ["redis-server", "valkey-server"].map(|name| folder.join(name)))
+        .filter(|program| program.is_file())
+        .filter(|program| seen.insert(program.canonicalize().expect("a file that was just seen")))
+        .collect();
+    assert!(
+        !found.is_empty(),
+        "no redis-server and no valkey-server on the PATH: install one, or list some in BLOOMGATE_SERVERS"
+    );
+    found
+}
+
+/// The module of `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` refreshes the one in `deps/`;
+/// its link one folder up is renewed by `cargo build` only.
+pub fn module() -> PathBuf {
+    let module = match env::var_os("BLOOMGATE_MODULE") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let name = if cfg!(target_os = "macos") { "libbloomgate.dylib" } else { "libbloomgate.so" };
+            env::current_exe().expect("this program's own path").with_file_name(name)
+        }
+    };
+    assert!(module.is_file(), "no module at {}: run `cargo build`, or name one in BLOOMGATE_MODULE", module.display());
+    module.canonicalize().expect("a file that was just seen")
+}

@@ -1,0 +1,17 @@
+//! What every test needs: a server with the module in it, a connection that shows each reply's exact type, and the files
+//! that the server leaves behind.
+
+mod aof;
+mod dump;
+mod locate;
+mod own_tests;
+mod process;
+mod resp;
+mod rng;
+
+pub use aof::{append_only_commands, append_only_length, rewritten_commands};
+pub use dump::with_fixed_checksum;
+pub use locate::{module, on_every_server};
+pub use process::{Builder, Server, Stop, eventually};
+pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
+pub use rng::Rng;

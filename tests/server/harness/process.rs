@@ -1,0 +1,282 @@
+//! A server process of the test's own: started in a fresh directory on a free port, stopped and started again as the
+//! test wants, ended when the test ends. A server that crashed, or left a crash report in its log, fails the test.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::locate;
+use super::resp::Connection;
+
+/// How long anything may take before a test gives up on it. Not a measure of speed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a server or the module writes to the log when it crashed.
+const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
+
+/// What every server is started with. `appendfsync always` has no effect without `appendonly yes`; with it, a command is
+/// in the file when its reply is read, which `everysec` does not promise while an fsync is under way.
+const BASE_CONFIGURATION: &str = "\
+bind 127.0.0.1
+enable-debug-command yes
+save \"\"
+appendfsync always
+repl-diskless-sync-delay 0
+";
+
+/// Waits until `condition` holds; panics with `what` when it does not for very long.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "gave up waiting for: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How to end a server.
+pub enum Stop {
+    /// SHUTDOWN SAVE.
+    Save,
+    /// SHUTDOWN NOSAVE.
+    NoSave,
+    /// kill -9.
+    Kill,
+}
+
+/// A server to be: lines for its configuration file and words for the module.
+pub struct Builder {
+    program: PathBuf,
+    lines: Vec<String>,
+    module_words: Option<String>,
+}
+
+impl Builder {
+    /// Adds a line to the configuration file.
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Load-time words for the module.
+    pub fn module_words(mut self, words: &str) -> Self {
+        self.module_words = Some(words.to_owned());
+        self
+    }
+
+    /// A server without the module.
+    pub fn without_module(mut self) -> Self {
+        self.module_words = None;
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    pub fn start(self) -> Server {
+        let mut server = self.prepare();
+        server.start_again();
+        server
+    }
+
+    /// Starts a server that must not come up, and gives its log.
+    pub fn refuses_to_start(self) -> String {
+        let mut server = self.prepare();
+        let outcome = server.launch();
+        let log = server.log();
+        server.child = None;
+        assert!(outcome.is_err(), "the server came up although it should not; its log:\n{log}");
+        log
+    }
+
+    fn prepare(self) -> Server {
+        let folder = tempfile::Builder::new().prefix("bloomgate-").tempdir().expect("a temporary directory");
+        let mut text = String::from(BASE_CONFIGURATION);
+        for line in &self.lines {
+            text += &format!("{line}\n");
+        }
+        if let Some(words) = &self.module_words {
+            text += &format!("loadmodule {} {words}\n", locate::module().display());
+        }
+        fs::write(folder.path().join("redis.conf"), text).expect("the configuration file is written");
+        Server { program: self.program, folder, port: 0, child: None }
+    }
+}
+
+/// A running (or stopped) server.
+pub struct Server {
+    program: PathBuf,
+    folder: TempDir,
+    /// The port on 127.0.0.1.
+    pub port: u16,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// A server to configure; the module is loaded without words unless the builder is told otherwise.
+    pub fn with(program: &Path) -> Builder {
+        Builder { program: program.to_owned(), lines: Vec::new(), module_words: Some(String::new()) }
+    }
+
+    /// A server as it comes: module loaded, no snapshot, no append-only file.
+    pub fn start(program: &Path) -> Self {
+        Self::with(program).start()
+    }
+
+    /// A connection that speaks RESP2.
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.port).expect("the server accepts a connection")
+    }
+
+    /// A connection that speaks RESP2 or RESP3.
+    pub fn connect_speaking(&self, protocol: u8) -> Connection {
+        let mut connection = self.connect();
+        if protocol == 3 {
+            connection.run("HELLO 3");
+            connection.protocol = 3;
+        }
+        connection
+    }
+
+    /// A connection of the client library that applications use.
+    pub fn library_client(&self) -> redis::Connection {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).expect("an address");
+        client.get_connection().expect("the server accepts a connection")
+    }
+
+    /// The directory with the server's files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The process id.
+    pub fn process_id(&self) -> u32 {
+        self.child.as_ref().expect("a running server").id()
+    }
+
+    /// Everything that the server and the module wrote to the log, over restarts too.
+    pub fn log(&self) -> String {
+        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Stops the server and starts it again in the same directory and, unless somebody took it, on the same port.
+    pub fn restart(&mut self, how: Stop) {
+        self.stop(how);
+        self.start_again();
+    }
+
+    /// Stops the server and waits for its end.
+    pub fn stop(&mut self, how: Stop) {
+        let words: &[&str] = match how {
+            Stop::Kill => &[],
+            Stop::Save => &["SHUTDOWN", "SAVE"],
+            Stop::NoSave => &["SHUTDOWN", "NOSAVE"],
+        };
+        let mut child = self.child.take().expect("a running server");
+        if words.is_empty() {
+            child.kill().expect("the process can be killed");
+        } else if let Ok(reply) = self.connect().try_call(words) {
+            self.child = Some(child);
+            panic!("SHUTDOWN answered {reply:?}");
+        }
+        child.wait().expect("the process ends");
+    }
+
+    /// Starts a server that was stopped.
+    pub fn start_again(&mut self) {
+        if let Err(status) = self.launch() {
+            let log = self.log_excerpt();
+            panic!("the server ended at its start ({status}); its log:\n{log}");
+        }
+    }
+
+    /// Starts the process and waits until it answers; where it ends instead, its exit status.
+    fn launch(&mut self) -> Result<(), ExitStatus> {
+        assert!(self.child.is_none(), "the server runs already");
+        for _ in 0..50 {
+            if self.port == 0 {
+                self.port = free_port();
+            }
+            let log_start = self.log().len();
+            let log = OpenOptions::new().create(true).append(true).open(self.log_path()).expect("a log file");
+            let child = Command::new(&self.program)
+                .args(["redis.conf", "--port", &self.port.to_string()])
+                .current_dir(self.folder.path())
+                .stdin(Stdio::null())
+                .stdout(File::try_clone(&log).expect("a second handle"))
+                .stderr(log)
+                .spawn()
+                .unwrap_or_else(|fault| panic!("{} does not start: {fault}", self.program.display()));
+            self.child = Some(child);
+            let Err(status) = self.wait_until_it_answers() else { return Ok(()) };
+            self.child = None;
+            let taken = self.log().get(log_start..).is_some_and(|text| text.contains("Address already in use"));
+            if !taken {
+                return Err(status);
+            }
+            self.port = 0;
+        }
+        panic!("no free port in 50 attempts");
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), ExitStatus> {
+        let start = Instant::now();
+        loop {
+            let child = self.child.as_mut().expect("a process");
+            if let Some(status) = child.try_wait().expect("the state of the process") {
+                return Err(status);
+            }
+            // Another test's server may sit on this port while ours is about to find it taken: look who answers.
+            let ours = format!("process_id:{}\r\n", child.id());
+            if let Ok(mut connection) = Connection::open(self.port)
+                && connection.try_call(&["PING"]).is_ok_and(|reply| !reply.is_error())
+                && connection.try_call(&["INFO", "server"]).is_ok_and(|reply| reply.text().contains(&ours))
+            {
+                return Ok(());
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not answer; its log:\n{}", self.log_excerpt());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    /// What of the log tells most: the first crash and what led to it, or else the end.
+    fn log_excerpt(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let crash = lines.iter().position(|line| CRASH_MARKS.iter().any(|mark| line.contains(mark)));
+        let begin = crash.map_or(lines.len().saturating_sub(80), |line| line.saturating_sub(20));
+        lines[begin..lines.len().min(begin + 80)].join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut ended_alone = None;
+        if let Some(mut child) = self.child.take() {
+            ended_alone = child.try_wait().ok().flatten();
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let log = self.log();
+        let crashed = CRASH_MARKS.iter().find(|mark| log.contains(**mark));
+        if thread::panicking() {
+            eprintln!("--- log of the server on port {} ---\n{}\n---", self.port, self.log_excerpt());
+        } else if let Some(status) = ended_alone {
+            panic!("the server ended by itself ({status}); its log:\n{}", self.log_excerpt());
+        } else if let Some(mark) = crashed {
+            panic!("the log has {mark:?}:\n{}", self.log_excerpt());
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

@@ -1,0 +1,33 @@
+//! The module inside a real server, seen from a client's side of the socket.
+//!
+//! One file per topic. Every test starts servers of its own, each in a directory of its own and on a free port, and they
+//! end with the test, also when it fails. `BLOOMGATE_SERVERS` lists the servers to try (paths, separated by `:`); left
+//! out, it is every `redis-server` and `valkey-server` on the PATH. `BLOOMGATE_MODULE` names the module to load; left
+//! out, it is the library that cargo built for these tests.
+#![cfg(feature = "module")]
+// This whole crate is test code: a panic is how a test fails, and its helpers are not all inside `#[test]` functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+mod harness;
+
+mod arity_and_types;
+mod configuration;
+mod crash;
+mod effects;
+mod growth_limits;
+mod hostile_payloads;
+mod info;
+mod insert;
+mod items;
+mod loadchunk;
+mod lookup;
+mod membership;
+mod memory;
+mod persistence;
+mod registration;
+mod replication;
+mod reserve;
+mod transactions;
+mod transfer;
+mod zoo;

@@ -1,0 +1,157 @@
+//! How many bytes a filter takes: as MEMORY USAGE says, and as the machine sees it.
+
+use std::fs;
+use std::process::Command;
+
+use crate::harness::{Connection, Reply, Server, eventually, integer, ok, on_every_server};
+use crate::reserve::sizes_of_a_refusal;
+
+fn memory_usage(client: &mut Connection, key: &str) -> i64 {
+    client.run(&format!("MEMORY USAGE {key}")).number()
+}
+
+#[test]
+fn a_reserved_filter_is_no_larger_than_redisblooms() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (key, rate, most_bits) in [("percent", "0.01", 11.03), ("permille", "0.001", 15.85)] {
+            client.run(&format!("BF.RESERVE {key} {rate} 1000000"));
+            let bytes = memory_usage(&mut client, key);
+            let bits = bytes as f64 * 8.0 / 1e6;
+            eprintln!("1,000,000 items at {rate}: {bytes} bytes, {bits:.3} bits an item");
+            assert!(bits <= most_bits, "{rate}: {bits} bits an item");
+        }
+    });
+}
+
+#[test]
+fn a_small_empty_filter_takes_448_bytes_at_most() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100");
+        let bytes = memory_usage(&mut client, "k");
+        eprintln!("an empty default filter: {bytes} bytes");
+        assert!(bytes <= 448, "{bytes} bytes");
+    });
+}
+
+#[test]
+fn a_filter_that_grew_to_ten_million_items_takes_25_bits_an_item_at_most() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        // Enough items that ten million of them were new, in batches of 1000, several batches on the way at a time.
+        let mut sent = 0;
+        while client.run("BF.CARD k").number() < 10_000_000 {
+            let missing = 10_000_000 - client.run("BF.CARD k").number();
+            let batches = (missing / 1000).clamp(1, 200);
+            for _ in 0..batches {
+                let mut words = vec!["BF.MADD".to_owned(), "k".to_owned()];
+                words.extend((0..missing.min(1000)).map(|number| (sent + number).to_string()));
+                sent += missing.min(1000);
+                client.send(&words).expect("the server takes it");
+            }
+            for _ in 0..batches {
+                assert!(!client.receive().expect("a reply").is_error());
+            }
+        }
+        assert_eq!(client.run("BF.CARD k"), integer(10_000_000));
+        let bytes = memory_usage(&mut client, "k");
+        let bits = bytes as f64 * 8.0 / 1e7;
+        let layers = client.run("BF.INFO k").field("Number of filters").number();
+        eprintln!("grown to 10,000,000 items: {bytes} bytes, {layers} layers, {bits:.3} bits an item");
+        assert!(bits <= 25.0, "{bits} bits an item");
+        let wrong = sent - 10_000_000;
+        assert!(wrong as f64 <= sent as f64 * 0.01, "{wrong} of {sent} new items were called known");
+    });
+}
+
+#[test]
+fn ten_gibibytes_take_no_memory_until_they_are_used() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE warm-up 0.01 100");
+        let before = resident_bytes(&server);
+        let capacity = reserve_about_ten_gibibytes(&mut client);
+        let size = client.run("BF.INFO k").field("Size").number();
+        let grown = resident_bytes(&server) - before;
+        eprintln!("{capacity} items: {size} bytes, resident memory grew by {grown}");
+        eprintln!("{}", client.info("cmdstat_bf.reserve"));
+        assert!(size > capacity, "{size} bytes for {capacity} items");
+        assert!(grown < 8 << 20, "resident memory grew by {grown} bytes");
+
+        // It is a filter like any other.
+        assert_eq!(client.run("BF.ADD k a"), integer(1));
+        assert_eq!(client.run("BF.EXISTS k a"), integer(1));
+        assert_eq!(client.run("BF.EXISTS k b"), integer(0));
+        let grown = resident_bytes(&server) - before;
+        assert!(grown < 8 << 20, "resident memory grew by {grown} bytes");
+        assert_eq!(client.run("UNLINK k"), integer(1));
+        eventually("the memory to be given back", || client.info_number("used_memory") < 100 << 20);
+    });
+}
+
+#[test]
+fn large_filters_are_freed_in_the_background() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let make = |client: &mut Connection, key: &str| {
+            assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 100000000")), ok());
+            client.run(&format!("BF.RESERVE grown-{key} 0.01 10 EXPANSION 1"));
+            let items: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+            client.batched(&[b"BF.MADD", format!("grown-{key}").as_bytes()], &items);
+        };
+        make(&mut client, "a");
+        let before = client.info_number("lazyfreed_objects");
+        assert_eq!(client.run("UNLINK a"), integer(1));
+        eventually("a thread in the background to free it", || client.info_number("lazyfreed_objects") == before + 1);
+        client.run("DEL grown-a");
+        for end in ["UNLINK a grown-a", "DEL a grown-a", "FLUSHALL ASYNC", "FLUSHALL SYNC", "FLUSHDB ASYNC"] {
+            make(&mut client, "a");
+            assert!(client.info_number("used_memory") > 100 << 20);
+            assert!(!client.run(end).is_error());
+            assert_eq!(client.run("DBSIZE"), integer(0));
+            eventually(end, || client.info_number("used_memory") < 50 << 20);
+        }
+        for end in ["SET a x", "EXPIRE a 0", "RENAME b a"] {
+            make(&mut client, "a");
+            client.run("BF.ADD b x");
+            assert!(!client.run(end).is_error());
+            client.run("DEL a b grown-a");
+            eventually(end, || client.info_number("used_memory") < 50 << 20);
+        }
+    });
+}
+
+/// Reserves 10 GiB, or half of what the server says it has where that is less; answers the capacity.
+fn reserve_about_ten_gibibytes(client: &mut Connection) -> i64 {
+    let capacity = 8_870_000_000;
+    match client.run(&format!("BF.RESERVE k 0.01 {capacity} NONSCALING")) {
+        Reply::Simple(_) => capacity,
+        refusal => {
+            let available = sizes_of_a_refusal(&refusal).1;
+            let capacity = (available * 8 / 2 / 11) as i64;
+            eprintln!("this machine has {available} bytes; {capacity} items instead");
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 {capacity} NONSCALING")), ok());
+            capacity
+        }
+    }
+}
+
+/// The memory that the server's process has in use.
+fn resident_bytes(server: &Server) -> i64 {
+    let id = server.process_id();
+    let kibibytes = match fs::read_to_string(format!("/proc/{id}/status")) {
+        Ok(status) => status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS").replace("kB", ""),
+        Err(_) => {
+            let output = Command::new("ps").args(["-o", "rss=", "-p", &id.to_string()]).output().expect("ps");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
+    };
+    kibibytes.trim().parse::<i64>().expect("a number of KiB") * 1024
+}

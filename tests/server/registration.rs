@@ -1,0 +1,171 @@
+//! What the server says about the module and its commands, by which clients, proxies and rights find their way.
+
+use crate::harness::{Connection, Reply, Server, array, bulk, module, on_every_server};
+
+/// Name, arity, whether it writes, whether it is marked fast.
+const COMMANDS: [(&str, i64, bool, bool); 9] = [
+    ("bf.reserve", -4, true, false),
+    ("bf.add", 3, true, false),
+    ("bf.madd", -3, true, false),
+    ("bf.insert", -4, true, false),
+    ("bf.exists", 3, false, true),
+    ("bf.mexists", -3, false, true),
+    ("bf.info", -2, false, true),
+    ("bf.card", 2, false, true),
+    ("bf.loadchunk", 4, true, false),
+];
+
+fn texts(reply: &Reply) -> Vec<String> {
+    reply.elements().iter().map(Reply::text).collect()
+}
+
+#[test]
+fn the_module_is_listed_at_the_level_of_commands_that_it_matches() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let list = server.connect_speaking(protocol).run("MODULE LIST");
+            let module =
+                list.elements().iter().find(|module| module.field("name").text() == "bf").expect("bf is loaded");
+            assert_eq!(module.field("ver").number(), 80000);
+        }
+        assert!(server.log().contains(env!("CARGO_PKG_VERSION")), "our own version is in the log");
+    });
+}
+
+#[test]
+fn commands_have_arity_flags_and_keys() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (name, arity, writes, fast) in COMMANDS {
+            let reply = client.run(&format!("COMMAND INFO {name}"));
+            let fields = reply.elements()[0].elements();
+            assert_eq!(fields[0].text(), name);
+            assert_eq!(fields[1].number(), arity, "{name}");
+            let flags = texts(&fields[2]);
+            let has = |flag: &str| flags.iter().any(|word| word == flag);
+            assert_eq!((has("write"), has("readonly")), (writes, !writes), "{name}: {flags:?}");
+            assert_eq!(has("denyoom"), writes, "{name}: {flags:?}");
+            assert_eq!(has("fast"), fast, "{name}: {flags:?}");
+            assert!(has("module") && !has("movablekeys"), "{name}: {flags:?}");
+            let keys: Vec<i64> = fields[3..6].iter().map(Reply::number).collect();
+            assert_eq!(keys, [1, 1, 1], "{name}");
+            let specs = fields[8].elements();
+            assert_eq!(specs.len(), 1, "{name}");
+            let flags = texts(specs[0].field("flags"));
+            assert!(flags.contains(&if writes { "RW" } else { "RO" }.to_owned()), "{name}: {flags:?}");
+            assert_eq!(specs[0].field("begin_search").field("spec").field("index").number(), 1, "{name}");
+            assert_eq!(specs[0].field("find_keys").field("spec").field("lastkey").number(), 0, "{name}");
+        }
+    });
+}
+
+#[test]
+fn keys_are_found_in_a_command() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (name, arity, ..) in COMMANDS {
+            let mut words = vec!["COMMAND", "GETKEYS", name, "the-key"];
+            words.extend(std::iter::repeat_n("1", arity.unsigned_abs() as usize - 2));
+            assert_eq!(client.call(&words), array([bulk("the-key")]), "{name}");
+        }
+    });
+}
+
+#[test]
+fn commands_are_documented() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let arguments = |client: &mut Connection, name: &str| {
+            let docs = client.run(&format!("COMMAND DOCS {name}"));
+            texts_of(docs.field(name).field("arguments"))
+        };
+        for (name, since) in [
+            ("bf.reserve", "1.0.0"),
+            ("bf.add", "1.0.0"),
+            ("bf.madd", "1.0.0"),
+            ("bf.insert", "1.0.0"),
+            ("bf.exists", "1.0.0"),
+            ("bf.mexists", "1.0.0"),
+            ("bf.info", "1.0.0"),
+            ("bf.card", "2.4.4"),
+            ("bf.loadchunk", "1.0.0"),
+        ] {
+            let docs = client.run(&format!("COMMAND DOCS {name}"));
+            let docs = docs.field(name);
+            assert!(docs.field("summary").text().len() > 10, "{name}");
+            assert!(docs.field("complexity").text().starts_with("O("), "{name}");
+            assert_eq!(docs.field("since").text(), since, "{name}");
+            assert_eq!(docs.field("group").text(), "module", "{name}");
+            assert_eq!(docs.field("module").text(), "bf", "{name}");
+            assert_eq!(arguments(&mut client, name).first().map(String::as_str), Some("key"), "{name}");
+        }
+        assert_eq!(arguments(&mut client, "bf.add"), ["key", "item"]);
+        let reserve = arguments(&mut client, "bf.reserve").join(" ").to_lowercase();
+        for word in ["capacity", "expansion", "nonscaling", "seed"] {
+            assert!(reserve.contains(word), "{word} is not in {reserve:?}");
+        }
+        let insert = arguments(&mut client, "bf.insert").join(" ").to_lowercase();
+        for word in ["capacity", "error", "expansion", "nocreate", "nonscaling", "seed", "item"] {
+            assert!(insert.contains(word), "{word} is not in {insert:?}");
+        }
+    });
+}
+
+/// The names of a command's arguments.
+fn texts_of(arguments: &Reply) -> Vec<String> {
+    arguments.elements().iter().map(|argument| argument.field("name").text()).collect()
+}
+
+#[test]
+fn commands_are_in_categories_where_the_server_has_them() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        // A server before 7.2 has no categories for a module's commands, one before 7.4 none of a module's own.
+        let categories = texts(&client.run("ACL CAT"));
+        if !categories.iter().any(|category| category == "bloom") {
+            eprintln!("this server has no category of a module's own");
+            return;
+        }
+        let listed = texts(&client.run("ACL CAT bloom"));
+        for (name, _, writes, _) in COMMANDS {
+            assert!(listed.iter().any(|word| word == name), "{name} is not in {listed:?}");
+            let other = texts(&client.run(if writes { "ACL CAT write" } else { "ACL CAT read" }));
+            assert!(other.iter().any(|word| word == name), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_second_module_of_the_name_is_refused_with_a_reason() {
+    on_every_server(|program| {
+        let again = format!("loadmodule {}", module().display());
+        let log = Server::with(program).line(&again).refuses_to_start();
+        assert!(log.lines().any(|line| line.contains("another module") && line.contains("'bf'")), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
+    });
+}
+
+#[test]
+fn the_module_stays_while_filters_may_be_there() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        assert!(client.run("MODULE UNLOAD bf").is_error());
+        assert_eq!(client.run("BF.EXISTS k a").number(), 1);
+    });
+}
+
+#[test]
+fn unknown_commands_are_unknown() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert!(client.run("BF.FROBNICATE k").error_text().starts_with("ERR unknown command"));
+    });
+}

@@ -1,0 +1,165 @@
+//! A filter that goes elsewhere: to another key, another database, another server.
+
+use std::path::Path;
+
+use crate::harness::{Connection, Server, array, error, integer, ok, on_every_server, simple};
+use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
+
+fn server_with_zoo(program: &Path) -> (Server, Connection, Zoo) {
+    let server = Server::start(program);
+    let mut client = server.connect();
+    let zoo = Zoo::build(&mut client);
+    (server, client, zoo)
+}
+
+#[test]
+fn dump_and_restore_give_the_same_filter() {
+    on_every_server(|program| {
+        let (_server, mut client, zoo) = server_with_zoo(program);
+        let elsewhere = Server::start(program);
+        let mut far = elsewhere.connect();
+        let before = zoo.view(&mut client);
+        for (key, before) in zoo.keys().zip(before) {
+            let payload = client.call(&[b"DUMP", key]).bytes().to_vec();
+            let expires = client.call(&[b"PEXPIRETIME", key]).number().max(0).to_string();
+            let words: [&[u8]; 6] = [b"RESTORE", b"restored", expires.as_bytes(), &payload, b"ABSTTL", b"REPLACE"];
+            assert_eq!(client.call(&words), ok());
+            let here = zoo.view_of(&mut client, key, b"restored");
+            assert_same("RESTORE", std::slice::from_ref(&before), &[here]);
+            // The same payload comes out again.
+            assert_eq!(client.call(&[b"DUMP".as_slice(), b"restored"]).bytes(), payload);
+
+            let words: [&[u8]; 5] = [b"RESTORE", key, expires.as_bytes(), &payload, b"ABSTTL"];
+            assert_eq!(far.call(&words), ok());
+            let there = zoo.view_of(&mut far, key, key);
+            assert_same("RESTORE on a second server", &[before], &[there]);
+        }
+    });
+}
+
+#[test]
+fn restore_takes_the_place_of_what_was_there() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.MADD source a b c");
+        let digest = client.run("DEBUG DIGEST-VALUE source");
+        let payload = client.run("DUMP source").bytes().to_vec();
+        client.run("BF.RESERVE target 0.001 77");
+        client.run("BF.ADD target z");
+        let mut words: Vec<&[u8]> = vec![b"RESTORE", b"target", b"0", &payload];
+        assert!(client.call(&words).error_text().starts_with("BUSYKEY"));
+        assert_eq!(client.run("BF.INFO target CAPACITY"), array([integer(77)]));
+        words.push(b"REPLACE");
+        assert_eq!(client.call(&words), ok());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE target"), digest);
+        assert_eq!(client.run("BF.EXISTS target z"), integer(0));
+        client.run("SET target string");
+        assert_eq!(client.call(&words), ok());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE target"), digest);
+    });
+}
+
+#[test]
+fn copy_gives_an_equal_filter_of_its_own() {
+    on_every_server(|program| {
+        let (_server, mut client, zoo) = server_with_zoo(program);
+        let before = zoo.view(&mut client);
+        for (key, before) in zoo.keys().zip(&before) {
+            let words: [&[u8]; 4] = [b"COPY", key, b"copied", b"REPLACE"];
+            assert_eq!(client.call(&words), integer(1));
+            let copied = zoo.view_of(&mut client, key, b"copied");
+            assert_same("COPY", std::slice::from_ref(before), &[copied]);
+        }
+        client.run("COPY grown other DB 3");
+        client.run("SELECT 3");
+        let there = zoo.view_of(&mut client, b"grown", b"other");
+        client.run("SELECT 0");
+        assert_same("COPY to another database", &[zoo.view_of(&mut client, b"grown", b"grown")], &[there]);
+
+        // A copy and its original no longer know of each other.
+        client.run("COPY fixed twin");
+        assert_eq!(client.run("BF.ADD twin only-in-the-twin"), integer(1));
+        assert_eq!(client.run("BF.EXISTS fixed only-in-the-twin"), integer(0));
+        assert_eq!(client.run("BF.ADD fixed only-in-the-original"), integer(1));
+        assert_eq!(client.run("BF.EXISTS twin only-in-the-original"), integer(0));
+        client.run("DEL fixed");
+        assert_eq!(client.run("BF.EXISTS twin only-in-the-twin"), integer(1));
+    });
+}
+
+#[test]
+fn migrate_moves_a_filter_to_another_server() {
+    on_every_server(|program| {
+        let (_server, mut client, zoo) = server_with_zoo(program);
+        let elsewhere = Server::start(program);
+        let mut far = elsewhere.connect();
+        let before = zoo.view(&mut client);
+        let port = elsewhere.port.to_string();
+        for key in zoo.keys().filter(|key| !key.is_empty()) {
+            let words: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key, b"0", b"60000"];
+            assert_eq!(client.call(&words), ok());
+            assert_eq!(client.call(&[b"EXISTS", key]), integer(0));
+        }
+        // MIGRATE reads an empty key as "see KEYS"; it is moved under another name.
+        let empty: [&[u8]; 3] = [b"RENAME", b"", b"the-empty-key"];
+        assert_eq!(client.call(&empty), ok());
+        let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "60000", "KEYS", "the-empty-key"];
+        assert_eq!(client.call(&words), ok());
+        let back: [&[u8]; 3] = [b"RENAME", b"the-empty-key", b""];
+        assert_eq!(far.call(&back), ok());
+        // MIGRATE carries the time that is left, so what the move took is added at the other end.
+        let expires = far.run("PEXPIRETIME with-ttl").number();
+        assert!((EXPIRES_AT_MS..EXPIRES_AT_MS + 600_000).contains(&expires), "{expires}");
+        far.run(&format!("PEXPIREAT with-ttl {EXPIRES_AT_MS}"));
+        assert_same("MIGRATE", &before, &zoo.view(&mut far));
+
+        client.run("BF.ADD grown replaced");
+        let words = ["MIGRATE", "127.0.0.1", &port, "grown", "0", "60000"];
+        assert!(client.call(&words).error_text().contains("BUSYKEY"));
+        let words = ["MIGRATE", "127.0.0.1", &port, "grown", "0", "60000", "COPY", "REPLACE"];
+        assert_eq!(client.call(&words), ok());
+        assert_eq!(far.run("BF.CARD grown"), integer(1));
+        assert_eq!(far.run("DEBUG DIGEST-VALUE grown"), client.run("DEBUG DIGEST-VALUE grown"));
+    });
+}
+
+#[test]
+fn a_server_without_the_module_refuses_a_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let elsewhere = Server::with(program).without_module().start();
+        client.run("BF.ADD k a");
+        let words = ["MIGRATE", "127.0.0.1", &elsewhere.port.to_string(), "k", "0", "60000"];
+        assert!(client.call(&words).is_error());
+        assert_eq!(client.run("BF.EXISTS k a"), integer(1), "what could not be moved is still here");
+    });
+}
+
+#[test]
+fn renaming_and_moving_keep_the_filter() {
+    on_every_server(|program| {
+        let (_server, mut client, zoo) = server_with_zoo(program);
+        let before = zoo.view(&mut client);
+        client.run("SWAPDB 0 5");
+        assert_eq!(client.run("DBSIZE"), integer(0));
+        client.run("SELECT 5");
+        assert_same("SWAPDB", &before, &zoo.view(&mut client));
+        for key in zoo.keys() {
+            let words: [&[u8]; 3] = [b"MOVE", key, b"7"];
+            assert_eq!(client.call(&words), integer(1));
+        }
+        client.run("SELECT 7");
+        assert_same("MOVE", &before, &zoo.view(&mut client));
+        for key in zoo.keys() {
+            assert_eq!(client.call(&[b"RENAME".as_slice(), key, b"new name"]), ok());
+            assert_eq!(client.call(&[b"RENAME".as_slice(), b"new name", key]), ok());
+        }
+        assert_same("RENAME", &before, &zoo.view(&mut client));
+        assert_eq!(client.run("RENAMENX grown fixed"), integer(0));
+        assert_eq!(client.run("COPY grown fixed"), integer(0));
+        assert_eq!(client.run("RENAME missing grown"), error("ERR no such key"));
+        assert_eq!(client.run("TYPE grown"), simple("bloomgate"));
+    });
+}
