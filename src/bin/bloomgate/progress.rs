@@ -1,0 +1,87 @@
+//! How far the work has come, on the error output: a bar on a terminal, plain lines now and then elsewhere (a log file,
+//! CI), where a bar would be a mess of control codes.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Read};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Elsewhere than on a terminal a line is printed after this time, or after a fifth of the way.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+const LINES_A_RUN: u64 = 5;
+
+/// A progress bar over the bytes of the input. Clones move the same bar.
+#[derive(Clone)]
+pub struct Progress {
+    bar: ProgressBar,
+    lines: Option<Rc<Lines>>,
+}
+
+struct Lines {
+    next_position: Cell<u64>,
+    next_time: Cell<Instant>,
+}
+
+impl Progress {
+    /// Over `size_bytes` of input, or over an unknown number of them.
+    pub fn new(size_bytes: Option<u64>) -> Self {
+        let bar = match size_bytes {
+            Some(size) => ProgressBar::new(size).with_style(style("{bar:32} {percent:>3}%  {msg}")),
+            None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}")),
+        };
+        if std::io::stderr().is_terminal() {
+            return Self { bar, lines: None };
+        }
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        let lines = Lines {
+            next_position: Cell::new(size_bytes.map_or(u64::MAX, |size| size / LINES_A_RUN)),
+            next_time: Cell::new(Instant::now() + LINE_INTERVAL),
+        };
+        Self { bar, lines: Some(Rc::new(lines)) }
+    }
+
+    /// Shows nothing.
+    #[cfg(test)]
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), lines: None }
+    }
+
+    /// A reader whose bytes move the bar.
+    pub fn count_bytes<R: Read>(&self, source: R) -> impl Read + use<R> {
+        self.bar.wrap_read(source)
+    }
+
+    /// Says what has been done so far.
+    pub fn show(&self, links: u64, new: u64) {
+        let message = || format!("{} links, {} of them new", HumanCount(links), HumanCount(new));
+        let Some(lines) = &self.lines else {
+            self.bar.set_message(message());
+            return;
+        };
+        let now = Instant::now();
+        if self.bar.position() < lines.next_position.get() && now < lines.next_time.get() {
+            return;
+        }
+        match self.bar.length() {
+            Some(size) if size > 0 => {
+                let position = self.bar.position();
+                eprintln!("{:>3}%  {}", (position.saturating_mul(100) / size).min(100), message());
+                lines.next_position.set(position.saturating_add(size / LINES_A_RUN));
+            }
+            _ => eprintln!("{}", message()),
+        }
+        lines.next_time.set(now + LINE_INTERVAL);
+    }
+
+    /// Takes the bar off the screen.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // A template that does not parse would be a mistake here; a plain bar is a fair answer to it.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
