@@ -1,0 +1,90 @@
+# shellcheck shell=bash
+# Read by the other scripts with `source`: where things are, how the scripts speak, and the environment that the build
+# needs. It starts nothing and changes nothing on the machine; what installs is scripts/setup.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Where cargo builds. A folder of the caller's choice is respected.
+target=${CARGO_TARGET_DIR:-$root/target}
+case $target in
+/*) ;;
+*) target=$root/$target ;;
+esac
+
+# shellcheck disable=SC2034  # the scripts that read this file use it
+case $(uname -s) in
+Darwin) module=$target/release/libbloomgate.dylib ;;
+*) module=$target/release/libbloomgate.so ;;
+esac
+
+# Colours on a terminal only.
+if [ -t 1 ]; then
+  bold=$'\e[1m' plain=$'\e[0m'
+else
+  bold='' plain=''
+fi
+
+headline() {
+  printf '\n%s== %s%s\n' "$bold" "$*" "$plain"
+}
+
+say() {
+  printf '%s\n' "$*"
+}
+
+# fail LINE...: says why on the error output and ends the script.
+fail() {
+  {
+    printf '\n%s: %s\n' "$(basename "$0")" "$1"
+    shift
+    [ $# -eq 0 ] || printf '  %s\n' "$@"
+  } >&2
+  exit 1
+}
+
+have() {
+  command -v "$1" >/dev/null 2>&1
+}
+
+# at_least FOUND WANTED: compares versions number by number, 1.95.0 with 1.90.
+at_least() {
+  local found wanted part f w
+  IFS=. read -r -a found <<<"$1"
+  IFS=. read -r -a wanted <<<"$2"
+  for part in 0 1 2; do
+    f=${found[part]:-0} w=${wanted[part]:-0}
+    f=${f%%[!0-9]*} w=${w%%[!0-9]*}
+    [ "${f:-0}" -gt "${w:-0}" ] && return 0
+    [ "${f:-0}" -lt "${w:-0}" ] && return 1
+  done
+  return 0
+}
+
+# The version of Rust that Cargo.toml asks for.
+rust_wanted() {
+  sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml"
+}
+
+rust_is_recent() {
+  have cargo || return 1
+  at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
+}
+
+# What setup may have installed outside the PATH of the calling shell.
+use_installed() {
+  if ! rust_is_recent; then
+    if [ -x "$HOME/.cargo/bin/cargo" ]; then
+      PATH=$HOME/.cargo/bin:$PATH
+    fi
+    # A default toolchain that is too old stays the default; here the stable one is taken.
+    if have rustup && ! rust_is_recent; then
+      export RUSTUP_TOOLCHAIN=stable
+    fi
+  fi
+  if have brew && [ -z "${LIBCLANG_PATH:-}" ] && [ -d "$(brew --prefix)/opt/llvm/lib" ]; then
+    LIBCLANG_PATH=$(brew --prefix)/opt/llvm/lib
+    export LIBCLANG_PATH
+  fi
+}
+
+cd "$root" || exit

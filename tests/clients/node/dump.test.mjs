@@ -1,0 +1,86 @@
+// scanDump and loadChunk of node-redis. Records are bytes; who reads them as text, as the client does by default, gets
+// other bytes, and the module notices.
+
+import assert from "node:assert/strict";
+
+import { ofBuffers, withEachClient } from "./clients.mjs";
+
+const MEMBERS = Array.from({ length: 3000 }, (_, number) => String(number));
+
+// A filter of several chunks.
+async function fill({ bf }) {
+  await bf.reserve("k", 0.001, 2_000_000);
+  await bf.mAdd("k", MEMBERS);
+}
+
+async function records(client, key, between = async () => {}) {
+  const records = [];
+  for (let iterator = 0; ; await between()) {
+    const record = await client.bf.scanDump(key, iterator);
+    iterator = record.iterator;
+    assert(Number.isSafeInteger(iterator));
+    if (iterator === 0) {
+      assert.equal(record.chunk.length, 0);
+      return records;
+    }
+    records.push(record);
+  }
+}
+
+const digest = (client, key) => client.sendCommand(["DEBUG", "DIGEST-VALUE", key]);
+
+withEachClient("a copy is equal to the bit", async ({ client, types }) => {
+  await fill(client);
+  const dump = await records(ofBuffers(client, types), "k");
+  assert(dump.length >= 4, "a header and some chunks");
+  for (const { iterator, chunk } of dump) {
+    if (iterator !== dump[0].iterator) {
+      await assert.rejects(client.bf.exists("copy", "1"), { message: "ERR filter is still being loaded" });
+    }
+    assert.equal(await client.bf.loadChunk("copy", iterator, chunk), "OK");
+    assert.equal(await client.bf.loadChunk("copy", iterator, chunk), "OK", "the same again");
+  }
+  assert.deepEqual(await digest(client, "copy"), await digest(client, "k"));
+  assert((await client.bf.mExists("copy", MEMBERS)).every((found) => found));
+  assert.equal(await client.bf.add("copy", "one more"), true);
+});
+
+withEachClient("items that come in between", async ({ client, types }) => {
+  await client.bf.mAdd("k", MEMBERS);
+  let number = 10_000;
+  const between = () => client.bf.mAdd("k", Array.from({ length: 1000 }, () => String(number++)));
+  for (const { iterator, chunk } of await records(ofBuffers(client, types), "k", between)) {
+    await client.bf.loadChunk("copy", iterator, chunk);
+  }
+  assert((await client.bf.mExists("copy", MEMBERS)).every((found) => found));
+});
+
+withEachClient("a key that is replaced in between", async ({ client, types }) => {
+  await fill(client);
+  const bytes = ofBuffers(client, types);
+  const { iterator } = await bytes.bf.scanDump("k", 0);
+  await client.del("k");
+  await fill(client);
+  const message = "ERR the filter was replaced since the dump began";
+  await assert.rejects(bytes.bf.scanDump("k", iterator), { message });
+});
+
+withEachClient("records out of order, torn, or read as text", async ({ client, types }) => {
+  await fill(client);
+  const [header, first, second, ...others] = await records(ofBuffers(client, types), "k");
+  const load = ({ iterator, chunk }) => client.bf.loadChunk("copy", iterator, chunk);
+  await assert.rejects(load(first), { message: "ERR not found" });
+  await load(header);
+  const before = await digest(client, "copy");
+  await assert.rejects(load(second), /^\w*Error: ERR received bad data: the chunk is out of order/);
+  const torn = Buffer.from(first.chunk);
+  torn[torn.length >> 1] ^= 1;
+  await assert.rejects(load({ ...first, chunk: torn }), /ERR received bad data: the checksum is wrong/);
+  await assert.rejects(load({ ...first, chunk: first.chunk.subarray(1) }), /ERR received bad data/);
+  const { iterator, chunk: text } = await client.bf.scanDump("k", header.iterator);
+  assert.equal(typeof text, "string");
+  await assert.rejects(load({ iterator, chunk: text }), /ERR received bad data/);
+  assert.deepEqual(await digest(client, "copy"), before, "nothing of it changed anything");
+  for (const record of [first, second, ...others]) await load(record);
+  assert.deepEqual(await digest(client, "copy"), await digest(client, "k"));
+});

@@ -1,0 +1,176 @@
+"""A cluster of two primaries with half of the slots each, and a replica: a key of the other node's is MOVED, the
+cluster's client finds its way, and a filter moves with its slot."""
+
+import pytest
+import redis
+from redis.exceptions import AskError, MovedError
+
+from server import PATIENCE, eventually
+
+CLUSTER = ["cluster-enabled yes", "cluster-node-timeout 2000", "cluster-require-full-coverage yes"]
+# `{b}` is in a slot of the first half, `{a}` in one of the second.
+FIRST, SECOND = "{b}", "{a}"
+LINES = [
+    "BF.RESERVE {key} 0.01 100",
+    "BF.ADD {key} a",
+    "BF.MADD {key} a b",
+    "BF.INSERT {key} ITEMS a",
+    "BF.EXISTS {key} a",
+    "BF.MEXISTS {key} a b",
+    "BF.CARD {key}",
+    "BF.INFO {key}",
+    "BF.DEBUG {key}",
+    "BF.SCANDUMP {key} 0",
+    "BF.LOADCHUNK {key} 1 data",
+]
+
+
+@pytest.fixture(scope="module")
+def cluster_of_three(start_for_all):
+    """Two primaries, and the replica of the first."""
+    servers = [start_for_all(*CLUSTER) for _ in range(3)]
+    first, second, replica = clients = [server.client() for server in servers]
+    first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+    second.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
+    for number, client in enumerate(clients, 1):
+        client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number)
+        client.execute_command("CLUSTER", "MEET", "127.0.0.1", servers[0].port)
+    eventually("the nodes to know one another", lambda: all(knows(client) == 3 for client in clients))
+    replica.execute_command("CLUSTER REPLICATE", first.execute_command("CLUSTER MYID"))
+    eventually("the cluster", lambda: all(client.cluster("INFO")["cluster_state"] == "ok" for client in clients))
+    eventually("the replica to be in step", lambda: replica.info("replication")["master_link_status"] == "up")
+    return servers
+
+
+@pytest.fixture
+def nodes(cluster_of_three):
+    """The three, empty. It takes them seconds to find together, so they serve all tests of this file."""
+    for server in cluster_of_three[:2]:
+        server.client().flushall()
+    return cluster_of_three
+
+
+def knows(client):
+    return int(client.cluster("INFO")["cluster_known_nodes"])
+
+
+@pytest.fixture
+def cluster(nodes, protocol):
+    """The cluster's client in each protocol."""
+
+    def all_there():
+        try:
+            client = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, protocol=protocol)
+            if len(client.get_nodes()) == 3:
+                return client
+            client.close()
+        except redis.RedisError:
+            pass
+
+    client = eventually("the cluster's client", all_there)
+    yield client
+    client.close()
+
+
+def test_a_key_of_another_node_is_moved(nodes, protocol):
+    first, second = nodes[0].client(protocol), nodes[1].client(protocol)
+    assert first.bf().add(FIRST, "a") == 1
+    assert second.bf().add(SECOND, "a") == 1
+    for line in LINES:
+        for client, node, key in [(first, nodes[1], SECOND), (second, nodes[0], FIRST)]:
+            with pytest.raises(MovedError) as caught:
+                client.execute_command(*line.format(key=key).split())
+            assert caught.value.port == node.port, line
+    assert first.dbsize() == second.dbsize() == 1
+
+
+def test_the_cluster_s_client_has_every_method(cluster):
+    bf = cluster.bf()
+    for number in range(20):
+        key = f"key:{number}"
+        assert bf.create(key, 0.001, 1000) is True
+        assert bf.add(key, "a") == 1
+        assert bf.madd(key, "a", "b") == [0, 1]
+        assert bf.insert(key, ["b", "c"], noCreate=True) == [0, 1]
+        assert bf.exists(key, "c") == 1
+        assert bf.mexists(key, "a", "x") == [1, 0]
+        assert bf.card(key) == 3
+        info = bf.info(key)
+        assert (info[b"Capacity"] if isinstance(info, dict) else info.capacity) == 1000
+        iterator = 0
+        while (record := bf.scandump(key, iterator))[0]:
+            iterator, data = record
+            assert bf.loadchunk(f"copy of {key}", iterator, data) in (b"OK", "OK")
+        assert bf.mexists(f"copy of {key}", "a", "b", "c", "x") == [1, 1, 1, 0]
+    assert 0 < cluster.dbsize(target_nodes=cluster.get_primaries()[0]) < 40
+
+
+def test_a_pipeline_over_the_nodes(cluster):
+    pipe = cluster.pipeline()
+    for number in range(100):
+        pipe.execute_command("BF.ADD", f"key:{number}", "a")
+    for number in range(100):
+        pipe.execute_command("BF.EXISTS", f"key:{number}", "a")
+    assert pipe.execute() == [1] * 200
+
+
+def test_a_script_is_bound_to_its_slot(nodes, cluster, protocol):
+    add = "return redis.call('BF.ADD', KEYS[1], ARGV[1])"
+    assert cluster.eval(add, 1, FIRST, "a") == 1
+    assert cluster.eval(add, 1, SECOND, "a") == 1
+    with pytest.raises(redis.ResponseError, match="non local key"):
+        nodes[0].client(protocol).eval("return redis.call('BF.ADD', ARGV[1], 'b')", 1, FIRST, SECOND)
+    assert cluster.bf().exists(SECOND, "b") == 0
+
+
+def test_no_command_names_two_keys(nodes):
+    client = nodes[0].client()
+    for line in LINES:
+        words = line.format(key=SECOND).split()
+        assert client.execute_command("COMMAND GETKEYS", *words) in ([SECOND], [SECOND.encode()]), line
+
+
+def test_a_replica_answers_who_asks_for_it(nodes, protocol):
+    first, replica = nodes[0].client(protocol), nodes[2].client(protocol)
+    first.bf().madd(FIRST, "a", "b")
+    assert first.wait(1, PATIENCE * 1000) == 1
+    with replica.client() as connection:
+        with pytest.raises(MovedError):
+            connection.bf().exists(FIRST, "a")
+        connection.execute_command("READONLY")
+        assert connection.bf().exists(FIRST, "a") == 1
+        assert connection.bf().mexists(FIRST, "b", "x") == [1, 0]
+        assert connection.bf().card(FIRST) == 2
+        for line in LINES[:4]:
+            with pytest.raises(MovedError) as caught:
+                connection.execute_command(*line.format(key=FIRST).split())
+            assert caught.value.port == nodes[0].port
+
+
+def test_a_filter_moves_with_its_slot(nodes, cluster, protocol):
+    source, target = nodes[0].client(), nodes[1].client()
+    # A slot of the test's own, which stays where it came to.
+    key = next(key for key in map("{{{}}}".format, range(protocol * 1000, 9999)) if cluster.keyslot(key) < 8192)
+    slot = cluster.keyslot(key)
+    bf = cluster.bf()
+    bf.create(key, 0.001, 100_000)
+    bf.madd(key, *range(2000))
+    before = source.execute_command("DEBUG", "DIGEST-VALUE", key)
+    ids = [text(client.execute_command("CLUSTER MYID")) for client in (source, target)]
+    target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+    source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+    with pytest.raises(AskError):
+        source.execute_command("BF.EXISTS", key + "missing", 1)
+    assert text(source.migrate("127.0.0.1", nodes[1].port, key, 0, PATIENCE * 1000)) == "OK"
+    with pytest.raises(AskError):
+        source.execute_command("BF.EXISTS", key, 1)
+    assert all(bf.mexists(key, *range(2000))), "the client asks where it is told to"
+    for client in (target, source):
+        client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
+    assert target.execute_command("DEBUG", "DIGEST-VALUE", key) == before
+    assert bf.add(key, "on the other node") == 1
+    assert target.bf().exists(key, "on the other node") == 1
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value

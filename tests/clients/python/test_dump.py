@@ -1,0 +1,279 @@
+"""BF.SCANDUMP and BF.LOADCHUNK through the client's own methods: a dump of a filter that is in use, what is not live
+before it is whole, and what does not belong together."""
+
+import itertools
+
+import pytest
+import redis
+
+# Larger than three of the dump's chunks, which are 1 MiB.
+CAPACITY = 2_000_000
+MEMBERS = range(3000)
+LOADING = "^filter is still being loaded$"
+
+
+@pytest.fixture
+def bf(client):
+    """The client's methods, and a filter `k` of several chunks."""
+    client.bf().create("k", 0.001, CAPACITY)
+    client.bf().madd("k", *MEMBERS)
+    return client.bf()
+
+
+def records(bf, key, between=lambda: None):
+    """The records of a dump: iterators and data, without the end."""
+    iterator = 0
+    while True:
+        iterator, data = bf.scandump(key, iterator)
+        if iterator == 0:
+            assert data == b""
+            return
+        yield iterator, data
+        between()
+
+
+def load(bf, key, dump):
+    for iterator, data in dump:
+        assert bf.loadchunk(key, iterator, data) in (b"OK", "OK")
+
+
+def digest(client, key):
+    return client.execute_command("DEBUG", "DIGEST-VALUE", key)
+
+
+def refusal(bf, key, iterator, data):
+    """The error that a record gets; it must leave the key as it was."""
+    before = digest(bf.client, key)
+    with pytest.raises(redis.ResponseError) as caught:
+        bf.loadchunk(key, iterator, data)
+    assert digest(bf.client, key) == before
+    return str(caught.value)
+
+
+def test_a_copy_is_equal_to_the_bit(bf, client):
+    dump = list(records(bf, "k"))
+    assert len(dump) >= 4, "a header and some chunks"
+    assert all(0 < iterator < 2**53 for iterator, _ in dump), "a number in every client"
+    load(bf, "copy", dump)
+    assert digest(client, "copy") == digest(client, "k")
+    assert all(bf.mexists("copy", *MEMBERS))
+    assert bf.add("copy", "one more") == 1
+
+
+def test_a_dump_goes_to_another_server_in_the_other_protocol(bf, client, start, protocol):
+    other = start().client(protocol=5 - protocol)
+    load(other.bf(), "k", records(bf, "k"))
+    assert digest(other, "k") == digest(client, "k")
+    assert all(other.bf().mexists("k", *MEMBERS))
+
+
+def test_filters_of_all_kinds(client):
+    bf = client.bf()
+    bf.create("empty", 0.01, 100)
+    bf.create("fixed", 0.0001, 500, noScale=True)
+    bf.madd("fixed", *range(400))
+    bf.create("grown", 0.01, 10, expansion=3)
+    bf.madd("grown", *range(5000))
+    bf.create("large and empty", 0.000001, 50_000_000)
+    for key in ["empty", "fixed", "grown", "large and empty"]:
+        load(bf, "copy", records(bf, key))
+        assert digest(client, "copy") == digest(client, key), key
+        client.delete("copy")
+
+
+def test_items_that_come_in_between(bf, client):
+    numbers = itertools.count(10_000)
+    dump = list(records(bf, "k", lambda: bf.madd("k", *itertools.islice(numbers, 1000))))
+    load(bf, "copy", dump)
+    assert all(bf.mexists("copy", *MEMBERS)), "what was in when the dump began is in the copy"
+    assert bf.exists("k", 10_000) == 1
+
+
+def test_a_filter_that_grows_in_between(client):
+    bf = client.bf()
+    bf.create("k", 0.01, 100)
+    members = list(range(1000))
+    bf.madd("k", *members)
+    numbers = itertools.count(10_000)
+    dump = list(records(bf, "k", lambda: bf.madd("k", *itertools.islice(numbers, 1000))))
+    load(bf, "copy", dump)
+    assert all(bf.mexists("copy", *members))
+    debug = client.execute_command("BF.DEBUG", "copy"), client.execute_command("BF.DEBUG", "k")
+    assert len(debug[0]) < len(debug[1]), "the copy has the layers that were there at the beginning"
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        ["DEL k", "BF.RESERVE k 0.001 2000000"],
+        ["BF.ADD other a", "RENAME other k"],
+        ["COPY k other", "RENAME other k"],
+        ["FLUSHALL", "BF.INSERT k CAPACITY 2000000 ERROR 0.001 ITEMS a"],
+    ],
+    ids=["created anew", "renamed", "a copy of itself", "flushed"],
+)
+def test_a_key_that_is_replaced_in_between(bf, client, replace):
+    dump = records(bf, "k")
+    next(dump)
+    next(dump)
+    for line in replace:
+        client.execute_command(*line.split())
+    with pytest.raises(redis.ResponseError, match="^the filter was replaced since the dump began$"):
+        next(dump)
+
+
+def test_a_key_that_goes_in_between(bf, client):
+    dump = records(bf, "k")
+    next(dump)
+    client.delete("k")
+    with pytest.raises(redis.ResponseError, match="^not found$"):
+        next(dump)
+    client.set("k", "x")
+    with pytest.raises(redis.ResponseError, match="^WRONGTYPE"):
+        bf.scandump("k", 0)
+
+
+def test_a_filter_is_live_with_its_last_record(bf, client):
+    dump = list(records(bf, "k"))
+    for record in dump[:-1]:
+        load(bf, "copy", [record])
+        for words in [
+            "BF.EXISTS copy 1",
+            "BF.MEXISTS copy 1 2",
+            "BF.ADD copy 1",
+            "BF.MADD copy 1 2",
+            "BF.INSERT copy ITEMS 1",
+            "BF.CARD copy",
+            "BF.INFO copy",
+            "BF.DEBUG copy",
+            "BF.SCANDUMP copy 0",
+        ]:
+            with pytest.raises(redis.ResponseError, match=LOADING):
+                client.execute_command(*words.split())
+    client.expire("copy", 1000)
+    load(bf, "copy", dump[-1:])
+    assert bf.exists("copy", 1) == 1
+    assert 990 <= client.ttl("copy") <= 1000, "the time to live is kept"
+
+
+def test_records_in_the_wrong_order(bf, client):
+    dump = list(records(bf, "k"))
+    header, first, second, third = dump[:4]
+    with pytest.raises(redis.ResponseError):
+        bf.loadchunk("copy", *first)
+    assert client.exists("copy") == 0, "a chunk alone makes no key"
+    load(bf, "copy", [header])
+    assert "out of order" in refusal(bf, "copy", *second)
+    load(bf, "copy", [first])
+    assert "out of order" in refusal(bf, "copy", *third)
+    load(bf, "copy", dump[2:])
+    assert digest(client, "copy") == digest(client, "k")
+
+
+def test_a_record_that_comes_twice(bf, client):
+    dump = list(records(bf, "k"))
+    for number, record in enumerate(dump):
+        load(bf, "copy", [record, record])
+        load(bf, "copy", dump[:number])
+    assert digest(client, "copy") == digest(client, "k")
+    load(bf, "copy", [dump[-1]])
+    assert bf.add("copy", "after it was whole") == 1
+    load(bf, "copy", [dump[-1]])
+    assert bf.exists("copy", "after it was whole") == 1
+
+
+def test_torn_records(bf, client):
+    dump = list(records(bf, "k"))
+    for number, (iterator, data) in enumerate(dump):
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 1
+        for what, wrong in {
+            "a bit": bytes(flipped),
+            "shorter": data[:-1],
+            "longer": data + b"x",
+            "empty": b"",
+            "as text": data.decode("utf-8", "replace").encode(),
+        }.items():
+            assert refusal(bf, "copy", iterator, wrong), f"record {number}, {what}"
+        for wrong in [0, -1, 2**53, 2**63 - 1, iterator + 2**27, "x", ""]:
+            assert refusal(bf, "copy", wrong, data), f"record {number}, iterator {wrong}"
+        load(bf, "copy", [(iterator, data)])
+    assert digest(client, "copy") == digest(client, "k")
+
+
+def test_records_of_two_filters(bf, client):
+    bf.create("other", 0.001, CAPACITY)
+    bf.madd("other", *range(50_000, 52_000))
+    dump, other = list(records(bf, "k")), list(records(bf, "other"))
+    assert len(dump) == len(other)
+    load(bf, "copy", dump[:1])
+    for record in other:
+        assert "another dump" in refusal(bf, "copy", *record)
+    load(bf, "copy", dump[1:])
+    assert digest(client, "copy") == digest(client, "k")
+    assert refusal(bf, "copy", *other[0]), "nor over a filter that is whole"
+    assert refusal(bf, "other", *dump[0])
+
+
+def test_records_of_two_servers(bf, client, start, protocol):
+    second = start().client(protocol).bf()
+    second.create("k", 0.001, CAPACITY)
+    second.madd("k", *range(50_000, 52_000))
+    dump, other = list(records(bf, "k")), list(records(second, "k"))
+    load(bf, "copy", dump[:1])
+    for record in other[1:]:
+        assert refusal(bf, "copy", *record)
+    load(bf, "copy", dump[1:])
+    assert digest(client, "copy") == digest(client, "k")
+
+
+def test_a_dump_that_goes_on_after_a_restart(bf, server, protocol):
+    dump = records(bf, "k")
+    next(dump)
+    next(dump)
+    server.restart()
+    bf.create("k", 0.001, CAPACITY)
+    with pytest.raises(redis.ResponseError, match="^the filter was replaced since the dump began$"):
+        next(dump)
+
+
+def test_a_key_of_another_type_is_left_alone(bf, client):
+    dump = list(records(bf, "k"))
+    client.set("string", "x")
+    for record in dump:
+        with pytest.raises(redis.ResponseError, match="^WRONGTYPE"):
+            bf.loadchunk("string", *record)
+    assert client.get("string") == b"x"
+
+
+def test_a_negative_iterator_is_the_end(bf):
+    assert bf.scandump("k", -1) == [0, b""]
+
+
+def test_a_dump_in_a_pipeline(bf, client):
+    dump = list(records(bf, "k"))
+    for transaction in [False, True]:
+        pipe = client.pipeline(transaction=transaction)
+        for record in dump:
+            pipe.bf().loadchunk("copy", *record)
+        pipe.bf().mexists("copy", *MEMBERS)
+        *loaded, found = pipe.execute()
+        assert set(loaded) <= {b"OK", "OK"} and len(loaded) == len(dump)
+        assert all(found)
+        client.delete("copy")
+
+
+def test_dump_and_restore_of_the_server(bf, client, start):
+    """The server's own way, DUMP and RESTORE, takes the same filter."""
+    payload = client.dump("k")
+    client.restore("copy", 0, payload)
+    assert digest(client, "copy") == digest(client, "k")
+    other = start().client()
+    other.restore("k", 100_000, payload)
+    assert all(other.bf().mexists("k", *MEMBERS))
+    assert 0 < other.ttl("k") <= 100
+    torn = bytearray(payload)
+    torn[100] ^= 1
+    with pytest.raises(redis.ResponseError):
+        client.restore("torn", 0, bytes(torn))
+    assert client.exists("torn") == 0

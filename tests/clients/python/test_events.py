@@ -1,0 +1,174 @@
+"""Key space events for those who subscribe, and the counters in the section `bf` of INFO."""
+
+import pytest
+import redis
+
+from server import eventually
+
+
+class Listener:
+    """Collects the events of all keys."""
+
+    def __init__(self, client):
+        client.config_set("notify-keyspace-events", "KEA")
+        self.pubsub = client.pubsub(ignore_subscribe_messages=True)
+        self.pubsub.psubscribe("__keyspace@0__:*")
+        # The confirmation comes first, then nothing.
+        assert self.pubsub.get_message(timeout=5) is None
+        self.client = client
+
+    def events(self):
+        """What came since the last time: `key event`, in order."""
+        self.client.set("end", "x")
+        seen = []
+        while True:
+            message = self.pubsub.get_message(timeout=10)
+            assert message is not None, "the last event is missing"
+            key = message["channel"].decode().removeprefix("__keyspace@0__:")
+            if key == "end":
+                return seen
+            event = message["data"].decode()
+            # Redis 8 and Valkey tell of a new key besides, if asked for all.
+            if event != "new":
+                seen.append(f"{key} {event}")
+
+
+@pytest.fixture
+def listener(server, client):
+    listener = Listener(server.client(protocol=2))
+    yield listener
+    listener.pubsub.close()
+
+
+def test_each_change_is_an_event(client, listener):
+    bf = client.bf()
+    bf.create("k", 0.01, 100)
+    assert listener.events() == ["k bloom.reserve"]
+    bf.add("k", "a")
+    assert listener.events() == ["k bloom.add"]
+    bf.madd("k", "a", "b", "c")
+    assert listener.events() == ["k bloom.add"], "one for the command, not one for each item"
+    bf.insert("k", ["d"], noCreate=True)
+    assert listener.events() == ["k bloom.add"]
+    bf.add("other", "a")
+    assert listener.events() == ["other bloom.reserve", "other bloom.add"]
+    bf.insert("third", ["a"], capacity=10)
+    assert listener.events() == ["third bloom.reserve", "third bloom.add"]
+    client.delete("other")
+    assert listener.events() == ["other del"]
+
+
+def test_what_changes_nothing_is_no_event(client, listener):
+    bf = client.bf()
+    bf.create("full", 1e-9, 1, noScale=True)
+    bf.madd("full", "a")
+    client.set("string", "x")
+    listener.events()
+    bf.add("full", "a")
+    bf.madd("full", "a", "z")
+    bf.insert("full", ["a"])
+    bf.exists("full", "a")
+    bf.card("full")
+    bf.info("full")
+    bf.scandump("full", 0)
+    for line in ["BF.ADD full z", "BF.ADD string x", "BF.RESERVE full 0.01 9", "BF.INSERT missing NOCREATE ITEMS a"]:
+        with pytest.raises(redis.ResponseError):
+            client.execute_command(*line.split())
+    assert listener.events() == []
+
+
+def test_growing_is_an_event_of_its_own(client, listener):
+    bf = client.bf()
+    bf.create("k", 1e-9, 10)
+    layers = 1
+    listener.events()
+    for number in range(100):
+        bf.add("k", number)
+        grown = filters_of(bf.info("k"))
+        assert sorted(listener.events()) == ["k bloom.add", "k bloom.scale"][: 1 + (grown > layers)], number
+        layers = grown
+    assert layers == 4, "10 + 20 + 40 + 80"
+    bf.madd("k", *range(1000, 2000))
+    assert sorted(listener.events()) == ["k bloom.add", "k bloom.scale"], "one, however many layers a command adds"
+
+
+def filters_of(info):
+    return info[b"Number of filters"] if isinstance(info, dict) else info.filterNum
+
+
+def test_events_of_a_transaction_and_a_script(client, listener):
+    pipe = client.pipeline()
+    pipe.bf().add("k", "a")
+    pipe.bf().add("k", "a")
+    pipe.bf().add("k", "b")
+    pipe.execute()
+    assert listener.events() == ["k bloom.reserve", "k bloom.add", "k bloom.add"]
+    client.eval("redis.call('BF.ADD', KEYS[1], 'a') redis.call('BF.ADD', KEYS[1], 'c')", 1, "k")
+    assert listener.events() == ["k bloom.add"]
+
+
+def test_a_replica_tells_of_events_too(start, protocol):
+    primary = start()
+    replica = start(f"replicaof 127.0.0.1 {primary.port}")
+    client, mirror = primary.client(protocol), replica.client()
+    mirror.config_set("notify-keyspace-events", "KEA")
+    eventually("the replica to be in step", lambda: mirror.info("replication")["master_link_status"] == "up")
+    pubsub = mirror.pubsub(ignore_subscribe_messages=True)
+    pubsub.psubscribe("__keyevent@0__:bloom.*")
+    assert pubsub.get_message(timeout=5) is None
+    client.bf().add("k", "a")
+    client.bf().add("k", "a")
+    client.bf().add("k", "b")
+    seen = []
+    while len(seen) < 3:
+        message = pubsub.get_message(timeout=10)
+        assert message is not None, seen
+        seen.append(message["channel"].decode().split(":")[-1])
+    assert seen == ["bloom.reserve", "bloom.add", "bloom.add"]
+    pubsub.close()
+
+
+def test_info_counts_filters_and_questions(client):
+    bf = client.bf()
+
+    def counters():
+        return {name.removeprefix("bf_bloom_"): value for name, value in client.info("bf").items()}
+
+    zero = counters()
+    for name in ["total_memory_bytes", "num_objects", "num_filters_across_objects", "num_items_across_objects"]:
+        assert zero[name] == 0, name
+    for name in ["capacity_across_objects", "adds", "new_items", "lookups", "positives"]:
+        assert zero[name] == 0, name
+    assert zero["defrag_hits"] == zero["defrag_misses"] == 0
+
+    bf.create("k", 1e-9, 10)
+    bf.madd("k", *range(15), 0, 1, 2)
+    bf.add("other", "a")
+    bf.mexists("k", 0, 1, "x", "y")
+    bf.exists("other", "a")
+    bf.exists("missing", "a")
+    now = counters()
+    assert now["num_objects"] == 2
+    assert now["num_filters_across_objects"] == 3
+    assert now["num_items_across_objects"] == 16
+    assert now["capacity_across_objects"] == 10 + 20 + 100
+    assert now["total_memory_bytes"] > 100
+    assert (now["adds"], now["new_items"]) == (19, 16)
+    assert (now["lookups"], now["positives"]) == (6, 3)
+
+    client.delete("k")
+    now = counters()
+    assert now["num_objects"] == 1
+    assert now["num_filters_across_objects"] == 1
+    assert now["num_items_across_objects"] == 1
+    assert now["capacity_across_objects"] == 100
+    assert (now["adds"], now["new_items"]) == (19, 16), "what was asked stays asked"
+    client.flushall()
+    now = counters()
+    assert now["num_objects"] == now["total_memory_bytes"] == now["capacity_across_objects"] == 0
+
+
+def test_the_section_is_shown_with_all_modules(client):
+    section = client.info("modules")
+    assert section["bf_bloom_num_objects"] == 0
+    assert "bf_bloom_num_objects" in client.info("everything")

@@ -1,0 +1,163 @@
+"""Who may do what: permissions on keys (`%R~`, `%W~`), on commands, and by category where the server has categories of
+modules."""
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
+
+READING = [
+    "BF.EXISTS {key} a",
+    "BF.MEXISTS {key} a b",
+    "BF.INFO {key}",
+    "BF.INFO {key} CAPACITY",
+    "BF.CARD {key}",
+    "BF.DEBUG {key}",
+    "BF.SCANDUMP {key} 0",
+]
+WRITING = [
+    "BF.ADD {key} new",
+    "BF.MADD {key} new newer",
+    "BF.INSERT {key} ITEMS new",
+    "BF.INSERT {key} NOCREATE ITEMS new",
+    "BF.RESERVE {key} 0.01 100",
+    "BF.LOADCHUNK {key} 1 data",
+]
+
+
+@pytest.fixture
+def user(client, server, protocol):
+    """Makes a user with the rules, and a client that is logged in."""
+
+    def make(*rules):
+        client.execute_command("ACL", "SETUSER", "somebody", "reset", "on", ">secret", "+hello", *rules)
+        return server.client(protocol, username="somebody", password="secret")
+
+    client.bf().madd("seen:1", "a", "b")
+    client.bf().madd("other:1", "a", "b")
+    return make
+
+
+def outcome(client, line, key):
+    """`allowed`, whatever the command says, or the reason why the server did not even run it."""
+    try:
+        client.execute_command(*line.format(key=key).split())
+    except NoPermissionError as error:
+        # 7.0 and 7.2 word the reasons differently; what both say is whether it is the key or the command.
+        return "no key" if "access" in str(error) and "key" in str(error) else "no command"
+    except redis.ResponseError:
+        return "allowed"
+    return "allowed"
+
+
+def test_who_may_only_read_a_key_can_look_and_not_add(user, client):
+    reader = user("+@all", "%R~seen:*")
+    for line in READING:
+        assert outcome(reader, line, "seen:1") == "allowed", line
+        assert outcome(reader, line, "other:1") == "no key", line
+    before = client.execute_command("DEBUG", "DIGEST-VALUE", "seen:1")
+    for line in WRITING:
+        for key in ["seen:1", "seen:missing", "other:1"]:
+            assert outcome(reader, line, key) == "no key", f"{line} {key}"
+    assert client.execute_command("DEBUG", "DIGEST-VALUE", "seen:1") == before
+    assert client.exists("seen:missing") == 0
+    assert reader.bf().exists("seen:1", "a") == 1
+    assert reader.bf().card("seen:1") == 2
+
+
+def test_who_may_only_write_a_key_can_add_and_not_look(user, client):
+    writer = user("+@all", "%W~seen:*")
+    for line in WRITING:
+        assert outcome(writer, line, "seen:1") == "allowed", line
+        assert outcome(writer, line, "other:1") == "no key", line
+    for line in READING:
+        assert outcome(writer, line, "seen:1") == "no key", line
+    assert writer.bf().add("seen:2", "a") == 1
+    assert client.bf().exists("seen:2", "a") == 1
+
+
+def test_who_may_do_both_with_one_key(user):
+    both = user("+@all", "%RW~seen:*", "%R~other:*")
+    for line in READING + WRITING:
+        assert outcome(both, line, "seen:1") == "allowed", line
+    for line in READING:
+        assert outcome(both, line, "other:1") == "allowed", line
+    for line in WRITING:
+        assert outcome(both, line, "other:1") == "no key", line
+
+
+def test_single_commands_can_be_granted(user):
+    guard = user("~*", "+bf.exists", "+bf.mexists")
+    for line in READING[:2]:
+        assert outcome(guard, line, "seen:1") == "allowed", line
+    for line in READING[2:] + WRITING:
+        assert outcome(guard, line, "seen:1") == "no command", line
+
+
+def test_a_script_is_bound_by_its_caller(user, client):
+    reader = user("+@all", "%R~seen:*")
+    assert reader.eval_ro("return redis.call('BF.EXISTS', KEYS[1], 'a')", 1, "seen:1") == 1
+    # The key is no key of EVAL's here, so that it is the call inside which is checked.
+    assert reader.eval("return redis.call('BF.EXISTS', ARGV[1], 'a')", 0, "seen:1") == 1
+    with pytest.raises(redis.RedisError, match="ACL failure in script|executing the script can't access"):
+        reader.eval("return redis.call('BF.ADD', ARGV[1], 'new')", 0, "seen:1")
+    assert client.bf().exists("seen:1", "new") == 0
+
+
+def test_a_refusal_inside_a_transaction_aborts_it(user, client):
+    reader = user("+@all", "%R~seen:*")
+    pipe = reader.pipeline()
+    pipe.bf().exists("seen:1", "a")
+    pipe.bf().add("seen:1", "new")
+    with pytest.raises(redis.RedisError):
+        pipe.execute()
+    assert client.bf().exists("seen:1", "new") == 0
+
+
+def test_the_server_knows_which_word_is_the_key(client):
+    for lines, expected in [(READING, {b"RO", b"access"}), (WRITING, {b"RW", b"insert"})]:
+        for line in lines:
+            [(key, flags)] = client.execute_command("COMMAND GETKEYSANDFLAGS", *line.format(key="seen:1").split())
+            assert (key, set(flags)) == (b"seen:1", expected), line
+
+
+def version(client):
+    """The server's version, and whether it is Valkey, which goes on from 7.2 with numbers of its own."""
+    info = client.info("server")
+    is_valkey = "valkey_version" in info
+    number = info["valkey_version"] if is_valkey else info["redis_version"]
+    return tuple(int(part) for part in str(number).split(".")[:2]), is_valkey
+
+
+def verbs_in(client, category):
+    """The commands of a category that are ours."""
+    names = {name.decode() for name in client.execute_command("ACL", "CAT", category)}
+    return {name for name in names if name.startswith("bf.")}
+
+
+def verbs(lines):
+    return {line.split()[0].lower() for line in lines}
+
+
+def test_categories_of_the_server(user, client):
+    if version(client)[0] < (7, 2):
+        pytest.skip("this server cannot put a module's command into a category (Redis 7.2 and Valkey can)")
+    assert verbs_in(client, "read") == verbs(READING)
+    assert verbs_in(client, "write") == verbs(WRITING)
+    assert verbs_in(client, "fast") == {"bf.reserve", "bf.info", "bf.card"}
+    reader = user("~*", "+@read", "-@write")
+    for line in READING:
+        assert outcome(reader, line, "seen:1") == "allowed", line
+    for line in WRITING:
+        assert outcome(reader, line, "seen:1") == "no command", line
+
+
+def test_the_category_of_the_module(user, client):
+    number, is_valkey = version(client)
+    if number < ((8, 0) if is_valkey else (7, 4)):
+        pytest.skip("this server has no categories of modules (Redis 7.4 and Valkey 8 have)")
+    assert verbs_in(client, "bloom") == verbs(READING + WRITING)
+    member = user("~seen:*", "-@all", "+@bloom")
+    for line in READING + WRITING:
+        assert outcome(member, line, "seen:1") == "allowed", line
+        assert outcome(member, line, "other:1") == "no key", line
+    assert outcome(member, "GET {key}", "seen:1") == "no command"
