@@ -12,6 +12,7 @@
 mod harness;
 
 mod arity_and_types;
+mod client_library;
 mod configuration;
 mod crash;
 mod effects;
@@ -24,6 +25,7 @@ mod loadchunk;
 mod lookup;
 mod membership;
 mod memory;
+mod observation;
 mod persistence;
 mod registration;
 mod replication;

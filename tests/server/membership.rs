@@ -109,7 +109,7 @@ fn an_item_is_found_from_the_moment_it_was_acknowledged() {
 fn a_client_library_sees_the_same() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let mut client = server.library_client();
+        let mut client = server.library_client(2);
         let mut rng = Rng::new(7);
         let mut added = HashSet::new();
         for _ in 0..50 {

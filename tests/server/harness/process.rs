@@ -140,9 +140,10 @@ impl Server {
         connection
     }
 
-    /// A connection of the client library that applications use.
-    pub fn library_client(&self) -> redis::Connection {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).expect("an address");
+    /// A connection of the client library that applications use, in RESP2 or RESP3.
+    pub fn library_client(&self, protocol: u32) -> redis::Connection {
+        let url = format!("redis://127.0.0.1:{}/?protocol=resp{protocol}", self.port);
+        let client = redis::Client::open(url).expect("an address");
         client.get_connection().expect("the server accepts a connection")
     }
 
