@@ -1,7 +1,7 @@
 //! What INFO shows of all filters together, in the section `bf`, under the names that valkey-bloom's users scrape
 //! already, and counters of what was asked.
 //!
-//! A value is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
+//! A filter is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
 //! the numbers are atomics, and no lock is taken. While a replica loads beside the data that it serves, both count.
 
 use std::ffi::{CStr, c_int};
@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis_module::raw;
 
 use super::context::Context;
-use super::stored::Stored;
 use crate::bloom::{BloomFilter, Layer};
 
 /// A number that goes up and down.
@@ -63,20 +62,18 @@ pub fn bytes() -> u64 {
     BYTES.get()
 }
 
-/// A value has come.
-pub fn value_came(stored: &Stored) {
-    let filter = stored.value.filter();
-    BYTES.add(stored.allocated_bytes());
+/// A filter has come that takes so many bytes, what it is stored in included.
+pub fn filter_came(filter: &BloomFilter, bytes: u64) {
+    BYTES.add(bytes);
     OBJECTS.add(1);
     LAYERS.add(filter.layers().len() as u64);
     ITEMS.add(filter.items());
     CAPACITY.add(filter.total_capacity());
 }
 
-/// A value goes.
-pub fn value_goes(stored: &Stored) {
-    let filter = stored.value.filter();
-    BYTES.subtract(stored.allocated_bytes());
+/// A filter goes.
+pub fn filter_goes(filter: &BloomFilter, bytes: u64) {
+    BYTES.subtract(bytes);
     OBJECTS.subtract(1);
     LAYERS.subtract(filter.layers().len() as u64);
     ITEMS.subtract(filter.items());

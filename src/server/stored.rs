@@ -34,7 +34,7 @@ impl Stored {
             Value::Arriving(arriving) => arriving.generation(),
         };
         let stored = Self { value, generation };
-        metrics::value_came(&stored);
+        metrics::filter_came(stored.value.filter(), stored.allocated_bytes());
         stored
     }
 
@@ -51,14 +51,14 @@ impl Stored {
 
     /// Makes an arriving filter, whose last chunk has come, a filter.
     pub fn complete(&mut self) {
-        metrics::value_goes(self);
+        metrics::filter_goes(self.value.filter(), self.allocated_bytes());
         self.value.complete();
-        metrics::value_came(self);
+        metrics::filter_came(self.value.filter(), self.allocated_bytes());
     }
 }
 
 impl Drop for Stored {
     fn drop(&mut self) {
-        metrics::value_goes(self);
+        metrics::filter_goes(self.value.filter(), self.allocated_bytes());
     }
 }
