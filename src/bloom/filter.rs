@@ -104,7 +104,7 @@ impl BloomFilter {
     }
 
     /// The number of items that a filter with this rate, first capacity and scaling can grow to in `limit_bytes` of
-    /// bitmaps. Works out up to [`LAYERS_MAX`] sizes, about 50 ns each.
+    /// bitmaps. Works out up to [`LAYERS_MAX`] sizes, about 60 ns each.
     #[must_use]
     pub fn reachable_capacity(rate: f64, capacity: u64, scaling: Scaling, limit_bytes: u64) -> u64 {
         let (mut size_bytes, mut reached, mut next) = (0u64, 0u64, Ok(capacity));

@@ -4,7 +4,7 @@
 //! defence against somebody who knows members of 24 bytes or more: MurmurHash3 has collisions for every seed.
 //!
 //! The hash mixes its seed with the item's length. A seed that equals the length of an item of 8 bytes or fewer makes
-//! both halves follow from one number, and such a filter is wrong a quarter more often: the seeds from 1 to 8 are poor
+//! both halves follow from one number, and such a filter is wrong up to a quarter more often: the seeds from 1 to 8 are poor
 //! for items of that length. Those that are picked for new filters begin at [`SEED_MIN`].
 
 /// Items that are hashed and fetched together: enough to have many cache lines on their way at once, few enough that

@@ -96,7 +96,7 @@ impl Geometry {
 /// only far layers of a very tight chain come to.
 ///
 /// Above 0.1 there is up to 8% more: a filter is full when it has counted as many items as it is made for, and items
-/// that it takes for members are not counted. Of 109 different items a filter at 0.25 counts 100; without the addition
+/// that it takes for members are not counted. Of 111 different items a filter at 0.25 counts 100; without the addition
 /// it was then wrong 0.29 of the time.
 #[must_use]
 pub fn bits_per_item(rate: f64) -> f64 {

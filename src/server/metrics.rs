@@ -130,7 +130,7 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
             for (name, gauge) in &FIELDS {
                 number(info, name.as_ptr(), gauge.get());
             }
-            // The allocator cannot move what a filter is made of; the names are there for those who look for them.
+            // Nothing is moved by the server's defragmenter; the names are there for those who look for them.
             number(info, c"bloom_defrag_hits".as_ptr(), 0);
             number(info, c"bloom_defrag_misses".as_ptr(), 0);
         }
