@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate::bloom::sizing::{self, Geometry};
-use bloomgate::bloom::{BATCH, BloomFilter, ItemHash, Layer, Scaling, Unlimited};
+use bloomgate::bloom::{BATCH, Bits as _, BloomFilter, ItemHash, Layer, Scaling, Unlimited};
 
 /// What a measured rate may be above the asked one, apart from the error of the measurement.
 const TOLERANCE: f64 = 1.1;
@@ -71,7 +71,7 @@ fn rate_by_fill(layer: &Layer) -> f64 {
     let (in_a, in_b) = (hashes.div_ceil(2).cast_signed(), (hashes / 2).cast_signed());
     let pairs = f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
     let mut sum = 0.0;
-    for group in layer.bits().bytes().chunks_exact(64 * blocks_per_group as usize) {
+    for group in layer.bytes().chunks_exact(64 * blocks_per_group as usize) {
         let (mut a, mut b, mut same) = (0.0, 0.0, 0.0);
         for block in group.chunks_exact(64) {
             let fill = f64::from(block.iter().map(|byte| byte.count_ones()).sum::<u32>()) / 512.0;

@@ -8,6 +8,7 @@ use bitvec::order::Lsb0;
 use bitvec::slice::BitSlice;
 
 use super::Error;
+use super::layout::Bits;
 use super::prefetch::prefetch;
 
 /// Size of a block in bytes: a cache line.
@@ -87,31 +88,6 @@ impl Bitmap {
         self.blocks as u64
     }
 
-    /// Bytes that were asked of the allocator: the blocks and what alignment needed on top.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        self.storage.as_raw_slice().len() as u64
-    }
-
-    /// The blocks as bytes, in the order in which they are stored everywhere.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        let end = self.start + self.blocks * BLOCK_BYTES;
-        self.storage.as_raw_slice().get(self.start..end).unwrap_or_default()
-    }
-
-    /// The blocks as bytes, to be filled from a snapshot or a dump.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let end = self.start + self.blocks * BLOCK_BYTES;
-        self.storage.as_raw_mut_slice().get_mut(self.start..end).unwrap_or_default()
-    }
-
-    /// Number of bits that are set. Reads the whole bitmap.
-    #[must_use]
-    pub fn count_ones(&self) -> u64 {
-        self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
-    }
-
     /// Whether all the bits of a block are set. Looks at all of them without a branch: a branch that guesses wrong
     /// costs more than the bits, which are in one cache line.
     #[inline]
@@ -161,9 +137,26 @@ impl Bitmap {
     }
 }
 
+impl Bits for Bitmap {
+    fn bytes(&self) -> &[u8] {
+        let end = self.start + self.blocks * BLOCK_BYTES;
+        self.storage.as_raw_slice().get(self.start..end).unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let end = self.start + self.blocks * BLOCK_BYTES;
+        self.storage.as_raw_mut_slice().get_mut(self.start..end).unwrap_or_default()
+    }
+
+    /// The blocks and what alignment needed on top.
+    fn allocated_bytes(&self) -> u64 {
+        self.storage.as_raw_slice().len() as u64
+    }
+}
+
 /// Zeroed bytes, or nothing where the allocator refuses. The standard library has no stable way to ask for zeroed
 /// memory that may fail.
-fn zeroed_bytes(size: usize) -> Option<Box<[u8]>> {
+pub(super) fn zeroed_bytes(size: usize) -> Option<Box<[u8]>> {
     let layout = std::alloc::Layout::array::<u8>(size).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout is not empty; the pointer is checked, points to `size` initialised bytes and is given to a
     // box of the same layout.
@@ -196,7 +189,7 @@ mod tests {
             let bitmap = Bitmap::zeroed(blocks).unwrap();
             assert_eq!(bitmap.bytes().len() as u64, blocks * 64);
             assert_eq!(bitmap.bytes().as_ptr() as usize % alignment, 0, "{blocks} blocks");
-            assert_eq!(bitmap.count_ones(), 0);
+            assert!(bitmap.bytes().iter().all(|byte| *byte == 0));
             assert!(bitmap.allocated_bytes() < blocks * 64 + alignment as u64);
         }
     }

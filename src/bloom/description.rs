@@ -36,7 +36,7 @@ impl Scaling {
     }
 }
 
-/// Everything about a filter but its bits: what is stored in front of them.
+/// Everything about a native filter but its bits: what is stored in front of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// The false positive rate that was asked for.
@@ -50,18 +50,18 @@ pub struct Description {
     /// The rules of sizing that it grows by, [`POLICY`](super::sizing::POLICY).
     pub policy: u32,
     /// Its layers, oldest first, 1 to [`LAYERS_MAX`](super::LAYERS_MAX).
-    pub layers: Vec<LayerDescription>,
+    pub layers: Vec<LayerDescription<Geometry>>,
 }
 
-/// Everything about a layer but its bits.
+/// Everything about a layer but its bits. `L`: where an item's bits are, by default the native layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerDescription {
+pub struct LayerDescription<L = Geometry> {
     /// The layer's own rate.
     pub rate: f64,
     /// The number of items that it is made for.
     pub capacity: u64,
-    /// The number of items that were added to it, at most `capacity`.
+    /// The number of items that were added to it, at most `capacity` in a filter of ours.
     pub items: u64,
-    /// The shape of its bitmap.
-    pub geometry: Geometry,
+    /// The shape of its bits.
+    pub geometry: L,
 }

@@ -13,6 +13,8 @@ pub enum Error {
     Unsound,
     /// A fixed filter holds as many items as it was made for.
     Full,
+    /// The rate of the next layer would be too low to be a number, or to be worked with.
+    RateTooLow,
     /// A chain has [`LAYERS_MAX`](super::LAYERS_MAX) layers and cannot get another.
     TooManyLayers,
     /// The bitmap asked for is larger than the ceiling allows or the allocator gives.

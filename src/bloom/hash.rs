@@ -41,27 +41,27 @@ const fn split(hash: u128) -> [u64; 2] {
 
 /// The hashes of a batch of items, on the stack.
 #[derive(Clone, Copy, Debug)]
-pub struct HashBatch {
-    hashes: [ItemHash; BATCH],
+pub struct HashBatch<H = ItemHash> {
+    hashes: [H; BATCH],
     length: usize,
 }
 
-impl std::ops::Deref for HashBatch {
-    type Target = [ItemHash];
+impl<H> std::ops::Deref for HashBatch<H> {
+    type Target = [H];
 
     #[inline]
-    fn deref(&self) -> &[ItemHash] {
+    fn deref(&self) -> &[H] {
         self.hashes.get(..self.length).unwrap_or(&self.hashes)
     }
 }
 
-impl HashBatch {
+impl<H: Copy + Default> HashBatch<H> {
     /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
     #[inline]
-    pub fn of<'a>(items: impl IntoIterator<Item = &'a [u8]>, seed: u32) -> Self {
-        let mut batch = Self { hashes: [ItemHash::default(); BATCH], length: 0 };
+    pub fn of<'a>(items: impl IntoIterator<Item = &'a [u8]>, hash_of: impl Fn(&[u8]) -> H) -> Self {
+        let mut batch = Self { hashes: [H::default(); BATCH], length: 0 };
         for (hash, item) in batch.hashes.iter_mut().zip(items) {
-            *hash = ItemHash::of(item, seed);
+            *hash = hash_of(item);
             batch.length += 1;
         }
         batch

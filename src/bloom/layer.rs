@@ -1,43 +1,41 @@
-//! One Bloom filter of fixed capacity: a bitmap, its geometry, and the number of items it took.
+//! One Bloom filter of fixed capacity: its bits, their geometry, and the number of items it took.
 
-use super::bits::Bitmap;
+use super::Error;
 use super::description::LayerDescription;
-use super::hash::{BATCH, ItemHash};
-use super::page_local::Place;
-use super::sizing::Geometry;
-use super::{Error, sizing};
+use super::hash::BATCH;
+use super::layout::{Bits, Layout};
 
-/// Below this size a bitmap is in the cache anyway and asking for its lines costs time.
+/// Below this size the bits are in the cache anyway and asking for their lines costs time.
 const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
 
-/// One Bloom filter of fixed capacity. A filter is a chain of them.
+/// One Bloom filter of fixed capacity. A filter is a chain of them. `L`: where an item's bits are, by default the native
+/// layout.
 #[derive(Debug)]
-pub struct Layer {
+pub struct Layer<L: Layout = super::sizing::Geometry> {
     rate: f64,
     capacity: u64,
     items: u64,
-    geometry: Geometry,
-    bits: Bitmap,
+    geometry: L,
+    bits: L::Bits,
 }
 
-impl Layer {
-    /// A layer as described, its bits all zero.
+impl<L: Layout> Layer<L> {
+    /// A layer as described, with these bits.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a description that no layer has, [`Error::OutOfMemory`] where the allocator refuses.
-    pub(super) fn with_zero_bits(description: &LayerDescription) -> Result<Self, Error> {
+    /// [`Error::Unsound`] for a description that no layer has, and for bits of another size.
+    pub(crate) fn new(description: &LayerDescription<L>, bits: L::Bits) -> Result<Self, Error> {
+        L::check(description)?;
         let LayerDescription { rate, capacity, items, geometry } = *description;
-        let sound = rate > 0.0 && rate <= sizing::RATE_MAX && capacity >= 1 && items <= capacity;
-        if !sound {
+        if bits.bytes().len() as u64 != geometry.size_bytes() {
             return Err(Error::Unsound);
         }
-        geometry.check()?;
-        Ok(Self { rate, capacity, items, geometry, bits: Bitmap::zeroed(geometry.blocks())? })
+        Ok(Self { rate, capacity, items, geometry, bits })
     }
 
     /// Everything about the layer but its bits.
     #[must_use]
-    pub const fn description(&self) -> LayerDescription {
+    pub const fn description(&self) -> LayerDescription<L> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
     }
 
@@ -59,19 +57,25 @@ impl Layer {
         self.rate
     }
 
-    /// The shape of its bitmap.
+    /// The shape of its bits.
     #[must_use]
-    pub const fn geometry(&self) -> Geometry {
+    pub const fn geometry(&self) -> L {
         self.geometry
     }
 
-    /// Its bitmap.
+    /// Its bits as bytes, in the order in which they are stored everywhere.
     #[must_use]
-    pub const fn bits(&self) -> &Bitmap {
+    pub fn bytes(&self) -> &[u8] {
+        self.bits.bytes()
+    }
+
+    /// What its bits are kept in.
+    #[must_use]
+    pub const fn bits(&self) -> &L::Bits {
         &self.bits
     }
 
-    pub(super) const fn bits_mut(&mut self) -> &mut Bitmap {
+    pub(super) const fn bits_mut(&mut self) -> &mut L::Bits {
         &mut self.bits
     }
 
@@ -81,24 +85,25 @@ impl Layer {
         self.items >= self.capacity
     }
 
-    /// The part of its bits that is set, 0 to 1; about a half when it is full. Reads the whole bitmap.
+    /// The part of its bits that is set, 0 to 1; about a half when it is full. Reads all of them.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn fill_ratio(&self) -> f64 {
-        self.bits.count_ones() as f64 / (self.geometry.size_bytes() as f64 * 8.0)
+        let ones: u64 = self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum();
+        ones as f64 / (self.geometry.size_bytes() as f64 * 8.0)
     }
 
-    /// Where each item of a batch is, and for the items of the mask `wanted` the blocks on their way into the cache.
+    /// Where each item of a batch is, and for the items of the mask `wanted` what a lookup reads on its way into the
+    /// cache.
     #[inline]
-    pub(super) fn places(&self, hashes: &[ItemHash], wanted: u32) -> [Place; BATCH] {
-        let mut places = [Place::default(); BATCH];
+    pub(super) fn places(&self, hashes: &[L::Hash], wanted: u32) -> [L::Place; BATCH] {
+        let mut places = [L::Place::default(); BATCH];
         let prefetch = self.geometry.size_bytes() > PREFETCH_FROM_BYTES;
         for (index, (place, hash)) in places.iter_mut().zip(hashes).enumerate() {
             if wanted & (1 << index) != 0 {
-                *place = Place::of(*hash, self.geometry);
+                *place = self.geometry.place(*hash);
                 if prefetch {
-                    self.bits.prefetch(place.a);
-                    self.bits.prefetch(place.b);
+                    self.geometry.prefetch(&self.bits, *place);
                 }
             }
         }
@@ -106,7 +111,7 @@ impl Layer {
     }
 
     /// Which items of the mask `wanted` have all their bits here.
-    pub(super) fn contains_batch(&self, hashes: &[ItemHash], wanted: u32) -> u32 {
+    pub(super) fn contains_batch(&self, hashes: &[L::Hash], wanted: u32) -> u32 {
         let places = self.places(hashes, wanted);
         let mut present = 0;
         for (index, place) in places.iter().enumerate().take(hashes.len()) {
@@ -117,19 +122,16 @@ impl Layer {
         present
     }
 
-    /// Whether the item at this place has all its bits here. Most items that are absent need one block only.
+    /// Whether the item at this place has all its bits here.
     #[inline]
-    pub(super) fn contains(&self, place: Place) -> bool {
-        let hashes = self.geometry.hashes;
-        self.bits.all_set(place.a, place.bits_in_a(hashes)) && self.bits.all_set(place.b, place.bits_in_b(hashes))
+    pub(super) fn contains(&self, place: L::Place) -> bool {
+        self.geometry.contains(&self.bits, place)
     }
 
     /// Adds the item at this place, which is not in yet.
     #[inline]
-    pub(super) fn insert(&mut self, place: Place) {
-        let hashes = self.geometry.hashes;
-        self.bits.set_all(place.a, place.bits_in_a(hashes));
-        self.bits.set_all(place.b, place.bits_in_b(hashes));
-        self.items += 1;
+    pub(super) fn insert(&mut self, place: L::Place) {
+        self.geometry.insert(&mut self.bits, place);
+        self.items = self.items.saturating_add(1);
     }
 }

@@ -9,9 +9,12 @@
 //! what the same rate costs more memory for than in a classic filter, 1% at 10^-2 and 9% at 10^-6 (Putze, Sanders,
 //! Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3).
 
-use super::bits::BlockBit;
+use super::Error;
+use super::bits::{Bitmap, BlockBit};
+use super::description::LayerDescription;
 use super::hash::ItemHash;
-use super::sizing::Geometry;
+use super::layout::Layout;
+use super::sizing::{self, Geometry};
 
 /// The golden ratio in 64 bits, odd: multiplying by it moves every bit of a word towards the top.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -55,6 +58,53 @@ impl Place {
             word = word.wrapping_mul(GOLDEN);
         }
         Bits { word, left: hashes / 2 }
+    }
+}
+
+impl Layout for Geometry {
+    type Hash = ItemHash;
+    type Place = Place;
+    type Bits = Bitmap;
+
+    fn check(description: &LayerDescription<Self>) -> Result<(), Error> {
+        let LayerDescription { rate, capacity, items, ref geometry } = *description;
+        let sound = rate > 0.0 && rate <= sizing::RATE_MAX && capacity >= 1 && items <= capacity;
+        if sound { geometry.check() } else { Err(Error::Unsound) }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        Self::size_bytes(self)
+    }
+
+    fn modulus(&self) -> u64 {
+        self.size_bytes().saturating_mul(8)
+    }
+
+    fn hashes(&self) -> u32 {
+        self.hashes
+    }
+
+    #[inline]
+    fn place(&self, hash: ItemHash) -> Place {
+        Place::of(hash, *self)
+    }
+
+    #[inline]
+    fn prefetch(&self, bits: &Bitmap, place: Place) {
+        bits.prefetch(place.a);
+        bits.prefetch(place.b);
+    }
+
+    /// Most items that are absent need one block only.
+    #[inline]
+    fn contains(&self, bits: &Bitmap, place: Place) -> bool {
+        bits.all_set(place.a, place.bits_in_a(self.hashes)) && bits.all_set(place.b, place.bits_in_b(self.hashes))
+    }
+
+    #[inline]
+    fn insert(&self, bits: &mut Bitmap, place: Place) {
+        bits.set_all(place.a, place.bits_in_a(self.hashes));
+        bits.set_all(place.b, place.bits_in_b(self.hashes));
     }
 }
 

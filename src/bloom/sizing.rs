@@ -155,13 +155,13 @@ fn digits(rate: f64) -> f64 {
 
 /// The nearest double. Above 2^53 the last bits are lost, in the same way everywhere.
 #[expect(clippy::cast_precision_loss, reason = "that is what the function is for")]
-const fn to_f64(number: u64) -> f64 {
+pub(crate) const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
 /// A whole number from 0 on as an integer; what does not fit becomes the nearest that does.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-const fn to_u64(number: f64) -> u64 {
+pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
 }
 

@@ -1,29 +1,18 @@
-//! The other end of a dump: a filter whose records come one by one, and what is made of them.
+//! The other end of a dump of ours: a filter whose records come one by one, and what is made of them.
 
-use super::Error;
 use super::dump::{self, GENERATIONS, HEADER, Stream};
+use super::{Error, Progress};
 use crate::bloom::{self, BloomFilter, Ceiling};
 
-/// What a record did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It is stored; more are to come.
-    Stored,
-    /// It had come before, with the same bytes: nothing changed.
-    Known,
-    /// It was the last one: the filter is whole.
-    Complete,
-}
-
-/// A filter whose chunks have not all arrived. It is saved, copied and replicated as what it is, and answers nothing.
+/// A filter of ours whose chunks have not all arrived.
 #[derive(Debug, PartialEq)]
-pub struct Arriving {
+pub struct NativeArrival {
     filter: BloomFilter,
     generation: u16,
     next: u64,
 }
 
-impl Arriving {
+impl NativeArrival {
     /// Begins with a header.
     ///
     /// # Errors
@@ -83,9 +72,10 @@ impl Arriving {
         &self.filter
     }
 
-    /// Takes the filter out, when the last chunk has come.
-    pub fn take_filter(&mut self) -> BloomFilter {
-        std::mem::replace(&mut self.filter, BloomFilter::hollow())
+    /// The filter, when the last chunk has come.
+    #[must_use]
+    pub fn into_filter(self) -> BloomFilter {
+        self.filter
     }
 
     /// The generation of the filter that is arriving.
@@ -133,7 +123,7 @@ pub fn came_already(filter: &BloomFilter, generation: u16, iterator: u64, data: 
     let place = dump::place(layers, record - HEADER - 1).ok_or(Error::OutOfRange)?;
     let bits = dump::decode_chunk(dump::identity(filter, stream), iterator, data, place.range.len())?;
     let bits = bits.unwrap_or_default();
-    let here = layers.get(place.layer).and_then(|layer| layer.bits().bytes().get(place.range)).unwrap_or_default();
+    let here = layers.get(place.layer).and_then(|layer| layer.bytes().get(place.range)).unwrap_or_default();
     let same = bits.iter().zip(here).all(|(came, here)| came & !here == 0);
     if same { Ok(()) } else { Err(Error::Different) }
 }
@@ -161,7 +151,7 @@ mod tests {
         let filter = grown();
         let records = records(&filter, 5);
         assert!(records.len() > 10, "layers of more than one chunk");
-        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = NativeArrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         let (last, others) = records[1..].split_last().unwrap();
         for (iterator, data) in others {
             assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
@@ -170,17 +160,17 @@ mod tests {
         }
         assert_eq!(arriving.accept(records[0].0, &records[0].1), Ok(Progress::Known));
         assert_eq!(arriving.accept(last.0, &last.1), Ok(Progress::Complete));
-        assert_eq!(arriving.take_filter(), filter);
+        assert_eq!(arriving.into_filter(), filter);
     }
 
     #[test]
     fn what_does_not_belong_changes_nothing() {
         let filter = grown();
         let records = records(&filter, 5);
-        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = NativeArrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         arriving.accept(records[1].0, &records[1].1).unwrap();
         let before = arriving.try_clone().unwrap();
-        let refused = |arriving: &mut Arriving, iterator: u64, data: &[u8], error: Error| {
+        let refused = |arriving: &mut NativeArrival, iterator: u64, data: &[u8], error: Error| {
             assert_eq!(arriving.accept(iterator, data), Err(error));
             assert_eq!(*arriving, before);
         };
@@ -210,14 +200,14 @@ mod tests {
         assert_eq!(iterator, 1);
         assert!(is_header(&data));
         for length in 0..data.len() {
-            assert!(Arriving::begin(iterator, &data[..length], &Unlimited).is_err());
+            assert!(NativeArrival::begin(iterator, &data[..length], &Unlimited).is_err());
         }
         for position in 0..data.len() {
             let mut torn = data.clone();
             torn[position] ^= 0x80;
-            assert!(Arriving::begin(iterator, &torn, &Unlimited).is_err());
+            assert!(NativeArrival::begin(iterator, &torn, &Unlimited).is_err());
         }
-        assert!(Arriving::begin(2, &data, &Unlimited).is_err());
+        assert!(NativeArrival::begin(2, &data, &Unlimited).is_err());
     }
 
     #[test]
@@ -229,7 +219,7 @@ mod tests {
         }
         let layers = filter.layers().len();
         let (mut iterator, header) = first_record(&filter, 9);
-        let mut arriving = Arriving::begin(iterator, &header, &Unlimited).unwrap();
+        let mut arriving = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
         let mut later = 10_000u32..;
         while let Some((next, data)) = next_record(&filter, 9, iterator).unwrap() {
             for item in later.by_ref().take(5000) {
@@ -239,7 +229,7 @@ mod tests {
             iterator = next;
         }
         assert!(filter.layers().len() > layers);
-        let copy = arriving.take_filter();
+        let copy = arriving.into_filter();
         assert_eq!(copy.layers().len(), layers);
         assert!(members.iter().all(|item| copy.contains(item)));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
@@ -270,7 +260,7 @@ mod tests {
         });
         let [one, other] = filters.each_ref().map(|filter| records(filter, 5));
         assert_eq!(one[1].0, other[1].0);
-        let mut arriving = Arriving::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
+        let mut arriving = NativeArrival::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
         assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
         assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
     }

@@ -18,6 +18,7 @@
 
 use super::native::{self, CHUNK_BYTES};
 use super::{ByteSink, ByteSource, Error, Sink, Source};
+use crate::bloom::sizing::Geometry;
 use crate::bloom::{BloomFilter, Description, LAYERS_MAX, Layer};
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
@@ -65,7 +66,7 @@ impl Stream {
     }
 
     /// The layers of a filter that are in the dump; an error where it is not a dump of this filter.
-    pub(super) fn layers_of(self, filter: &BloomFilter, generation: u16) -> Result<&[Layer], Error> {
+    pub(super) fn layers_of(self, filter: &BloomFilter, generation: u16) -> Result<&[Layer<Geometry>], Error> {
         let layers = filter.layers().get(..self.layers);
         layers.filter(|_| self.generation == generation).ok_or(Error::WrongGeneration)
     }
@@ -92,8 +93,7 @@ pub fn first_record(filter: &BloomFilter, generation: u16) -> (u64, Vec<u8>) {
 pub fn next_record(filter: &BloomFilter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let layers = stream.layers_of(filter, generation)?;
-    let bits =
-        place(layers, record - HEADER).and_then(|place| layers.get(place.layer)?.bits().bytes().get(place.range));
+    let bits = place(layers, record - HEADER).and_then(|place| layers.get(place.layer)?.bytes().get(place.range));
     Ok(bits.map(|bits| {
         let iterator = stream.iterator(record + 1);
         (iterator, encode_chunk(identity(filter, stream), iterator, bits))
@@ -113,9 +113,9 @@ pub(super) struct Place {
     pub(super) range: std::ops::Range<usize>,
 }
 
-pub(super) fn place(layers: &[Layer], mut number: u64) -> Option<Place> {
+pub(super) fn place(layers: &[Layer<Geometry>], mut number: u64) -> Option<Place> {
     for (index, layer) in layers.iter().enumerate() {
-        let size = layer.bits().bytes().len();
+        let size = layer.bytes().len();
         let chunks = size.div_ceil(CHUNK_BYTES) as u64;
         if number < chunks {
             let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
@@ -126,8 +126,8 @@ pub(super) fn place(layers: &[Layer], mut number: u64) -> Option<Place> {
     None
 }
 
-pub(super) fn chunks_in(layers: &[Layer]) -> u64 {
-    layers.iter().map(|layer| layer.bits().bytes().len().div_ceil(CHUNK_BYTES) as u64).sum()
+pub(super) fn chunks_in(layers: &[Layer<Geometry>]) -> u64 {
+    layers.iter().map(|layer| layer.bytes().len().div_ceil(CHUNK_BYTES) as u64).sum()
 }
 
 fn encode_header(description: &Description) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Fields as plain bytes, little-endian: what a dump's header is made of, and what tests write snapshots to.
+//! Fields as plain bytes, little-endian: what a dump's header is made of, what tests write snapshots to, and what other
+//! modules pack without lengths.
 
 use super::{Error, Sink, Source};
 
@@ -52,5 +53,36 @@ impl Source for ByteSource<'_> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Error::Truncated)?;
         self.0 = rest;
         Ok(bytes)
+    }
+
+    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
+        self.bytes().map(Into::into)
+    }
+}
+
+/// Fields of fixed size, packed one behind the other.
+pub(super) struct Packed<'a>(pub(super) &'a [u8]);
+
+impl Packed<'_> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (field, rest) = self.0.split_first_chunk().ok_or(Error::Truncated)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Error> {
+        self.take().map(u8::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Error> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Error> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn f64(&mut self) -> Result<f64, Error> {
+        self.take().map(f64::from_le_bytes)
     }
 }

@@ -8,9 +8,15 @@ mod arriving;
 pub mod dump;
 mod fields;
 pub mod native;
+pub mod redisbloom;
+pub mod redisbloom_dump;
+pub mod valkey_bloom;
+mod value;
 
-pub use arriving::{Arriving, Progress, came_already};
+pub use arriving::{NativeArrival, came_already};
 pub use fields::{ByteSink, ByteSource};
+pub use redisbloom_dump::RedisBloomArrival;
+pub use value::{Arrival, Contents, Progress, Value};
 
 use crate::bloom;
 
@@ -46,6 +52,11 @@ pub trait Source {
     /// # Errors
     /// [`Error::Truncated`] at the end of the source.
     fn bytes(&mut self) -> Result<Self::Bytes<'_>, Error>;
+    /// Reads bytes into memory of the caller's own; without a copy where the source has them in such memory.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] at the end of the source.
+    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error>;
 }
 
 /// Why bytes were refused.
@@ -74,6 +85,15 @@ pub enum Error {
         /// The iterator of the chunk that is next.
         expected: u64,
     },
+    /// A chunk begins behind the bytes that have come.
+    Gap {
+        /// The number of bytes that have come.
+        arrived_bytes: u64,
+    },
+    /// A chunk begins behind the end of the filter.
+    BehindEnd,
+    /// A chunk goes on behind the end of its layer.
+    TooLong,
     /// A chunk that came already came again with other bytes.
     Different,
     /// They are no dump of this format.
@@ -101,6 +121,11 @@ impl std::fmt::Display for Error {
             Self::WrongChecksum => f.write_str("the checksum is wrong"),
             Self::WrongGeneration => f.write_str("the chunk belongs to another dump"),
             Self::WrongOrder { expected } => write!(f, "the chunk is out of order, {expected} is next"),
+            Self::Gap { arrived_bytes } => {
+                write!(f, "the chunk is out of order, it begins behind the {arrived_bytes} bytes that have come")
+            }
+            Self::BehindEnd => f.write_str("the chunk begins behind the end of the filter"),
+            Self::TooLong => f.write_str("the chunk goes on behind the end of its layer"),
             Self::Different => f.write_str("the chunk differs from the one that came before"),
             Self::NotADump => f.write_str("this is no dump of a filter"),
             Self::Filter(error) => write!(f, "the filter is refused: {error}"),
@@ -109,3 +134,12 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Asks the ceiling for bytes that a filter of so many bytes is to have more.
+fn allow(ceiling: &impl bloom::Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
+    let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);
+    if asked_bytes > available_bytes {
+        return Err(bloom::Error::OutOfMemory { asked_bytes, available_bytes }.into());
+    }
+    Ok(())
+}

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! uint   version         1
-//! uint   kind            1 a Bloom filter; 2 one that is arriving in chunks
+//! uint   kind            1 a Bloom filter; 2 one that is arriving in chunks; 3 one of RedisBloom's that is
 //! uint   hash            1 MurmurHash3 x64 128, seeded
 //! double rate            the rate that was asked for
 //! uint   capacity        the capacity that was asked for
@@ -24,13 +24,22 @@
 //! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
 //!   string the bits, or an empty string for a chunk of zeros
 //! ```
+//! Behind kind 3 comes, in place of everything up to the bits:
+//! ```text
+//! string header          as BF.LOADCHUNK got it
+//! uint   arrived         bytes of all layers that have come
+//! ```
 //!
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.
 
-use super::{Arriving, Error, Sink, Source};
+use super::arriving::NativeArrival;
+use super::redisbloom_dump::{self, RedisBloomArrival};
+use super::{Arrival, Error, Sink, Source, Value};
 use crate::bloom::sizing::Geometry;
-use crate::bloom::{BloomFilter, Ceiling, Description, LAYERS_MAX, LayerDescription, Scaling};
+use crate::bloom::{
+    BloomFilter, Ceiling, Chain, Description, LAYERS_MAX, LayerDescription, RedisBloomFilter, Rules, Scaling,
+};
 
 /// Size of a chunk of bits, in bytes.
 pub const CHUNK_BYTES: usize = 1024 * 1024;
@@ -38,74 +47,33 @@ pub const CHUNK_BYTES: usize = 1024 * 1024;
 const VERSION: u64 = 1;
 const KIND_BLOOM: u64 = 1;
 const KIND_ARRIVING: u64 = 2;
+const KIND_REDISBLOOM_ARRIVING: u64 = 3;
 const HASH_MURMUR3_X64_128: u64 = 1;
 
-/// What a key of our type holds.
-#[derive(Debug, PartialEq)]
-pub enum Value {
-    /// A filter.
-    Filter(BloomFilter),
-    /// A filter whose chunks have not all arrived. It answers nothing yet.
-    Arriving(Box<Arriving>),
-}
-
-impl Value {
-    /// Bytes that were asked of the allocator for what the value holds, its own fields included.
-    #[must_use]
-    pub fn allocated_bytes(&self) -> u64 {
-        let own = (size_of::<Self>() - size_of::<BloomFilter>()) as u64;
-        match self {
-            Self::Filter(filter) => own.saturating_add(filter.allocated_bytes()),
-            Self::Arriving(arriving) => {
-                let fields = (size_of::<Self>() + size_of::<Arriving>() - size_of::<BloomFilter>()) as u64;
-                fields.saturating_add(arriving.filter().allocated_bytes())
-            }
-        }
-    }
-
-    /// A value with the same fields and bits.
-    ///
-    /// # Errors
-    /// [`bloom::Error::OutOfMemory`](crate::bloom::Error::OutOfMemory) where the allocator refuses.
-    pub fn try_clone(&self) -> Result<Self, crate::bloom::Error> {
-        Ok(match self {
-            Self::Filter(filter) => Self::Filter(filter.try_clone()?),
-            Self::Arriving(arriving) => Self::Arriving(Box::new(arriving.try_clone()?)),
-        })
-    }
-
-    /// Makes an arriving filter, whose last chunk has come, a filter.
-    pub fn complete(&mut self) {
-        if let Self::Arriving(arriving) = self {
-            *self = Self::Filter(arriving.take_filter());
-        }
-    }
-
-    /// The filter, whether it has arrived or not.
-    #[must_use]
-    pub fn filter(&self) -> &BloomFilter {
-        match self {
-            Self::Filter(filter) => filter,
-            Self::Arriving(arriving) => arriving.filter(),
-        }
-    }
-}
-
-/// Writes a value.
-pub fn write(value: &Value, sink: &mut impl Sink) {
+/// Writes a filter.
+pub fn write_filter(filter: &BloomFilter, sink: &mut impl Sink) {
     sink.put_u64(VERSION);
-    sink.put_u64(match value {
-        Value::Filter(_) => KIND_BLOOM,
-        Value::Arriving(_) => KIND_ARRIVING,
-    });
-    write_description(&value.filter().description(), sink);
-    if let Value::Arriving(arriving) = value {
-        sink.put_u64(u64::from(arriving.generation()));
-        sink.put_u64(arriving.next_chunk());
-    }
-    for layer in value.filter().layers() {
-        for chunk in layer.bits().bytes().chunks(CHUNK_BYTES) {
-            sink.put_bytes(if is_zero(chunk) { &[] } else { chunk });
+    sink.put_u64(KIND_BLOOM);
+    write_description(&filter.description(), sink);
+    write_bits(filter, sink);
+}
+
+/// Writes a filter that is arriving in chunks.
+pub fn write_arrival(arrival: &Arrival, sink: &mut impl Sink) {
+    sink.put_u64(VERSION);
+    match arrival {
+        Arrival::Native(arrival) => {
+            sink.put_u64(KIND_ARRIVING);
+            write_description(&arrival.filter().description(), sink);
+            sink.put_u64(u64::from(arrival.generation()));
+            sink.put_u64(arrival.next_chunk());
+            write_bits(arrival.filter(), sink);
+        }
+        Arrival::RedisBloom(arrival) => {
+            sink.put_u64(KIND_REDISBLOOM_ARRIVING);
+            sink.put_bytes(&redisbloom_dump::encode_header(arrival.filter()));
+            sink.put_u64(arrival.arrived_bytes());
+            write_bits(arrival.filter(), sink);
         }
     }
 }
@@ -113,20 +81,47 @@ pub fn write(value: &Value, sink: &mut impl Sink) {
 /// Reads a value. The ceiling is asked for the whole of its memory before any is allocated.
 ///
 /// # Errors
-/// For bytes that [`write()`] cannot have written, and where the ceiling or the allocator refuses.
+/// For bytes that [`write_filter`] and [`write_arrival`] cannot have written, and where the ceiling or the allocator
+/// refuses.
 pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
     let version = source.u64()?;
     if version != VERSION {
         return Err(Error::UnknownVersion(version));
     }
-    let kind = source.u64()?;
-    if !(kind == KIND_BLOOM || kind == KIND_ARRIVING) {
-        return Err(Error::UnknownKind(kind));
+    match source.u64()? {
+        KIND_BLOOM => {
+            let mut filter = BloomFilter::with_zero_bits(&read_description(source)?, ceiling)?;
+            read_bits(&mut filter, source)?;
+            Ok(Value::Filter(filter.into()))
+        }
+        KIND_ARRIVING => {
+            let description = read_description(source)?;
+            let (generation, next) = (source.u64()?, source.u64()?);
+            let mut filter = BloomFilter::with_zero_bits(&description, ceiling)?;
+            read_bits(&mut filter, source)?;
+            Ok(Arrival::Native(NativeArrival::resume(filter, generation, next)?).into())
+        }
+        KIND_REDISBLOOM_ARRIVING => {
+            let (rules, layers) = redisbloom_dump::decode_header(source.bytes()?.as_ref())?;
+            let arrived_bytes = source.u64()?;
+            let mut filter = RedisBloomFilter::with_empty_layers(rules, &layers, ceiling)?;
+            read_bits(&mut filter, source)?;
+            Ok(Arrival::RedisBloom(RedisBloomArrival::resume(filter, arrived_bytes)?).into())
+        }
+        kind => Err(Error::UnknownKind(kind)),
     }
-    let description = read_description(source)?;
-    let arriving = if kind == KIND_ARRIVING { Some((source.u64()?, source.u64()?)) } else { None };
-    let mut filter = BloomFilter::with_zero_bits(&description, ceiling)?;
-    for layer in 0..description.layers.len() {
+}
+
+fn write_bits<R: Rules>(filter: &Chain<R>, sink: &mut impl Sink) {
+    for layer in filter.layers() {
+        for chunk in layer.bytes().chunks(CHUNK_BYTES) {
+            sink.put_bytes(if is_zero(chunk) { &[] } else { chunk });
+        }
+    }
+}
+
+fn read_bits<R: Rules>(filter: &mut Chain<R>, source: &mut impl Source) -> Result<(), Error> {
+    for layer in 0..filter.layers().len() {
         for place in filter.layer_bytes_mut(layer).unwrap_or_default().chunks_mut(CHUNK_BYTES) {
             let chunk = source.bytes()?;
             let chunk = chunk.as_ref();
@@ -137,10 +132,7 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
             }
         }
     }
-    match arriving {
-        None => Ok(Value::Filter(filter)),
-        Some((generation, next)) => Ok(Value::Arriving(Box::new(Arriving::resume(filter, generation, next)?))),
-    }
+    Ok(())
 }
 
 /// Writes the hash identifier and everything about a filter but its bits.
@@ -186,7 +178,7 @@ pub(super) fn read_description(source: &mut impl Source) -> Result<Description, 
     Ok(description)
 }
 
-fn read_u32(source: &mut impl Source) -> Result<u32, Error> {
+pub(super) fn read_u32(source: &mut impl Source) -> Result<u32, Error> {
     u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)
 }
 
@@ -199,13 +191,17 @@ pub(super) fn is_zero(chunk: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::{self, Unlimited};
+    use crate::bloom::{self, Filter, Unlimited};
     use crate::format::dump;
     use crate::format::{ByteSink, ByteSource};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
         let mut sink = ByteSink::default();
-        write(value, &mut sink);
+        match value {
+            Value::Filter(Filter::Native(filter)) => write_filter(filter, &mut sink),
+            Value::Filter(other) => panic!("not a native filter: {other:?}"),
+            Value::Arriving(arrival) => write_arrival(arrival, &mut sink),
+        }
         sink.0
     }
 
@@ -227,11 +223,11 @@ mod tests {
     fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
         let mut records = dump::records(filter, 77);
         let (iterator, header) = records.next().unwrap();
-        let mut arriving = Arriving::begin(iterator, &header, &Unlimited).unwrap();
+        let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
         for (iterator, data) in records.take(chunks) {
-            arriving.accept(iterator, &data).unwrap();
+            arrival.accept(iterator, &data).unwrap();
         }
-        Value::Arriving(Box::new(arriving))
+        Arrival::Native(arrival).into()
     }
 
     #[test]
@@ -243,7 +239,7 @@ mod tests {
                 let value = arriving(&filter, 1);
                 assert_eq!(read_all(&bytes_of(&value)), Ok(value));
             }
-            let value = Value::Filter(filter);
+            let value = Value::Filter(filter.into());
             assert_eq!(read_all(&bytes_of(&value)), Ok(value));
         }
     }
@@ -251,7 +247,7 @@ mod tests {
     /// Fixed for good: a snapshot of today must load in every later version.
     #[test]
     fn golden_bytes() {
-        let bytes = bytes_of(&Value::Filter(filter(10, 2, 1)));
+        let bytes = bytes_of(&Value::Filter(filter(10, 2, 1).into()));
         let numbers: Vec<u64> =
             bytes.chunks_exact(8).take(16).map(|number| u64::from_le_bytes(number.try_into().unwrap())).collect();
         let (rate, share) = (0.01f64.to_bits(), (0.01 / 32.0f64).to_bits());
@@ -263,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_large_empty_filter_is_a_few_bytes() {
-        assert!(bytes_of(&Value::Filter(filter(100_000_000, 0, 0))).len() < 2000);
+        assert!(bytes_of(&Value::Filter(filter(100_000_000, 0, 0).into())).len() < 2000);
     }
 
     #[test]
@@ -274,14 +270,14 @@ mod tests {
                 100_000
             }
         }
-        let bytes = bytes_of(&Value::Filter(filter(100_000_000, 0, 0)));
+        let bytes = bytes_of(&Value::Filter(filter(100_000_000, 0, 0).into()));
         let refused = read(&mut ByteSource(&bytes), &Small).unwrap_err();
         assert!(matches!(refused, Error::Filter(bloom::Error::OutOfMemory { available_bytes: 100_000, .. })));
     }
 
     #[test]
     fn torn_bytes_are_refused_or_make_a_sound_filter() {
-        for value in [Value::Filter(filter(10, 2, 15)), arriving(&filter(10, 2, 15), 1)] {
+        for value in [Value::Filter(filter(10, 2, 15).into()), arriving(&filter(10, 2, 15), 1)] {
             let bytes = bytes_of(&value);
             for length in 0..bytes.len() {
                 assert!(read_all(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
@@ -293,7 +289,7 @@ mod tests {
                     let mut source = ByteSource(&torn);
                     if let Ok(Value::Filter(mut filter)) = read(&mut source, &Unlimited) {
                         let _ = filter.contains(b"an item");
-                        let _ = filter.add(b"an item", &Unlimited);
+                        let _ = filter.add_batch([&b"an item"[..]], &Unlimited);
                         assert_eq!(filter.try_clone().unwrap(), filter);
                     }
                 }
@@ -303,14 +299,14 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        let bytes = bytes_of(&Value::Filter(filter(10, 2, 1)));
+        let bytes = bytes_of(&Value::Filter(filter(10, 2, 1).into()));
         let with = |index: usize, number: u64| {
             let mut bytes = bytes.clone();
             bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
             read_all(&bytes).unwrap_err()
         };
         assert_eq!(with(0, 2), Error::UnknownVersion(2));
-        assert_eq!(with(1, 3), Error::UnknownKind(3));
+        assert_eq!(with(1, 4), Error::UnknownKind(4));
         assert_eq!(with(2, 2), Error::UnknownHash(2));
         assert_eq!(with(7, 2), Error::Filter(bloom::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(bloom::Error::Unsound), "no layers");

@@ -59,16 +59,93 @@ impl<'a> Args<'a> {
 /// What a new filter is to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Creation {
-    /// The false positive rate, already inside what a filter can have.
+    /// The false positive rate that was asked for, inside (0, 1).
     pub rate: f64,
     /// At least 1.
     pub capacity: u64,
     /// What becomes of it when it is full.
     pub scaling: Scaling,
-    /// The seed, where one was asked for.
-    pub seed: Option<u32>,
+    /// Whose layout and rules it has.
+    pub kind: Kind,
     /// The number of items that it must be able to grow to, where one was asked for.
     pub scale_to: Option<u64>,
+}
+
+/// Whose layout and rules a new filter has, and what only such a filter is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Ours.
+    Native {
+        /// The seed, where one was asked for.
+        seed: Option<u32>,
+    },
+    /// RedisBloom's.
+    RedisBloom,
+    /// valkey-bloom's.
+    ValkeyBloom {
+        /// The factor from one layer's rate to the next, inside (0, 1).
+        tightening: f64,
+        /// The seed, where one was asked for.
+        seed: Option<[u8; 32]>,
+    },
+}
+
+/// The word behind LAYOUT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutName {
+    /// Ours.
+    Native,
+    /// RedisBloom's.
+    RedisBloom,
+}
+
+/// The word behind SEED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seed {
+    /// A decimal number, for a filter of ours.
+    Number(u32),
+    /// 32 raw bytes, for a filter of valkey-bloom's layout.
+    Bytes([u8; 32]),
+}
+
+/// The words that say whose layout a new filter is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KindWords {
+    /// Behind SEED.
+    pub seed: Option<Seed>,
+    /// Behind TIGHTENING.
+    pub tightening: Option<f64>,
+    /// Behind LAYOUT.
+    pub layout: Option<LayoutName>,
+}
+
+impl KindWords {
+    /// The kind that the words ask for. `usual`: the layout where they do not say; `usual_tightening` likewise.
+    ///
+    /// # Errors
+    /// [`Refusal::LayoutMismatch`] for words of different kinds.
+    pub fn kind(self, usual: LayoutName, usual_tightening: f64) -> Result<Kind, Refusal> {
+        match (self.seed, self.tightening, self.layout) {
+            (Some(Seed::Number(seed)), None, None | Some(LayoutName::Native)) => Ok(Kind::Native { seed: Some(seed) }),
+            (Some(Seed::Bytes(seed)), tightening, None) => {
+                Ok(Kind::ValkeyBloom { tightening: tightening.unwrap_or(usual_tightening), seed: Some(seed) })
+            }
+            (None, Some(tightening), None) => Ok(Kind::ValkeyBloom { tightening, seed: None }),
+            (None, None, layout) => Ok(match layout.unwrap_or(usual) {
+                LayoutName::Native => Kind::Native { seed: None },
+                LayoutName::RedisBloom => Kind::RedisBloom,
+            }),
+            _ => Err(Refusal::LayoutMismatch),
+        }
+    }
+}
+
+impl LayoutName {
+    /// The layout that a word names, in any case.
+    pub fn named(word: &[u8]) -> Option<Self> {
+        let names = [("native", Self::Native), ("redisbloom", Self::RedisBloom)];
+        names.into_iter().find(|(name, _)| is(word, name)).map(|(_, layout)| layout)
+    }
 }
 
 /// A whole number, as strictly as the server reads one: an optional minus and digits without a leading zero.
@@ -99,7 +176,12 @@ pub fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// The rate that a filter gets for a rate that was asked for, and whether it is another one.
+/// The word behind SEED: a decimal number, or 32 raw bytes.
+pub fn any_seed(word: &[u8]) -> Option<Seed> {
+    word.try_into().map(Seed::Bytes).ok().or_else(|| seed(word).map(Seed::Number))
+}
+
+/// The rate that a filter of ours gets for a rate that was asked for, and whether it is another one.
 pub fn taken_rate(asked: f64) -> (f64, bool) {
     let taken = asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX);
     (taken, taken.to_bits() != asked.to_bits())

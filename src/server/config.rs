@@ -6,18 +6,20 @@
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use redis_module::{RedisString, raw};
 
-use super::args::{self, Args, Creation};
+use super::args::{self, Args, Creation, Kind, KindWords, LayoutName};
 use super::context::{Context, ERR, LogLevel, OK, c_text};
+use super::reply::Refusal;
 use crate::bloom::Scaling;
 
 static ERROR_RATE: Fraction = Fraction::new(0.01, Some(args::taken_rate));
 static INITIAL_SIZE: Number = Number::new(100, 1, 1 << 30, raw::REDISMODULE_CONFIG_DEFAULT);
 static EXPANSION_FACTOR: Number = Number::new(2, 0, args::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
 static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
+static LAYOUT: Choice = Choice(AtomicI32::new(0));
 static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
 static USE_RANDOM_SEED: Switch = Switch(AtomicBool::new(true));
 static DEFRAG_ENABLED: Switch = Switch(AtomicBool::new(true));
@@ -47,15 +49,42 @@ static UNPREFIXED_NUMBERS: [(&CStr, &Number); 2] =
 static LOADING: AtomicBool = AtomicBool::new(false);
 
 /// What a filter is that a client did not describe.
-pub fn creation() -> Creation {
+pub fn creation(context: Context) -> Creation {
     let expansion = u32::try_from(EXPANSION_FACTOR.value.load(Relaxed)).unwrap_or(0);
     Creation {
         rate: ERROR_RATE.get(),
         capacity: INITIAL_SIZE.value.load(Relaxed).unsigned_abs(),
         scaling: Scaling::from_expansion(expansion),
-        seed: None,
+        kind: usual_kind(context),
         scale_to: None,
     }
+}
+
+/// Whose layout a filter has where the command does not say. What a primary or the AOF carries without a seed was
+/// RedisBloom's: it is made with the same bits everywhere.
+fn usual_layout(context: Context) -> LayoutName {
+    let configured = LAYOUT.get() == LayoutName::RedisBloom;
+    if configured || context.must_obey() { LayoutName::RedisBloom } else { LayoutName::Native }
+}
+
+fn usual_kind(context: Context) -> Kind {
+    match usual_layout(context) {
+        LayoutName::Native => Kind::Native { seed: None },
+        LayoutName::RedisBloom => Kind::RedisBloom,
+    }
+}
+
+/// Whose layout a filter has for which a command has these words.
+///
+/// # Errors
+/// [`Refusal::LayoutMismatch`].
+pub fn kind(context: Context, words: KindWords) -> Result<Kind, Refusal> {
+    words.kind(usual_layout(context), TIGHTENING_RATIO.get())
+}
+
+/// Whether the filters of valkey-bloom's layout that are made here get a random seed, rather than the one that all share.
+pub fn random_seeds() -> bool {
+    USE_RANDOM_SEED.0.load(Relaxed)
 }
 
 /// The ceiling of one filter, in bytes; 0: automatic.
@@ -104,7 +133,8 @@ pub fn register(context: Context) -> Result<(), String> {
     let default = raw::REDISMODULE_CONFIG_DEFAULT;
     let registered = FRACTIONS.iter().all(|(name, fraction)| fraction.register(context, name, default))
         && NUMBERS.iter().all(|(name, number)| number.register(context, name, number.flags))
-        && SWITCHES.iter().all(|(name, switch)| switch.register(context, name));
+        && SWITCHES.iter().all(|(name, switch)| switch.register(context, name))
+        && LAYOUT.register(context, c"layout");
     if !registered {
         return Err("the server refuses the configurations".to_owned());
     }
@@ -288,6 +318,50 @@ unsafe extern "C" fn set_switch(
     // SAFETY: `data` is the `Switch` that was registered.
     if let Some(switch) = unsafe { data.cast::<Switch>().as_ref() } {
         switch.0.store(value != 0, Relaxed);
+    }
+    OK
+}
+
+/// The layout of new filters.
+struct Choice(AtomicI32);
+
+impl Choice {
+    fn get(&self) -> LayoutName {
+        if self.0.load(Relaxed) == 0 { LayoutName::Native } else { LayoutName::RedisBloom }
+    }
+
+    fn register(&'static self, context: Context, name: &CStr) -> bool {
+        let mut names = [c"native".as_ptr(), c"redisbloom".as_ptr()];
+        let numbers = [0, 1];
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the names are C strings, two as there are numbers, all copied by the server; the callbacks get a pointer
+        // to a `Choice` that lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterEnumConfig.map(|register| {
+                let (get, set) = (Some(get_choice as _), Some(set_choice as _));
+                let (default, flags) = (self.0.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
+                let (name, names) = (name.as_ptr(), names.as_mut_ptr());
+                register(context.raw, name, default, flags, names, numbers.as_ptr(), 2, get, set, None, data)
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_choice(_name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: `data` is the `Choice` that was registered.
+    unsafe { data.cast::<Choice>().as_ref() }.map_or(0, |choice| choice.0.load(Relaxed))
+}
+
+unsafe extern "C" fn set_choice(
+    _name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the `Choice` that was registered.
+    if let Some(choice) = unsafe { data.cast::<Choice>().as_ref() } {
+        choice.0.store(value, Relaxed);
     }
     OK
 }

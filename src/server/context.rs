@@ -50,16 +50,21 @@ impl Context {
         flags.cast_unsigned() & flag != 0
     }
 
-    /// A seed for a new filter, from the server's random numbers.
+    /// A seed for a new filter of ours.
     pub fn random_seed(self) -> u32 {
-        let mut seed = [0u8; 4];
+        u32::from_le_bytes(self.random_bytes()).max(SEED_MIN)
+    }
+
+    /// Random bytes of the server's.
+    pub fn random_bytes<const N: usize>(self) -> [u8; N] {
+        let mut bytes = [0; N];
         // SAFETY: the buffer has the length that is passed.
         unsafe {
             if let Some(random) = raw::RedisModule_GetRandomBytes {
-                random(seed.as_mut_ptr(), seed.len());
+                random(bytes.as_mut_ptr(), bytes.len());
             }
         }
-        u32::from_le_bytes(seed).max(SEED_MIN)
+        bytes
     }
 
     /// Writes a line to the server's log.

@@ -1,6 +1,7 @@
-//! The type `bloomgate`: what the server calls to save, load, rewrite, copy, measure, compare and free our values.
+//! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. What the
+//! server calls to save, load, rewrite, copy, measure, compare and free them.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use redis_module::raw;
@@ -9,27 +10,63 @@ use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel, c_text};
 use super::snapshot::Snapshot;
 use super::stored::Stored;
-use crate::bloom::Unlimited;
-use crate::format::native::{self, CHUNK_BYTES, Value};
-use crate::format::{self, dump};
+use crate::bloom::{Ceiling, Filter, Unlimited};
+use crate::format::{self, Arrival, Value, dump, native, redisbloom, redisbloom_dump, valkey_bloom};
 
-/// The encoding version that the server writes beside the type's name. Our own is inside the value.
-const ENCODING: c_int = 1;
-
-/// The type, when it is registered.
-static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The server's handle of our type.
-#[inline]
-pub(super) fn raw_type() -> *mut raw::RedisModuleType {
-    TYPE.load(Ordering::Relaxed)
+/// A type, as the server knows it.
+struct Type {
+    /// Nine characters.
+    name: &'static CStr,
+    /// The encoding version that the server writes beside the name.
+    encoding: u32,
+    load: raw::RedisModuleTypeLoadFunc,
+    /// The server's handle, when it is registered.
+    raw: AtomicPtr<raw::RedisModuleType>,
 }
 
-/// Registers the type; answers whether the server took it.
-pub fn register(context: Context) -> bool {
+impl Type {
+    const fn new(name: &'static CStr, encoding: u32, load: raw::RedisModuleTypeLoadFunc) -> Self {
+        Self { name, encoding, load, raw: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    #[inline]
+    fn raw(&self) -> *mut raw::RedisModuleType {
+        self.raw.load(Ordering::Relaxed)
+    }
+}
+
+/// Filters of our own layout, and everything that is arriving. The version of the layout is inside the value.
+static NATIVE: Type = Type::new(c"bloomgate", 1, Some(load_native));
+static REDISBLOOM: Type = Type::new(c"MBbloom--", redisbloom::ENCODING, Some(load_redisbloom));
+static VALKEY_BLOOM: Type = Type::new(c"bloomfltr", valkey_bloom::ENCODING, Some(load_valkey_bloom));
+
+/// Whether the server's handle is of a type of ours.
+#[inline]
+pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
+    !raw.is_null() && (raw == NATIVE.raw() || raw == REDISBLOOM.raw() || raw == VALKEY_BLOOM.raw())
+}
+
+/// The server's handle of the type that a value is stored under.
+pub(super) fn raw_type_of(value: &Value) -> *mut raw::RedisModuleType {
+    match value {
+        Value::Filter(Filter::Native(_)) | Value::Arriving(_) => NATIVE.raw(),
+        Value::Filter(Filter::RedisBloom(_)) => REDISBLOOM.raw(),
+        Value::Filter(Filter::ValkeyBloom(_)) => VALKEY_BLOOM.raw(),
+    }
+}
+
+/// Registers the types.
+///
+/// # Errors
+/// A line for the log.
+pub fn register(context: Context) -> Result<(), String> {
+    [&NATIVE, &REDISBLOOM, &VALKEY_BLOOM].into_iter().try_for_each(|own| register_type(context, own))
+}
+
+fn register_type(context: Context, own: &Type) -> Result<(), String> {
     let mut methods = raw::RedisModuleTypeMethods {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
-        rdb_load: Some(load),
+        rdb_load: own.load,
         rdb_save: Some(save),
         aof_rewrite: Some(rewrite),
         mem_usage: Some(memory_usage),
@@ -49,13 +86,19 @@ pub fn register(context: Context) -> bool {
         aux_save2: None,
     };
     // SAFETY: the name has nine characters; the methods are copied.
-    let module_type = unsafe {
+    let raw = unsafe {
         raw::RedisModule_CreateDataType
-            .map(|create| create(context.raw, c"bloomgate".as_ptr(), ENCODING, &raw mut methods))
+            .map(|create| create(context.raw, own.name.as_ptr(), own.encoding.cast_signed(), &raw mut methods))
     };
-    let module_type = module_type.unwrap_or(std::ptr::null_mut());
-    TYPE.store(module_type, Ordering::Relaxed);
-    !module_type.is_null()
+    let raw = raw.filter(|raw| !raw.is_null());
+    own.raw.store(raw.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+    let refused = || {
+        format!(
+            "the server refuses the type '{}': is another module of Bloom filters loaded?",
+            own.name.to_string_lossy()
+        )
+    };
+    raw.map(|_| ()).ok_or_else(refused)
 }
 
 /// # Safety
@@ -65,13 +108,46 @@ unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
     unsafe { &*value.cast::<Stored>() }
 }
 
-unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    let value = if encoding == ENCODING {
-        load_value(io)
-    } else {
-        Err(format::Error::UnknownVersion(encoding.unsigned_abs().into()))
-    };
-    match value {
+unsafe extern "C" fn load_native(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, |ceiling| match encoding {
+        1 => native::read(&mut Snapshot(io), ceiling),
+        other => Err(format::Error::UnknownVersion(other.unsigned_abs().into())),
+    })
+}
+
+unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    let encoding = encoding.unsigned_abs();
+    load(io, |ceiling| Ok(Filter::from(redisbloom::read(&mut Snapshot(io), encoding, ceiling)?).into()))
+}
+
+unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, |ceiling| match encoding.unsigned_abs() {
+        valkey_bloom::ENCODING => Ok(Filter::from(valkey_bloom::read(&mut Snapshot(io), ceiling)?).into()),
+        other => Err(format::Error::UnknownVersion(other.into())),
+    })
+}
+
+/// In a client's RESTORE the ceiling binds. A snapshot, the AOF and a primary's stream are obeyed; there is no client to
+/// ask here, but only a primary that is not loading has one.
+enum LoadCeiling {
+    Client(ServerCeiling),
+    None,
+}
+
+impl Ceiling for LoadCeiling {
+    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
+        match self {
+            Self::Client(ceiling) => ceiling.available_bytes(filter_bytes, asked_bytes),
+            Self::None => Unlimited.available_bytes(filter_bytes, asked_bytes),
+        }
+    }
+}
+
+fn load(io: *mut raw::RedisModuleIO, read: impl FnOnce(&LoadCeiling) -> Result<Value, format::Error>) -> *mut c_void {
+    // SAFETY: the server gives the context of the snapshot that it calls us with.
+    let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
+    let client = context.filter(|context| context.is_primary());
+    match read(&client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling(context)))) {
         Ok(value) => Stored::into_raw(value),
         Err(error) => {
             let line = c_text(&format!("bloomgate: a filter cannot be loaded: {error}"));
@@ -86,25 +162,25 @@ unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut 
     }
 }
 
-/// In a client's RESTORE the ceiling binds. A snapshot, the AOF and a primary's stream are obeyed; there is no client to
-/// ask here, but only a primary that is not loading has one.
-fn load_value(io: *mut raw::RedisModuleIO) -> Result<Value, format::Error> {
-    // SAFETY: the server gives the context of the snapshot that it calls us with.
-    let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
-    match context {
-        Some(context) if context.is_primary() => native::read(&mut Snapshot(io), &ServerCeiling(context)),
-        _ => native::read(&mut Snapshot(io), &Unlimited),
+/// Writes what a snapshot has of a value.
+fn write(value: &Value, sink: &mut impl format::Sink) {
+    match value {
+        Value::Filter(Filter::Native(filter)) => native::write_filter(filter, sink),
+        Value::Filter(Filter::RedisBloom(filter)) => redisbloom::write(filter, sink),
+        Value::Filter(Filter::ValkeyBloom(filter)) => valkey_bloom::write(filter, sink),
+        Value::Arriving(arrival) => native::write_arrival(arrival, sink),
     }
 }
 
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server passes a value of ours.
-    native::write(&unsafe { stored_at(value) }.value, &mut Snapshot(io));
+    write(&unsafe { stored_at(value) }.value, &mut Snapshot(io));
 }
 
-/// Writes a value to the AOF: as the records of a dump, of an arriving one as many as have come.
+/// Writes a value to the AOF: as the records of a dump, of an arriving one as many as have come; of valkey-bloom's layout
+/// as its one command.
 unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    let emit = |(iterator, data): (u64, Vec<u8>)| {
+    let load_chunk = |iterator: u64, data: &[u8]| {
         // SAFETY: the arguments are those that the format announces: a string, a number, bytes and their length.
         unsafe {
             if let Some(emit) = raw::RedisModule_EmitAOF {
@@ -116,8 +192,25 @@ unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisMo
     // SAFETY: the server passes a value of ours.
     let stored = unsafe { stored_at(value) };
     match &stored.value {
-        Value::Filter(filter) => dump::records(filter, stored.generation).for_each(emit),
-        Value::Arriving(arriving) => arriving.records().for_each(emit),
+        Value::Filter(Filter::Native(filter)) => {
+            dump::records(filter, stored.generation).for_each(|(iterator, data)| load_chunk(iterator, &data));
+        }
+        Value::Filter(Filter::RedisBloom(filter)) => {
+            redisbloom_dump::records(filter).for_each(|(iterator, data)| load_chunk(iterator, &data));
+        }
+        Value::Filter(Filter::ValkeyBloom(filter)) => {
+            let data = valkey_bloom::encode_load(filter);
+            // SAFETY: the arguments are those that the format announces: a string, bytes and their length.
+            unsafe {
+                if let Some(emit) = raw::RedisModule_EmitAOF {
+                    emit(io, c"BF.LOAD".as_ptr(), c"sb".as_ptr(), key, data.as_ptr(), data.len());
+                }
+            }
+        }
+        Value::Arriving(arrival) => match &**arrival {
+            Arrival::Native(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, &data)),
+            Arrival::RedisBloom(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, &data)),
+        },
     }
 }
 
@@ -146,7 +239,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
         }
     }
     // SAFETY: the server passes a value of ours.
-    native::write(&unsafe { stored_at(value) }.value, &mut Digest(digest));
+    write(&unsafe { stored_at(value) }.value, &mut Digest(digest));
     // SAFETY: the digest is the one that the server passed.
     unsafe {
         if let Some(end) = raw::RedisModule_DigestEndSequence {
@@ -186,5 +279,5 @@ unsafe extern "C" fn copy(
 const _: () = {
     const fn send<T: Send>() {}
     send::<Stored>();
-    assert!(CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
+    assert!(native::CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
 };

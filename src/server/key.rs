@@ -9,8 +9,8 @@ use super::context::{Context, OK};
 use super::data_type;
 use super::reply::Refusal;
 use super::stored::Stored;
-use crate::bloom::BloomFilter;
-use crate::format::native::Value;
+use crate::bloom::Filter;
+use crate::format::Value;
 
 /// An open key. It is closed when it goes out of scope.
 pub struct Key<'a> {
@@ -45,7 +45,7 @@ impl<'a> Key<'a> {
         // is open and nobody deletes it, and both need this `Key` mutably.
         unsafe {
             let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
-            if module_type == Some(data_type::raw_type()) {
+            if module_type.is_some_and(data_type::is_ours) {
                 let value = raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw));
                 return Ok(value.and_then(|value| value.cast::<Stored>().as_mut()));
             }
@@ -60,7 +60,7 @@ impl<'a> Key<'a> {
     /// # Errors
     /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
     #[inline]
-    pub fn filter(&mut self) -> Result<Option<&mut BloomFilter>, Refusal> {
+    pub fn filter(&mut self) -> Result<Option<&mut Filter>, Refusal> {
         match self.stored()? {
             None => Ok(None),
             Some(Stored { value: Value::Filter(filter), .. }) => Ok(Some(filter)),
@@ -68,17 +68,45 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Puts a value under a key that is open for writing and holds nothing.
-    pub fn install(&mut self, value: Value) {
+    /// Puts a value under a key that is open for writing, in the place of what it holds, time to live included.
+    pub fn install(&mut self, value: impl Into<Value>) {
+        let value = value.into();
+        let module_type = data_type::raw_type_of(&value);
         let value = Stored::into_raw(value);
         // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
         unsafe {
             let set = raw::RedisModule_ModuleTypeSetValue;
-            let done = set.map(|set| set(self.raw, data_type::raw_type(), value));
+            let done = set.map(|set| set(self.raw, module_type, value));
             if done != Some(OK) {
                 drop(Box::from_raw(value.cast::<Stored>()));
             }
         }
+    }
+
+    /// Makes an arriving filter, whose last chunk has come, a filter. Its type may be another one then, and the key a new
+    /// one to the server; its time to live is kept.
+    ///
+    /// # Errors
+    /// As [`stored`](Self::stored).
+    pub fn complete(&mut self) -> Result<(), Refusal> {
+        let Some(stored) = self.stored()? else { return Ok(()) };
+        let arrived_as = data_type::raw_type_of(&stored.value);
+        let filter = stored.take_filter().into();
+        if data_type::raw_type_of(&filter) == arrived_as {
+            stored.replace(filter);
+            return Ok(());
+        }
+        // SAFETY: the key is open for writing.
+        unsafe {
+            let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.raw));
+            self.install(filter);
+            if let (Some(expires), Some(set)) = (expires, raw::RedisModule_SetAbsExpire)
+                && expires != raw::REDISMODULE_NO_EXPIRE.into()
+            {
+                set(self.raw, expires);
+            }
+        }
+        Ok(())
     }
 
     /// Tells the server that the value changed: WATCH, client-side caches.

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis_module::raw;
 
 use super::context::Context;
-use crate::bloom::{BloomFilter, Layer};
+use crate::bloom::Filter;
+use crate::format::Contents;
 
 /// A number that goes up and down.
 struct Gauge(AtomicU64);
@@ -62,22 +63,22 @@ pub fn bytes() -> u64 {
     BYTES.get()
 }
 
-/// A filter has come that takes so many bytes, what it is stored in included.
-pub fn filter_came(filter: &BloomFilter, bytes: u64) {
-    BYTES.add(bytes);
+/// A filter has come.
+pub fn filter_came(contents: Contents) {
     OBJECTS.add(1);
-    LAYERS.add(filter.layers().len() as u64);
-    ITEMS.add(filter.items());
-    CAPACITY.add(filter.total_capacity());
+    BYTES.add(contents.bytes);
+    LAYERS.add(contents.layers);
+    ITEMS.add(contents.items);
+    CAPACITY.add(contents.capacity);
 }
 
 /// A filter goes.
-pub fn filter_goes(filter: &BloomFilter, bytes: u64) {
-    BYTES.subtract(bytes);
+pub fn filter_goes(contents: Contents) {
     OBJECTS.subtract(1);
-    LAYERS.subtract(filter.layers().len() as u64);
-    ITEMS.subtract(filter.items());
-    CAPACITY.subtract(filter.total_capacity());
+    BYTES.subtract(contents.bytes);
+    LAYERS.subtract(contents.layers);
+    ITEMS.subtract(contents.items);
+    CAPACITY.subtract(contents.capacity);
 }
 
 /// So many items were asked to be added, and so many of them were new.
@@ -89,11 +90,11 @@ pub fn items_added(asked: usize, new: usize) {
 }
 
 /// A filter grew by the layers behind the first `before`.
-pub fn filter_grew(filter: &BloomFilter, before: usize) {
-    for layer in filter.layers().iter().skip(before) {
-        BYTES.add(layer.bits().allocated_bytes() + size_of::<Layer>() as u64);
+pub fn filter_grew(filter: &Filter, before: usize) {
+    for layer in filter.layers_behind(before) {
+        BYTES.add(layer.allocated_bytes);
         LAYERS.add(1);
-        CAPACITY.add(layer.capacity());
+        CAPACITY.add(layer.capacity);
     }
 }
 

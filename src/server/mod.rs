@@ -85,9 +85,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
         }
     }
     config::take_load_words(context, words)?;
-    if !data_type::register(context) {
-        return Err("the server refuses the type 'bloomgate'".to_owned());
-    }
+    data_type::register(context)?;
     let has_category = registration::add_category(context);
     for command in commands::COMMANDS {
         registration::register(context, command, has_category)?;

@@ -2,12 +2,13 @@
 //! filter, an add with the items that were new; nothing for nothing.
 
 use std::cell::Cell;
+use std::ffi::CStr;
 
 use redis_module::raw;
 
 use super::args::Word;
 use super::context::Context;
-use crate::bloom::{BloomFilter, Scaling};
+use crate::bloom::{Filter, Scaling};
 
 /// The items of a command that were new, in order.
 pub struct NewItems {
@@ -57,47 +58,52 @@ pub fn verbatim(context: Context) {
 
 /// Carries the adding of items to a filter that is there.
 pub fn added(context: Context, key: Word<'_>, items: &NewItems) {
-    // SAFETY: the context is valid; the arguments are those that the format announces: a string, an array of strings.
-    unsafe {
-        if let Some(replicate) = raw::RedisModule_Replicate {
-            replicate(
-                context.raw,
-                c"BF.MADD".as_ptr(),
-                c"sv".as_ptr(),
-                key.raw,
-                items.words.as_ptr(),
-                items.words.len(),
-            );
-        }
-    }
+    send(context, c"BF.MADD", key, &[], &items.words);
 }
 
-/// Carries the creation of a filter with all that made it, and the items that were added to it at once. The rate is the
-/// shortest decimal that reads back the same.
-pub fn created(context: Context, key: Word<'_>, filter: &BloomFilter, items: &NewItems) {
+/// Carries the creation of a filter with all that made it, and the items that were added to it at once; of RedisBloom's
+/// layout in words that RedisBloom knows. Rates are the shortest decimals that read back the same.
+pub fn created(context: Context, key: Word<'_>, filter: &Filter, items: &NewItems) {
     let mut words = Words::new(context);
-    words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(filter.rate());
-    match filter.scaling() {
-        Scaling::Fixed => words.push("NONSCALING"),
-        Scaling::Growing { expansion } => words.push("EXPANSION").push(expansion),
-    };
-    words.push("SEED").push(filter.seed());
+    match filter {
+        Filter::RedisBloom(filter) => {
+            words.push(filter.rate()).push(filter.capacity()).push_scaling(filter.scaling());
+            send(context, c"BF.RESERVE", key, &words.strings, &[]);
+            if items.len() > 0 {
+                added(context, key, items);
+            }
+            return;
+        }
+        Filter::Native(filter) => {
+            words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(filter.rate());
+            words.push_scaling(filter.scaling()).push("SEED").push(filter.seed());
+        }
+        Filter::ValkeyBloom(filter) => {
+            let rules = filter.rules();
+            words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(rules.rate);
+            words.push("TIGHTENING").push(rules.tightening).push("SEED").push_bytes(&rules.seed);
+            words.push_scaling(rules.scaling);
+        }
+    }
     if items.len() > 0 {
         words.push("ITEMS");
     }
+    send(context, c"BF.INSERT", key, &words.strings, &items.words);
+}
+
+/// Carries a command with two lists of words behind the key.
+fn send(
+    context: Context,
+    name: &CStr,
+    key: Word<'_>,
+    words: &[*mut raw::RedisModuleString],
+    items: &[*mut raw::RedisModuleString],
+) {
     // SAFETY: the context is valid; the arguments are those that the format announces: a string, two arrays of strings.
     unsafe {
         if let Some(replicate) = raw::RedisModule_Replicate {
-            replicate(
-                context.raw,
-                c"BF.INSERT".as_ptr(),
-                c"svv".as_ptr(),
-                key.raw,
-                words.strings.as_ptr(),
-                words.strings.len(),
-                items.words.as_ptr(),
-                items.words.len(),
-            );
+            let (name, format) = (name.as_ptr(), c"svv".as_ptr());
+            replicate(context.raw, name, format, key.raw, words.as_ptr(), words.len(), items.as_ptr(), items.len());
         }
     }
 }
@@ -114,7 +120,17 @@ impl Words {
     }
 
     fn push(&mut self, word: impl ToString) -> &mut Self {
-        let word = word.to_string();
+        self.push_bytes(word.to_string().as_bytes())
+    }
+
+    fn push_scaling(&mut self, scaling: Scaling) -> &mut Self {
+        match scaling {
+            Scaling::Fixed => self.push("NONSCALING"),
+            Scaling::Growing { expansion } => self.push("EXPANSION").push(expansion),
+        }
+    }
+
+    fn push_bytes(&mut self, word: &[u8]) -> &mut Self {
         // SAFETY: the pointer and the length are those of the word, which the server copies.
         let string = unsafe {
             raw::RedisModule_CreateString.map(|create| create(self.context.raw, word.as_ptr().cast(), word.len()))

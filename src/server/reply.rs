@@ -44,6 +44,12 @@ pub enum Refusal {
     NoSeed,
     /// BF.RESERVE: the seed is not inside [0, 2^32 - 1].
     BadSeed,
+    /// BF.RESERVE: nothing behind LAYOUT.
+    NoLayout,
+    /// BF.RESERVE: a layout that is not known.
+    BadLayout,
+    /// Words that ask for filters of different layouts.
+    LayoutMismatch,
     /// BF.INSERT: the rate is none.
     InsertRate,
     /// BF.INSERT: the capacity is none.
@@ -52,12 +58,18 @@ pub enum Refusal {
     InsertExpansion,
     /// BF.INSERT: the seed is none.
     InsertSeed,
+    /// BF.INSERT: a layout that is not known.
+    InsertLayout,
+    /// BF.INSERT: the tightening ratio is none.
+    InsertTightening,
     /// BF.INSERT: the number of items to grow to is none.
     InsertScaleTo,
     /// BF.INSERT: both NONSCALING and VALIDATESCALETO.
     FixedScaleTo,
     /// BF.INSERT: the filter cannot grow to so many items.
     ScaleTo,
+    /// BF.INSERT: the rates of its layers would come to an end before.
+    ScaleToRate,
     /// BF.INSERT: a word that is no option.
     InsertUnknown,
     /// BF.INFO: a word that is no field.
@@ -68,10 +80,18 @@ pub enum Refusal {
     BadDumpIterator,
     /// BF.SCANDUMP: the iterator is not one of a dump of this filter.
     Dump(format::Error),
+    /// BF.SCANDUMP: the filter has a layout without records.
+    DumpLayout,
+    /// BF.LOAD: there is such a key already.
+    LoadExists,
+    /// BF.LOAD: the data is refused.
+    Load(format::Error),
     /// BF.LOADCHUNK: the iterator is no whole number.
     BadLoadIterator,
     /// BF.LOADCHUNK: the data does not belong here.
     BadData,
+    /// BF.LOADCHUNK: the data is no header of RedisBloom's.
+    Header(format::Error),
     /// BF.LOADCHUNK: the data is refused.
     Chunk(format::Error),
     /// The filter cannot be made, or cannot take the item.
@@ -104,24 +124,38 @@ impl Refusal {
             Self::FixedExpansion => "Nonscaling filters cannot expand",
             Self::NoSeed => "ERR no seed",
             Self::BadSeed => "ERR bad seed",
+            Self::NoLayout => "ERR no layout",
+            Self::BadLayout => "ERR bad layout",
+            Self::LayoutMismatch => "ERR a filter of this layout has no such seed or tightening ratio",
             Self::InsertRate => "Bad error rate",
             Self::InsertCapacity => "Bad capacity",
             Self::InsertExpansion => "Bad expansion",
             Self::InsertSeed => "Bad seed",
+            Self::InsertLayout => "Bad layout",
+            Self::InsertTightening => "Bad tightening ratio",
             Self::InsertScaleTo => "Bad validatescaleto",
             Self::FixedScaleTo => "ERR cannot use NONSCALING and VALIDATESCALETO options together",
             Self::ScaleTo => "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit",
+            Self::ScaleToRate => "ERR provided VALIDATESCALETO causes false positive to degrade to 0",
             Self::InsertUnknown => "Unknown argument received",
             Self::InfoField => "Invalid information value",
             Self::InfoFieldMissing => "ERR invalid information value",
             Self::BadDumpIterator => "Second argument must be numeric",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
             Self::Dump(_) => "ERR invalid iterator",
+            Self::DumpLayout => "ERR BF.SCANDUMP cannot dump a filter of valkey-bloom's layout, DUMP can",
+            Self::LoadExists => "BUSYKEY Target key name already exists.",
+            Self::Load(format::Error::UnknownVersion(_)) => "ERR bloom object decoding failed. Unsupported version",
             Self::BadLoadIterator => "ERR Second argument must be numeric",
             Self::BadData => "ERR received bad data",
-            Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. })) | Self::Filter(error) => {
-                return filter_text(error);
-            }
+            Self::Chunk(format::Error::BehindEnd) => "ERR invalid offset - no link found",
+            Self::Chunk(format::Error::TooLong) => "ERR invalid chunk - Too big for current filter",
+            Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. }))
+            | Self::Header(format::Error::Filter(error @ Error::OutOfMemory { .. }))
+            | Self::Load(format::Error::Filter(error @ Error::OutOfMemory { .. }))
+            | Self::Filter(error) => return filter_text(error),
+            Self::Load(_) => "ERR bloom object decoding failed",
+            Self::Header(_) => "ERR received bad data",
             Self::Chunk(error) => return Cow::Owned(format!("ERR received bad data: {error}")),
         })
     }
@@ -131,6 +165,7 @@ fn filter_text(error: Error) -> Cow<'static, str> {
     match error {
         Error::Full => "ERR non scaling filter is full".into(),
         Error::TooManyLayers => format!("ERR filter cannot grow: it has {LAYERS_MAX} layers").into(),
+        Error::RateTooLow => "ERR the error rate of the filter or of its next layer is too low".into(),
         Error::CapacityOutOfRange => "ERR filter cannot grow: the capacity does not fit 64 bits".into(),
         Error::OutOfMemory { asked_bytes, available_bytes } => {
             let text = "ERR Insufficient memory to create filter";
@@ -176,13 +211,9 @@ pub fn integer(context: Context, number: u64) {
     raw::reply_with_long_long(context.raw, i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Replies with a fraction; in RESP2 with the shortest decimal that reads back the same.
+/// Replies with a fraction; in RESP2 with 17 digits, as the server writes it.
 pub fn fraction(context: Context, number: f64) {
-    if context.speaks_resp3() {
-        raw::reply_with_double(context.raw, number);
-    } else {
-        bytes(context, number.to_string().as_bytes());
-    }
+    raw::reply_with_double(context.raw, number);
 }
 
 /// Replies with any bytes.

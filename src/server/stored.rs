@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::context::Context;
 use super::metrics;
+use crate::bloom::Filter;
 use crate::format::dump::GENERATIONS;
-use crate::format::native::Value;
+use crate::format::{Arrival, Contents, Value};
 
 /// A value of ours in the server's hands.
 pub struct Stored {
@@ -29,12 +30,16 @@ pub fn begin_generations(context: Context) {
 impl Stored {
     /// Takes a value into the server's books.
     pub fn new(value: Value) -> Self {
-        let generation = match &value {
-            Value::Filter(_) => NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS,
-            Value::Arriving(arriving) => arriving.generation(),
+        let arriving = match &value {
+            Value::Arriving(arrival) => match &**arrival {
+                Arrival::Native(arrival) => Some(arrival.generation()),
+                Arrival::RedisBloom(_) => None,
+            },
+            Value::Filter(_) => None,
         };
-        let stored = Self { value, generation };
-        metrics::filter_came(stored.value.filter(), stored.allocated_bytes());
+        let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS;
+        let stored = Self { value, generation: arriving.unwrap_or_else(next) };
+        metrics::filter_came(stored.contents());
         stored
     }
 
@@ -49,16 +54,29 @@ impl Stored {
         self.value.allocated_bytes().saturating_add(own)
     }
 
-    /// Makes an arriving filter, whose last chunk has come, a filter.
-    pub fn complete(&mut self) {
-        metrics::filter_goes(self.value.filter(), self.allocated_bytes());
-        self.value.complete();
-        metrics::filter_came(self.value.filter(), self.allocated_bytes());
+    /// Takes the filter out, of an arriving one when its last chunk has come. What is left holds nothing.
+    pub fn take_filter(&mut self) -> Filter {
+        metrics::filter_goes(self.contents());
+        let filter = self.value.take_filter();
+        metrics::filter_came(self.contents());
+        filter
+    }
+
+    /// Puts a value in the place of what is there.
+    pub fn replace(&mut self, value: Value) {
+        metrics::filter_goes(self.contents());
+        self.value = value;
+        metrics::filter_came(self.contents());
+    }
+
+    /// What there is to count of it, its bytes with everything that it is stored in.
+    fn contents(&self) -> Contents {
+        Contents { bytes: self.allocated_bytes(), ..self.value.contents() }
     }
 }
 
 impl Drop for Stored {
     fn drop(&mut self) {
-        metrics::filter_goes(self.value.filter(), self.allocated_bytes());
+        metrics::filter_goes(self.contents());
     }
 }

@@ -219,13 +219,13 @@ fn the_number_of_words_is_bounded() {
             "BF.RESERVE",
             "BF.RESERVE k",
             "BF.RESERVE k 0.01",
-            "BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 NONSCALING",
-            "BF.RESERVE k x x x x x x x x",
+            "BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 LAYOUT native NONSCALING",
+            "BF.RESERVE k x x x x x x x x x x",
         ] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.reserve' command"), "{line:?}");
         }
-        // Nine words are the most that can mean something.
-        assert_eq!(client.run("BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1"), ok());
+        // Eleven words are the most that can mean something.
+        assert_eq!(client.run("BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 LAYOUT native"), ok());
     });
 }
 

@@ -1,10 +1,13 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
-use crate::bloom::{BATCH, BloomFilter, Ceiling, Error, sizing};
-use crate::format::native::Value;
-use crate::server::args::{Creation, Word, taken_rate};
+use crate::bloom::valkey_bloom::FIXED_SEED;
+use crate::bloom::{
+    BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter, sizing,
+};
+use crate::server::args::{Creation, Kind, Word, taken_rate};
 use crate::server::ceiling::ServerCeiling;
+use crate::server::config;
 use crate::server::context::{Context, LogLevel};
 use crate::server::key::Key;
 use crate::server::metrics;
@@ -20,39 +23,61 @@ pub enum Shape {
     Many,
 }
 
-/// Makes the filter that was asked for. A creation that comes from a primary or from the AOF and names no seed gets
-/// seed 0: every replica must work out the same filter.
+/// Makes the filter that was asked for. A native one that comes from a primary or from the AOF without a seed gets seed
+/// 0: every replica must work out the same filter.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] where there is none to grow as asked.
-pub fn create(context: Context, creation: &Creation) -> Result<BloomFilter, Refusal> {
-    let Creation { rate, capacity, scaling, seed, scale_to } = *creation;
+/// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] where it could
+/// not grow as asked.
+pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> {
+    let Creation { capacity, scaling, scale_to, .. } = *creation;
+    let (rate, changed) = rate_for(creation);
+    if changed {
+        let line = format!("bloomgate: error rate {:?} is taken as {rate:?}", creation.rate);
+        context.log(LogLevel::Warning, &line);
+    }
     let must_obey = context.must_obey();
     let ceiling = ServerCeiling(context);
-    if let Some(scale_to) = scale_to.filter(|_| !must_obey) {
-        let limit_bytes = ceiling.available_bytes(0, u64::MAX);
-        if BloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes) < scale_to {
-            return Err(Refusal::ScaleTo);
+    // What a client wants to grow to, and the bytes that it may take.
+    let goal = scale_to.filter(|_| !must_obey).map(|items| (items, ceiling.available_bytes(0, u64::MAX)));
+    let reached = |reachable: u64, items: u64| if reachable < items { Err(Refusal::ScaleTo) } else { Ok(()) };
+    let made: Result<Filter, Error> = match creation.kind {
+        Kind::Native { seed } => {
+            if let Some((items, limit_bytes)) = goal {
+                reached(BloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes), items)?;
+            }
+            let seed = seed.unwrap_or_else(|| if must_obey { 0 } else { context.random_seed() });
+            BloomFilter::new(rate, capacity, scaling, seed, &ceiling).map(Filter::Native)
         }
-    }
-    let seed = seed.unwrap_or_else(|| if must_obey { 0 } else { context.random_seed() });
-    let made = BloomFilter::new(rate, capacity, scaling, seed, &ceiling);
+        Kind::RedisBloom => {
+            if let Some((items, limit_bytes)) = goal {
+                reached(RedisBloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes), items)?;
+            }
+            RedisBloomFilter::new(rate, capacity, scaling, &ceiling).map(Filter::RedisBloom)
+        }
+        Kind::ValkeyBloom { tightening, seed } => {
+            let drawn = || if config::random_seeds() { context.random_bytes() } else { FIXED_SEED };
+            let rules = ValkeyBloom::new(rate, tightening, scaling, seed.unwrap_or_else(drawn));
+            if let Some((items, limit_bytes)) = goal {
+                let (reachable, ended_by_rate) = ValkeyBloomFilter::reachable_capacity(&rules, capacity, limit_bytes);
+                reached(reachable, items)
+                    .map_err(|refusal| if ended_by_rate { Refusal::ScaleToRate } else { refusal })?;
+            }
+            ValkeyBloomFilter::new(rules, capacity, &ceiling).map(Filter::ValkeyBloom)
+        }
+    };
     Ok(made.inspect_err(|error| obey_or_give_up(context, *error))?)
 }
 
-/// The rate of a new filter for the rate that a client asked for, inside (0, 1); an operator reads of it where it is
-/// another one.
-pub fn rate(context: Context, asked: f64) -> f64 {
-    let (rate, changed) = taken_rate(asked);
-    if changed {
-        let range = (sizing::RATE_MIN, sizing::RATE_MAX);
-        let line = format!(
-            "bloomgate: error rate {asked:?} is taken as {rate:?}, filters have {:?} to {:?}",
-            range.0, range.1
-        );
-        context.log(LogLevel::Warning, &line);
+/// The rate of a new filter for the rate that was asked for, inside (0, 1), and whether it is another one. RedisBloom
+/// takes any low rate, valkey-bloom any rate.
+fn rate_for(creation: &Creation) -> (f64, bool) {
+    let asked = creation.rate;
+    match creation.kind {
+        Kind::Native { .. } => taken_rate(asked),
+        Kind::RedisBloom => (asked.min(sizing::RATE_MAX), asked > sizing::RATE_MAX),
+        Kind::ValkeyBloom { .. } => (asked, false),
     }
-    rate
 }
 
 /// Adds items to the filter at a key, replies, and carries the effect.
@@ -83,7 +108,7 @@ pub fn add_items(
         }
     } else {
         let filter = create(context, creation.ok_or(Refusal::NotFound)?)?;
-        key.install(Value::Filter(filter));
+        key.install(filter);
         let filter = key.filter()?.ok_or(Refusal::NotFound)?;
         has_grown = add_to(context, filter, items, shape, &mut new_items);
         created = true;
@@ -103,27 +128,15 @@ pub fn add_items(
 }
 
 /// Adds and answers; tells whether the filter has grown.
-fn add_to(
-    context: Context,
-    filter: &mut BloomFilter,
-    items: &[Word<'_>],
-    shape: Shape,
-    new_items: &mut NewItems,
-) -> bool {
-    let layers = filter.layers().len();
+fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) -> bool {
+    let layers = filter.layer_count();
     add_and_reply(context, filter, items, shape, new_items);
     metrics::items_added(items.len(), new_items.len());
     metrics::filter_grew(filter, layers);
-    filter.layers().len() > layers
+    filter.layer_count() > layers
 }
 
-fn add_and_reply(
-    context: Context,
-    filter: &mut BloomFilter,
-    items: &[Word<'_>],
-    shape: Shape,
-    new_items: &mut NewItems,
-) {
+fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) {
     // While no item can meet a full layer, the length of the array is known.
     let known_length = filter.room() >= items.len() as u64;
     match shape {
@@ -138,12 +151,11 @@ fn add_and_reply(
 }
 
 /// Adds and answers item by item, up to the first that is refused; answers how many replies there are.
-fn add_batches(context: Context, filter: &mut BloomFilter, items: &[Word<'_>], new_items: &mut NewItems) -> usize {
+fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_items: &mut NewItems) -> usize {
     let ceiling = ServerCeiling(context);
     let mut answered = 0;
     for batch in items.chunks(BATCH) {
-        let hashes = filter.hash_batch(batch.iter().map(|item| item.bytes()));
-        let added = filter.add_batch(&hashes, &ceiling);
+        let added = filter.add_batch(batch.iter().map(|item| item.bytes()), &ceiling);
         for (index, item) in batch.iter().enumerate().take(added.done) {
             let is_new = added.new & (1 << index) != 0;
             if is_new {
@@ -161,10 +173,10 @@ fn add_batches(context: Context, filter: &mut BloomFilter, items: &[Word<'_>], n
     answered
 }
 
-/// What a primary did and this server cannot do would leave an item out that is in: better no server than that. A full
-/// fixed filter is another matter: it was full there, too, where commands are carried word for word.
+/// What a primary did and this server has no memory for would leave an item out that is in: better no server than that.
+/// Other errors are the filter's own, and the primary had them, too, where commands are carried word for word.
 fn obey_or_give_up(context: Context, error: Error) {
-    if error != Error::Full && context.must_obey() {
+    if matches!(error, Error::OutOfMemory { .. }) && context.must_obey() {
         let reason = Refusal::Filter(error).text();
         context.give_up(&format!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}"));
     }

@@ -1,5 +1,6 @@
 //! `BF.DEBUG key`
 
+use crate::bloom::{Filter, LayerSummary};
 use crate::server::args::Args;
 use crate::server::context::Context;
 use crate::server::key::Key;
@@ -10,17 +11,18 @@ use crate::server::reply::{self, Refusal};
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let mut key = Key::read(context, args.word(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
-    reply::array(context, filter.layers().len() + 1);
+    let hash_bits = match filter {
+        Filter::Native(_) => 128,
+        Filter::RedisBloom(filter) => filter.rules().hash_bits(),
+        Filter::ValkeyBloom(_) => 64,
+    };
+    reply::array(context, filter.layer_count() + 1);
     reply::bytes(context, format!("size:{}", filter.items()).as_bytes());
-    for layer in filter.layers() {
-        let bytes = layer.geometry().size_bytes();
+    for layer in filter.layers_behind(0) {
+        let LayerSummary { size_bytes, bits, hashes, capacity, items, rate, .. } = layer;
         let line = format!(
-            "bytes:{bytes} bits:{} hashes:{} hashwidth:128 capacity:{} size:{} ratio:{}",
-            bytes.saturating_mul(8),
-            layer.geometry().hashes,
-            layer.capacity(),
-            layer.items(),
-            general(layer.rate()),
+            "bytes:{size_bytes} bits:{bits} hashes:{hashes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{}",
+            general(rate),
         );
         reply::bytes(context, line.as_bytes());
     }

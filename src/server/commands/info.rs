@@ -1,116 +1,171 @@
-//! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | MAXSCALEDCAPACITY]`
+//! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`
 //!
-//! The last two are words of valkey-bloom's: they answer a single value, as they do there, and are not among all fields.
+//! Filters of our layout and of RedisBloom's answer as RedisBloom does, with five fields; of valkey-bloom's words they know
+//! what they have, and answer a single value. Filters of valkey-bloom's layout answer as valkey-bloom does.
 
 use std::ffi::CStr;
 
-use crate::bloom::{BloomFilter, Ceiling, Scaling};
+use crate::bloom::{BloomFilter, Ceiling, Filter, RedisBloomFilter, Scaling, ValkeyBloomFilter};
 use crate::server::args::{self, Args};
 use crate::server::ceiling::ServerCeiling;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::reply::{self, Refusal};
 
-/// A field: the word that asks for it, the name that answers, the value; none where it has none.
-struct Field {
-    word: &'static str,
-    name: &'static CStr,
-    value: fn(&BloomFilter) -> Option<u64>,
+/// What can be asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Field {
+    Capacity,
+    Size,
+    Filters,
+    Items,
+    Error,
+    Expansion,
+    Tightening,
+    MaxScaledCapacity,
 }
 
-/// In the order of the whole answer. There is no sixth: clients fail on one.
-const FIELDS: [Field; 5] = [
-    Field { word: "CAPACITY", name: c"Capacity", value: |filter| Some(filter.total_capacity()) },
-    Field { word: "SIZE", name: c"Size", value: |filter| Some(filter.allocated_bytes()) },
-    Field { word: "FILTERS", name: c"Number of filters", value: |filter| Some(filter.layers().len() as u64) },
-    Field { word: "ITEMS", name: c"Number of items inserted", value: |filter| Some(filter.items()) },
-    Field { word: "EXPANSION", name: c"Expansion rate", value: expansion },
-];
+impl Field {
+    /// In the order of RedisBloom's answer. There is no sixth: clients fail on one.
+    const REDISBLOOM: [Self; 5] = [Self::Capacity, Self::Size, Self::Filters, Self::Items, Self::Expansion];
+    /// In the order of valkey-bloom's answer. A fixed filter has not the last two.
+    const VALKEY_BLOOM: [Self; 8] = [
+        Self::Capacity,
+        Self::Size,
+        Self::Filters,
+        Self::Items,
+        Self::Error,
+        Self::Expansion,
+        Self::Tightening,
+        Self::MaxScaledCapacity,
+    ];
 
-fn expansion(filter: &BloomFilter) -> Option<u64> {
-    match filter.scaling() {
-        Scaling::Fixed => None,
-        Scaling::Growing { expansion } => Some(expansion.get().into()),
+    /// The word that asks for it, and the name that answers.
+    const fn words(self) -> (&'static str, &'static CStr) {
+        match self {
+            Self::Capacity => ("CAPACITY", c"Capacity"),
+            Self::Size => ("SIZE", c"Size"),
+            Self::Filters => ("FILTERS", c"Number of filters"),
+            Self::Items => ("ITEMS", c"Number of items inserted"),
+            Self::Error => ("ERROR", c"Error rate"),
+            Self::Expansion => ("EXPANSION", c"Expansion rate"),
+            Self::Tightening => ("TIGHTENING", c"Tightening ratio"),
+            Self::MaxScaledCapacity => ("MAXSCALEDCAPACITY", c"Max scaled capacity"),
+        }
     }
+
+    fn asked_for(args: Args<'_>) -> Result<Option<Self>, Refusal> {
+        match args.len() {
+            2 => Ok(None),
+            3 => {
+                let word = args.word(2)?.bytes();
+                let field = Self::VALKEY_BLOOM.into_iter().find(|field| args::is(word, field.words().0));
+                field.map(Some).ok_or(Refusal::InfoField)
+            }
+            _ => Err(Refusal::Arity),
+        }
+    }
+}
+
+/// What a field holds.
+#[derive(Clone, Copy)]
+enum Content {
+    Number(u64),
+    Fraction(f64),
+    Nothing,
 }
 
 /// Answers all fields, or one.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    if let Some(field) = ValkeyField::asked_for(args) {
-        return field.answer(context, args);
-    }
-    let field = match args.len() {
-        2 => None,
-        3 => {
-            let word = args.word(2)?.bytes();
-            let field = FIELDS.iter().find(|field| args::is(word, field.word));
-            Some(field.ok_or(Refusal::InfoField)?)
-        }
-        _ => return Err(Refusal::Arity),
-    };
+    let field = Field::asked_for(args)?;
     let mut key = Key::read(context, args.word(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+    if let Filter::ValkeyBloom(_) = filter {
+        return as_valkey_bloom(context, filter, field);
+    }
     match field {
         None => {
-            reply::map(context, FIELDS.len());
-            for field in &FIELDS {
-                reply::simple_string(context, field.name);
-                value(context, (field.value)(filter));
+            reply::map(context, Field::REDISBLOOM.len());
+            for field in Field::REDISBLOOM {
+                reply::simple_string(context, field.words().1);
+                value(context, content(context, filter, field)?);
             }
         }
-        // An array of one in RESP2, a map of one in RESP3.
         Some(field) => {
-            if context.speaks_resp3() {
-                reply::map(context, 1);
-                reply::simple_string(context, field.name);
-            } else {
-                reply::array(context, 1);
+            let content = content(context, filter, field)?;
+            if Field::REDISBLOOM.contains(&field) {
+                // An array of one in RESP2, a map of one in RESP3.
+                if context.speaks_resp3() {
+                    reply::map(context, 1);
+                    reply::simple_string(context, field.words().1);
+                } else {
+                    reply::array(context, 1);
+                }
             }
-            value(context, (field.value)(filter));
+            value(context, content);
         }
     }
     Ok(())
 }
 
-/// What valkey-bloom's BF.INFO knows besides.
-#[derive(Clone, Copy)]
-enum ValkeyField {
-    /// The rate that was asked for.
-    Error,
-    /// Its filters have one ratio from layer to layer; those of our layout have not.
-    Tightening,
-    /// The capacity that the filter can grow to.
-    MaxScaledCapacity,
+/// A flat array in both protocols; one field is its value alone.
+fn as_valkey_bloom(context: Context, filter: &Filter, field: Option<Field>) -> Result<(), Refusal> {
+    if let Some(field) = field {
+        value(context, content(context, filter, field)?);
+        return Ok(());
+    }
+    let fields = Field::VALKEY_BLOOM;
+    let fields = if filter.scaling() == Scaling::Fixed { fields.get(..6).unwrap_or_default() } else { &fields };
+    reply::array(context, fields.len() * 2);
+    for field in fields {
+        reply::simple_string(context, field.words().1);
+        value(context, content(context, filter, *field)?);
+    }
+    Ok(())
 }
 
-impl ValkeyField {
-    fn asked_for(args: Args<'_>) -> Option<Self> {
-        let word = args.word(2).ok().filter(|_| args.len() == 3)?.bytes();
-        let fields = [Self::Error, Self::Tightening, Self::MaxScaledCapacity];
-        let words = ["ERROR", "TIGHTENING", "MAXSCALEDCAPACITY"];
-        fields.into_iter().zip(words).find(|(_, name)| args::is(word, name)).map(|(field, _)| field)
-    }
-
-    fn answer(self, context: Context, args: Args<'_>) -> Result<(), Refusal> {
-        let mut key = Key::read(context, args.word(1)?);
-        let filter = key.filter()?.ok_or(Refusal::NotFound)?;
-        match self {
-            Self::Error => reply::fraction(context, filter.rate()),
-            Self::MaxScaledCapacity if filter.scaling() != Scaling::Fixed => {
-                let size_bytes = filter.allocated_bytes();
-                let limit = ServerCeiling(context).available_bytes(size_bytes, u64::MAX).saturating_add(size_bytes);
-                let (rate, capacity, scaling) = (filter.rate(), filter.capacity(), filter.scaling());
-                reply::integer(context, BloomFilter::reachable_capacity(rate, capacity, scaling, limit));
-            }
-            Self::MaxScaledCapacity | Self::Tightening => return Err(Refusal::InfoFieldMissing),
+/// # Errors
+/// [`Refusal::InfoFieldMissing`] for what this filter has not.
+fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
+    Ok(match (field, filter) {
+        (Field::Capacity, _) => Content::Number(filter.total_capacity()),
+        (Field::Size, _) => Content::Number(filter.told_bytes()),
+        (Field::Filters, _) => Content::Number(filter.layer_count() as u64),
+        (Field::Items, _) => Content::Number(filter.items()),
+        (Field::Error, _) => Content::Fraction(filter.rate()),
+        (Field::Expansion, _) => match filter.scaling() {
+            Scaling::Fixed => Content::Nothing,
+            Scaling::Growing { expansion } => Content::Number(expansion.get().into()),
+        },
+        (Field::MaxScaledCapacity, _) if filter.scaling() != Scaling::Fixed => {
+            Content::Number(max_scaled_capacity(context, filter))
         }
-        Ok(())
+        // Of the others' filters none has one ratio from layer to layer that could be set.
+        (Field::Tightening, Filter::ValkeyBloom(filter)) if filter.scaling() != Scaling::Fixed => {
+            Content::Fraction(filter.rules().tightening)
+        }
+        (Field::Tightening | Field::MaxScaledCapacity, _) => return Err(Refusal::InfoFieldMissing),
+    })
+}
+
+/// The number of items that a filter can grow to under the ceiling.
+fn max_scaled_capacity(context: Context, filter: &Filter) -> u64 {
+    let size_bytes = filter.allocated_bytes();
+    let limit = ServerCeiling(context).available_bytes(size_bytes, u64::MAX).saturating_add(size_bytes);
+    let (rate, scaling) = (filter.rate(), filter.scaling());
+    match filter {
+        Filter::Native(filter) => BloomFilter::reachable_capacity(rate, filter.capacity(), scaling, limit),
+        Filter::RedisBloom(filter) => RedisBloomFilter::reachable_capacity(rate, filter.capacity(), scaling, limit),
+        Filter::ValkeyBloom(filter) => {
+            ValkeyBloomFilter::reachable_capacity(filter.rules(), filter.capacity(), limit).0
+        }
     }
 }
 
-fn value(context: Context, value: Option<u64>) {
-    match value {
-        Some(number) => reply::integer(context, number),
-        None => reply::null(context),
+fn value(context: Context, content: Content) {
+    match content {
+        Content::Number(number) => reply::integer(context, number),
+        Content::Fraction(number) => reply::fraction(context, number),
+        Content::Nothing => reply::null(context),
     }
 }

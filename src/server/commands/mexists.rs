@@ -14,10 +14,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let filter = key.filter()?;
     reply::array(context, items.len());
     for batch in items.chunks(BATCH) {
-        let present = filter.as_ref().map_or(0, |filter| {
-            let hashes = filter.hash_batch(batch.iter().map(|item| item.bytes()));
-            filter.contains_batch(&hashes)
-        });
+        let present = filter.as_ref().map_or(0, |filter| filter.contains_batch(batch.iter().map(|item| item.bytes())));
         metrics::items_looked_up(batch.len(), present.count_ones());
         for index in 0..batch.len() {
             reply::boolean(context, present & (1 << index) != 0);

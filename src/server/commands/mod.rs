@@ -8,6 +8,7 @@ mod debug;
 mod exists;
 mod info;
 mod insert;
+mod load;
 mod loadchunk;
 mod madd;
 mod mexists;
@@ -54,6 +55,7 @@ const ERROR: Argument = Argument::double(c"error");
 const EXPANSION: Argument = Argument::integer(c"expansion").behind(c"EXPANSION").optional();
 const NONSCALING: Argument = Argument::flag(c"nonscaling", c"NONSCALING");
 const SEED: Argument = Argument::integer(c"seed").behind(c"SEED").optional();
+const LAYOUT: Argument = Argument::string(c"layout").behind(c"LAYOUT").optional();
 const ITEM: Argument = Argument::string(c"item");
 
 /// Every command of the module.
@@ -67,7 +69,7 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Creates an empty Bloom filter for a number of items at a false positive rate",
         complexity: c"O(1)",
         since: c"1.0.0",
-        arguments: &[Argument::KEY, Argument::double(c"error_rate"), CAPACITY, EXPANSION, NONSCALING, SEED],
+        arguments: &[Argument::KEY, Argument::double(c"error_rate"), CAPACITY, EXPANSION, NONSCALING, SEED, LAYOUT],
     },
     Command {
         name: c"bf.add",
@@ -107,7 +109,9 @@ pub const COMMANDS: &[Command] = &[
             EXPANSION,
             Argument::flag(c"nocreate", c"NOCREATE"),
             NONSCALING,
-            SEED,
+            Argument::string(c"seed").behind(c"SEED").optional(),
+            Argument::double(c"tightening").behind(c"TIGHTENING").optional(),
+            LAYOUT,
             Argument::integer(c"validatescaleto").behind(c"VALIDATESCALETO").optional(),
             ITEM.behind(c"ITEMS").optional().repeated(),
         ],
@@ -177,6 +181,17 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(N), where N is the size of a record",
         since: c"1.0.0",
         arguments: &[Argument::KEY, Argument::integer(c"iterator")],
+    },
+    Command {
+        name: c"bf.load",
+        handler: handler!(load::run),
+        arity: 3,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Restores a filter of valkey-bloom's layout; the AOF is made of it",
+        complexity: c"O(N), where N is the size of the data",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::string(c"data")],
     },
     Command {
         name: c"bf.loadchunk",

@@ -1,9 +1,9 @@
-//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s]`
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`
 
 use super::adding;
 use crate::bloom::Scaling;
-use crate::format::native::Value;
-use crate::server::args::{self, Args, Creation, Word};
+use crate::bloom::redisbloom::CAPACITY_MAX;
+use crate::server::args::{self, Args, Creation, Kind, KindWords, LayoutName, Seed, Word};
 use crate::server::config;
 use crate::server::context::Context;
 use crate::server::key::Key;
@@ -11,20 +11,19 @@ use crate::server::replicate::{self, NewItems};
 use crate::server::reply::{self, Refusal};
 
 /// All options together.
-const WORDS_MAX: usize = 9;
+const WORDS_MAX: usize = 11;
 
 /// Creates an empty filter.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let mut creation = parse(args)?;
+    let creation = parse(context, args)?;
     let name = args.word(1)?;
     let mut key = Key::write(context, name);
     if key.stored()?.is_some() {
         return Err(Refusal::Exists);
     }
-    creation.rate = adding::rate(context, creation.rate);
     let filter = adding::create(context, &creation)?;
     replicate::created(context, name, &filter, &NewItems::new());
-    key.install(Value::Filter(filter));
+    key.install(filter);
     key.signal_changed();
     key.notify(c"bloom.reserve");
     reply::ok(context);
@@ -32,8 +31,9 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 /// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
-fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
-    if words.len() > WORDS_MAX {
+fn parse(context: Context, words: Args<'_>) -> Result<Creation, Refusal> {
+    let must_obey = context.must_obey();
+    if words.len() > WORDS_MAX && !must_obey {
         return Err(Refusal::Arity);
     }
     let rate = args::float(words.word(2)?.bytes()).ok_or(Refusal::BadRate)?;
@@ -43,7 +43,7 @@ fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
     let capacity = args::integer(words.word(3)?.bytes()).ok_or(Refusal::BadCapacity)?;
     let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
 
-    let (mut expansion, mut fixed, mut seed) = (None, false, None);
+    let (mut expansion, mut fixed, mut kind) = (None, false, KindWords::default());
     let mut index = 4;
     while index < words.len() {
         let option = words.word(index)?.bytes();
@@ -53,9 +53,14 @@ fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
             let number = args::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
             expansion = Some(args::expansion(number).ok_or(Refusal::ExpansionRange)?);
         } else if args::is(option, "SEED") {
-            seed = Some(args::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?);
+            kind.seed = Some(args::seed(value(Refusal::NoSeed)?).map(Seed::Number).ok_or(Refusal::BadSeed)?);
+        } else if args::is(option, "LAYOUT") {
+            kind.layout = Some(LayoutName::named(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
         } else if args::is(option, "NONSCALING") {
             (fixed, taken) = (true, 1);
+        } else if must_obey {
+            // RedisBloom passes over words that it does not know.
+            taken = 1;
         } else {
             return Err(Refusal::Syntax);
         }
@@ -65,7 +70,11 @@ fn parse(words: Args<'_>) -> Result<Creation, Refusal> {
         (Some(1..), true) => return Err(Refusal::FixedExpansion),
         (_, true) => Scaling::Fixed,
         (Some(expansion), false) => Scaling::from_expansion(expansion),
-        (None, false) => config::creation().scaling,
+        (None, false) => config::creation(context).scaling,
     };
-    Ok(Creation { rate, capacity, scaling, seed, scale_to: None })
+    let kind = config::kind(context, kind)?;
+    if kind == Kind::RedisBloom && capacity > CAPACITY_MAX && !must_obey {
+        return Err(Refusal::CapacityRange);
+    }
+    Ok(Creation { rate, capacity, scaling, kind, scale_to: None })
 }

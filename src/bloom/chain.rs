@@ -1,0 +1,311 @@
+//! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
+
+use super::Error;
+use super::ceiling::{Ceiling, Unlimited};
+use super::description::{LayerDescription, Scaling};
+use super::hash::{BATCH, HashBatch};
+use super::layer::Layer;
+use super::layout::{Bits, HashOf, Layout, Rules};
+
+/// The longest chain. A lookup of an absent item visits every layer.
+pub const LAYERS_MAX: usize = 4096;
+
+/// What a batch of adds did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Bit i: item i was new.
+    pub new: u32,
+    /// How many items of the batch were dealt with, from the first on; all of them unless there was an error.
+    pub done: usize,
+    /// Why the item behind them was refused.
+    pub error: Option<Error>,
+}
+
+/// A filter: a chain of layers under the same rules.
+#[derive(Debug)]
+pub struct Chain<R: Rules> {
+    rules: R,
+    layers: Vec<Layer<R::Layout>>,
+}
+
+impl<R: Rules> Chain<R> {
+    /// A filter with one empty layer.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] by the ceiling or the allocator; [`Error::Unsound`].
+    pub(super) fn with_first_layer(
+        rules: R,
+        first: &LayerDescription<R::Layout>,
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        let mut filter = Self { rules, layers: Vec::new() };
+        filter.push_layer(first, ceiling)?;
+        Ok(filter)
+    }
+
+    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked
+    /// once, for the whole of it, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a description that no filter has, [`Error::OutOfMemory`].
+    pub(crate) fn with_empty_layers(
+        rules: R,
+        layers: &[LayerDescription<R::Layout>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        check_number(layers.len(), rules.scaling())?;
+        let asked_bytes = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
+        check_ceiling(ceiling, 0, asked_bytes)?;
+        let mut filter = Self { rules, layers: Vec::new() };
+        reserve(&mut filter.layers, layers.len())?;
+        for layer in layers {
+            filter.layers.push(filter.rules.empty_layer(layer)?);
+        }
+        Ok(filter)
+    }
+
+    /// A filter of these layers.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a number of layers that no filter has.
+    pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Layout>>) -> Result<Self, Error> {
+        check_number(layers.len(), rules.scaling())?;
+        Ok(Self { rules, layers })
+    }
+
+    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    pub(super) const fn hollow(rules: R) -> Self {
+        Self { rules, layers: Vec::new() }
+    }
+
+    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        const PIECE: usize = 4096;
+        let descriptions: Vec<_> = self.layers.iter().map(Layer::description).collect();
+        let mut copy = Self::with_empty_layers(self.rules.clone(), &descriptions, &Unlimited)?;
+        for (from, to) in self.layers.iter().zip(&mut copy.layers) {
+            let pieces = from.bytes().chunks(PIECE).zip(to.bits_mut().bytes_mut().chunks_mut(PIECE));
+            for (from, to) in pieces.filter(|(from, _)| from.iter().any(|byte| *byte != 0)) {
+                to.copy_from_slice(from);
+            }
+        }
+        Ok(copy)
+    }
+
+    /// By which rules it hashes and grows.
+    #[must_use]
+    pub const fn rules(&self) -> &R {
+        &self.rules
+    }
+
+    /// What becomes of it when it is full.
+    #[must_use]
+    pub fn scaling(&self) -> Scaling {
+        self.rules.scaling()
+    }
+
+    /// Its layers, oldest first.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer<R::Layout>] {
+        &self.layers
+    }
+
+    /// The number of items that all its layers together are made for.
+    #[must_use]
+    pub fn total_capacity(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    }
+
+    /// The number of items that were added: the adds that were answered "new".
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+    }
+
+    /// The number of items that can be added before it is full or grows.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.layers.last().map_or(0, |newest| newest.capacity().saturating_sub(newest.items()))
+    }
+
+    /// Bytes that were asked of the allocator, the filter's own fields included.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Layout>>();
+        self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.bits().allocated_bytes()))
+    }
+
+    /// The stored bits of a layer, for a reader that fills them in.
+    pub fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
+        self.layers.get_mut(layer).map(|layer| layer.bits_mut().bytes_mut())
+    }
+
+    /// The hash of an item, for the batches.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, item: &[u8]) -> HashOf<R> {
+        self.rules.hash(item)
+    }
+
+    /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
+    #[inline]
+    pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
+        HashBatch::of(items, |item| self.rules.hash(item))
+    }
+
+    /// Whether an item may have been added. `false` is certain; `true` is wrong for a part of the absent items that is
+    /// at most the rate, when the filter is full. Visits the layers newest first.
+    #[must_use]
+    pub fn contains(&self, item: &[u8]) -> bool {
+        self.contains_batch(&[self.hash(item)]) != 0
+    }
+
+    /// Adds an item; answers whether it was new. A new item that the filter takes for one that is in (a false
+    /// positive) is not added: it needs not be.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::OutOfMemory`]; the filter is
+    /// then as it was.
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        let added = self.add_batch(&[self.hash(item)], ceiling);
+        added.error.map_or(Ok(added.new != 0), Err)
+    }
+
+    /// Looks up to [`BATCH`] items up together (the rest of a longer list is not looked at); bit i of the answer:
+    /// item i may have been added.
+    #[must_use]
+    pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> u32 {
+        let (hashes, wanted) = batch(hashes);
+        contains_in(&self.layers, hashes, wanted)
+    }
+
+    /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are
+    /// those of adding them one by one.
+    pub fn add_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
+        let (hashes, all) = batch(hashes);
+        let mut added = Added { new: 0, done: 0, error: None };
+        // Layers behind the newest do not change: ask them for the whole batch first.
+        let mut in_older = self.layers.split_last().map_or(0, |(_, older)| contains_in(older, hashes, all));
+        while added.done < hashes.len() {
+            let Some(newest) = self.layers.last_mut() else { break };
+            let wanted = all & !in_older & (u32::MAX << added.done);
+            if add_until_full(newest, hashes, wanted, &mut added) {
+                break;
+            }
+            // The next item needs a new layer; what is newest now will be one of the older.
+            let retired = newest.contains_batch(hashes, wanted & (u32::MAX << added.done));
+            in_older |= retired;
+            if let Err(error) = self.grow(ceiling) {
+                added.error = Some(error);
+                break;
+            }
+        }
+        added
+    }
+
+    fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let newest = self.layers.last().ok_or(Error::Full)?;
+        if self.layers.len() >= LAYERS_MAX {
+            return Err(Error::TooManyLayers);
+        }
+        let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
+        self.push_layer(&next, ceiling)
+    }
+
+    /// Adds a layer or changes nothing.
+    fn push_layer(&mut self, layer: &LayerDescription<R::Layout>, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let filter_bytes = if self.layers.is_empty() { 0 } else { self.allocated_bytes() };
+        check_ceiling(ceiling, filter_bytes, layer.geometry.size_bytes())?;
+        reserve(&mut self.layers, 1)?;
+        self.layers.push(self.rules.empty_layer(layer)?);
+        Ok(())
+    }
+}
+
+/// Equal in every logical field and in every bit.
+impl<R: Rules> PartialEq for Chain<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+            && self.layers.len() == other.layers.len()
+            && self
+                .layers
+                .iter()
+                .zip(&other.layers)
+                .all(|(a, b)| a.description() == b.description() && a.bytes() == b.bytes())
+    }
+}
+
+/// The number of items that a chain can grow to in `limit_bytes` of bits, by the layers that it would have: each one's
+/// capacity and size in bytes.
+pub(super) fn reachable_capacity(layers: impl Iterator<Item = (u64, u64)>, limit_bytes: u64) -> u64 {
+    let (mut size_bytes, mut reached) = (0u64, 0u64);
+    for (capacity, layer_bytes) in layers.take(LAYERS_MAX) {
+        size_bytes = size_bytes.saturating_add(layer_bytes);
+        if size_bytes > limit_bytes {
+            break;
+        }
+        reached = reached.saturating_add(capacity);
+    }
+    reached
+}
+
+fn check_number(layers: usize, scaling: Scaling) -> Result<(), Error> {
+    let sound = (1..=LAYERS_MAX).contains(&layers) && (layers == 1 || scaling != Scaling::Fixed);
+    if sound { Ok(()) } else { Err(Error::Unsound) }
+}
+
+/// The first items of a list, as many as fit a batch, and the mask that names all of them.
+#[inline]
+fn batch<H>(hashes: &[H]) -> (&[H], u32) {
+    let hashes = hashes.get(..BATCH).unwrap_or(hashes);
+    let all = if hashes.len() == BATCH { u32::MAX } else { (1 << hashes.len()) - 1 };
+    (hashes, all)
+}
+
+/// Which items of the mask `wanted` are in one of the layers, newest first.
+#[inline]
+fn contains_in<L: Layout>(layers: &[Layer<L>], hashes: &[L::Hash], wanted: u32) -> u32 {
+    let mut present = 0;
+    for layer in layers.iter().rev() {
+        let open = wanted & !present;
+        if open == 0 {
+            break;
+        }
+        present |= layer.contains_batch(hashes, open);
+    }
+    present
+}
+
+/// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether
+/// the batch is through; if not, the item at `added.done` is new and the layer full.
+#[inline]
+fn add_until_full<L: Layout>(newest: &mut Layer<L>, hashes: &[L::Hash], wanted: u32, added: &mut Added) -> bool {
+    let places = newest.places(hashes, wanted);
+    for (index, place) in places.iter().enumerate().take(hashes.len()).skip(added.done) {
+        if wanted & (1 << index) != 0 && !newest.contains(*place) {
+            if newest.is_full() {
+                return false;
+            }
+            newest.insert(*place);
+            added.new |= 1 << index;
+        }
+        added.done = index + 1;
+    }
+    true
+}
+
+fn check_ceiling(ceiling: &impl Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
+    let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);
+    if asked_bytes > available_bytes { Err(Error::OutOfMemory { asked_bytes, available_bytes }) } else { Ok(()) }
+}
+
+/// Room for more layers. Exactly that many: the chain is part of what a filter weighs.
+fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
+    layers.try_reserve_exact(additional).map_err(|_| Error::OutOfMemory {
+        asked_bytes: (additional.saturating_mul(size_of::<Layer<L>>())) as u64,
+        available_bytes: 0,
+    })
+}

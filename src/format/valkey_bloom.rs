@@ -1,0 +1,185 @@
+//! The formats of valkey-bloom's filters: the snapshot, RDB type `bloomfltr`, encoding 1, and the argument of BF.LOAD, which
+//! its AOF is made of.
+//!
+//! ```text
+//! snapshot                          BF.LOAD, packed, little-endian
+//! uint   layers                     u8  version, 1
+//! uint   expansion, 0: fixed        u32 expansion
+//! double rate                       f64 rate
+//! double tightening ratio           f64 tightening ratio
+//! uint   whether the seed is random u8  whether the seed is random
+//! for each layer, oldest first:     u64 layers, and for each:
+//!   uint   capacity                   u64 length and the bitmap
+//!   uint   items, of the last only    i64 items
+//!   string bitmap                     i64 capacity
+//!
+//! bitmap   u8 version, 1 | u64 length of the bits in bytes | u32 k | 32 bytes seed | the bits
+//! ```
+//! Every layer but the last is full. All layers of a filter have the same seed.
+
+use super::fields::Packed;
+use super::{Error, Sink, Source};
+use crate::bloom::flat::BitArray;
+use crate::bloom::sizing::to_f64;
+use crate::bloom::valkey_bloom::Geometry;
+use crate::bloom::{self, Ceiling, LAYERS_MAX, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter};
+
+/// The name of the type.
+pub const TYPE: &str = "bloomfltr";
+/// The encoding.
+pub const ENCODING: u32 = 1;
+
+const LOAD_VERSION: u8 = 1;
+
+/// Writes a filter.
+pub fn write(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
+    let rules = filter.rules();
+    sink.put_u64(filter.layers().len() as u64);
+    sink.put_u64(rules.scaling.expansion().into());
+    sink.put_f64(rules.rate);
+    sink.put_f64(rules.tightening);
+    sink.put_u64(rules.is_seed_random.into());
+    let last = filter.layers().len().saturating_sub(1);
+    for (index, layer) in filter.layers().iter().enumerate() {
+        sink.put_u64(layer.capacity());
+        if index == last {
+            sink.put_u64(layer.items());
+        }
+        sink.put_bytes(layer.bits().stored());
+    }
+}
+
+/// Reads a filter. The ceiling is asked for each layer that has come.
+///
+/// # Errors
+/// For what is no sound filter, and where the ceiling refuses.
+pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
+    let count = number_of_layers(source.u64()?)?;
+    let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
+    let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
+    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
+    for index in 0..count {
+        let capacity = source.u64()?;
+        let items = if index + 1 == count { source.u64()? } else { capacity };
+        let stored = source.owned_bytes()?;
+        super::allow(ceiling, parts.bytes, stored.len() as u64)?;
+        parts.push(capacity, items, stored)?;
+    }
+    parts.into_filter()
+}
+
+/// The argument of BF.LOAD.
+#[must_use]
+pub fn encode_load(filter: &ValkeyBloomFilter) -> Vec<u8> {
+    let rules = filter.rules();
+    let mut data = vec![LOAD_VERSION];
+    data.extend_from_slice(&rules.scaling.expansion().to_le_bytes());
+    data.extend_from_slice(&rules.rate.to_le_bytes());
+    data.extend_from_slice(&rules.tightening.to_le_bytes());
+    data.push(rules.is_seed_random.into());
+    data.extend_from_slice(&(filter.layers().len() as u64).to_le_bytes());
+    for layer in filter.layers() {
+        let stored = layer.bits().stored();
+        data.extend_from_slice(&(stored.len() as u64).to_le_bytes());
+        data.extend_from_slice(stored);
+        data.extend_from_slice(&layer.items().to_le_bytes());
+        data.extend_from_slice(&layer.capacity().to_le_bytes());
+    }
+    data
+}
+
+/// The filter in an argument of BF.LOAD. Bytes behind its end are not looked at.
+///
+/// # Errors
+/// [`Error::UnknownVersion`], and as [`read`].
+pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
+    let mut fields = Packed(data);
+    let version = fields.u8()?;
+    if version != LOAD_VERSION {
+        return Err(Error::UnknownVersion(version.into()));
+    }
+    let expansion = fields.u32()?;
+    let (rate, tightening) = (fields.f64()?, fields.f64()?);
+    let is_seed_random = fields.u8()?;
+    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
+    let count = number_of_layers(fields.u64()?)?;
+    // What is asked of the ceiling has come, so it is no more than the command holds.
+    super::allow(ceiling, 0, data.len() as u64)?;
+    for _ in 0..count {
+        let length = usize::try_from(fields.u64()?).map_err(|_| Error::Truncated)?;
+        let (stored, rest) = fields.0.split_at_checked(length).ok_or(Error::Truncated)?;
+        fields.0 = rest;
+        let items = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
+        let capacity = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
+        parts.push(capacity, items, try_copy(stored)?)?;
+    }
+    parts.into_filter()
+}
+
+fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
+    let mut copy = Vec::new();
+    let refused = bloom::Error::OutOfMemory { asked_bytes: bytes.len() as u64, available_bytes: 0 };
+    copy.try_reserve_exact(bytes.len()).map_err(|_| refused)?;
+    copy.extend_from_slice(bytes);
+    Ok(copy.into_boxed_slice())
+}
+
+fn number_of_layers(number: u64) -> Result<usize, Error> {
+    usize::try_from(number).ok().filter(|number| (1..=LAYERS_MAX).contains(number)).ok_or(Error::OutOfRange)
+}
+
+/// A filter whose layers come one by one. The seed is known with the first.
+struct Parts {
+    rules: ValkeyBloom,
+    layers: Vec<Layer<Geometry>>,
+    bytes: u64,
+}
+
+impl Parts {
+    fn new(expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
+        let is_seed_random = match is_seed_random {
+            0 => false,
+            1 => true,
+            _ => return Err(Error::OutOfRange),
+        };
+        let scaling = Scaling::from_expansion(expansion);
+        let rules = ValkeyBloom { rate, tightening, scaling, seed: [0; 32], is_seed_random };
+        if rules.is_sound() { Ok(Self { rules, layers: Vec::new(), bytes: 0 }) } else { Err(Error::OutOfRange) }
+    }
+
+    fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
+        // What both forms can hold: numbers with a sign, and full layers but for the last.
+        let fits = i64::try_from(capacity).is_ok() && items <= capacity;
+        if !fits || self.layers.last().is_some_and(|before| !before.is_full()) {
+            return Err(Error::OutOfRange);
+        }
+        let mut fields = Packed(&stored);
+        let version = fields.u8()?;
+        if version != ValkeyBloom::BITMAP_VERSION {
+            return Err(Error::UnknownVersion(version.into()));
+        }
+        let size_bytes = fields.u64()?;
+        let hashes = fields.u32()?;
+        let seed = fields.take()?;
+        if size_bytes != fields.0.len() as u64 {
+            return Err(Error::WrongLength);
+        }
+        if self.layers.is_empty() {
+            self.rules.seed = seed;
+        } else if self.rules.seed != seed {
+            return Err(Error::Filter(bloom::Error::Unsound));
+        }
+        self.bytes = self.bytes.saturating_add(stored.len() as u64);
+        let bits = size_bytes.saturating_mul(8);
+        let geometry = Geometry::new(size_bytes, bits, hashes, to_f64(bits) / to_f64(capacity));
+        let rate = self.rules.layer_rate(self.layers.len());
+        let description = LayerDescription { rate, capacity, items, geometry };
+        let bits = BitArray::from_stored(stored, ValkeyBloom::PREFIX_BYTES).ok_or(Error::WrongLength)?;
+        self.layers.push(Layer::new(&description, bits)?);
+        Ok(())
+    }
+
+    fn into_filter(self) -> Result<ValkeyBloomFilter, Error> {
+        Ok(ValkeyBloomFilter::from_layers(self.rules, self.layers)?)
+    }
+}
