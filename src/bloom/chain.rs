@@ -303,7 +303,7 @@ fn check_ceiling(ceiling: &impl Ceiling, filter_bytes: u64, asked_bytes: u64) ->
 }
 
 /// Room for more layers. Exactly that many: the chain is part of what a filter weighs.
-fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
+pub(crate) fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
     layers.try_reserve_exact(additional).map_err(|_| Error::OutOfMemory {
         asked_bytes: (additional.saturating_mul(size_of::<Layer<L>>())) as u64,
         available_bytes: 0,

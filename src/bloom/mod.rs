@@ -9,7 +9,7 @@
 
 pub mod bits;
 mod ceiling;
-mod chain;
+pub(crate) mod chain;
 mod description;
 mod error;
 mod filter;

@@ -27,10 +27,8 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::redisbloom::Geometry;
 use crate::bloom::sizing::{to_f64, to_u64};
-use crate::bloom::{self, Ceiling, LAYERS_MAX, Layer, LayerDescription, RedisBloom, RedisBloomFilter};
+use crate::bloom::{self, Ceiling, LAYERS_MAX, Layer, LayerDescription, RedisBloom, RedisBloomFilter, chain};
 
-/// The name of the type.
-pub const TYPE: &str = "MBbloom--";
 /// The encoding that is written, and the highest that is read.
 pub const ENCODING: u32 = 4;
 
@@ -69,6 +67,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
     let rules =
         if encoding >= 4 { RedisBloom { options, growth: read_u32(source)? } } else { RedisBloom::before_2_0(options) };
     let (mut layers, mut filter_bytes) = (Vec::new(), 0u64);
+    chain::reserve(&mut layers, count)?;
     for _ in 0..count {
         let (capacity, rate) = (source.u64()?, source.f64()?);
         let hashes = read_u32(source)?;

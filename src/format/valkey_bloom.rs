@@ -22,10 +22,10 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::sizing::to_f64;
 use crate::bloom::valkey_bloom::Geometry;
-use crate::bloom::{self, Ceiling, LAYERS_MAX, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter};
+use crate::bloom::{
+    self, Ceiling, LAYERS_MAX, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter, chain,
+};
 
-/// The name of the type.
-pub const TYPE: &str = "bloomfltr";
 /// The encoding.
 pub const ENCODING: u32 = 1;
 
@@ -57,7 +57,7 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBl
     let count = number_of_layers(source.u64()?)?;
     let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
-    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
+    let mut parts = Parts::new(count, expansion, rate, tightening, is_seed_random)?;
     for index in 0..count {
         let capacity = source.u64()?;
         let items = if index + 1 == count { source.u64()? } else { capacity };
@@ -101,8 +101,8 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
     let expansion = fields.u32()?;
     let (rate, tightening) = (fields.f64()?, fields.f64()?);
     let is_seed_random = fields.u8()?;
-    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
     let count = number_of_layers(fields.u64()?)?;
+    let mut parts = Parts::new(count, expansion, rate, tightening, is_seed_random.into())?;
     // What is asked of the ceiling has come, so it is no more than the command holds.
     super::allow(ceiling, 0, data.len() as u64)?;
     for _ in 0..count {
@@ -136,7 +136,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
+    fn new(count: usize, expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
         let is_seed_random = match is_seed_random {
             0 => false,
             1 => true,
@@ -144,7 +144,12 @@ impl Parts {
         };
         let scaling = Scaling::from_expansion(expansion);
         let rules = ValkeyBloom { rate, tightening, scaling, seed: [0; 32], is_seed_random };
-        if rules.is_sound() { Ok(Self { rules, layers: Vec::new(), bytes: 0 }) } else { Err(Error::OutOfRange) }
+        if !rules.is_sound() {
+            return Err(Error::OutOfRange);
+        }
+        let mut layers = Vec::new();
+        chain::reserve(&mut layers, count)?;
+        Ok(Self { rules, layers, bytes: 0 })
     }
 
     fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {

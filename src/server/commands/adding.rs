@@ -80,16 +80,16 @@ fn rate_for(creation: &Creation) -> (f64, bool) {
     }
 }
 
-/// Adds items to the filter at a key, replies, and carries the effect.
+/// Adds items to the filter at a key, replies, and carries the effect. `creation` is asked where the key is missing.
 ///
 /// # Errors
-/// [`Refusal::NotFound`] for a missing key without a `creation`, and what [`Key::filter`] and [`create`] refuse.
+/// [`Refusal::NotFound`] for a missing key without a creation, and what [`Key::filter`] and [`create`] refuse.
 /// Nothing has changed then. An item that a filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
     name: Word<'_>,
     items: &[Word<'_>],
-    creation: Option<&Creation>,
+    creation: impl FnOnce() -> Option<Creation>,
     shape: Shape,
 ) -> Result<(), Refusal> {
     let mut key = Key::write(context, name);
@@ -107,7 +107,7 @@ pub fn add_items(
             replicate::added(context, name, &new_items);
         }
     } else {
-        let filter = create(context, creation.ok_or(Refusal::NotFound)?)?;
+        let filter = create(context, &creation().ok_or(Refusal::NotFound)?)?;
         key.install(filter);
         let filter = key.filter()?.ok_or(Refusal::NotFound)?;
         has_grown = add_to(context, filter, items, shape, &mut new_items);

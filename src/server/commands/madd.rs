@@ -8,5 +8,6 @@ use crate::server::reply::Refusal;
 
 /// Adds items; answers of each whether it was new.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    add_items(context, args.word(1)?, args.rest(2)?, Some(&config::creation(context)), Shape::Many)
+    let creation = || Some(config::creation(context));
+    add_items(context, args.word(1)?, args.rest(2)?, creation, Shape::Many)
 }
