@@ -7,7 +7,7 @@ use super::hash::{BATCH, HashBatch};
 use super::layer::Layer;
 use super::layout::{Bits, HashOf, Layout, Rules};
 
-/// The longest chain. A lookup of an absent item visits every layer.
+/// The longest chain of a filter that can be made here. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
 
 /// What a batch of adds did.
@@ -53,7 +53,7 @@ impl<R: Rules> Chain<R> {
         layers: &[LayerDescription<R::Layout>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        check_number(layers.len(), rules.scaling())?;
+        check_number(&rules, layers.len())?;
         let asked_bytes = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
         check_ceiling(ceiling, 0, asked_bytes)?;
         let mut filter = Self { rules, layers: Vec::new() };
@@ -69,7 +69,7 @@ impl<R: Rules> Chain<R> {
     /// # Errors
     /// [`Error::Unsound`] for a number of layers that no filter has.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Layout>>) -> Result<Self, Error> {
-        check_number(layers.len(), rules.scaling())?;
+        check_number(&rules, layers.len())?;
         Ok(Self { rules, layers })
     }
 
@@ -134,7 +134,7 @@ impl<R: Rules> Chain<R> {
     /// Bytes that were asked of the allocator, the filter's own fields included.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Layout>>();
+        let fields = size_of::<Self>() + self.layers.len() * size_of::<Layer<R::Layout>>();
         self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.bits().allocated_bytes()))
     }
 
@@ -208,7 +208,7 @@ impl<R: Rules> Chain<R> {
 
     fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::Full)?;
-        if self.layers.len() >= LAYERS_MAX {
+        if self.layers.len() >= R::LAYERS_MAX {
             return Err(Error::TooManyLayers);
         }
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
@@ -252,8 +252,8 @@ pub(super) fn reachable_capacity(layers: impl Iterator<Item = (u64, u64)>, limit
     reached
 }
 
-fn check_number(layers: usize, scaling: Scaling) -> Result<(), Error> {
-    let sound = (1..=LAYERS_MAX).contains(&layers) && (layers == 1 || scaling != Scaling::Fixed);
+fn check_number<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
+    let sound = (1..=R::LAYERS_MAX).contains(&layers) && (layers == 1 || rules.scaling() != Scaling::Fixed);
     if sound { Ok(()) } else { Err(Error::Unsound) }
 }
 
@@ -302,10 +302,18 @@ fn check_ceiling(ceiling: &impl Ceiling, filter_bytes: u64, asked_bytes: u64) ->
     if asked_bytes > available_bytes { Err(Error::OutOfMemory { asked_bytes, available_bytes }) } else { Ok(()) }
 }
 
+/// Adds a layer that has come to those before it. Memory is asked for as they come, not by the number that is promised.
+pub(crate) fn push<L: Layout>(layers: &mut Vec<Layer<L>>, layer: Layer<L>) -> Result<(), Error> {
+    layers.try_reserve(1).map_err(|_| refused::<L>(layers.len()))?;
+    layers.push(layer);
+    Ok(())
+}
+
 /// Room for more layers. Exactly that many: the chain is part of what a filter weighs.
-pub(crate) fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
-    layers.try_reserve_exact(additional).map_err(|_| Error::OutOfMemory {
-        asked_bytes: (additional.saturating_mul(size_of::<Layer<L>>())) as u64,
-        available_bytes: 0,
-    })
+fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
+    layers.try_reserve_exact(additional).map_err(|_| refused::<L>(additional))
+}
+
+fn refused<L: Layout>(layers: usize) -> Error {
+    Error::OutOfMemory { asked_bytes: layers.saturating_mul(size_of::<Layer<L>>()) as u64, available_bytes: 0 }
 }

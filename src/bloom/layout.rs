@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use super::Error;
+use super::chain::LAYERS_MAX;
 use super::description::{LayerDescription, Scaling};
 use super::layer::Layer;
 
@@ -54,6 +55,8 @@ pub type HashOf<R> = <<R as Rules>::Layout as Layout>::Hash;
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's bits are.
     type Layout: Layout;
+    /// The longest chain.
+    const LAYERS_MAX: usize = LAYERS_MAX;
 
     /// The hash of an item.
     fn hash(&self, item: &[u8]) -> HashOf<Self>;

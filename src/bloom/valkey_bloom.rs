@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 
 use super::Error;
 use super::ceiling::Ceiling;
-use super::chain::{Chain, LAYERS_MAX};
+use super::chain::Chain;
 use super::description::{LayerDescription, Scaling};
 use super::flat::{BitArray, Flat, HASHES_MAX, Positions};
 use super::layout::Rules;
@@ -105,6 +105,8 @@ impl ValkeyBloom {
 
 impl Rules for ValkeyBloom {
     type Layout = Geometry;
+    /// As many as a primary of theirs may have: at a high tightening ratio and expansion 1 the rates do not end it.
+    const LAYERS_MAX: usize = 1 << 16;
 
     #[inline]
     fn hash(&self, item: &[u8]) -> HashPair {
@@ -159,7 +161,7 @@ impl ValkeyBloomFilter {
     #[must_use]
     pub fn reachable_capacity(rules: &ValkeyBloom, capacity: u64, limit_bytes: u64) -> (u64, bool) {
         let (mut next, mut bits_bytes, mut reached) = (Ok(capacity), 0u64, 0u64);
-        for index in 0..LAYERS_MAX {
+        for index in 0..ValkeyBloom::LAYERS_MAX {
             let layer = match next.and_then(|capacity| rules.layer(index, capacity)) {
                 Ok(layer) => layer,
                 Err(error) => return (reached, error == Error::RateTooLow),

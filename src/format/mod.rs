@@ -135,6 +135,11 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// A number of layers that a filter of these rules can have.
+fn number_of_layers<R: bloom::Rules>(number: u64) -> Result<usize, Error> {
+    usize::try_from(number).ok().filter(|number| (1..=R::LAYERS_MAX).contains(number)).ok_or(Error::OutOfRange)
+}
+
 /// Asks the ceiling for bytes that a filter of so many bytes is to have more.
 fn allow(ceiling: &impl bloom::Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
     let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);

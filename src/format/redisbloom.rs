@@ -27,7 +27,7 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::redisbloom::Geometry;
 use crate::bloom::sizing::{to_f64, to_u64};
-use crate::bloom::{self, Ceiling, LAYERS_MAX, Layer, LayerDescription, RedisBloom, RedisBloomFilter, chain};
+use crate::bloom::{self, Ceiling, Layer, LayerDescription, RedisBloom, RedisBloomFilter, chain};
 
 /// The encoding that is written, and the highest that is read.
 pub const ENCODING: u32 = 4;
@@ -61,13 +61,11 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
         return Err(Error::UnknownVersion(encoding.into()));
     }
     let _items = source.u64()?;
-    let count = usize::try_from(source.u64()?).ok().filter(|count| (1..=LAYERS_MAX).contains(count));
-    let count = count.ok_or(Error::OutOfRange)?;
+    let count = super::number_of_layers::<RedisBloom>(source.u64()?)?;
     let options = if encoding >= 2 { read_u32(source)? } else { 0 };
     let rules =
         if encoding >= 4 { RedisBloom { options, growth: read_u32(source)? } } else { RedisBloom::before_2_0(options) };
     let (mut layers, mut filter_bytes) = (Vec::new(), 0u64);
-    chain::reserve(&mut layers, count)?;
     for _ in 0..count {
         let (capacity, rate) = (source.u64()?, source.f64()?);
         let hashes = read_u32(source)?;
@@ -85,7 +83,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
         let geometry = Geometry::new(size_bytes, modulus, hashes, bits_per_item);
         let description = LayerDescription { rate, capacity, items: source.u64()?, geometry };
         let bits = BitArray::from_stored(bits, 0).ok_or(bloom::Error::Unsound)?;
-        layers.push(Layer::new(&description, bits)?);
+        chain::push(&mut layers, Layer::new(&description, bits)?)?;
     }
     Ok(RedisBloomFilter::from_layers(rules, layers)?)
 }

@@ -22,9 +22,7 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::sizing::to_f64;
 use crate::bloom::valkey_bloom::Geometry;
-use crate::bloom::{
-    self, Ceiling, LAYERS_MAX, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter, chain,
-};
+use crate::bloom::{self, Ceiling, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter, chain};
 
 /// The encoding.
 pub const ENCODING: u32 = 1;
@@ -54,10 +52,10 @@ pub fn write(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
 /// # Errors
 /// For what is no sound filter, and where the ceiling refuses.
 pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
-    let count = number_of_layers(source.u64()?)?;
+    let count = super::number_of_layers::<ValkeyBloom>(source.u64()?)?;
     let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
-    let mut parts = Parts::new(count, expansion, rate, tightening, is_seed_random)?;
+    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
     for index in 0..count {
         let capacity = source.u64()?;
         let items = if index + 1 == count { source.u64()? } else { capacity };
@@ -101,8 +99,8 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
     let expansion = fields.u32()?;
     let (rate, tightening) = (fields.f64()?, fields.f64()?);
     let is_seed_random = fields.u8()?;
-    let count = number_of_layers(fields.u64()?)?;
-    let mut parts = Parts::new(count, expansion, rate, tightening, is_seed_random.into())?;
+    let count = super::number_of_layers::<ValkeyBloom>(fields.u64()?)?;
+    let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
     // What is asked of the ceiling has come, so it is no more than the command holds.
     super::allow(ceiling, 0, data.len() as u64)?;
     for _ in 0..count {
@@ -124,10 +122,6 @@ fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
     Ok(copy.into_boxed_slice())
 }
 
-fn number_of_layers(number: u64) -> Result<usize, Error> {
-    usize::try_from(number).ok().filter(|number| (1..=LAYERS_MAX).contains(number)).ok_or(Error::OutOfRange)
-}
-
 /// A filter whose layers come one by one. The seed is known with the first.
 struct Parts {
     rules: ValkeyBloom,
@@ -136,7 +130,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(count: usize, expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
+    fn new(expansion: u32, rate: f64, tightening: f64, is_seed_random: u64) -> Result<Self, Error> {
         let is_seed_random = match is_seed_random {
             0 => false,
             1 => true,
@@ -147,9 +141,7 @@ impl Parts {
         if !rules.is_sound() {
             return Err(Error::OutOfRange);
         }
-        let mut layers = Vec::new();
-        chain::reserve(&mut layers, count)?;
-        Ok(Self { rules, layers, bytes: 0 })
+        Ok(Self { rules, layers: Vec::new(), bytes: 0 })
     }
 
     fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
@@ -180,8 +172,7 @@ impl Parts {
         let rate = self.rules.layer_rate(self.layers.len());
         let description = LayerDescription { rate, capacity, items, geometry };
         let bits = BitArray::from_stored(stored, ValkeyBloom::PREFIX_BYTES).ok_or(Error::WrongLength)?;
-        self.layers.push(Layer::new(&description, bits)?);
-        Ok(())
+        Ok(chain::push(&mut self.layers, Layer::new(&description, bits)?)?)
     }
 
     fn into_filter(self) -> Result<ValkeyBloomFilter, Error> {

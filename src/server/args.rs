@@ -192,9 +192,10 @@ pub fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
 
-/// An expansion: 0 to 32768, 0 for a fixed filter.
-pub fn expansion(number: i64) -> Option<u32> {
-    u32::try_from(number).ok().filter(|expansion| *expansion <= EXPANSION_MAX)
+/// An expansion: 0 to 32768, 0 for a fixed filter. From a primary and the AOF any that 32 bits hold: valkey-bloom's may be
+/// larger.
+pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
+    u32::try_from(number).ok().filter(|expansion| must_obey || *expansion <= EXPANSION_MAX)
 }
 
 /// The largest factor from one layer's capacity to the next.

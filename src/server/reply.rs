@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_long};
 use redis_module::raw;
 
 use super::context::{Context, c_text};
-use crate::bloom::{Error, LAYERS_MAX};
+use crate::bloom::Error;
 use crate::format;
 
 /// Why a command is refused. Nothing has changed then.
@@ -164,7 +164,7 @@ impl Refusal {
 fn filter_text(error: Error) -> Cow<'static, str> {
     match error {
         Error::Full => "ERR non scaling filter is full".into(),
-        Error::TooManyLayers => format!("ERR filter cannot grow: it has {LAYERS_MAX} layers").into(),
+        Error::TooManyLayers => "ERR filter cannot grow: it has as many layers as a filter can have".into(),
         Error::RateTooLow => "ERR the error rate of the filter or of its next layer is too low".into(),
         Error::CapacityOutOfRange => "ERR filter cannot grow: the capacity does not fit 64 bits".into(),
         Error::OutOfMemory { asked_bytes, available_bytes } => {

@@ -8,6 +8,7 @@ mod links;
 mod progress;
 mod report;
 mod size;
+mod survey;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ struct Arguments {
 enum Subcommands {
     Crawl(crawl::Arguments),
     Size(size::Arguments),
+    Survey(survey::Arguments),
 }
 
 /// Exit status: 0 when all went well, 1 with one line on the error output when not, 2 for a wrong command line.
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().subcommand {
         Subcommands::Crawl(arguments) => crawl::run(&arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
+        Subcommands::Survey(arguments) => survey::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

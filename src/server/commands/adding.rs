@@ -173,10 +173,11 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
     answered
 }
 
-/// What a primary did and this server has no memory for would leave an item out that is in: better no server than that.
-/// Other errors are the filter's own, and the primary had them, too, where commands are carried word for word.
+/// What a primary did and this server cannot do, for want of memory or of layers, would leave an item out that is in:
+/// better no server than that. Other errors are the filter's own, and the primary had them, too, where commands are
+/// carried word for word.
 fn obey_or_give_up(context: Context, error: Error) {
-    if matches!(error, Error::OutOfMemory { .. }) && context.must_obey() {
+    if matches!(error, Error::OutOfMemory { .. } | Error::TooManyLayers) && context.must_obey() {
         let reason = Refusal::Filter(error).text();
         context.give_up(&format!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}"));
     }

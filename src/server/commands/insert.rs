@@ -90,19 +90,19 @@ struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// Reads the words from the first to the last, or to ITEMS; the last one of its kind counts.
-    fn parse(words: Args<'a>, usual: Creation, may_be_short: bool) -> Result<Self, Refusal> {
+    fn parse(words: Args<'a>, usual: Creation, must_obey: bool) -> Result<Self, Refusal> {
         let mut options = Self { creation: usual, kind: KindWords::default(), may_create: true, items: &[] };
         let Self { creation, kind, may_create, items } = &mut options;
         let mut fixed = false;
         let mut index = 2;
         while index < words.len() {
-            let name = Name::of(words.word(index)?.bytes(), may_be_short).ok_or(Refusal::InsertUnknown)?;
+            let name = Name::of(words.word(index)?.bytes(), must_obey).ok_or(Refusal::InsertUnknown)?;
             let value = || words.word(index + 1).map(Word::bytes);
             match name {
                 Name::Capacity => creation.capacity = args::capacity(value()?).ok_or(Refusal::InsertCapacity)?,
                 Name::Error => creation.rate = fraction(value()?).ok_or(Refusal::InsertRate)?,
                 Name::Expansion => {
-                    let expansion = args::integer(value()?).and_then(args::expansion);
+                    let expansion = args::integer(value()?).and_then(|number| args::expansion(number, must_obey));
                     creation.scaling = Scaling::from_expansion(expansion.ok_or(Refusal::InsertExpansion)?);
                 }
                 Name::NoCreate => *may_create = false,

@@ -51,7 +51,7 @@ fn parse(context: Context, words: Args<'_>) -> Result<Creation, Refusal> {
         let mut taken = 2;
         if args::is(option, "EXPANSION") {
             let number = args::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
-            expansion = Some(args::expansion(number).ok_or(Refusal::ExpansionRange)?);
+            expansion = Some(args::expansion(number, must_obey).ok_or(Refusal::ExpansionRange)?);
         } else if args::is(option, "SEED") {
             kind.seed = Some(args::seed(value(Refusal::NoSeed)?).map(Seed::Number).ok_or(Refusal::BadSeed)?);
         } else if args::is(option, "LAYOUT") {
