@@ -32,4 +32,5 @@ mod replication;
 mod reserve;
 mod transactions;
 mod transfer;
+mod valkey_bloom;
 mod zoo;

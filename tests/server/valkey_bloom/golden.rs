@@ -1,0 +1,191 @@
+//! Filters that valkey-bloom made, with everything that its server answered about them (`tests/data/valkey_bloom`), and
+//! the ways in which they come into a server of ours.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
+use crate::harness::{Builder, Connection, Reply, Server, Stop, integer, ok, simple};
+
+/// The ceiling under which the golden answers were given.
+pub const THEIR_CEILING: &str = "bf.bloom-memory-usage-limit 134217728";
+
+/// Names that were never added to any golden filter.
+const STRANGERS: usize = 20_000;
+
+/// One filter of theirs.
+pub struct Golden {
+    pub key: String,
+    pub items: Vec<String>,
+    /// Which of `absent:0` to `absent:19999` are found although nobody added them.
+    pub false_positives: Vec<usize>,
+    pub info: Value,
+    pub card: i64,
+    pub dump: Vec<u8>,
+    pub dump_uncompressed: Vec<u8>,
+    /// The argument of BF.LOAD.
+    pub payload: Vec<u8>,
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/valkey_bloom").join(name)
+}
+
+/// A compressed file, unpacked.
+pub fn unpacked(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = File::open(path(name)).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+    GzDecoder::new(file).read_to_end(&mut bytes).expect("a gzip file");
+    bytes
+}
+
+/// What is known about the stream of commands: `steps` and `keys_after`.
+pub fn stream() -> Value {
+    serde_json::from_slice(&fs::read(path("stream.json")).expect("stream.json")).expect("JSON")
+}
+
+/// Bytes written in base64.
+pub fn decoded(text: &Value) -> Vec<u8> {
+    STANDARD.decode(text.as_str().expect("a string")).expect("base64")
+}
+
+/// All filters of theirs.
+pub fn goldens() -> Vec<Golden> {
+    let all: Value = serde_json::from_slice(&unpacked("expected.json.gz")).expect("JSON");
+    let all = all.as_object().expect("an object");
+    assert_eq!(all.len(), 8);
+    all.iter().map(|(key, facts)| Golden::read(key, facts)).collect()
+}
+
+impl Golden {
+    fn read(key: &str, facts: &Value) -> Self {
+        assert_eq!(facts["missing"].as_array().expect("a list").len(), 0);
+        assert_eq!(facts["type"], "bloomfltr");
+        let offered = facts["items_offered"].as_u64().expect("a number");
+        let positives = facts["absent_that_exist_below_20000"].as_array().expect("a list");
+        Self {
+            key: key.to_owned(),
+            items: (0..offered).map(|number| format!("item:{number}")).collect(),
+            false_positives: positives.iter().map(|number| number.as_u64().expect("a number") as usize).collect(),
+            info: facts["info"].clone(),
+            card: facts["card"].as_i64().expect("a number"),
+            dump: decoded(&facts["dump_b64"]),
+            dump_uncompressed: decoded(&facts["dump_uncompressed_b64"]),
+            payload: decoded(&facts["bf_load_b64"]),
+        }
+    }
+
+    /// Asks everything about the filter at `key` that their server was asked.
+    pub fn assert_is_at(&self, client: &mut Connection, key: &str) {
+        let head: [&[u8]; 2] = [b"BF.MEXISTS", key.as_bytes()];
+        let known = client.batched(&head, &self.items);
+        assert_eq!(known.iter().filter(|&&found| !found).count(), 0, "{key} denies items that are in it");
+        let strangers: Vec<String> = (0..STRANGERS).map(|number| format!("absent:{number}")).collect();
+        let found = client.batched(&head, &strangers);
+        let found: Vec<usize> = (0..STRANGERS).filter(|&number| found[number]).collect();
+        assert_eq!(found, self.false_positives, "{key}: which strangers are found");
+        assert_eq!(client.run(&format!("BF.CARD {key}")), integer(self.card), "{key}");
+        assert_eq!(client.run(&format!("TYPE {key}")), simple("bloomfltr"), "{key}");
+        assert_info(&client.run(&format!("BF.INFO {key}")), &self.info, key);
+        assert!(body(&dump(client, key)) == body(&self.dump), "DUMP of {key} is not theirs");
+    }
+}
+
+/// Compares a BF.INFO of RESP2 with theirs, element by element.
+pub fn assert_info(reply: &Reply, theirs: &Value, key: &str) {
+    let ours: Vec<Value> = reply
+        .elements()
+        .iter()
+        .map(|element| match element {
+            Reply::Integer(number) => Value::from(*number),
+            Reply::NullBulk => Value::Null,
+            other => Value::from(other.text()),
+        })
+        .collect();
+    assert_eq!(&Value::from(ours), theirs, "BF.INFO {key}");
+}
+
+/// DUMP of a key.
+pub fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
+    client.run(&format!("DUMP {key}")).bytes().to_vec()
+}
+
+/// A DUMP without the server's version and checksum behind it, which differ from server to server.
+pub fn body(payload: &[u8]) -> &[u8] {
+    &payload[..payload.len() - 10]
+}
+
+/// DEBUG DIGEST-VALUE of one key.
+pub fn digest(client: &mut Connection, key: &str) -> Reply {
+    let reply = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+    assert!(!reply.is_error(), "{key}: {reply:?}");
+    reply
+}
+
+/// RESTORE without a time to live.
+pub fn restore(client: &mut Connection, key: &str, payload: &[u8]) -> Reply {
+    client.call(&[b"RESTORE".as_slice(), key.as_bytes(), b"0", payload])
+}
+
+/// BF.LOAD.
+pub fn load(client: &mut Connection, key: &str, payload: &[u8]) -> Reply {
+    client.call(&[b"BF.LOAD".as_slice(), key.as_bytes(), payload])
+}
+
+/// A server that holds every golden filter, each loaded by BF.LOAD.
+pub fn server_with_goldens(builder: Builder) -> (Server, Connection, Vec<Golden>) {
+    let server = builder.line(THEIR_CEILING).start();
+    let mut client = server.connect();
+    let goldens = goldens();
+    for golden in &goldens {
+        assert_eq!(load(&mut client, &golden.key, &golden.payload), ok(), "{}", golden.key);
+    }
+    (server, client, goldens)
+}
+
+/// A server that started from this snapshot.
+pub fn started_from_snapshot(builder: Builder, snapshot: &[u8]) -> Server {
+    let mut server = builder.start();
+    server.stop(Stop::NoSave);
+    fs::write(server.folder().join("dump.rdb"), snapshot).expect("the snapshot is written");
+    server.start_again();
+    server
+}
+
+/// A server that started from this append-only file: commands, no snapshot in front.
+pub fn started_from_append_only_file(builder: Builder, commands: &[u8]) -> Server {
+    let mut server = builder.line("appendonly yes").start();
+    server.stop(Stop::NoSave);
+    put_append_only_file(&server, commands);
+    server.start_again();
+    server
+}
+
+/// Puts a file of commands in the place of a stopped server's append-only file.
+pub fn put_append_only_file(server: &Server, commands: &[u8]) {
+    let folder = server.folder().join("appendonlydir");
+    fs::remove_dir_all(&folder).expect("the old file goes");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("appendonly.aof.1.incr.aof"), commands).expect("the file is written");
+    let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
+    fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("the manifest is written");
+}
+
+/// Commands as they stand in an append-only file.
+pub fn as_commands(commands: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in commands {
+        bytes.extend(format!("*{}\r\n", command.len()).bytes());
+        for word in command {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    bytes
+}

@@ -1,0 +1,222 @@
+//! BF.LOAD as a command: its errors to the letter, what it lets pass, what it carries on, and what binds it.
+
+use super::golden::{
+    THEIR_CEILING, digest, goldens, load, restore, started_from_append_only_file, started_from_snapshot, unpacked,
+};
+use super::model::Model;
+use crate::harness::{
+    Reply, Server, Stop, append_only_commands, append_only_length, array, bulk, error, eventually, integer, ok,
+    on_every_server,
+};
+
+const DECODING_FAILED: &str = "ERR bloom object decoding failed";
+
+#[test]
+fn the_server_knows_the_command() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let reply = client.run("COMMAND INFO bf.load");
+        let fields = reply.elements()[0].elements();
+        assert_eq!(fields[0].text(), "bf.load");
+        assert_eq!(fields[1], integer(3));
+        let flags: Vec<String> = fields[2].elements().iter().map(Reply::text).collect();
+        for flag in ["write", "denyoom", "module"] {
+            assert!(flags.iter().any(|word| word == flag), "{flag}: {flags:?}");
+        }
+        assert!(!flags.iter().any(|word| word == "readonly" || word == "fast"), "{flags:?}");
+        assert_eq!(fields[3..6], [integer(1), integer(1), integer(1)]);
+        assert!(fields[8].elements()[0].field("flags").elements().iter().any(|flag| flag.text() == "RW"));
+        assert_eq!(client.call(&["COMMAND", "GETKEYS", "bf.load", "the-key", "x"]), array([bulk("the-key")]));
+        let docs = client.run("COMMAND DOCS bf.load");
+        let docs = docs.field("bf.load");
+        assert!(docs.field("summary").text().len() > 10);
+        assert!(docs.field("complexity").text().starts_with("O("));
+        assert_eq!(docs.field("module").text(), "bf");
+        assert_eq!(docs.field("arguments").elements()[0].field("name").text(), "key");
+    });
+}
+
+#[test]
+fn a_wrong_number_of_words_is_said() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.LOAD", "BF.LOAD k", "BF.LOAD k payload more"] {
+            let expected = error("ERR wrong number of arguments for 'bf.load' command");
+            assert_eq!(client.run(line), expected, "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_stays_what_it_is() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let golden = &goldens()[0];
+        client.run("SET string x");
+        client.run("BF.ADD native a");
+        client.run("BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom");
+        assert_eq!(load(&mut client, "theirs", &golden.payload), ok());
+        let taken = "BUSYKEY Target key name already exists.";
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for (key, text) in [("string", wrong), ("native", taken), ("redisbloom", taken), ("theirs", taken)] {
+            let before = digest(&mut client, key);
+            assert_eq!(load(&mut client, key, &golden.payload), error(text), "{key}");
+            assert_eq!(digest(&mut client, key), before, "{key}");
+        }
+    });
+}
+
+#[test]
+fn another_version_is_refused_by_name() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let mut payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
+        for version in [0, 2, 3, 0x7f, 0xff] {
+            payload[0] = version;
+            let expected = error("ERR bloom object decoding failed. Unsupported version");
+            assert_eq!(load(&mut client, "k", &payload), expected, "version {version}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+#[test]
+fn what_ends_early_or_is_no_filter_does_not_decode() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
+        for length in 1..payload.len() {
+            assert_eq!(load(&mut client, "k", &payload[..length]), error(DECODING_FAILED), "{length} bytes");
+        }
+        assert!(load(&mut client, "k", b"").error_text().starts_with(DECODING_FAILED));
+        assert_eq!(
+            load(&mut client, "k", b"\x01 a text and no filter at all, but long enough"),
+            error(DECODING_FAILED)
+        );
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
+
+#[test]
+fn bytes_behind_the_end_are_let_pass_and_carried_word_for_word() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
+        let other = Server::start(program);
+        let (mut client, mut replica) = (server.connect(), other.connect());
+        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());
+        eventually("the link to the primary", || replica.info("master_link_status") == "up");
+        let goldens = goldens();
+        for golden in &goldens {
+            for behind in [b"".as_slice(), b"\0", b" some bytes \r\n behind the end"] {
+                let payload = [&golden.payload, behind].concat();
+                let key = format!("{}+{}", golden.key, behind.len());
+                assert_eq!(load(&mut client, &key, &payload), ok());
+                let written = append_only_commands(&server).pop().unwrap();
+                assert!(written[0].eq_ignore_ascii_case(b"BF.LOAD"), "{}", written[0].escape_ascii());
+                assert!(written[1..] == [key.as_bytes(), &payload], "{key} is carried word for word");
+                golden.assert_is_at(&mut client, &key);
+            }
+        }
+        let before = client.run("DEBUG DIGEST");
+        eventually("the replica to be equal", || replica.run("DEBUG DIGEST") == before);
+        assert_eq!(replica.run("DBSIZE"), integer(3 * goldens.len() as i64));
+        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
+        server.restart(Stop::Kill);
+        assert_eq!(server.connect().run("DEBUG DIGEST"), before);
+    });
+}
+
+#[test]
+fn an_error_is_not_carried() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("appendonly yes").start();
+        let mut client = server.connect();
+        client.run("BF.ADD taken a");
+        let length = append_only_length(&server);
+        let payload = Model::new(10, 0.01, 0.5, 2, [1; 32]).payload();
+        assert!(load(&mut client, "taken", &payload).is_error());
+        assert!(load(&mut client, "k", &payload[..40]).is_error());
+        assert!(load(&mut client, "k", &[&[9], &payload[1..]].concat()).is_error());
+        assert_eq!(append_only_length(&server), length);
+    });
+}
+
+#[test]
+fn a_script_and_a_transaction_load_too() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
+        let mut client = server.connect();
+        let golden = &goldens()[0];
+        let script = b"return redis.call('BF.LOAD', KEYS[1], ARGV[1])".as_slice();
+        assert_eq!(client.call(&[b"EVAL", script, b"1", b"script", &golden.payload]), ok());
+        client.run("MULTI");
+        load(&mut client, "transaction", &golden.payload);
+        assert_eq!(client.run("EXEC"), array([ok()]));
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        for key in ["script", "transaction"] {
+            golden.assert_is_at(&mut client, key);
+        }
+    });
+}
+
+#[test]
+fn the_ceiling_binds_a_client() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let goldens = goldens();
+        let golden = goldens.iter().max_by_key(|golden| golden.payload.len()).unwrap();
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 5000"), ok());
+        let reply = load(&mut client, "k", &golden.payload);
+        assert!(reply.is_error(), "{reply:?}");
+        let reply = restore(&mut client, "k", &golden.dump);
+        assert_eq!(reply, error("ERR Bad data format"));
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 0"), ok());
+        client.run("CONFIG SET maxmemory 1");
+        assert!(load(&mut client, "k", &golden.payload).error_text().starts_with("OOM"));
+        client.run("CONFIG SET maxmemory 0");
+        assert_eq!(load(&mut client, "k", &golden.payload), ok());
+        assert_eq!(restore(&mut client, "restored", &golden.dump), ok());
+        assert_eq!(digest(&mut client, "k"), digest(&mut client, "restored"));
+    });
+}
+
+/// The same that a filter over their own limit met elsewhere: a server that refused to start.
+#[test]
+fn the_ceiling_never_binds_a_snapshot_the_append_only_file_or_a_primary() {
+    on_every_server(|program| {
+        let low = || Server::with(program).line("bf.max-filter-bytes 500");
+        let primary = Server::start(program);
+        let mut first = primary.connect();
+        let goldens = goldens();
+        let before = goldens.iter().map(|golden| load(&mut first, &golden.key, &golden.payload)).collect::<Vec<_>>();
+        assert!(before.iter().all(|reply| *reply == ok()));
+
+        let snapshot = started_from_snapshot(low(), &unpacked("snapshot.rdb.gz"));
+        let file = started_from_append_only_file(low(), &unpacked("rewritten.aof.gz"));
+        let follower = low().start();
+        let mut replica = follower.connect();
+        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
+        eventually("the link to the primary", || replica.info("master_link_status") == "up");
+        let mut all = [snapshot.connect(), file.connect(), replica];
+        for client in &mut all {
+            assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "500");
+            for golden in &goldens {
+                assert_eq!(digest(client, &golden.key), digest(&mut first, &golden.key), "{}", golden.key);
+            }
+        }
+        // And in the live stream.
+        let [.., replica] = &mut all;
+        load(&mut first, "later", &goldens[0].payload);
+        restore(&mut first, "restored later", &goldens[0].dump);
+        let expected = first.run("DEBUG DIGEST");
+        eventually("the replica to be equal", || replica.run("DEBUG DIGEST") == expected);
+    });
+}
