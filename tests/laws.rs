@@ -336,7 +336,7 @@ fn a_chain_ends_at_its_longest() {
 fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
     let mut description = valid();
     for (capacity, refusal) in [
-        (u64::MAX, Error::CapacityOutOfRange),
+        (u64::MAX - 1_000_000, Error::CapacityOutOfRange),
         (1 << 63, Error::CapacityOutOfRange),
         (1 << 62, Error::OutOfMemory { asked_bytes: u64::MAX, available_bytes: 0 }),
     ] {
@@ -345,6 +345,9 @@ fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
         assert_eq!(filter.add(b"item", &Unlimited), Err(refusal), "{capacity}");
         assert_same(&filter, &BloomFilter::with_zero_bits(&description, &Unlimited).unwrap());
     }
+    // Nor is a chain sound whose items could not be counted.
+    description.layers[1] = LayerDescription { capacity: u64::MAX, items: 0, ..description.layers[1] };
+    assert_eq!(BloomFilter::with_zero_bits(&description, &Unlimited).map(|_| ()), Err(Error::Unsound));
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl<R: Rules> Chain<R> {
         layers: &[LayerDescription<R::Layout>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        check_number(&rules, layers.len())?;
+        check_chain(&rules, layers.iter().map(|layer| layer.capacity.max(layer.items)))?;
         let asked_bytes = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
         check_ceiling(ceiling, 0, asked_bytes)?;
         let mut filter = Self { rules, layers: Vec::new() };
@@ -67,9 +67,9 @@ impl<R: Rules> Chain<R> {
     /// A filter of these layers.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a number of layers that no filter has.
+    /// [`Error::Unsound`] for a number of layers that no filter has, and for more items than 64 bits count.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Layout>>) -> Result<Self, Error> {
-        check_number(&rules, layers.len())?;
+        check_chain(&rules, layers.iter().map(|layer| layer.capacity().max(layer.items())))?;
         Ok(Self { rules, layers })
     }
 
@@ -212,6 +212,8 @@ impl<R: Rules> Chain<R> {
             return Err(Error::TooManyLayers);
         }
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
+        let counted = self.total_capacity().max(self.items()).checked_add(next.capacity);
+        counted.ok_or(Error::CapacityOutOfRange)?;
         self.push_layer(&next, ceiling)
     }
 
@@ -252,9 +254,12 @@ pub(super) fn reachable_capacity(layers: impl Iterator<Item = (u64, u64)>, limit
     reached
 }
 
-fn check_number<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
+/// Whether layers that can have so many items each make a chain: not too many, and their items can be counted together.
+fn check_chain<R: Rules>(rules: &R, items: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
+    let layers = items.len();
     let sound = (1..=R::LAYERS_MAX).contains(&layers) && (layers == 1 || rules.scaling() != Scaling::Fixed);
-    if sound { Ok(()) } else { Err(Error::Unsound) }
+    let counted = items.into_iter().try_fold(0u64, u64::checked_add);
+    if sound && counted.is_some() { Ok(()) } else { Err(Error::Unsound) }
 }
 
 /// The first items of a list, as many as fit a batch, and the mask that names all of them.
