@@ -86,6 +86,10 @@ impl ValkeyBloom {
     }
 
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Geometry>, Error> {
+        // Its formats have no larger number.
+        if i64::try_from(capacity).is_err() {
+            return Err(Error::CapacityOutOfRange);
+        }
         let rate = self.layer_rate(index);
         // Below are numbers of fewer digits, and then none.
         if rate < f64::MIN_POSITIVE {

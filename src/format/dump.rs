@@ -126,6 +126,13 @@ pub(super) fn place(layers: &[Layer<Geometry>], mut number: u64) -> Option<Place
     None
 }
 
+/// The number of bytes of all layers in front of a chunk.
+pub(super) fn bytes_in_front_of(layers: &[Layer<Geometry>], number: u64) -> u64 {
+    let Some(place) = place(layers, number) else { return u64::MAX };
+    let before = layers.iter().take(place.layer).map(|layer| layer.bytes().len() as u64);
+    before.sum::<u64>().saturating_add(place.range.start as u64)
+}
+
 pub(super) fn chunks_in(layers: &[Layer<Geometry>]) -> u64 {
     layers.iter().map(|layer| layer.bytes().len().div_ceil(CHUNK_BYTES) as u64).sum()
 }

@@ -34,6 +34,7 @@
 //! and the loading server from holding a second copy.
 
 use super::arriving::NativeArrival;
+use super::dump;
 use super::redisbloom_dump::{self, RedisBloomArrival};
 use super::{Arrival, Error, Sink, Source, Value};
 use crate::bloom::sizing::Geometry;
@@ -91,21 +92,22 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
     match source.u64()? {
         KIND_BLOOM => {
             let mut filter = BloomFilter::with_zero_bits(&read_description(source)?, ceiling)?;
-            read_bits(&mut filter, source)?;
+            read_bits(&mut filter, u64::MAX, source)?;
             Ok(Value::Filter(filter.into()))
         }
         KIND_ARRIVING => {
             let description = read_description(source)?;
             let (generation, next) = (source.u64()?, source.u64()?);
             let mut filter = BloomFilter::with_zero_bits(&description, ceiling)?;
-            read_bits(&mut filter, source)?;
+            let arrived_bytes = dump::bytes_in_front_of(filter.layers(), next);
+            read_bits(&mut filter, arrived_bytes, source)?;
             Ok(Arrival::Native(NativeArrival::resume(filter, generation, next)?).into())
         }
         KIND_REDISBLOOM_ARRIVING => {
             let (rules, layers) = redisbloom_dump::decode_header(source.bytes()?.as_ref())?;
             let arrived_bytes = source.u64()?;
             let mut filter = RedisBloomFilter::with_empty_layers(rules, &layers, ceiling)?;
-            read_bits(&mut filter, source)?;
+            read_bits(&mut filter, arrived_bytes, source)?;
             Ok(Arrival::RedisBloom(RedisBloomArrival::resume(filter, arrived_bytes)?).into())
         }
         kind => Err(Error::UnknownKind(kind)),
@@ -120,16 +122,23 @@ fn write_bits<R: Rules>(filter: &Chain<R>, sink: &mut impl Sink) {
     }
 }
 
-fn read_bits<R: Rules>(filter: &mut Chain<R>, source: &mut impl Source) -> Result<(), Error> {
+/// Reads the bits of all layers, of which so many bytes have come; those behind are zeros.
+fn read_bits<R: Rules>(filter: &mut Chain<R>, arrived_bytes: u64, source: &mut impl Source) -> Result<(), Error> {
+    let mut left = arrived_bytes;
     for layer in 0..filter.layers().len() {
         for place in filter.layer_bytes_mut(layer).unwrap_or_default().chunks_mut(CHUNK_BYTES) {
             let chunk = source.bytes()?;
             let chunk = chunk.as_ref();
             if chunk.len() == place.len() {
+                let behind = usize::try_from(left).ok().and_then(|left| chunk.get(left..)).unwrap_or_default();
+                if !is_zero(behind) {
+                    return Err(Error::OutOfRange);
+                }
                 place.copy_from_slice(chunk);
             } else if !chunk.is_empty() {
                 return Err(Error::WrongLength);
             }
+            left = left.saturating_sub(place.len() as u64);
         }
     }
     Ok(())
@@ -192,7 +201,6 @@ pub(super) fn is_zero(chunk: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::bloom::{self, Filter, Unlimited};
-    use crate::format::dump;
     use crate::format::{ByteSink, ByteSource};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
