@@ -160,7 +160,7 @@ impl<R: Rules> Chain<R> {
     /// at most the rate, when the filter is full. Visits the layers newest first.
     #[must_use]
     pub fn contains(&self, item: &[u8]) -> bool {
-        self.contains_batch(&[self.hash(item)]) != 0
+        contains_one(&self.layers, self.hash(item))
     }
 
     /// Adds an item; answers whether it was new. A new item that the filter takes for one that is in (a false
@@ -170,8 +170,20 @@ impl<R: Rules> Chain<R> {
     /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::OutOfMemory`]; the filter is
     /// then as it was.
     pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
-        let added = self.add_batch(&[self.hash(item)], ceiling);
-        added.error.map_or(Ok(added.new != 0), Err)
+        let hash = self.hash(item);
+        let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
+        let place = newest.place(hash);
+        if contains_one(older, hash) || newest.contains(place) {
+            return Ok(false);
+        }
+        if newest.is_full() {
+            self.grow(ceiling)?;
+            let newest = self.layers.last_mut().ok_or(Error::Full)?;
+            newest.insert(newest.place(hash));
+        } else {
+            newest.insert(place);
+        }
+        Ok(true)
     }
 
     /// Looks up to [`BATCH`] items up together (the rest of a longer list is not looked at); bit i of the answer:
@@ -196,8 +208,8 @@ impl<R: Rules> Chain<R> {
                 break;
             }
             // The next item needs a new layer; what is newest now will be one of the older.
-            let retired = newest.contains_batch(hashes, wanted & (u32::MAX << added.done));
-            in_older |= retired;
+            let left = wanted & (u32::MAX << added.done);
+            in_older |= newest.contains_places(&newest.places(hashes, left), left);
             if let Err(error) = self.grow(ceiling) {
                 added.error = Some(error);
                 break;
@@ -270,18 +282,37 @@ fn batch<H>(hashes: &[H]) -> (&[H], u32) {
     (hashes, all)
 }
 
-/// Which items of the mask `wanted` are in one of the layers, newest first.
+/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer will be asked for is on its
+/// way into the cache before this one is looked at.
 #[inline]
 fn contains_in<L: Layout>(layers: &[Layer<L>], hashes: &[L::Hash], wanted: u32) -> u32 {
+    let mut layers = layers.iter().rev();
+    let Some(mut layer) = layers.next().filter(|_| wanted != 0) else { return 0 };
+    let mut places = layer.places(hashes, wanted);
     let mut present = 0;
-    for layer in layers.iter().rev() {
+    loop {
         let open = wanted & !present;
-        if open == 0 {
-            break;
+        let Some(next) = layers.next() else { return present | layer.contains_places(&places, open) };
+        let next_places = next.places(hashes, open);
+        present |= layer.contains_places(&places, open);
+        if present == wanted {
+            return present;
         }
-        present |= layer.contains_batch(hashes, open);
+        (layer, places) = (next, next_places);
     }
-    present
+}
+
+/// Whether an item is in one of the layers, newest first.
+#[inline]
+fn contains_one<L: Layout>(layers: &[Layer<L>], hash: L::Hash) -> bool {
+    match layers {
+        [] => false,
+        [layer] => layer.contains(layer.place(hash)),
+        layers => {
+            layers.iter().rev().filter(|layer| layer.is_large()).for_each(|layer| _ = layer.place(hash));
+            layers.iter().rev().any(|layer| layer.contains_hash(hash))
+        }
+    }
 }
 
 /// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether

@@ -153,6 +153,14 @@ impl Filter {
         inside!(self, filter => filter.contains(item))
     }
 
+    /// Adds an item; answers whether it was new. See [`Chain::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        inside!(self, filter => filter.add(item, ceiling))
+    }
+
     /// Looks up to [`BATCH`](super::BATCH) items up together; see [`Chain::contains_batch`].
     pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> u32 {
         inside!(self, filter => filter.contains_batch(&filter.hash_batch(items)))

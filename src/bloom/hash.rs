@@ -7,6 +7,8 @@
 //! both halves follow from one number, and such a filter is wrong up to a quarter more often: the seeds from 1 to 8 are poor
 //! for items of that length. Those that are picked for new filters begin at [`SEED_MIN`].
 
+use super::murmur3::murmur3_x64_128;
+
 /// Items that are hashed and fetched together: enough to have many cache lines on their way at once, few enough that
 /// the first are still in the cache when their turn comes.
 pub const BATCH: usize = 32;
@@ -23,19 +25,17 @@ pub struct ItemHash {
 }
 
 impl ItemHash {
-    /// Hashes an item of any length, the empty one included. Costs about 15 ns for 64 bytes.
+    /// Hashes an item of any length, the empty one included. Costs about 8 ns for 64 bytes.
+    #[inline]
     #[must_use]
     pub fn of(item: &[u8], seed: u32) -> Self {
-        let mut bytes = item;
-        // Reading from a slice never fails, so the default is never taken.
-        let hash = murmur3::murmur3_x64_128(&mut bytes, seed).unwrap_or_default();
-        let [h1, h2] = split(hash);
+        let [h1, h2] = murmur3_x64_128(item, seed);
         Self { h1, h2 }
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
-const fn split(hash: u128) -> [u64; 2] {
+pub(super) const fn split(hash: u128) -> [u64; 2] {
     [hash as u64, (hash >> 64) as u64]
 }
 

@@ -98,28 +98,46 @@ impl<L: Layout> Layer<L> {
     #[inline]
     pub(super) fn places(&self, hashes: &[L::Hash], wanted: u32) -> [L::Place; BATCH] {
         let mut places = [L::Place::default(); BATCH];
-        let prefetch = self.geometry.size_bytes() > PREFETCH_FROM_BYTES;
         for (index, (place, hash)) in places.iter_mut().zip(hashes).enumerate() {
             if wanted & (1 << index) != 0 {
-                *place = self.geometry.place(*hash);
-                if prefetch {
-                    self.geometry.prefetch(&self.bits, *place);
-                }
+                *place = self.place(*hash);
             }
         }
         places
     }
 
-    /// Which items of the mask `wanted` have all their bits here.
-    pub(super) fn contains_batch(&self, hashes: &[L::Hash], wanted: u32) -> u32 {
-        let places = self.places(hashes, wanted);
+    /// Which items of the mask `wanted`, which are at these places, have all their bits here.
+    #[inline]
+    pub(super) fn contains_places(&self, places: &[L::Place; BATCH], wanted: u32) -> u32 {
         let mut present = 0;
-        for (index, place) in places.iter().enumerate().take(hashes.len()) {
+        for (index, place) in places.iter().enumerate() {
             if wanted & (1 << index) != 0 && self.contains(*place) {
                 present |= 1 << index;
             }
         }
         present
+    }
+
+    /// Whether its bits are too many to be in the cache anyway.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.geometry.size_bytes() > PREFETCH_FROM_BYTES
+    }
+
+    /// Where an item is, and what a lookup reads on its way into the cache.
+    #[inline]
+    pub(super) fn place(&self, hash: L::Hash) -> L::Place {
+        let place = self.geometry.place(hash);
+        if self.is_large() {
+            self.geometry.prefetch(&self.bits, place);
+        }
+        place
+    }
+
+    /// Whether an item is in, when what a lookup reads is in the cache.
+    #[inline]
+    pub(super) fn contains_hash(&self, hash: L::Hash) -> bool {
+        self.contains(self.geometry.place(hash))
     }
 
     /// Whether the item at this place has all its bits here.

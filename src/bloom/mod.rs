@@ -18,6 +18,7 @@ pub mod hash;
 mod layer;
 mod layout;
 mod murmur2;
+pub mod murmur3;
 mod native;
 pub mod page_local;
 mod prefetch;

@@ -26,6 +26,12 @@ impl Gauge {
         self.0.fetch_add(number, Ordering::Relaxed);
     }
 
+    /// As [`add`](Self::add), for a number that only the thread of the commands changes: nothing has to be locked.
+    #[inline]
+    fn count(&self, number: u64) {
+        self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
+    }
+
     fn subtract(&self, number: u64) {
         self.0.fetch_sub(number, Ordering::Relaxed);
     }
@@ -84,9 +90,11 @@ pub fn filter_goes(contents: Contents) {
 /// So many items were asked to be added, and so many of them were new.
 #[inline]
 pub fn items_added(asked: usize, new: usize) {
-    ADDS.add(asked as u64);
-    NEW_ITEMS.add(new as u64);
-    ITEMS.add(new as u64);
+    ADDS.count(asked as u64);
+    if new > 0 {
+        NEW_ITEMS.count(new as u64);
+        ITEMS.add(new as u64);
+    }
 }
 
 /// A filter grew by the layers behind the first `before`.
@@ -101,8 +109,8 @@ pub fn filter_grew(filter: &Filter, before: usize) {
 /// So many items were looked up, and so many of them may be in.
 #[inline]
 pub fn items_looked_up(asked: usize, positive: u32) {
-    LOOKUPS.add(asked as u64);
-    POSITIVES.add(positive.into());
+    LOOKUPS.count(asked as u64);
+    POSITIVES.count(positive.into());
 }
 
 /// Registers the section.

@@ -23,6 +23,8 @@ use redis_module::raw;
 use args::Args;
 use context::{Context, ERR, LogLevel, OK};
 
+use crate::bloom::murmur3;
+
 /// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
 const NAME: &std::ffi::CStr = c"bf";
 /// The level of commands that we match, RedisBloom's 8.0.0: clients gate features on it. Our own version is in the log.
@@ -75,6 +77,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 
 fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     check_server()?;
+    if !murmur3::equals_the_crate() {
+        return Err("the hash comes out wrong on this machine: filters would deny what is in them".to_owned());
+    }
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;

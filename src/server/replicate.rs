@@ -26,12 +26,15 @@ thread_local! {
 impl NewItems {
     /// An empty list.
     pub fn new() -> Self {
-        Self { words: KEPT.take() }
+        Self { words: Vec::new() }
     }
 
     /// Adds an item.
     #[inline]
     pub fn push(&mut self, item: Word<'_>) {
+        if self.words.capacity() == 0 {
+            self.words = KEPT.take();
+        }
         self.words.push(item.raw);
     }
 
@@ -45,7 +48,7 @@ impl Drop for NewItems {
     fn drop(&mut self) {
         let mut words = std::mem::take(&mut self.words);
         words.clear();
-        if words.capacity() <= KEPT_ITEMS {
+        if (1..=KEPT_ITEMS).contains(&words.capacity()) {
             KEPT.set(words);
         }
     }

@@ -9,5 +9,5 @@ use crate::server::reply::Refusal;
 /// Adds an item; answers whether it was new.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let creation = || Some(config::creation(context));
-    add_items(context, args.word(1)?, args.rest(2)?, creation, Shape::One)
+    add_items(context, args, args.rest(2)?, creation, Shape::One)
 }

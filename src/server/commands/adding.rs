@@ -5,7 +5,7 @@ use crate::bloom::valkey_bloom::FIXED_SEED;
 use crate::bloom::{
     BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter, sizing,
 };
-use crate::server::args::{Creation, Kind, Word, taken_rate};
+use crate::server::args::{Args, Creation, Kind, Word, taken_rate};
 use crate::server::ceiling::ServerCeiling;
 use crate::server::config;
 use crate::server::context::{Context, LogLevel};
@@ -80,18 +80,19 @@ fn rate_for(creation: &Creation) -> (f64, bool) {
     }
 }
 
-/// Adds items to the filter at a key, replies, and carries the effect. `creation` is asked where the key is missing.
+/// Adds items to the filter at the key of a command, replies, and carries the effect. `creation` is asked where the key is missing.
 ///
 /// # Errors
 /// [`Refusal::NotFound`] for a missing key without a creation, and what [`Key::filter`] and [`create`] refuse.
 /// Nothing has changed then. An item that a filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
-    name: Word<'_>,
+    args: Args<'_>,
     items: &[Word<'_>],
     creation: impl FnOnce() -> Option<Creation>,
     shape: Shape,
 ) -> Result<(), Refusal> {
+    let name = args.word(1)?;
     let mut key = Key::write(context, name);
     let mut new_items = NewItems::new();
     let (created, has_grown);
@@ -101,7 +102,9 @@ pub fn add_items(
             return Ok(());
         }
         created = false;
-        if shape == Shape::One {
+        // A name, a key and items, and all of them were new: that is what would be carried.
+        let is_effect = args.len() == items.len() + 2 && new_items.len() == items.len();
+        if is_effect {
             replicate::verbatim(context);
         } else {
             replicate::added(context, name, &new_items);
@@ -137,17 +140,34 @@ fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shap
 }
 
 fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) {
+    if let (Shape::One, [item]) = (shape, items) {
+        match filter.add(item.bytes(), &ServerCeiling(context)) {
+            Ok(is_new) => {
+                if is_new {
+                    new_items.push(*item);
+                }
+                reply::boolean(context, is_new);
+            }
+            Err(error) => refuse(context, error),
+        }
+        return;
+    }
     // While no item can meet a full layer, the length of the array is known.
     let known_length = filter.room() >= items.len() as u64;
-    match shape {
-        Shape::One => {}
-        Shape::Many if known_length => reply::array(context, items.len()),
-        Shape::Many => reply::open_array(context),
+    if known_length {
+        reply::array(context, items.len());
+    } else {
+        reply::open_array(context);
     }
     let answered = add_batches(context, filter, items, new_items);
-    if shape == Shape::Many && !known_length {
+    if !known_length {
         reply::end_array(context, answered);
     }
+}
+
+fn refuse(context: Context, error: Error) {
+    obey_or_give_up(context, error);
+    reply::error(context, Refusal::Filter(error));
 }
 
 /// Adds and answers item by item, up to the first that is refused; answers how many replies there are.
@@ -165,8 +185,7 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
         }
         answered += added.done;
         if let Some(error) = added.error {
-            obey_or_give_up(context, error);
-            reply::error(context, Refusal::Filter(error));
+            refuse(context, error);
             return answered + 1;
         }
     }

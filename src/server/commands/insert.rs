@@ -27,7 +27,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     if creation.kind == Kind::RedisBloom && creation.capacity > CAPACITY_MAX && !must_obey {
         return Err(Refusal::InsertCapacity);
     }
-    add_items(context, args.word(1)?, items, || may_create.then_some(creation), Shape::Many)
+    add_items(context, args, items, || may_create.then_some(creation), Shape::Many)
 }
 
 /// The words that are options.
