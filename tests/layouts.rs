@@ -79,6 +79,7 @@ fn fill(filter: &mut Filter, batches: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
 fn assert_denies_none(filter: &Filter, members: &[Vec<u8>]) {
     for batch in members.chunks(32) {
         assert_eq!(filter.contains_batch(slices(batch)).count_ones() as usize, batch.len());
+        assert!(slices(batch).all(|item| filter.contains(item)));
     }
 }
 
@@ -147,12 +148,15 @@ proptest! {
             let added = filter.add_batch(slices(batch), &Unlimited);
             let mut expected = Added { new: 0, done: 0, error: None };
             for (index, item) in batch.iter().enumerate() {
-                let single = one_by_one.add_batch([item.as_slice()], &Unlimited);
-                expected.new |= single.new << index;
-                expected.done += single.done;
-                expected.error = single.error;
-                if single.error.is_some() {
-                    break;
+                match one_by_one.add(item, &Unlimited) {
+                    Ok(is_new) => {
+                        expected.new |= u32::from(is_new) << index;
+                        expected.done += 1;
+                    }
+                    Err(error) => {
+                        expected.error = Some(error);
+                        break;
+                    }
                 }
             }
             prop_assert_eq!(added, expected);

@@ -1,0 +1,286 @@
+//! Payloads and headers of RedisBloom's format that somebody damaged or made up, above all those that brought other
+//! programs down: an error, a line in the log, and the server goes on with the memory that it had.
+
+use super::model::{FORCE_64, Model};
+use super::payload::{Field, fields_of, payload_of};
+use crate::harness::{Connection, Server, error, integer, on_every_server, with_fixed_checksum};
+
+/// Behind the value: two bytes of version, eight of checksum.
+const FOOTER: usize = 10;
+
+/// A sound filter of two small layers.
+fn sound() -> Model {
+    let mut model = Model::reserve(0.2, 10, 2);
+    for number in 0..15 {
+        model.add(format!("item:{number}").as_bytes());
+    }
+    assert_eq!(model.layers.len(), 2);
+    model
+}
+
+fn try_payload(client: &mut Connection, payload: &[u8]) -> crate::harness::Reply {
+    let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", payload, b"REPLACE"];
+    client.call(&words)
+}
+
+fn try_header(client: &mut Connection, header: &[u8]) -> crate::harness::Reply {
+    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", b"1", header];
+    client.call(&words)
+}
+
+/// What was sent is refused in both forms, and nothing is left of it.
+fn refuse(server: &Server, what: &str, payload: &[u8]) {
+    let mut client = server.connect();
+    let log_start = server.log().len();
+    assert_eq!(try_payload(&mut client, payload), error("ERR Bad data format"), "{what}");
+    assert_eq!(client.run("EXISTS k"), integer(0), "{what}");
+    let log = server.log().split_off(log_start);
+    assert!(log.contains("bloomgate: a filter cannot be loaded:"), "{what}: the log says {log:?}");
+}
+
+fn refuse_header(server: &Server, what: &str, header: &[u8]) {
+    let mut client = server.connect();
+    let reply = try_header(&mut client, header);
+    assert!(reply.error_text().starts_with("ERR "), "{what}: {reply:?}");
+    assert_eq!(client.run("EXISTS k"), integer(0), "{what}");
+}
+
+fn peak(server: &Server) -> i64 {
+    server.connect().info_number("used_memory_peak")
+}
+
+/// A change to a field that makes nonsense of a filter; the header says the same with its fields.
+type Damage = (&'static str, fn(&mut Model));
+
+const DAMAGES: [Damage; 22] = [
+    ("more bits than bytes", |model| model.layers[0].bits += 1),
+    ("far more bits than bytes", |model| model.layers[1].bits = 1 << 40),
+    ("all bits there can be", |model| model.layers[0].bits = u64::MAX),
+    ("no bits", |model| model.layers[1].bits = 0),
+    ("a power of two beyond the bytes", |model| model.layers[0].log2_bits = 7),
+    ("a large power of two", |model| model.layers[0].log2_bits = 31),
+    ("a power of two at the edge", |model| model.layers[0].log2_bits = 63),
+    ("a power of two that is none", |model| model.layers[0].log2_bits = 64),
+    ("a power of two far off", |model| model.layers[1].log2_bits = 255),
+    ("an empty bit array", |model| model.layers[0].bytes.clear()),
+    ("an empty bit array and no bits", |model| (model.layers[1].bytes, model.layers[1].bits) = (Vec::new(), 0)),
+    ("a bit array that is too short", |model| model.layers[1].bytes.truncate(7)),
+    ("no hash", |model| model.layers[0].hashes = 0),
+    ("1101 hashes", |model| model.layers[0].hashes = 1101),
+    ("hashes near 2^31", |model| model.layers[1].hashes = (1 << 31) - 1),
+    ("hashes at 2^32", |model| model.layers[1].hashes = u64::from(u32::MAX)),
+    ("a rate that is no number", |model| model.layers[0].error = f64::NAN),
+    ("an infinite rate", |model| model.layers[1].error = f64::INFINITY),
+    ("a negative rate", |model| model.layers[1].error = -0.01),
+    ("a rate above one", |model| model.layers[0].error = 2.0),
+    ("bits per entry that are no number", |model| model.layers[0].bits_per_entry = f64::NAN),
+    ("infinite bits per entry", |model| model.layers[1].bits_per_entry = f64::NEG_INFINITY),
+];
+
+#[test]
+fn a_field_out_of_its_range_is_refused() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        let before = peak(&server);
+        for (what, damage) in DAMAGES {
+            let mut model = sound();
+            damage(&mut model);
+            refuse(&server, what, &model.payload(4));
+            refuse_header(&server, what, &model.header());
+        }
+        // The sound filter is taken, so it was the damage that was refused.
+        let mut client = server.connect();
+        assert!(!try_payload(&mut client, &sound().payload(4)).is_error());
+        client.run("DEL k");
+        assert!(!try_header(&mut client, &sound().header()).is_error());
+        assert!(peak(&server) < before + (4 << 20), "memory grew to {}", peak(&server));
+    });
+}
+
+#[test]
+fn old_encodings_are_checked_as_todays() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        for encoding in 1..=3 {
+            for (what, damage) in DAMAGES {
+                let mut model = sound();
+                damage(&mut model);
+                refuse(&server, &format!("encoding {encoding}: {what}"), &model.payload(encoding));
+                if what != "hashes at 2^32" {
+                    refuse_header(&server, what, &model.header_of_2018());
+                }
+            }
+        }
+        // Encoding 0 says nothing of bits: they follow from the capacity, and the array has to hold them.
+        for entries in [1000, 1 << 40, u64::MAX] {
+            let mut model = sound();
+            model.layers[0].entries = entries;
+            refuse(&server, "encoding 0: a capacity beyond the bytes", &model.payload(0));
+        }
+        let mut model = sound();
+        model.layers[0].entries = 0;
+        refuse(&server, "encoding 0: no bits", &model.payload(0));
+        refuse(&server, "encoding 5", &payload_of("MBbloom--", 5, &fields_of(&sound(), 4)));
+        refuse(&server, "encoding 1023", &payload_of("MBbloom--", 1023, &fields_of(&sound(), 4)));
+    });
+}
+
+#[test]
+fn a_count_of_layers_that_do_not_follow_is_refused() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        let before = peak(&server);
+        for count in [0, 1, 3, 1000, u64::from(u32::MAX), 1 << 32, 1 << 61, u64::MAX] {
+            let mut fields = fields_of(&sound(), 4);
+            fields[1] = Field::Uint(count);
+            // One layer fewer than there is: the server itself finds something behind the end.
+            if count == 1 {
+                let mut client = server.connect();
+                assert!(try_payload(&mut client, &payload_of("MBbloom--", 4, &fields)).is_error());
+                continue;
+            }
+            refuse(&server, &format!("{count} layers"), &payload_of("MBbloom--", 4, &fields));
+            let mut header = sound().header();
+            header[8..12].copy_from_slice(&(count as u32).to_le_bytes());
+            refuse_header(&server, &format!("{count} layers"), &header);
+            refuse_header(&server, "nothing behind the count", &header[..20]);
+        }
+        assert!(peak(&server) < before + (4 << 20), "memory grew to {}", peak(&server));
+    });
+}
+
+#[test]
+fn sizes_that_overflow_are_refused() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let before = peak(&server);
+        let sizes = [1 << 61, (1 << 61) + 8, 1 << 63, u64::MAX, u64::MAX - 7, 1 << 48];
+        for first in sizes {
+            for second in [8, 1 << 61, u64::MAX, 1 << 63] {
+                let mut header = sound().header();
+                for (layer, size) in [first, second].into_iter().enumerate() {
+                    let at = 20 + 53 * layer;
+                    header[at..at + 8].copy_from_slice(&size.to_le_bytes());
+                    header[at + 8..at + 16].copy_from_slice(&size.wrapping_mul(8).to_le_bytes());
+                }
+                refuse_header(&server, &format!("{first} and {second} bytes"), &header);
+                for at in [28, 81] {
+                    header[at..at + 8].copy_from_slice(&64_u64.to_le_bytes());
+                }
+                refuse_header(&server, &format!("{first} and {second} bytes, few bits"), &header);
+            }
+        }
+        assert!(peak(&server) < before + (4 << 20), "memory grew to {}", peak(&server));
+    });
+}
+
+/// What a filter does that was taken although it was damaged: it answers, and it is saved as itself.
+fn use_it(client: &mut Connection, what: &str) {
+    for line in ["BF.INFO k", "BF.CARD k", "BF.DEBUG k", "BF.MEXISTS k item:1 x y", "MEMORY USAGE k"] {
+        let reply = client.run(line);
+        assert!(!reply.is_error(), "{what}: {line}: {reply:?}");
+    }
+    let digest = client.run("DEBUG DIGEST-VALUE k");
+    let again = client.run("DUMP k").bytes().to_vec();
+    assert_eq!(try_payload(client, &again), crate::harness::ok(), "{what}: a filter does not load what it saved");
+    assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest, "{what}");
+    for number in 0..60 {
+        // It may refuse to grow, but it answers.
+        client.run(&format!("BF.ADD k more/{number}"));
+    }
+    client.run("BF.SCANDUMP k 0");
+    assert_eq!(client.run("DEL k"), integer(1), "{what}");
+}
+
+#[test]
+fn every_byte_may_be_anything() {
+    on_every_server(|program| {
+        let server =
+            Server::with(program).line("sanitize-dump-payload yes").line("bf.max-filter-bytes 1000000").start();
+        let mut client = server.connect();
+        let payload = sound().payload(4);
+        let mut accepted = 0;
+        for place in 1..payload.len() - FOOTER {
+            for mask in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, payload[place]] {
+                let mut damaged = payload.clone();
+                damaged[place] ^= mask;
+                if !try_payload(&mut client, &with_fixed_checksum(damaged)).is_error() {
+                    accepted += 1;
+                    if client.run("TYPE k").text() == "MBbloom--" {
+                        use_it(&mut client, &format!("byte {place} with {mask:#x}"));
+                    }
+                }
+            }
+        }
+        eprintln!("{accepted} damaged payloads were taken");
+        let header = sound().header();
+        for place in 0..header.len() {
+            for mask in [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, header[place]] {
+                client.run("DEL k");
+                let mut damaged = header.clone();
+                damaged[place] ^= mask;
+                if try_header(&mut client, &damaged).is_error() {
+                    assert_eq!(client.run("EXISTS k"), integer(0), "byte {place} with {mask:#x}");
+                    continue;
+                }
+                let mut whole = true;
+                for (iterator, data) in sound().chunks(Vec::new()).split_off(1) {
+                    let iterator = iterator.to_string();
+                    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", iterator.as_bytes(), &data];
+                    whole &= !client.call(&words).is_error();
+                }
+                if whole && client.run("TYPE k").text() == "MBbloom--" {
+                    use_it(&mut client, &format!("header, byte {place} with {mask:#x}"));
+                }
+            }
+        }
+        assert_eq!(client.run("PING").text(), "PONG");
+    });
+}
+
+#[test]
+fn a_payload_may_end_anywhere() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        let mut client = server.connect();
+        for encoding in 0..=4 {
+            let mut model = sound();
+            if encoding == 0 {
+                model.options &= !FORCE_64;
+            }
+            let payload = model.payload(encoding);
+            let (body, footer) = payload.split_at(payload.len() - FOOTER);
+            for length in 1..body.len() {
+                let cut = with_fixed_checksum([&body[..length], footer].concat());
+                let accepted = !try_payload(&mut client, &cut).is_error();
+                // The server lets a value be read on into the footer, so only a larger cut is sure to be noticed.
+                assert!(!accepted || body.len() - length <= FOOTER, "{length} of {} bytes", body.len());
+            }
+        }
+        for header in [sound().header(), sound().header_of_2018()] {
+            client.run("DEL k");
+            for length in 0..header.len() {
+                refuse_header(&server, &format!("{length} bytes of a header"), &header[..length]);
+            }
+            refuse_header(&server, "a byte too many", &[&header[..], b"x"].concat());
+        }
+    });
+}
+
+#[test]
+fn fields_of_another_kind_are_refused() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        let fields = fields_of(&sound(), 4);
+        for place in 0..fields.len() {
+            for other in [Field::Uint(3), Field::Double(0.5), Field::Text(b"12345678".to_vec())] {
+                if std::mem::discriminant(&other) == std::mem::discriminant(&fields[place]) {
+                    continue;
+                }
+                let mut mixed = fields.clone();
+                mixed[place] = other;
+                refuse(&server, &format!("field {place}: {:?}", mixed[place]), &payload_of("MBbloom--", 4, &mixed));
+            }
+        }
+    });
+}

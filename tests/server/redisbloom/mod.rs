@@ -1,0 +1,19 @@
+//! Filters of RedisBloom's layout: data that its releases made, and what becomes of it here.
+
+mod arrival;
+mod created;
+mod data;
+mod dump;
+mod encodings;
+mod extremes;
+mod golden;
+mod growth;
+mod hash;
+mod hostile;
+mod keyspace;
+mod limits;
+mod loadchunk;
+mod model;
+mod payload;
+mod replication;
+mod stream;

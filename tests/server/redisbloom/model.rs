@@ -1,0 +1,271 @@
+//! RedisBloom's filter worked out a second time, from the description of its format alone: hashes, sizes, bits. The
+//! tests ask a server and this model the same questions. Not a line here is the module's.
+
+use super::hash::{pair_32, pair_64};
+use super::payload::{read_payload, write_payload};
+
+pub const FORCE_64: u64 = 4;
+pub const NO_SCALING: u64 = 8;
+/// This module's mark in the stored options of a filter with seeds of 32 bits. RedisBloom refuses such a filter.
+pub const NARROW_SEEDS: u64 = 1 << 31;
+
+/// One sub-filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    pub entries: u64,
+    pub error: f64,
+    pub hashes: u64,
+    pub bits_per_entry: f64,
+    /// As saved: 0 in old filters with `log2_bits`.
+    pub bits: u64,
+    pub log2_bits: u8,
+    pub bytes: Vec<u8>,
+    pub items: u64,
+}
+
+/// A filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    pub items: u64,
+    pub options: u64,
+    pub growth: u64,
+    pub layers: Vec<Layer>,
+    /// The 64-bit hash took seeds of 32 bits before encoding 4: the data of release 1.1.1 answers so and not otherwise.
+    pub narrow_seeds: bool,
+}
+
+impl Layer {
+    /// The size rule of today's releases; `error` is the sub-filter's own rate.
+    #[allow(clippy::approx_constant)] // RedisBloom's spelling of ln 2, one digit short of a double.
+    pub fn sized(entries: u64, error: f64) -> Self {
+        let bits_per_entry = -error.ln() / 0.480_453_013_918_201;
+        let bytes = ((entries as f64 * bits_per_entry) as u64).max(1).div_ceil(64) * 8;
+        Self {
+            entries,
+            error,
+            hashes: (0.693_147_180_559_945 * bits_per_entry).ceil() as u64,
+            bits_per_entry,
+            bits: bytes * 8,
+            log2_bits: 0,
+            bytes: vec![0; bytes as usize],
+            items: 0,
+        }
+    }
+
+    /// What positions are taken modulo.
+    pub fn modulus(&self) -> u64 {
+        if self.log2_bits > 0 { 1 << self.log2_bits } else { self.bits }
+    }
+}
+
+impl Model {
+    /// What BF.RESERVE makes; a growth of 0 stands for NONSCALING.
+    pub fn reserve(rate: f64, capacity: u64, growth: u64) -> Self {
+        let rate = rate.min(0.25);
+        let (options, error) = if growth == 0 { (13, rate) } else { (5, rate * 0.5) };
+        // NONSCALING is stored with the configured expansion.
+        let stored_growth = if growth == 0 { 2 } else { growth };
+        Self {
+            items: 0,
+            options,
+            growth: stored_growth,
+            layers: vec![Layer::sized(capacity, error)],
+            narrow_seeds: false,
+        }
+    }
+
+    /// The filter in a DUMP payload, and the version of its encoding.
+    pub fn of_payload(payload: &[u8]) -> (u64, Self) {
+        read_payload(payload)
+    }
+
+    /// A DUMP payload in one of the encodings 0 to 4, strings as they are.
+    pub fn payload(&self, encoding: u64) -> Vec<u8> {
+        write_payload(self, encoding)
+    }
+
+    /// The filter as it is saved today: no powers of two any more, except where the hash is one that has no other name.
+    pub fn modernised(&self) -> Self {
+        let mut modern = self.clone();
+        modern.narrow_seeds &= self.options & FORCE_64 != 0;
+        if modern.narrow_seeds {
+            modern.options |= NARROW_SEEDS;
+            modern.layers.iter_mut().filter(|layer| layer.log2_bits > 0).for_each(|layer| layer.bits = 0);
+        } else {
+            modern.make_powers_numbers();
+        }
+        modern
+    }
+
+    fn make_powers_numbers(&mut self) {
+        for layer in &mut self.layers {
+            (layer.bits, layer.log2_bits) = (layer.modulus(), 0);
+        }
+    }
+
+    /// What of the filter no spelling may change: counters, capacities, rates and every bit.
+    pub fn content(&self) -> Self {
+        let mut content = self.clone();
+        content.make_powers_numbers();
+        (content.options, content.narrow_seeds) = (self.options & NO_SCALING, false);
+        content
+    }
+
+    /// Whether the filter says that the item is in.
+    pub fn contains(&self, item: &[u8]) -> bool {
+        self.layers.iter().rev().any(|layer| {
+            self.positions(layer, item).all(|place| layer.bytes[place as usize / 8] & (1 << (place % 8)) != 0)
+        })
+    }
+
+    /// Adds an item: whether it was new, or nothing when the filter is full and cannot grow.
+    pub fn add(&mut self, item: &[u8]) -> Option<bool> {
+        if self.contains(item) {
+            return Some(false);
+        }
+        let last = &self.layers[self.layers.len() - 1];
+        if last.items >= last.entries {
+            if self.options & NO_SCALING != 0 {
+                return None;
+            }
+            self.layers.push(Layer::sized(last.entries * self.growth, last.error * 0.5));
+        }
+        self.put(item);
+        Some(true)
+    }
+
+    /// Sets the item's bits in the newest layer and counts it.
+    pub fn put(&mut self, item: &[u8]) {
+        let newest = self.layers.len() - 1;
+        let places: Vec<u64> = self.positions(&self.layers[newest], item).collect();
+        let layer = &mut self.layers[newest];
+        for place in places {
+            layer.bytes[place as usize / 8] |= 1 << (place % 8);
+        }
+        layer.items += 1;
+        self.items += 1;
+    }
+
+    fn positions(&self, layer: &Layer, item: &[u8]) -> impl Iterator<Item = u64> + use<> {
+        let wide = self.options & FORCE_64 != 0;
+        let (a, b) = if wide { pair_64(item, self.narrow_seeds) } else { pair_32(item) };
+        let (modulus, narrow) = (layer.modulus(), !wide && (1..=31).contains(&layer.log2_bits));
+        (0..layer.hashes).map(move |i| {
+            let place = a.wrapping_add(i.wrapping_mul(b));
+            (if narrow { u64::from(place as u32) } else { place }) % modulus
+        })
+    }
+
+    /// The bytes of BF.SCANDUMP's header.
+    pub fn header(&self) -> Vec<u8> {
+        let mut bytes = self.header_start();
+        bytes.extend((self.growth as u32).to_le_bytes());
+        for layer in &self.layers {
+            bytes.extend(layer_start(layer));
+            bytes.extend(layer.entries.to_le_bytes());
+            bytes.push(layer.log2_bits);
+        }
+        bytes
+    }
+
+    /// The same in the spelling of 2018: no growth, 32 bits of capacity.
+    pub fn header_of_2018(&self) -> Vec<u8> {
+        let mut bytes = self.header_start();
+        for layer in &self.layers {
+            bytes.extend(layer_start(layer));
+            bytes.extend((layer.entries as u32).to_le_bytes());
+            bytes.push(layer.log2_bits);
+        }
+        bytes
+    }
+
+    fn header_start(&self) -> Vec<u8> {
+        let mut bytes = self.items.to_le_bytes().to_vec();
+        bytes.extend((self.layers.len() as u32).to_le_bytes());
+        bytes.extend((self.options as u32).to_le_bytes());
+        bytes
+    }
+
+    /// A whole SCANDUMP: the header, then each layer's bits (none is large enough here to be cut).
+    pub fn chunks(&self, header: Vec<u8>) -> Vec<(i64, Vec<u8>)> {
+        let mut chunks = vec![(1, header)];
+        let mut end = 1;
+        for layer in &self.layers {
+            end += layer.bytes.len() as i64;
+            chunks.push((end, layer.bytes.clone()));
+        }
+        chunks
+    }
+
+    /// The lines of BF.DEBUG.
+    pub fn debug(&self) -> Vec<String> {
+        let width = if self.options & FORCE_64 != 0 { 64 } else { 32 };
+        let mut lines = vec![format!("size:{}", self.items)];
+        lines.extend(self.layers.iter().map(|layer| {
+            let (bytes, bits, hashes) = (layer.bytes.len(), layer.modulus(), layer.hashes);
+            let (entries, items, ratio) = (layer.entries, layer.items, percent_g(layer.error));
+            format!(
+                "bytes:{bytes} bits:{bits} hashes:{hashes} hashwidth:{width} capacity:{entries} \
+                 size:{items} ratio:{ratio}"
+            )
+        }));
+        lines
+    }
+
+    /// The values of BF.INFO.
+    pub fn info(&self) -> [Option<i64>; 5] {
+        let capacity: u64 = self.layers.iter().map(|layer| layer.entries).sum();
+        let bytes: usize = self.layers.iter().map(|layer| layer.bytes.len()).sum();
+        let size = 32 + 64 * self.layers.len() + bytes;
+        let expansion = (self.options & NO_SCALING == 0).then_some(self.growth as i64);
+        [Some(capacity as i64), Some(size as i64), Some(self.layers.len() as i64), Some(self.items as i64), expansion]
+    }
+}
+
+fn layer_start(layer: &Layer) -> Vec<u8> {
+    let mut bytes = (layer.bytes.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(layer.bits.to_le_bytes());
+    bytes.extend(layer.items.to_le_bytes());
+    bytes.extend(layer.error.to_le_bytes());
+    bytes.extend(layer.bits_per_entry.to_le_bytes());
+    bytes.extend((layer.hashes as u32).to_le_bytes());
+    bytes
+}
+
+/// C's `%g`: six digits, no zeros at the end.
+fn percent_g(value: f64) -> String {
+    let text = format!("{value:.5e}");
+    let (digits, exponent) = text.split_once('e').expect("an exponent");
+    let exponent: i32 = exponent.parse().expect("a number");
+    let trim = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    if (-4..6).contains(&exponent) {
+        return trim(&format!("{value:.*}", (5 - exponent) as usize)).to_owned();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trim(digits), exponent.abs())
+}
+
+#[test]
+fn the_hash_gives_the_positions_that_redisbloom_gives() {
+    let golden: [(&str, u64, u64, [u64; 8]); 4] = [
+        ("", 0x1ab1_1ea5_a7b2_c56e, 0xbbdd_cb5a_b56d_d547, [366, 1077, 764, 451, 138, 849, 536, 223]),
+        ("a", 0x4292_cee2_27b9_150a, 0x7e9b_5270_31f5_0c11, [1034, 539, 172, 829, 462, 1119, 752, 257]),
+        ("hello", 0x5ba5_b8a5_9803_e699, 0xa7d4_51d5_88a0_c2a4, [537, 957, 97, 517, 809, 77, 497, 789]),
+        ("item1", 0xa053_790e_072b_2e8b, 0x707e_5d60_182e_b075, [907, 256, 629, 1002, 351, 724, 73, 446]),
+    ];
+    let model = Model::reserve(0.01, 100, 2);
+    for (item, a, b, places) in golden {
+        assert_eq!(pair_64(item.as_bytes(), false), (a, b), "{item:?}");
+        assert_eq!(model.positions(&model.layers[0], item.as_bytes()).collect::<Vec<_>>(), places, "{item:?}");
+    }
+}
+
+#[test]
+fn the_model_writes_numbers_as_c_does() {
+    for (value, text) in [(0.005, "0.005"), (5e-5, "5e-05"), (6.25e-8, "6.25e-08"), (0.000_312_5, "0.0003125")] {
+        assert_eq!(percent_g(value), text);
+    }
+    for (value, text) in [(0.25, "0.25"), (1.0 / 3.0, "0.333333"), (0.000_1, "0.0001"), (1e-300, "1e-300")] {
+        assert_eq!(percent_g(value), text);
+    }
+}
