@@ -26,6 +26,7 @@ mod loadchunk;
 mod lookup;
 mod membership;
 mod memory;
+mod migrating;
 mod observation;
 mod persistence;
 mod redisbloom;

@@ -6,7 +6,7 @@ mod data;
 mod dump;
 mod encodings;
 mod extremes;
-mod golden;
+pub mod golden;
 mod growth;
 mod hash;
 mod hostile;
