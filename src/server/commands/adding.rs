@@ -135,8 +135,11 @@ fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shap
     let layers = filter.layer_count();
     add_and_reply(context, filter, items, shape, new_items);
     metrics::items_added(items.len(), new_items.len());
-    metrics::filter_grew(filter, layers);
-    filter.layer_count() > layers
+    let has_grown = filter.layer_count() > layers;
+    if has_grown {
+        metrics::filter_grew(filter, layers);
+    }
+    has_grown
 }
 
 fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) {
