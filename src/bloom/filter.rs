@@ -18,8 +18,8 @@ pub enum Filter {
     Native(BloomFilter),
     /// Of RedisBloom's.
     RedisBloom(RedisBloomFilter),
-    /// Of valkey-bloom's.
-    ValkeyBloom(ValkeyBloomFilter),
+    /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
+    ValkeyBloom(Box<ValkeyBloomFilter>),
 }
 
 impl From<BloomFilter> for Filter {
@@ -36,7 +36,7 @@ impl From<RedisBloomFilter> for Filter {
 
 impl From<ValkeyBloomFilter> for Filter {
     fn from(filter: ValkeyBloomFilter) -> Self {
-        Self::ValkeyBloom(filter)
+        Self::ValkeyBloom(Box::new(filter))
     }
 }
 

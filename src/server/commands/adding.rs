@@ -63,7 +63,7 @@ pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> 
                 reached(reachable, items)
                     .map_err(|refusal| if ended_by_rate { Refusal::ScaleToRate } else { refusal })?;
             }
-            ValkeyBloomFilter::new(rules, capacity, &ceiling).map(Filter::ValkeyBloom)
+            ValkeyBloomFilter::new(rules, capacity, &ceiling).map(Filter::from)
         }
     };
     Ok(made.inspect_err(|error| obey_or_give_up(context, *error))?)
