@@ -224,8 +224,8 @@ impl<R: Rules> Chain<R> {
             return Err(Error::TooManyLayers);
         }
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
-        let counted = self.total_capacity().max(self.items()).checked_add(next.capacity);
-        counted.ok_or(Error::CapacityOutOfRange)?;
+        let mut items = self.layers.iter().map(|layer| layer.capacity().max(layer.items()));
+        items.try_fold(next.capacity, u64::checked_add).ok_or(Error::CapacityOutOfRange)?;
         self.push_layer(&next, ceiling)
     }
 
