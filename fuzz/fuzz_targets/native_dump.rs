@@ -1,0 +1,4 @@
+//! Fuzzes the decoder of the records of our own dump.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (bloomgate_fuzz::NATIVE_DUMP.check)(data));

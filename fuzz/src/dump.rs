@@ -1,0 +1,96 @@
+//! Inputs that arrive record by record, as BF.LOADCHUNK gets them: our own dump and RedisBloom's. The first record is the
+//! header; those behind the last chunk are held against the filter that is whole.
+
+use bloomgate::bloom::Filter;
+use bloomgate::format::redisbloom_dump::{self, HEADER};
+use bloomgate::format::{Arrival, Error, NativeArrival, Progress, RedisBloomArrival, Value, came_already};
+
+use super::records::{self, RIGHT_ITERATORS, Spelled, Sums};
+use super::{CEILING, Outcome, laws};
+
+/// How an arrival takes a record.
+type Accept = fn(&mut Arrival, u64, &[u8]) -> Result<Progress, Error>;
+
+/// Our own dump.
+#[must_use]
+pub fn native(input: &[u8]) -> Outcome {
+    play_native(input, Arrival::accept)
+}
+
+/// Our own dump, each record held to the laws of arriving.
+#[must_use]
+pub fn native_by_law(input: &[u8]) -> Outcome {
+    play_native(input, laws::accept)
+}
+
+/// RedisBloom's dump.
+#[must_use]
+pub fn redisbloom(input: &[u8]) -> Outcome {
+    play_redisbloom(input, Arrival::accept)
+}
+
+/// RedisBloom's dump, each record held to the laws of arriving.
+#[must_use]
+pub fn redisbloom_by_law(input: &[u8]) -> Outcome {
+    play_redisbloom(input, laws::accept)
+}
+
+fn play_native(input: &[u8], accept: Accept) -> Outcome {
+    let (spelling, records) = records::of(input);
+    let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
+    let sums = Sums::of(header.data);
+    let (iterator, header) = sums.put_right(spelling, *header);
+    let arrival = NativeArrival::begin(iterator, &header, &CEILING);
+    let generation = arrival.as_ref().map_or(0, NativeArrival::generation);
+    let mut outcome = Outcome::from(arrival.map(Arrival::Native));
+    for chunk in chunks {
+        let (iterator, data) = sums.put_right(spelling, *chunk);
+        take(&mut outcome, accept, generation, iterator, &data);
+    }
+    outcome
+}
+
+fn play_redisbloom(input: &[u8], accept: Accept) -> Outcome {
+    let (spelling, records) = records::of(input);
+    let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
+    let mut outcome = Outcome::from(RedisBloomArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
+    for chunk in chunks {
+        let iterator = redisbloom_iterator(spelling, *chunk, outcome.value.as_ref());
+        take(&mut outcome, accept, 0, iterator, chunk.data);
+    }
+    outcome
+}
+
+/// The iterator of a chunk: its own, or that of the next one and a little more or less.
+fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u64 {
+    if spelling & RIGHT_ITERATORS == 0 {
+        return chunk.iterator;
+    }
+    let arrived_bytes = match value {
+        Some(Value::Arriving(arrival)) => match &**arrival {
+            Arrival::RedisBloom(arrival) => arrival.arrived_bytes(),
+            Arrival::Native(_) => 0,
+        },
+        _ => 0,
+    };
+    let more = i64::from(chunk.iterator.to_le_bytes()[0].cast_signed());
+    (HEADER + arrived_bytes + chunk.data.len() as u64).wrapping_add_signed(more)
+}
+
+/// Gives a record to what is arriving, or to the filter that is whole.
+fn take(outcome: &mut Outcome, accept: Accept, generation: u16, iterator: u64, data: &[u8]) {
+    let Some(value) = &mut outcome.value else { return };
+    let result = match value {
+        Value::Filter(Filter::Native(filter)) => came_already(filter, generation, iterator, data),
+        Value::Filter(Filter::RedisBloom(filter)) => redisbloom_dump::came_already(filter, iterator, data),
+        Value::Filter(Filter::ValkeyBloom(filter)) => panic!("nothing that arrives becomes {filter:?}"),
+        Value::Arriving(arrival) => match accept(arrival, iterator, data) {
+            Ok(Progress::Complete) => {
+                *value = value.take_filter().into();
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        },
+    };
+    outcome.refused = outcome.refused.or(result.err());
+}

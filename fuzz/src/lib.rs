@@ -1,0 +1,99 @@
+//! What is fuzzed: every decoder of bytes from outside, each as a [`Target`]. The fuzz targets and the ordinary tests
+//! (`tests/corpus`) run the same code from here.
+//!
+//! The rule that each input is held to: it is refused with an error, or what it makes passes the [`laws`]. Nothing panics,
+//! and the work is bounded by the input and by the ceiling.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+pub mod dump;
+pub mod laws;
+pub mod records;
+pub mod snapshot;
+
+use bloomgate::bloom::Ceiling;
+use bloomgate::format::{Error, Value};
+
+/// What a filter may weigh here, in bytes: enough for a layer of three chunks, so little that it is made quickly.
+pub const CEILING_BYTES: u64 = 5 << 19;
+
+/// A filter may weigh so many bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FilterOf(pub u64);
+
+impl Ceiling for FilterOf {
+    fn available_bytes(&self, filter_bytes: u64, _asked_bytes: u64) -> u64 {
+        self.0.saturating_sub(filter_bytes)
+    }
+}
+
+/// The ceiling of everything that is decoded here.
+pub const CEILING: FilterOf = FilterOf(CEILING_BYTES);
+
+/// What became of an input.
+#[derive(Debug, PartialEq)]
+pub struct Outcome {
+    /// What it made. Nothing where all of it was refused.
+    pub value: Option<Value>,
+    /// The first error that it met. A dump that has begun goes on behind a record that was refused.
+    pub refused: Option<Error>,
+}
+
+impl<V: Into<Value>> From<Result<V, Error>> for Outcome {
+    fn from(result: Result<V, Error>) -> Self {
+        match result {
+            Ok(value) => Self { value: Some(value.into()), refused: None },
+            Err(error) => Self { value: None, refused: Some(error) },
+        }
+    }
+}
+
+/// A decoder and how it is fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, which is that of its folder in the corpus.
+    pub name: &'static str,
+    /// Decodes an input, and nothing else.
+    pub decode: fn(&[u8]) -> Outcome,
+    /// Decodes an input and holds it to the laws; panics where one is broken.
+    pub check: fn(&[u8]),
+}
+
+/// A snapshot of our own type.
+pub const NATIVE_SNAPSHOT: Target = Target {
+    name: "native_snapshot",
+    decode: snapshot::native,
+    check: |data| laws::of_outcome(snapshot::native(data)),
+};
+
+/// The records of our own dump.
+pub const NATIVE_DUMP: Target =
+    Target { name: "native_dump", decode: dump::native, check: |data| laws::of_outcome(dump::native_by_law(data)) };
+
+/// A snapshot of RedisBloom's type, behind a byte that says which encoding.
+pub const REDISBLOOM_SNAPSHOT: Target = Target {
+    name: "redisbloom_snapshot",
+    decode: snapshot::redisbloom,
+    check: |data| laws::of_outcome(snapshot::redisbloom(data)),
+};
+
+/// The records of RedisBloom's dump.
+pub const REDISBLOOM_DUMP: Target = Target {
+    name: "redisbloom_dump",
+    decode: dump::redisbloom,
+    check: |data| laws::of_outcome(dump::redisbloom_by_law(data)),
+};
+
+/// A snapshot of valkey-bloom's type.
+pub const VALKEY_BLOOM_SNAPSHOT: Target = Target {
+    name: "valkey_bloom_snapshot",
+    decode: snapshot::valkey_bloom,
+    check: |data| laws::of_outcome(snapshot::valkey_bloom(data)),
+};
+
+/// The argument of valkey-bloom's BF.LOAD.
+pub const VALKEY_BLOOM_LOAD: Target = Target {
+    name: "valkey_bloom_load",
+    decode: snapshot::valkey_bloom_load,
+    check: |data| laws::of_outcome(snapshot::valkey_bloom_load(data)),
+};

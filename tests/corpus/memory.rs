@@ -1,0 +1,54 @@
+//! What a decoder asks of the allocator, counted: at its peak a few times the input and, where a header may promise bits
+//! that are yet to come, the ceiling. A request that is refused counts as well.
+
+use crate::inputs;
+use crate::targets::{self, CEILING_BYTES, Target};
+
+/// Bytes for each byte of input: it is copied, and a few bytes of it may describe a layer.
+const FOR_A_BYTE_OF_INPUT: u64 = 5;
+
+/// What a header may promise. Large layers begin at a page: up to 4095 bytes on top of each 256 KiB.
+const PROMISED: u64 = CEILING_BYTES + CEILING_BYTES / 64;
+/// Where all bits stand in the input.
+const ALL_HAVE_COME: u64 = 0;
+
+fn memory(target: Target, promised_bytes: u64) {
+    let mut highest = (0, String::new());
+    for (name, data) in inputs(target.name) {
+        let peak = allocation_counter::measure(|| drop((target.decode)(&data))).bytes_max;
+        let allowed = promised_bytes + FOR_A_BYTE_OF_INPUT * data.len() as u64;
+        assert!(peak <= allowed, "{}/{name} of {} bytes asks for {peak}", target.name, data.len());
+        highest = highest.max((peak, name));
+    }
+    println!("{}: at most {} bytes, by {}", target.name, highest.0, highest.1);
+}
+
+#[test]
+fn native_snapshot() {
+    memory(targets::NATIVE_SNAPSHOT, PROMISED);
+}
+
+#[test]
+fn native_dump() {
+    memory(targets::NATIVE_DUMP, PROMISED);
+}
+
+#[test]
+fn redisbloom_snapshot() {
+    memory(targets::REDISBLOOM_SNAPSHOT, ALL_HAVE_COME);
+}
+
+#[test]
+fn redisbloom_dump() {
+    memory(targets::REDISBLOOM_DUMP, PROMISED);
+}
+
+#[test]
+fn valkey_bloom_snapshot() {
+    memory(targets::VALKEY_BLOOM_SNAPSHOT, ALL_HAVE_COME);
+}
+
+#[test]
+fn valkey_bloom_load() {
+    memory(targets::VALKEY_BLOOM_LOAD, ALL_HAVE_COME);
+}
