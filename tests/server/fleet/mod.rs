@@ -1,0 +1,99 @@
+//! Several servers: replicas under load, changes of role, a cluster, and filters that move from one server to another.
+//! `BLOOMGATE_EFFORT` (1 where it is not set) is the factor by which the tests here do more.
+
+mod cluster;
+mod failover;
+mod load;
+mod migrate;
+mod nodes;
+mod redirections;
+mod replicas;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::harness::{Builder, Connection, Server, eventually, integer, ok};
+
+/// The three layouts: a name for keys, and the words with which BF.INSERT creates a filter of it.
+const LAYOUTS: [(&str, &[&str]); 3] =
+    [("native", &[]), ("redisbloom", &["LAYOUT", "redisbloom"]), ("valkey", &["TIGHTENING", "0.5"])];
+
+/// `count` times the effort that was asked for, at least 1.
+fn effort(count: usize) -> usize {
+    let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
+    ((count as f64 * factor).round() as usize).max(1)
+}
+
+/// Tells the writers of a test to stop, also when the test fails before it comes to that.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A server whose own settings differ from the defaults in everything that a filter is made of.
+fn contrary(program: &Path) -> Builder {
+    Server::with(program)
+        .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
+        .line("bf.expansion-factor 0")
+        .line("bf.layout redisbloom")
+        .line("bf.max-filter-bytes 500")
+}
+
+/// Makes a server follow another, also where it does already; one that is loading refuses that, and is asked again.
+fn follow(replica: &mut Connection, port: u16) {
+    eventually("REPLICAOF to be taken", || !replica.run(&format!("REPLICAOF 127.0.0.1 {port}")).is_error());
+}
+
+/// Waits until the replica follows the primary's very history and has all of it.
+fn catch_up(primary: &mut Connection, replica: &mut Connection) {
+    eventually("the replica to have everything", || {
+        replica.info("role") == "slave"
+            && replica.info("master_link_status") == "up"
+            && replica.info("master_replid") == primary.info("master_replid")
+            && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
+    });
+}
+
+/// Compares two quiet servers key by key and as a whole.
+fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Connection) {
+    let keys = primary.run("KEYS *");
+    assert_eq!(replica.run("DBSIZE"), integer(keys.elements().len() as i64), "{occasion}");
+    for key in keys.elements() {
+        let words: [&[u8]; 3] = [b"DEBUG", b"DIGEST-VALUE", key.bytes()];
+        assert_eq!(replica.call(&words), primary.call(&words), "{occasion}: {key:?}");
+        let words: [&[u8]; 2] = [b"TYPE", key.bytes()];
+        assert_eq!(replica.call(&words), primary.call(&words), "{occasion}: {key:?}");
+    }
+    assert_eq!(replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"), "{occasion}");
+}
+
+/// How many of `items` the filter denies.
+fn denied(client: &mut Connection, key: &str, items: &[String]) -> usize {
+    let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], items);
+    found.iter().filter(|&&present| !present).count()
+}
+
+/// Hands the records of BF.SCANDUMP one by one to `take`, with their iterators; the number of records.
+fn scan_dump(from: &mut Connection, key: &str, mut take: impl FnMut(&mut Connection, &str, &[u8])) -> usize {
+    let mut iterator = "0".to_owned();
+    let mut records = 0;
+    loop {
+        let reply = from.run(&format!("BF.SCANDUMP {key} {iterator}"));
+        let [next, data] = reply.elements() else { panic!("not an iterator and its data: {reply:?}") };
+        if next.number() == 0 {
+            return records;
+        }
+        iterator = next.number().to_string();
+        take(from, &iterator, data.bytes());
+        records += 1;
+    }
+}
+
+/// BF.LOADCHUNK.
+fn load_chunk(to: &mut Connection, key: &str, iterator: &str, data: &[u8]) {
+    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
+    assert_eq!(to.call(&words), ok(), "{key}, iterator {iterator}");
+}

@@ -1,0 +1,220 @@
+//! A cluster of the test's own, and a client that finds its way in it: it follows MOVED and ASK, and asks again where it
+//! is told to.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Builder, Connection, Reply, Server, eventually};
+
+/// The slots of a cluster.
+pub const SLOTS: u16 = 16384;
+
+/// A server that can be a node. Its second port is given: by default it is 10000 above the first, which may be too high.
+pub fn node(program: &Path) -> (Builder, u16) {
+    let bus = TcpListener::bind(("127.0.0.1", 0)).expect("a free port").local_addr().expect("its address").port();
+    let lines = ["cluster-enabled yes", "cluster-node-timeout 2000", "cluster-replica-validity-factor 0"];
+    let builder = lines.iter().fold(Server::with(program), |builder, line| builder.line(line));
+    (builder.line(&format!("cluster-port {bus}")), bus)
+}
+
+/// The slot of a key (CRC-16/XMODEM of the key, or of what it has in braces).
+pub fn slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    let crc = hashed.bytes().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| (crc << 1) ^ if crc & 0x8000 == 0 { 0 } else { 0x1021 })
+    });
+    crc % SLOTS
+}
+
+/// Three primaries and three replicas.
+pub struct Cluster {
+    pub servers: Vec<Server>,
+    client_program: PathBuf,
+}
+
+impl Cluster {
+    /// Made by the server's own command-line client.
+    pub fn start(program: &Path) -> Self {
+        let (servers, addresses): (Vec<Server>, Vec<String>) = (0..6)
+            .map(|_| {
+                let (builder, bus) = node(program);
+                let server = builder.start();
+                let address = format!("127.0.0.1:{}@{bus}", server.port);
+                (server, address)
+            })
+            .unzip();
+        let name = program.file_name().unwrap().to_string_lossy().replace("-server", "-cli");
+        let beside = program.with_file_name(&name);
+        let client_program = if beside.is_file() { beside } else { PathBuf::from(name) };
+        let cluster = Self { servers, client_program };
+        let mut words = vec!["create"];
+        words.extend(addresses.iter().map(String::as_str));
+        words.extend(["--cluster-replicas", "1"]);
+        cluster.manage(&words);
+        for server in &cluster.servers {
+            let mut client = server.connect();
+            eventually("the cluster to be whole", || {
+                client.info("role") == "master" || client.info("master_link_status") == "up"
+            });
+            eventually("the cluster to be whole", || state(&mut client, "cluster_state") == "ok");
+        }
+        cluster
+    }
+
+    /// Runs `redis-cli --cluster`; what it printed.
+    pub fn manage(&self, words: &[&str]) -> String {
+        let output = Command::new(&self.client_program)
+            .arg("--cluster")
+            .args(words)
+            .arg("--cluster-yes")
+            .output()
+            .unwrap_or_else(|fault| panic!("{}: {fault}", self.client_program.display()));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "--cluster {words:?}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+
+    /// Waits until all nodes serve and have the same view of who has which slots; before that, no slot can be moved.
+    pub fn wait_for_agreement(&self) {
+        let mut clients: Vec<Connection> = self.servers.iter().map(Server::connect).collect();
+        for client in &mut clients {
+            eventually("the cluster to be up", || state(client, "cluster_state") == "ok");
+        }
+        eventually("the nodes to agree", || {
+            let mut views = clients.iter_mut().map(|client| {
+                let reply = client.run("CLUSTER SLOTS");
+                let range = |range: &Reply| {
+                    let [from, to, owner, ..] = range.elements() else { panic!("no range: {range:?}") };
+                    (from.number(), to.number(), owner.elements()[1].number())
+                };
+                let mut ranges: Vec<_> = reply.elements().iter().map(range).collect();
+                ranges.sort_unstable();
+                ranges
+            });
+            let first = views.next().expect("six nodes");
+            views.all(|view| view == first)
+        });
+    }
+
+    /// The numbers of the servers that are primaries now and answer.
+    pub fn primaries(&self) -> Vec<usize> {
+        (0..self.servers.len())
+            .filter(|&number| {
+                Connection::open(self.servers[number].port).is_ok_and(|mut client| client.info("role") == "master")
+            })
+            .collect()
+    }
+
+    /// The number of the replica of a primary.
+    pub fn replica_of(&self, primary: usize) -> usize {
+        let port = self.servers[primary].port.to_string();
+        (0..self.servers.len())
+            .find(|&number| {
+                Connection::open(self.servers[number].port)
+                    .is_ok_and(|mut client| client.info("role") == "slave" && client.info("master_port") == port)
+            })
+            .unwrap_or_else(|| panic!("no replica of server {primary}"))
+    }
+
+    pub fn client(&self) -> Client {
+        let ports = self.servers.iter().map(|server| server.port).collect();
+        Client { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: 0, again: 0 }
+    }
+}
+
+/// A line of CLUSTER INFO.
+pub fn state(client: &mut Connection, name: &str) -> String {
+    let text = client.run("CLUSTER INFO").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("CLUSTER INFO has no {name}")).to_owned()
+}
+
+/// A client of a cluster; counts what it was told on its way.
+pub struct Client {
+    ports: Vec<u16>,
+    links: HashMap<u16, Connection>,
+    owners: HashMap<u16, u16>,
+    pub moved: usize,
+    pub asked: usize,
+    pub again: usize,
+}
+
+impl Client {
+    /// Runs a command on `key` and gives its reply with the port of the server that ran it.
+    pub fn call<W: AsRef<[u8]>>(&mut self, key: &str, words: &[W]) -> (Reply, u16) {
+        let slot = slot(key);
+        let start = Instant::now();
+        let mut port = *self.owners.get(&slot).unwrap_or(&self.ports[0]);
+        let mut asking = false;
+        let mut attempt = 0;
+        loop {
+            assert!(start.elapsed() < Duration::from_secs(60), "{key}: no server answers");
+            let reply = match self.try_on(port, asking, words) {
+                Ok(reply) => reply,
+                Err(_) => {
+                    self.links.remove(&port);
+                    self.wait(&mut attempt);
+                    port = self.ports[attempt % self.ports.len()];
+                    asking = false;
+                    continue;
+                }
+            };
+            let Reply::Error(text) = &reply else { return (reply, port) };
+            match text.split(' ').collect::<Vec<_>>()[..] {
+                ["MOVED", _, address] => {
+                    self.moved += 1;
+                    asking = false;
+                    // Two servers may point at each other until both know of a change.
+                    if self.owners.get(&slot).is_some_and(|owner| address.ends_with(&format!(":{owner}"))) {
+                        self.wait(&mut attempt);
+                    }
+                    port = address.rsplit(':').next().unwrap().parse().expect("a port");
+                    self.owners.insert(slot, port);
+                }
+                ["ASK", _, address] => {
+                    self.asked += 1;
+                    asking = true;
+                    port = address.rsplit(':').next().unwrap().parse().expect("a port");
+                }
+                ["TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY", ..] => {
+                    self.again += 1;
+                    self.wait(&mut attempt);
+                    port = self.ports[attempt % self.ports.len()];
+                    asking = false;
+                }
+                _ => return (reply, port),
+            }
+        }
+    }
+
+    /// A command to the server that ran the last one, such as WAIT.
+    pub fn try_on<W: AsRef<[u8]>>(&mut self, port: u16, asking: bool, words: &[W]) -> io::Result<Reply> {
+        let link = match self.links.entry(port) {
+            Entry::Occupied(link) => link.into_mut(),
+            Entry::Vacant(place) => place.insert(Connection::open(port)?),
+        };
+        if asking {
+            link.try_call(&["ASKING"])?;
+        }
+        link.try_call(words)
+    }
+
+    fn wait(&mut self, attempt: &mut usize) {
+        *attempt += 1;
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn slots_are_the_servers() {
+    // From the cluster specification: CRC16 of "123456789" is 0x31C3.
+    assert_eq!(slot("123456789"), 0x31C3 % SLOTS);
+    assert_eq!(slot("{user1000}.following"), slot("{user1000}.followers"));
+}

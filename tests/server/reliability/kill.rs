@@ -1,0 +1,109 @@
+//! kill -9, many times, in the middle of pipelined adds to filters of every layout, with `appendfsync always`, and also
+//! while the append-only file is rewritten. An answer means that the add is on disk: nothing that was answered is lost,
+//! and the rate of wrong answers is what was asked for after all of it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use super::{LAYOUTS, hits, most_hits, rate_of, scaled};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, on_every_server};
+
+/// Commands on the way that were not answered yet.
+const WINDOW: usize = 24;
+
+/// The items that were answered, by layout.
+type Acknowledged = [Mutex<Vec<String>>; 3];
+
+/// Adds to all filters in turn until the connection breaks, and takes every answer that still comes.
+fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowledged) {
+    let mut waiting: VecDeque<(usize, Vec<String>)> = VecDeque::new();
+    let mut number = 0;
+    let mut alive = true;
+    loop {
+        while alive && waiting.len() < WINDOW {
+            let layout = number % 3;
+            let items: Vec<String> = (0..number % 7 * 3 + 1).map(|item| format!("{name}/{number}/{item}")).collect();
+            let mut words = vec![if items.len() == 1 { "BF.ADD" } else { "BF.MADD" }, LAYOUTS[layout].0];
+            words.extend(items.iter().map(String::as_str));
+            alive = client.send(&words).is_ok();
+            waiting.push_back((layout, items));
+            number += 1;
+        }
+        let (Ok(reply), Some((layout, items))) = (client.receive(), waiting.pop_front()) else { return };
+        let answers = if let Reply::Array(answers) = reply { answers } else { vec![reply] };
+        assert_eq!(answers.len(), items.len());
+        assert!(!answers.iter().any(Reply::is_error), "an add failed: {answers:?}");
+        acknowledged[layout].lock().unwrap().extend(items);
+    }
+}
+
+#[test]
+fn no_acknowledged_add_is_lost_over_many_kills() {
+    on_every_server(|program| {
+        let mut server = Server::with(program)
+            .line("appendonly yes")
+            .line("appendfsync always")
+            .line("auto-aof-rewrite-percentage 0")
+            .start();
+        let mut client = server.connect();
+        for (name, line) in LAYOUTS {
+            assert!(!client.run(line).is_error(), "{name}");
+        }
+        let mut rng = Rng::new(0x5eed);
+        let acknowledged = Acknowledged::default();
+        let kills = scaled(25);
+        let mut during_rewrite = 0;
+        let mut checked = [0; 3];
+        for round in 0..kills {
+            thread::scope(|scope| {
+                for worker in 0..2 {
+                    let (client, list) = (server.connect(), &acknowledged);
+                    scope.spawn(move || add_until_the_end(client, &format!("{round}/{worker}"), list));
+                }
+                let mut control = server.connect();
+                thread::sleep(Duration::from_millis(rng.below(40)));
+                if round % 2 == 1 {
+                    control.run(&format!("CONFIG SET aof-use-rdb-preamble {}", ["yes", "no"][round / 2 % 2]));
+                    control.run("BGREWRITEAOF");
+                    thread::sleep(Duration::from_millis(rng.below(12)));
+                    during_rewrite += usize::from(control.info("aof_rewrite_in_progress") == "1");
+                }
+                thread::sleep(Duration::from_millis(rng.below(30)));
+                server.stop(Stop::Kill);
+            });
+            server.start_again();
+            let mut client = server.connect();
+            // What this round added; from time to time, and at the end, everything.
+            let whole = round % 25 == 24 || round + 1 == kills;
+            for ((name, _), (list, checked)) in LAYOUTS.iter().zip(acknowledged.iter().zip(&mut checked)) {
+                let list = list.lock().unwrap();
+                let asked = &list[if whole { 0 } else { *checked }..];
+                let lost = asked.len() - hits(&mut client, name, asked);
+                assert_eq!(lost, 0, "round {round}, {name}: {lost} of {} acknowledged items are lost", asked.len());
+                *checked = list.len();
+            }
+        }
+        let mut client = server.connect();
+        let strangers: Vec<String> = (0..20_000).map(|number| format!("never added {number}")).collect();
+        let mut verified = 0;
+        for ((name, _), list) in LAYOUTS.iter().zip(&acknowledged) {
+            let items = list.lock().unwrap().len();
+            let card = client.run(&format!("BF.CARD {name}")).number();
+            let layers = client.run(&format!("BF.INFO {name}")).field("Number of filters").number();
+            assert!(layers > 1 && card > 100, "{name} did not grow: {card} items in {layers} layers");
+            let wrong = hits(&mut client, name, &strangers);
+            assert!(
+                wrong <= most_hits(strangers.len(), rate_of(name)),
+                "{name}: {wrong} of {} strangers pass",
+                strangers.len()
+            );
+            eprintln!(
+                "  {name}: {items} adds acknowledged, {card} items, {layers} layers, {wrong}/20000 strangers pass"
+            );
+            verified += items;
+        }
+        eprintln!("{kills} kills survived ({during_rewrite} during a rewrite), {verified} adds verified, 0 lost");
+    });
+}

@@ -1,0 +1,268 @@
+//! A filter's life among an operator's commands. A gibibyte goes away in the background when it may; memory is what
+//! MEMORY USAGE says; databases are swapped, keys moved and renamed; the module stays and keeps its name.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{LAYOUTS, available_megabytes, hits, scaled};
+use crate::harness::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
+
+/// Runs `action` while another client pings all the time; the longest that a PING took.
+fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
+    let over = AtomicBool::new(false);
+    let mut client = server.connect();
+    thread::scope(|scope| {
+        let pings = scope.spawn(|| {
+            let mut worst = Duration::ZERO;
+            while !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                client.run("PING");
+                worst = worst.max(begun.elapsed());
+            }
+            worst
+        });
+        thread::sleep(Duration::from_millis(20));
+        action();
+        over.store(true, Ordering::Relaxed);
+        pings.join().expect("the pings are answered")
+    })
+}
+
+/// A filter of about so many MiB; random items touch all of its pages but for one or two in a hundred.
+fn touched_filter(client: &mut Connection, megabytes: i64) {
+    client.run(&format!("BF.RESERVE k 0.01 {} NONSCALING", megabytes * 867_000));
+    assert!(client.run("BF.INFO k").field("Size").number() >= megabytes << 20);
+    // Four for each page.
+    let items: Vec<String> = (0..megabytes << 10).map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MADD", b"k"], &items);
+}
+
+#[test]
+fn a_gibibyte_is_freed_and_its_memory_comes_back() {
+    on_every_server(|program| {
+        // A quarter of it in the usual run.
+        let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
+        if available_megabytes() < megabytes + 1500 {
+            eprintln!("SKIPPED: {} MB of memory are available", available_megabytes());
+            return;
+        }
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let limit = 20 << 20;
+        for (name, settings, end) in [
+            ("UNLINK", "", "UNLINK k"),
+            ("FLUSHALL ASYNC", "", "FLUSHALL ASYNC"),
+            ("DEL, lazyfree-lazy-user-del yes", "lazyfree-lazy-user-del yes", "DEL k"),
+            ("expiry, lazyfree-lazy-expire yes", "lazyfree-lazy-expire yes", "PEXPIRE k 1"),
+            ("eviction, lazyfree-lazy-eviction yes", "lazyfree-lazy-eviction yes", "CONFIG SET maxmemory 20000000"),
+            ("DEL, all off", "lazyfree-lazy-user-del no", "DEL k"),
+        ] {
+            client.run("CONFIG SET maxmemory 0");
+            client.run("CONFIG SET maxmemory-policy allkeys-lru");
+            if !settings.is_empty() {
+                assert_eq!(client.run(&format!("CONFIG SET {settings}")), ok());
+            }
+            touched_filter(&mut client, megabytes as i64);
+            let used = client.info_number("used_memory");
+            assert!(used > (megabytes as i64) << 20);
+            let lazily = client.info_number("lazyfreed_objects");
+            let worst = worst_ping(&server, || {
+                let reply = client.run(end);
+                assert!(!reply.is_error(), "{name}: {reply:?}");
+                eventually("the key to be gone", || client.run("DBSIZE") == integer(0));
+                eventually("the memory to come back", || client.info_number("used_memory") < limit);
+            });
+            // The memory is back a moment before it is counted.
+            eventually("the background to be idle", || client.info_number("lazyfree_pending_objects") == 0);
+            let lazily = client.info_number("lazyfreed_objects") - lazily;
+            assert_eq!(lazily > 0, !name.ends_with("off"), "{name}: {lazily} objects freed in the background");
+            assert_eq!(client.info_number("bf_bloom_total_memory_bytes"), 0, "{name}");
+            eprintln!("{megabytes} MiB, {name}: {used} bytes came back, worst PING beside it {worst:?}");
+        }
+    });
+}
+
+/// The size that jemalloc gives for a request: four classes for each doubling from 64 bytes on.
+fn size_class(bytes: i64) -> i64 {
+    if bytes <= 64 {
+        return (bytes + 15) / 16 * 16;
+    }
+    let step = 1_i64 << ((bytes - 1).ilog2() - 2);
+    (bytes + step - 1) / step * step
+}
+
+/// MEMORY USAGE is what was asked of the allocator; used_memory is what it gave. So what is compared is used_memory's
+/// growth and what the allocator rounds the layers up to, where it is jemalloc; and MEMORY USAGE with the bytes of the layers.
+#[test]
+fn memory_usage_is_what_was_asked_of_the_allocator() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut control = server.connect();
+        if !control.info("mem_allocator").starts_with("jemalloc") {
+            eprintln!("SKIPPED: how {} rounds is not known here", control.info("mem_allocator"));
+            return;
+        }
+        let capacities =
+            [100, 1, 10, 100, 1000, 5000, 20_000, 54_321, 100_000, 222_222, 500_000, 1_500_000, 40_000_000];
+        // The server would give back a part of the buffer of the connection that asks, in the middle of it.
+        control.run("DEBUG REPLYBUFFER RESIZING 0");
+        let (mut compared, mut usages, mut growths) = (0, 0, 0);
+        for (number, capacity) in capacities.into_iter().enumerate() {
+            for (rate, layout) in RATES.iter().flat_map(|rate| LAYOUT_WORDS.map(|layout| (rate, layout))) {
+                for adds in [1, capacity * 8] {
+                    if adds > 200_000 {
+                        continue;
+                    }
+                    let line = format!("BF.INSERT k CAPACITY {capacity} ERROR {rate}{layout} ITEMS 0");
+                    let before = used_memory_alone(&mut control);
+                    make(&server, &line, adds);
+                    let growth = used_memory_alone(&mut control) - before;
+                    let usage = control.run("MEMORY USAGE k").number();
+                    let layers = layer_bytes(&mut control);
+                    control.run("DEL k");
+                    // The first round only makes the server ask for what it keeps.
+                    if number == 0 {
+                        continue;
+                    }
+                    let told: i64 = layers.iter().sum();
+                    // For each layer, what describes it, and a page where it is aligned to pages.
+                    let besides =
+                        4096 + layers.iter().map(|&bytes| if bytes < 256 << 10 { 256 } else { 4352 }).sum::<i64>();
+                    assert!(usage >= told && usage <= told + told / 50 + besides, "{line}: {usage}, layers {told}");
+                    let least: i64 = layers.iter().map(|&bytes| size_class(bytes)).sum();
+                    let most: i64 = layers.iter().map(|&bytes| size_class(bytes + 4352)).sum();
+                    let near = (least - least / 50 - 4096)..=(most + most / 50 + 4096);
+                    assert!(near.contains(&growth), "{line}, {adds} adds: grew by {growth}, told {usage}, {near:?}");
+                    compared += 1;
+                    usages += usage;
+                    growths += growth;
+                }
+            }
+        }
+        eprintln!("{compared} filters: MEMORY USAGE {usages} in all, used_memory grew by {growths}, rounding included");
+    });
+}
+
+const RATES: [&str; 3] = ["0.25", "0.01", "1e-6"];
+const LAYOUT_WORDS: [&str; 3] = ["", " LAYOUT redisbloom", " TIGHTENING 0.5"];
+
+/// Makes a filter and adds to it, from a connection of its own, whose buffers are gone with it.
+fn make(server: &Server, line: &str, adds: i64) {
+    let mut client = server.connect();
+    assert!(!client.run(line).is_error(), "{line}");
+    let items: Vec<String> = (0..adds).map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MADD", b"k"], &items);
+}
+
+/// The server's memory when no other client is there.
+fn used_memory_alone(control: &mut Connection) -> i64 {
+    eventually("the other client to be gone", || control.info_number("connected_clients") == 1);
+    eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
+    control.info_number("used_memory")
+}
+
+/// The bytes of each layer's bitmap, as BF.DEBUG tells them.
+fn layer_bytes(control: &mut Connection) -> Vec<i64> {
+    let lines = control.run("BF.DEBUG k");
+    let bytes = |line: &str| line.strip_prefix("bytes:")?.split(' ').next()?.parse().ok();
+    lines.elements()[1..].iter().map(|line| bytes(&line.text()).expect("a layer's line")).collect()
+}
+
+#[test]
+fn filters_are_moved_swapped_renamed_and_looked_at_as_other_values_are() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let mut digests = Vec::new();
+        for (key, line) in LAYOUTS {
+            client.run(line);
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+            digests.push(client.run(&format!("DEBUG DIGEST-VALUE {key}")));
+        }
+        client.run("SET other value");
+        for (number, (key, _)) in LAYOUTS.iter().enumerate() {
+            let type_name = client.run(&format!("TYPE {key}")).text();
+            let cursor_and_keys = client.run(&format!("SCAN 0 COUNT 1000 TYPE {type_name}"));
+            let expected = array([bulk("0"), array([bulk(key)])]);
+            assert_eq!(cursor_and_keys, expected, "SCAN TYPE {type_name}");
+            assert_eq!(client.run(&format!("OBJECT ENCODING {key}")), bulk("raw"));
+            assert_eq!(client.run(&format!("OBJECT REFCOUNT {key}")), integer(1));
+            assert!(client.run(&format!("OBJECT IDLETIME {key}")).number() < 1000);
+            assert!(client.run(&format!("DEBUG OBJECT {key}")).text().contains("serializedlength:"));
+            for line in [
+                format!("RENAME {key} renamed"),
+                "MOVE renamed 7".to_owned(),
+                "SWAPDB 0 7".to_owned(),
+                format!("RENAMENX renamed {key}"),
+                "COPY other away DB 7".to_owned(),
+                format!("MOVE {key} 7"),
+                "SWAPDB 7 0".to_owned(),
+                "DEBUG RELOAD".to_owned(),
+            ] {
+                let before = client.run("DEBUG DIGEST");
+                let reply = client.run(&line);
+                let wanted = line.starts_with("RENAME ") || line.starts_with("SWAP") || line.starts_with("DEBUG");
+                if line.starts_with("COPY") {
+                    continue;
+                }
+                assert_eq!(reply, if wanted { ok() } else { integer(1) }, "{line}");
+                if line == "DEBUG RELOAD" {
+                    assert_eq!(client.run("DEBUG DIGEST"), before);
+                }
+            }
+            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digests[number], "{key}");
+            assert_eq!(hits(&mut client, key, &items), items.len(), "{key}");
+            // The others are in the other database now: bring all together again.
+            for (other, _) in LAYOUTS.iter().filter(|(other, _)| other != key) {
+                client.run("SELECT 7");
+                client.run(&format!("MOVE {other} 0"));
+                client.run("SELECT 0");
+            }
+            client.run("SELECT 7");
+            client.run("MOVE other 0");
+            client.run("SELECT 0");
+        }
+        client.run("CONFIG SET maxmemory-policy allkeys-lfu");
+        for (key, _) in LAYOUTS {
+            client.run(&format!("BF.EXISTS {key} 1"));
+            assert!(client.run(&format!("OBJECT FREQ {key}")).number() >= 1);
+        }
+        eprintln!("3 layouts through 8 operations each, equal by digest");
+    });
+}
+
+#[test]
+fn the_module_cannot_be_unloaded_and_a_second_of_its_name_not_loaded() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("enable-module-command yes").start();
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        let refusal = client.run("MODULE UNLOAD bf").error_text().to_owned();
+        assert!(refusal.contains("exports one or more module-side data types"), "{refusal}");
+        client.run("FLUSHALL");
+        assert!(client.run("MODULE UNLOAD bf").is_error(), "without a filter too");
+
+        // The module as another file, as another vendor's module of this name would be.
+        let copy = server.folder().join("another.so");
+        fs::copy(module(), &copy).unwrap();
+        for path in [copy.as_path(), Path::new(&module())] {
+            let log = server.log().len();
+            let reply = client.run(&format!("MODULE LOAD {}", path.display()));
+            assert!(reply.error_text().starts_with("ERR Error loading the extension"), "{reply:?}");
+            let log = server.log()[log..].to_owned();
+            assert!(log.contains("another module") && log.contains("'bf'"), "{log}");
+            assert!(!log.contains("panicked"), "{log}");
+        }
+        // The first goes on.
+        assert_eq!(client.run("PING"), simple("PONG"));
+        assert_eq!(client.run("BF.MADD k a b a"), array([integer(1), integer(1), integer(0)]));
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!(client.run("BF.MEXISTS k a b c"), array([integer(1), integer(1), integer(0)]));
+        assert_eq!(client.run("MODULE LIST").elements().len(), 1);
+        eprintln!("2 unloads and 2 loads refused");
+    });
+}

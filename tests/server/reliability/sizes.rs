@@ -1,0 +1,271 @@
+//! Rates, capacities, items and numbers of items at the edges. What cannot be made is refused with a clear error, what
+//! can be made works, and the server answers on.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use super::{available_megabytes, hits, most_hits, rate_of, scaled};
+use crate::harness::{Connection, Rng, Server, ok, on_every_server};
+
+const RATES: [&str; 16] = [
+    "0",
+    "-0",
+    "1e-400",
+    "4.9e-324",
+    "1e-323",
+    "2.2250738585072014e-308",
+    "1e-300",
+    "1e-20",
+    "1e-12",
+    "0.01",
+    "0.25",
+    "0.999999",
+    "0.99999999999999999",
+    "1",
+    "nan",
+    "inf",
+];
+
+const CAPACITIES: [&str; 12] = [
+    "0",
+    "1",
+    "2",
+    "1000000",
+    "1073741824",
+    "4294967296",
+    "1152921504606846976",
+    "4611686018427387904",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+];
+
+const EXPANSIONS: [&str; 4] = [" NONSCALING", " EXPANSION 1", " EXPANSION 32768", " EXPANSION 9223372036854775807"];
+
+const LAYOUT_WORDS: [&str; 3] = ["", " LAYOUT redisbloom", " TIGHTENING 0.5"];
+
+/// What an edge may be answered: a clear refusal that begins so, or a filter.
+const REFUSALS: [&str; 12] = [
+    "ERR bad error rate",
+    "ERR error rate must be",
+    "ERR bad capacity",
+    "ERR capacity must be",
+    "ERR bad expansion",
+    "ERR expansion must be",
+    "ERR the error rate of the filter or of its next layer is too low",
+    "Bad error rate",
+    "Bad capacity",
+    "Bad expansion",
+    "ERR Insufficient memory to create filter",
+    "ERR filter cannot grow",
+];
+
+fn assert_clear(text: &str, line: &str) {
+    assert!(REFUSALS.iter().any(|refusal| text.starts_with(refusal)), "{line}: {text}");
+}
+
+#[test]
+fn every_edge_of_a_rate_and_a_capacity_is_a_filter_that_works_or_a_clear_error() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-filter-bytes 16000000").start();
+        let mut client = server.connect();
+        let (mut made, mut refused) = (0, 0);
+        for layout in LAYOUT_WORDS {
+            for (rate, capacity) in RATES.iter().flat_map(|rate| CAPACITIES.map(|capacity| (*rate, capacity))) {
+                for expansion in EXPANSIONS {
+                    let insert = format!("BF.INSERT k CAPACITY {capacity} ERROR {rate}{expansion}{layout} ITEMS a b c");
+                    let reserve = format!("BF.RESERVE k {rate} {capacity}{expansion}{layout}");
+                    for line in [insert, reserve] {
+                        if line.starts_with("BF.RESERVE") && layout.contains("TIGHTENING") {
+                            continue;
+                        }
+                        let reply = client.run(&line);
+                        if reply.is_error() {
+                            assert_clear(reply.error_text(), &line);
+                            assert_eq!(client.run("EXISTS k").number(), 0, "{line}");
+                            refused += 1;
+                            continue;
+                        }
+                        made += 1;
+                        // Used as any filter: what was added is found, also where there was no room for all.
+                        let answers = client.run("BF.MADD k a b c d");
+                        for (item, answer) in ["a", "b", "c", "d"].iter().zip(answers.elements()) {
+                            if answer.is_error() {
+                                assert!(answer.error_text().starts_with("ERR "), "{line}: {answer:?}");
+                            } else {
+                                assert!(client.run(&format!("BF.EXISTS k {item}")).truth(), "{line}");
+                            }
+                        }
+                        assert!(client.run("BF.INFO k").field("Size").number() <= 16_000_000, "{line}");
+                        assert_eq!(client.run("UNLINK k").number(), 1);
+                    }
+                }
+            }
+        }
+        assert!(made > 100 && refused > 100);
+        assert_eq!(client.info_number("bf_bloom_num_objects"), 0);
+        eprintln!("{} commands at the edges: {made} made a filter, {refused} were refused", made + refused);
+    });
+}
+
+#[test]
+fn a_configuration_at_the_edge_is_taken_or_refused_and_the_next_filter_works() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("maxmemory 200mb").start();
+        let mut client = server.connect();
+        let names = ["error-rate", "initial-size", "expansion-factor", "max-filter-bytes", "bloom-tightening-ratio"];
+        let (mut taken, mut refused) = (0, 0);
+        for name in names {
+            let usual = client.run(&format!("CONFIG GET bf.{name}")).elements()[1].text();
+            for value in RATES.iter().chain(&CAPACITIES).chain(&["", "-1", "-9223372036854775808", "32768", "32769"]) {
+                for layout in ["native", "redisbloom"] {
+                    client.run(&format!("CONFIG SET bf.layout {layout}"));
+                    let reply = client.run(&format!("CONFIG SET bf.{name} {value}"));
+                    if reply.is_error() {
+                        refused += 1;
+                        assert!(reply.error_text().contains(&format!("bf.{name}")), "{name} {value}: {reply:?}");
+                    } else {
+                        taken += 1;
+                    }
+                    let reply = client.run("BF.ADD k a");
+                    if reply.is_error() {
+                        assert_clear(reply.error_text(), &format!("bf.{name} {value}"));
+                    } else {
+                        assert!(client.run("BF.EXISTS k a").truth());
+                        client.run("UNLINK k");
+                    }
+                }
+            }
+            assert_eq!(client.run(&format!("CONFIG SET bf.{name} {usual}")), ok());
+        }
+        eprintln!("{taken} settings at the edges taken, {refused} refused");
+        assert!(taken > 0 && refused > 0);
+    });
+}
+
+/// Sends a command with one huge item and reads the reply's line. The client does not hold the item.
+fn with_huge_item(port: u16, command: &str, key: &str, length: usize, last: u8) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!("*3\r\n${}\r\n{command}\r\n${}\r\n{key}\r\n${length}\r\n", command.len(), key.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    let piece: Vec<u8> = (0..1 << 20).map(|byte| (byte % 251) as u8).collect();
+    std::io::copy(&mut piece.chain(RepeatPiece(&piece)).take(length as u64 - 1), &mut stream).unwrap();
+    stream.write_all(&[last, b'\r', b'\n']).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// The same bytes over and over.
+struct RepeatPiece<'a>(&'a [u8]);
+
+impl Read for RepeatPiece<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let length = to.len().min(self.0.len());
+        to[..length].copy_from_slice(&self.0[..length]);
+        Ok(length)
+    }
+}
+
+#[test]
+fn an_item_as_large_as_the_server_allows_is_an_item() {
+    on_every_server(|program| {
+        if available_megabytes() < 3000 {
+            eprintln!("SKIPPED: {} MB of memory are available, 3000 are needed", available_megabytes());
+            return;
+        }
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let mut lengths = vec![(536_870_911, "512mb")];
+        if scaled(1) > 1 {
+            lengths.push((900 << 20, "1000mb"));
+        }
+        for (length, limit) in lengths {
+            assert_eq!(client.run(&format!("CONFIG SET proto-max-bulk-len {limit}")), ok());
+            for (key, line) in super::LAYOUTS {
+                client.run(line);
+                let ask = |command: &str, last| with_huge_item(server.port, command, key, length, last);
+                assert_eq!(ask("BF.ADD", 1), ":1", "{key}");
+                assert_eq!(ask("BF.EXISTS", 1), ":1", "{key}");
+                assert_eq!(ask("BF.EXISTS", 2), ":0", "{key}");
+                client.run(&format!("DEL {key}"));
+            }
+            eprintln!("an item of {length} bytes was added and found in three layouts");
+        }
+    });
+}
+
+#[test]
+fn a_million_items_in_one_command() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (key, line) in super::LAYOUTS {
+            // The other layouts' chains are slow to fill in a usual run.
+            let count = if key == "native" { 1_000_000 } else { scaled(200_000).min(1_000_000) };
+            client.run(line);
+            let mut words = vec!["BF.MADD".to_owned(), key.to_owned()];
+            words.extend((0..count).map(|number| number.to_string()));
+            let reply = client.call(&words);
+            assert_eq!(reply.elements().len(), count);
+            let new = reply.elements().iter().filter(|answer| answer.truth()).count();
+            assert_eq!(client.run(&format!("BF.CARD {key}")).number(), new as i64);
+            assert!(count - new <= most_hits(count, rate_of(key)), "{key}: {new} of {count} were new");
+            words[0] = "BF.MEXISTS".to_owned();
+            assert!(client.call(&words).elements().iter().all(|answer| answer.truth()), "{key}");
+            eprintln!("{key}: {count} items in one BF.MADD, {new} new, all found by one BF.MEXISTS");
+        }
+    });
+}
+
+/// Adds until there is an error; its text and the items that are in.
+fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) {
+    let mut items = Vec::new();
+    for batch in 0..20 {
+        let words: Vec<String> = (0..1000).map(|number| format!("item {batch}/{number}")).collect();
+        let head = ["BF.MADD".to_owned(), key.to_owned()];
+        let reply = client.call(&head.into_iter().chain(words.iter().cloned()).collect::<Vec<_>>());
+        let answers = reply.elements();
+        if let Some(last) = answers.last().filter(|last| last.is_error()) {
+            items.extend_from_slice(&words[..answers.len() - 1]);
+            return (last.error_text().to_owned(), items);
+        }
+        items.extend(words);
+    }
+    panic!("{key}: 20000 items in layers of 1");
+}
+
+#[test]
+fn layers_beyond_the_limit_are_a_clear_error_and_the_filter_answers_on() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let mut rng = Rng::new(4);
+        for (key, line) in [
+            ("native", "BF.RESERVE native 0.01 1 EXPANSION 1"),
+            ("redisbloom", "BF.RESERVE redisbloom 0.01 1 EXPANSION 1 LAYOUT redisbloom"),
+            ("valkey-bloom", "BF.INSERT valkey-bloom ERROR 0.01 CAPACITY 1 EXPANSION 1 TIGHTENING 0.5"),
+        ] {
+            client.run(line);
+            let (text, items) = grow_to_the_end(&mut client, key);
+            assert_clear(&text, line);
+            let digest = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+            let layers = client.run(&format!("BF.INFO {key}")).field("Number of filters").number();
+            eprintln!("{key}: {layers} layers, {} items, then {text:?}", items.len());
+            assert!(layers > 100, "{key}: {layers} layers");
+            for _ in 0..10 {
+                let stranger = format!("stranger {}", rng.number());
+                let again = client.run(&format!("BF.CARD {key}"));
+                let reply = client.call(&["BF.ADD", key, &stranger]);
+                assert!(!reply.is_error() || reply.error_text() == text, "{key}: {reply:?}");
+                assert_eq!(client.run(&format!("BF.CARD {key}")), again, "{key}");
+            }
+            assert_eq!(hits(&mut client, key, &items), items.len(), "{key}");
+            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key}");
+        }
+        let whole = client.run("DEBUG DIGEST");
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), whole);
+    });
+}
