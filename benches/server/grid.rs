@@ -1,0 +1,148 @@
+//! Commands against variants, over several rounds, beside the server's own EXISTS: what the sections on single commands
+//! collect, and the table and the plot that are made of it.
+
+use std::collections::BTreeMap;
+
+use super::bars::{self, Group};
+use super::load::Measured;
+use super::statistics::Samples;
+use super::table::{Cell, Table, summary};
+use super::variants::Variant;
+
+/// A row of the measurement.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The command and its load.
+    pub command: String,
+    /// The filter that it is asked of.
+    pub filter: String,
+    /// The server's command that it is compared with.
+    pub base: Base,
+}
+
+/// A command of the server's own that calibrates the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Base {
+    /// EXISTS of 100 keys that are not there.
+    Many,
+    /// EXISTS of one.
+    One,
+}
+
+impl Base {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Many => "EXISTS, 100 absent keys, pipeline 4",
+            Self::One => "EXISTS, 1 absent key, pipeline 32",
+        }
+    }
+}
+
+/// Both figures of a measurement, over the rounds.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    microseconds: Samples,
+    requests: Samples,
+}
+
+impl Figures {
+    fn push(&mut self, measured: Measured) {
+        self.microseconds.push(measured.microseconds_per_call);
+        self.requests.push(measured.requests_per_second);
+    }
+}
+
+/// What was measured.
+pub struct Grid<'a> {
+    variants: &'a [Variant],
+    cases: Vec<Case>,
+    figures: BTreeMap<(usize, usize), Figures>,
+    /// EXISTS knows nothing of modules: all variants on one server program share its figures.
+    bases: BTreeMap<(Base, String), Figures>,
+}
+
+impl<'a> Grid<'a> {
+    /// Nothing measured yet.
+    pub const fn new(variants: &'a [Variant], cases: Vec<Case>) -> Self {
+        Self { variants, cases, figures: BTreeMap::new(), bases: BTreeMap::new() }
+    }
+
+    /// A round of a case.
+    pub fn push(&mut self, case: usize, variant: usize, measured: Measured) {
+        self.figures.entry((case, variant)).or_default().push(measured);
+    }
+
+    /// A round of the server's own command, on a variant's server.
+    pub fn push_base(&mut self, base: Base, variant: &Variant, measured: Measured) {
+        self.bases.entry((base, variant.server.clone())).or_default().push(measured);
+    }
+
+    /// The table: the server's own commands first, then each case with each variant.
+    pub fn table(&self, name: &str, title: &str) -> Table {
+        let mut table = Table::new(
+            name,
+            title,
+            &[
+                "command",
+                "filter",
+                "variant",
+                "us/call",
+                "least",
+                "most",
+                "x EXISTS",
+                "x bloomgate",
+                "requests/s",
+                "least/s",
+                "most/s",
+                "x EXISTS/s",
+            ],
+        );
+        for ((base, program), figures) in &self.bases {
+            let names = [base.name().into(), Cell::Empty, format!("server's own ({program})").into()];
+            table.row(cells(names, figures, None, None));
+        }
+        for (index, case) in self.cases.iter().enumerate() {
+            let ours = self.figures.get(&(index, 0));
+            for (number, variant) in self.variants.iter().enumerate() {
+                let names = [case.command.as_str().into(), case.filter.as_str().into(), variant.name.as_str().into()];
+                match self.figures.get(&(index, number)) {
+                    None => table.row(names),
+                    Some(figures) => {
+                        let base = self.bases.get(&(case.base, variant.server.clone()));
+                        table.row(cells(names, figures, base, ours));
+                    }
+                }
+            }
+        }
+        table
+    }
+
+    /// The plot of the time inside each command.
+    pub fn plot(&self, title: &str) -> Option<String> {
+        let names: Vec<String> = self.variants.iter().map(|variant| variant.name.clone()).collect();
+        let group = |(index, case): (usize, &Case)| Group {
+            title: format!("{}, {}", case.command, case.filter),
+            values: (0..names.len()).map(|number| self.figures.get(&(index, number))?.microseconds.median()).collect(),
+        };
+        let groups: Vec<Group> = self.cases.iter().enumerate().map(group).collect();
+        bars::plot(title, "us", &names, &groups)
+    }
+
+    /// The time inside a case's command for a variant.
+    pub fn microseconds(&self, case: usize, variant: usize) -> Option<&Samples> {
+        Some(&self.figures.get(&(case, variant))?.microseconds)
+    }
+}
+
+fn cells(names: [Cell; 3], figures: &Figures, base: Option<&Figures>, ours: Option<&Figures>) -> Vec<Cell> {
+    let ratio = |other: Option<&Figures>, of: fn(&Figures) -> &Samples| -> Cell {
+        other.and_then(|other| of(figures).ratio_to(of(other))).into()
+    };
+    let mut cells = Vec::from(names);
+    cells.extend(summary(&figures.microseconds));
+    cells.push(ratio(base, |figures| &figures.microseconds));
+    cells.push(ratio(ours, |figures| &figures.microseconds));
+    cells.extend(summary(&figures.requests));
+    cells.push(ratio(base, |figures| &figures.requests));
+    cells
+}

@@ -1,0 +1,102 @@
+//! The items that everything is measured with: URLs of 70 bytes that differ in a number of twelve digits, the form in
+//! which redis-benchmark writes a random number. And commands that carry them, encoded once and renumbered for each
+//! sending, so that the client spends its time on little else than the socket.
+
+/// What stands in front of the number says which set an item is of; the sets have nothing in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Those a filter is filled with.
+    Members,
+    /// Those that are never added.
+    Absent,
+    /// Those that are added by redis-benchmark, which draws their numbers.
+    Drawn,
+}
+
+/// Digits of an item's number.
+const DIGITS: usize = 12;
+
+impl Set {
+    /// The beginning of an item, 58 bytes.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Members => "https://www.example.org/archive/of-the-news/2024/articles/",
+            Self::Absent => "https://www.example.org/archive/of-the-news/2024/missings/",
+            Self::Drawn => "https://www.example.org/archive/of-the-news/2024/readings/",
+        }
+    }
+
+    /// An item whose number redis-benchmark draws.
+    pub fn drawn_item(self) -> String {
+        format!("{}__rand_int__", self.prefix())
+    }
+}
+
+/// Equal commands behind one another, whose items get new numbers each time.
+pub struct Batch {
+    /// Commands in it.
+    pub commands: u64,
+    /// Items in each command.
+    pub items: u64,
+    bytes: Vec<u8>,
+    numbers: Vec<usize>,
+}
+
+impl Batch {
+    /// So many commands that begin with these words, with so many items of the set behind.
+    pub fn new(words: &[&str], set: Set, items: u64, commands: u64) -> Self {
+        let mut batch = Self { commands, items, bytes: Vec::new(), numbers: Vec::new() };
+        for _ in 0..commands {
+            batch.bytes.extend(format!("*{}\r\n", words.len() as u64 + items).bytes());
+            for word in words {
+                batch.bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+            }
+            for _ in 0..items {
+                let prefix = set.prefix();
+                batch.bytes.extend(format!("${}\r\n{prefix}", prefix.len() + DIGITS).bytes());
+                batch.numbers.push(batch.bytes.len());
+                batch.bytes.extend([b'0'; DIGITS]);
+                batch.bytes.extend(b"\r\n");
+            }
+        }
+        batch
+    }
+
+    /// The bytes to send, with items numbered from `first` on.
+    pub fn numbered_from(&mut self, first: u64) -> &[u8] {
+        for (number, at) in (first..).zip(&self.numbers) {
+            let mut rest = number;
+            for digit in self.bytes[*at..*at + DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+#[allow(unused, reason = "cargo bench compiles this too, without the test functions")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_has_70_bytes_in_either_form() {
+        for set in [Set::Members, Set::Absent, Set::Drawn] {
+            assert_eq!(set.prefix().len() + DIGITS, 70);
+            assert_eq!(set.drawn_item().len(), 70);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_renumbered_in_place() {
+        let mut batch = Batch::new(&["BF.MADD", "f"], Set::Members, 2, 2);
+        let text = String::from_utf8(batch.numbered_from(1_099).to_vec()).unwrap();
+        assert!(text.starts_with("*4\r\n$7\r\nBF.MADD\r\n$1\r\nf\r\n$70\r\nhttps://"), "{text}");
+        let numbers: Vec<u64> =
+            text.lines().filter_map(|line| line.strip_prefix(Set::Members.prefix())?.parse().ok()).collect();
+        assert_eq!(numbers, [1_099, 1_100, 1_101, 1_102]);
+        let length = text.len();
+        assert_eq!(batch.numbered_from(999_999_999_990).len(), length);
+    }
+}

@@ -1,0 +1,65 @@
+//! Lookups on the filter itself, without a server, for a program that counts instructions: the section `instructions`
+//! starts this program once more under callgrind, which counts inside [`measured_lookups`] only.
+
+use std::hint::black_box;
+
+use anyhow::{Context, Result, bail};
+use bloomgate::bloom::{BATCH, BloomFilter, Filter, RedisBloomFilter, Scaling, Unlimited};
+
+use super::items::Set;
+
+/// The loops: what the tables call them, and their names for `--loop`.
+pub const LOOPS: [(&str, &str); 4] = [
+    ("bloomgate, one item", "native-one"),
+    ("bloomgate, an item of a batch of 32", "native-batch"),
+    ("LAYOUT redisbloom, one item", "redisbloom-one"),
+    ("LAYOUT redisbloom, an item of a batch of 32", "redisbloom-batch"),
+];
+
+/// Fits the cache, and is large enough for its lines to be asked for in advance.
+const CAPACITY: u64 = 850_000;
+/// As many members as the filters of the section `commands` have, in proportion.
+const MEMBERS: u64 = CAPACITY * 14 / 100;
+const RATE: f64 = 0.01;
+
+/// Looks up absent items, `times` of them.
+pub fn run(name: &str, times: u64) -> Result<()> {
+    let (layout, lookups) = name.split_once('-').context("no such loop")?;
+    let mut filter: Filter = match layout {
+        "native" => BloomFilter::new(RATE, CAPACITY, Scaling::Fixed, 1_000, &Unlimited).map(Into::into),
+        "redisbloom" => RedisBloomFilter::new(RATE, CAPACITY, Scaling::Fixed, &Unlimited).map(Into::into),
+        _ => bail!("there is no layout {layout}"),
+    }
+    .map_err(|error| anyhow::anyhow!("{error:?}"))?;
+    for first in (0..MEMBERS).step_by(BATCH) {
+        let items = items(Set::Members, first..first + BATCH as u64);
+        filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited);
+    }
+    let together = match lookups {
+        "one" => 1,
+        "batch" => BATCH,
+        _ => bail!("there is no lookup of {lookups}"),
+    };
+    println!("{}", measured_lookups(&filter, &items(Set::Absent, 0..times), together));
+    Ok(())
+}
+
+fn items(set: Set, numbers: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    numbers.map(|number| format!("{}{number:012}", set.prefix()).into_bytes()).collect()
+}
+
+/// What is counted. The number of items that were found.
+#[inline(never)]
+fn measured_lookups(filter: &Filter, items: &[Vec<u8>], together: usize) -> u32 {
+    let mut found = 0;
+    if together == 1 {
+        for item in items {
+            found += u32::from(black_box(filter).contains(black_box(item)));
+        }
+    } else {
+        for batch in items.chunks(together) {
+            found += black_box(filter).contains_batch(black_box(batch).iter().map(Vec::as_slice)).count_ones();
+        }
+    }
+    found
+}

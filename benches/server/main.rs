@@ -1,0 +1,128 @@
+//! Measures the module where its users meet it: in a server, from a client, beside the server's own commands and beside
+//! other modules. `scripts/bench` builds what is needed and runs it; `scripts/bench --help` tells the words.
+//!
+//! The variants take turns within each round (A B A B), so that what else happens on the machine meets all of them. The
+//! time inside a command is the server's own account (`INFO commandstats` between `CONFIG RESETSTAT` and the end),
+//! which no client can slow down; requests a second are what a client saw, and there a client can be the one that is
+//! slow.
+//!
+//! One file a section in `sections`; `items`, `client` and `load` make the load, `instance` and `variants` the servers,
+//! `statistics`, `table`, `svg`, `lines` and `bars` what is read. The parts that need no server have their tests beside
+//! them, which `tests.rs` gathers.
+
+// A measuring program: its numbers are far below 2^53 and its indices come from the lists that they index.
+#![allow(clippy::indexing_slicing, clippy::cast_precision_loss)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+mod arguments;
+mod bars;
+mod callgrind;
+mod client;
+mod grid;
+mod info;
+mod instance;
+mod items;
+mod lines;
+mod load;
+mod loops;
+mod machine;
+mod results;
+mod sections;
+mod statistics;
+mod svg;
+mod table;
+mod variants;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use arguments::{Arguments, Request};
+use machine::Processors;
+use results::Results;
+use variants::Bench;
+
+fn main() -> ExitCode {
+    let outcome = match arguments::parse(std::env::args().skip(1)) {
+        Err(sentence) => {
+            eprintln!("bench: {sentence}");
+            return ExitCode::from(2);
+        }
+        Ok(Request::Help) => {
+            print!("{}", arguments::USAGE);
+            Ok(())
+        }
+        Ok(Request::Loop(name, times)) => loops::run(&name, times),
+        Ok(Request::Run(arguments)) => run(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("bench: {fault:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: Arguments) -> Result<()> {
+    let module =
+        arguments.module.take().context("--module is missing: scripts/bench builds the module and names it")?;
+    fs::create_dir_all(&arguments.out).with_context(|| format!("cannot make {}", arguments.out.display()))?;
+    let out = arguments.out.canonicalize()?;
+    // Before this program moves: what it may use is what the machine has.
+    let machine = machine::describe();
+    let scratch = tempfile::Builder::new().prefix("scratch-").tempdir_in(&out)?;
+    let processors = Processors::find();
+    if let Some(processors) = &processors {
+        processors.move_this_program();
+    }
+    let bench = Bench {
+        variants: variants::variants(&arguments, &module),
+        quick: arguments.quick,
+        largest: arguments.largest,
+        scratch: scratch.path().to_owned(),
+        processors,
+    };
+    let head = head(&bench, &arguments, machine)?;
+    println!("{head}");
+    let mut results = Results::new(out.clone(), head);
+    for section in &arguments.sections {
+        eprintln!("bench: {section}");
+        let start = Instant::now();
+        sections::run(section, &bench, &mut results).with_context(|| format!("section {section}"))?;
+        eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
+    }
+    println!("tables, CSV files and plots are in {}", out.display());
+    Ok(())
+}
+
+/// What every reader of the figures must know.
+fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String)>) -> Result<String> {
+    let mut lines = vec![("asked", format!("`{}`", format!("scripts/bench {}", arguments.words).trim_end()))];
+    lines.extend(machine);
+    let ours = bench.start(0, false).context("the module does not load")?;
+    lines.push(("module", format!("{}; {}", variants::module_version(&ours.server)?, env!("CARGO_PKG_VERSION"))));
+    if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
+        lines.push(("commit", commit));
+    }
+    let mut programs: Vec<&str> = bench.variants.iter().map(|variant| variant.server.as_str()).collect();
+    programs.dedup();
+    for program in programs {
+        lines.push(("server", machine::output_of(program, &["--version"]).unwrap_or_else(|| program.to_owned())));
+    }
+    lines.push(match &bench.processors {
+        Some(found) => ("processors", format!("servers on {}, clients on {}", found.server, found.client)),
+        None => ("processors", "programs run where the system puts them".to_owned()),
+    });
+    let mut text = "# Measurements\n\n".to_owned();
+    if bench.quick {
+        text += "**A quick run: smaller filters, fewer rounds. Its figures are for trying it out.**\n\n";
+    }
+    text += "Made by `scripts/bench`. Figures are medians of the rounds, with the least and the most of them.\n\n";
+    for (name, value) in lines {
+        text += &format!("- {name}: {value}\n");
+    }
+    Ok(text)
+}

@@ -1,0 +1,25 @@
+//! The sections of the measurement, one file each.
+
+mod chain;
+mod commands;
+mod disk;
+mod instructions;
+mod scale;
+mod snapshot;
+
+use anyhow::{Result, bail};
+
+use super::results::Results;
+use super::variants::Bench;
+
+/// Measures a section and gives its tables and plots to the results.
+pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
+    match name {
+        "commands" => commands::run(bench, results),
+        "chain" => chain::run(bench, results),
+        "snapshot" => snapshot::run(bench, results),
+        "scale" => scale::run(bench, results),
+        "instructions" => instructions::run(bench, results),
+        _ => bail!("there is no such section"),
+    }
+}

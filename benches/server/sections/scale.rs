@@ -1,0 +1,146 @@
+//! How cost grows with the size of a filter: from a hundred thousand items to a billion, filled to the last one.
+
+use anyhow::Result;
+
+use crate::client::Stream;
+use crate::items::Set;
+use crate::lines::{self, Line};
+use crate::load::{self, MANY, PIPELINE_MANY};
+use crate::results::Results;
+use crate::statistics::{Samples, part_of};
+use crate::table::{Cell, Table, summary};
+use crate::variants::{Bench, Growth, KEY, RATE, Running, Variant};
+
+const COLUMNS: [&str; 17] = [
+    "items",
+    "filter",
+    "variant",
+    "rounds",
+    "MEMORY USAGE",
+    "bits/item",
+    "items/s",
+    "least",
+    "most",
+    "first tenth/s",
+    "last tenth/s",
+    "us/BF.MADD",
+    "ns/item of BF.MADD",
+    "ns/item of BF.MEXISTS",
+    "least ns",
+    "most ns",
+    "rate measured",
+];
+
+/// The rounds of one size, of one variant.
+#[derive(Default)]
+struct Row {
+    memory_bytes: u64,
+    items: Samples,
+    first_tenth: Samples,
+    last_tenth: Samples,
+    microseconds_to_add: Samples,
+    nanoseconds_to_look: Samples,
+    hits: u64,
+    questions: u64,
+}
+
+/// Runs the section.
+pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
+    let largest = bench.largest.min(bench.size(u64::MAX, 10_000_000));
+    let sizes = (5..).map(|exponent| 10u64.pow(exponent)).take_while(|size| *size <= largest);
+    let mut faults = Vec::new();
+    let all = bench.start_all(&mut faults);
+    let mut table = Table::new("scale", "Scale", &COLUMNS);
+    let mut adds: Vec<Line> = Vec::new();
+    let mut lookups: Vec<Line> = Vec::new();
+    for variant in &bench.variants {
+        for lines in [&mut adds, &mut lookups] {
+            lines.push(Line { name: variant.name.clone(), points: Vec::new() });
+        }
+    }
+    for size in sizes {
+        let rounds = if size > 10_000_000 { 1 } else { bench.rounds(3, 1) };
+        for growth in [Growth::Fixed, Growth::Growing] {
+            eprintln!("bench: scale, {size} items, {growth:?}");
+            let mut rows: Vec<Row> = bench.variants.iter().map(|_| Row::default()).collect();
+            for _ in 0..rounds {
+                for running in &all {
+                    let row = &mut rows[running.index];
+                    bench.attempt(running.index, &mut faults, || round(bench, running, size, growth, row));
+                }
+            }
+            for (index, (row, variant)) in rows.iter().zip(&bench.variants).enumerate() {
+                table.row(row.cells(size, growth, variant));
+                if growth == Growth::Fixed {
+                    let point =
+                        |samples: &Samples, scale: f64| samples.median().map(|cost| (size as f64, cost * scale));
+                    adds[index].points.extend(point(&row.microseconds_to_add, 1e3 / MANY as f64));
+                    lookups[index].points.extend(point(&row.nanoseconds_to_look, 1.0));
+                }
+            }
+        }
+    }
+    table.note(format!(
+        "One filter at {RATE}, filled to its last item by BF.MADD of {MANY} items each, pipeline {PIPELINE_MANY}, \
+         from a client of our own that makes its items as it goes; `growing` is reserved for as many items as \
+         `fixed`. Items/s are what the client saw, the other times are those inside the commands. Above ten million \
+         items there is one round."
+    ));
+    table.note("The rate is that of items that were never added, asked of the full filter, with its standard error.");
+    faults.into_iter().for_each(|fault| table.note(fault));
+    results.table(&table)?;
+    let plot = lines::plot("BF.MADD of new items, fixed filter", "items", "ns/item in the command", &adds);
+    results.plot("scale-add", "Time of an added item over the size of the filter", plot)?;
+    let plot =
+        lines::plot("BF.MEXISTS of absent items, full fixed filter", "items", "ns/item in the command", &lookups);
+    results.plot("scale-lookup", "Time of a looked-up item over the size of the filter", plot)
+}
+
+fn round(bench: &Bench, running: &Running, size: u64, growth: Growth, row: &mut Row) -> Result<()> {
+    let server = &running.server;
+    running.reserve(size, growth)?;
+    let mut seconds = Vec::new();
+    let (adding, ()) = server.statistics_of("BF.MADD", || {
+        for tenth in 0..10 {
+            let outcome = load::add_members(server, size / 10 * tenth..size / 10 * (tenth + 1))?;
+            seconds.push(outcome.seconds);
+        }
+        Ok(())
+    })?;
+    let questions = bench.size(2_000_000, 200_000);
+    let stream = Stream { words: &["BF.MEXISTS", KEY], set: Set::Absent, items: MANY, pipeline: PIPELINE_MANY };
+    let (looking, outcome) = server.statistics_of("BF.MEXISTS", || stream.run(server.port, 0..questions))?;
+    row.memory_bytes = server.number(&["MEMORY", "USAGE", KEY])?;
+    row.items.push(size as f64 / seconds.iter().sum::<f64>());
+    let tenth = |at: usize| size as f64 / 10.0 / seconds[at];
+    row.first_tenth.push(tenth(0));
+    row.last_tenth.push(tenth(9));
+    row.microseconds_to_add.push(adding.microseconds_per_call());
+    row.nanoseconds_to_look.push(looking.microseconds_per_call() * 1e3 / MANY as f64);
+    row.hits += outcome.answers.ones;
+    row.questions += outcome.answers.all;
+    server.call(&["DEL", KEY])?;
+    Ok(())
+}
+
+impl Row {
+    fn cells(&self, size: u64, growth: Growth, variant: &Variant) -> Vec<Cell> {
+        let filter = if growth == Growth::Fixed { "fixed" } else { "growing" };
+        let mut cells = vec![size.into(), filter.into(), variant.name.as_str().into()];
+        if self.questions == 0 {
+            return cells;
+        }
+        let (part, error) = part_of(self.hits, self.questions);
+        let bits = 8.0 * self.memory_bytes as f64 / size as f64;
+        cells.extend([(self.items.rounds() as u64).into(), self.memory_bytes.into(), Cell::Number(bits, 4)]);
+        cells.extend(summary(&self.items));
+        let nanoseconds = self.microseconds_to_add.median().map(|cost| cost * 1e3 / MANY as f64);
+        let add =
+            [&self.first_tenth, &self.last_tenth, &self.microseconds_to_add].map(|samples| samples.median().into());
+        cells.extend(add);
+        cells.push(nanoseconds.into());
+        cells.extend(summary(&self.nanoseconds_to_look));
+        cells.push(format!("{:.4}% +-{:.4}%", part * 100.0, error * 100.0).into());
+        cells
+    }
+}

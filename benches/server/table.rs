@@ -1,0 +1,209 @@
+//! A table, and the two forms in which it is written: Markdown for people, CSV for programs. The same cells make both,
+//! so that they cannot tell different figures.
+
+use super::statistics::Samples;
+
+/// What stands in a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A number that is written with so many significant digits.
+    Number(f64, usize),
+    /// A count, written in full.
+    Count(u64),
+    /// Nothing was measured, or nothing can be said.
+    Empty,
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+/// A number with three significant digits, or nothing.
+impl From<Option<f64>> for Cell {
+    fn from(number: Option<f64>) -> Self {
+        number.filter(|number| number.is_finite()).map_or(Self::Empty, |number| Self::Number(number, 3))
+    }
+}
+
+impl Cell {
+    fn plain(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(number, digits) => significant(*number, *digits),
+            Self::Count(count) => count.to_string(),
+            Self::Empty => String::new(),
+        }
+    }
+
+    fn markdown(&self) -> String {
+        match self {
+            Self::Text(text) => text.replace('|', "\\|"),
+            Self::Number(..) | Self::Count(_) => grouped(&self.plain()),
+            Self::Empty => "-".to_owned(),
+        }
+    }
+
+    fn csv(&self) -> String {
+        let plain = self.plain();
+        if plain.contains([',', '"', '\n']) { format!("\"{}\"", plain.replace('"', "\"\"")) } else { plain }
+    }
+}
+
+/// Median, smallest and largest of some rounds: three cells.
+pub fn summary(samples: &Samples) -> [Cell; 3] {
+    let spread = samples.spread();
+    [samples.median().into(), spread.map(|(low, _)| low).into(), spread.map(|(_, high)| high).into()]
+}
+
+/// A table with its title and what a reader must know of it.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The name of its CSV file, without the ending.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// What was asked and how, a paragraph each.
+    pub notes: Vec<String>,
+    columns: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(name: &str, title: &str, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+        Self { name: name.to_owned(), title: title.to_owned(), notes: Vec::new(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a paragraph.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds a row; cells that are missing stay empty.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let mut cells: Vec<Cell> = cells.into_iter().collect();
+        cells.resize(self.columns.len(), Cell::Empty);
+        self.rows.push(cells);
+    }
+
+    /// As Markdown, the numbers to the right.
+    pub fn to_markdown(&self) -> String {
+        let mut text = format!("## {}\n\n", self.title);
+        for note in &self.notes {
+            text += &format!("{note}\n\n");
+        }
+        let mut lines = vec![self.columns.clone()];
+        lines.extend(self.rows.iter().map(|row| row.iter().map(Cell::markdown).collect()));
+        let is_words = |column: usize| self.rows.iter().any(|row| matches!(row.get(column), Some(Cell::Text(_))));
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0).max(4))
+            .collect();
+        for (number, line) in lines.iter().enumerate() {
+            text += "|";
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                text += &if is_words(column) { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") };
+            }
+            text += "\n";
+            if number == 0 {
+                text += "|";
+                for (column, width) in widths.iter().enumerate() {
+                    let dashes = "-".repeat(width - 1);
+                    text += &if is_words(column) { format!(" {dashes}- |") } else { format!(" {dashes}: |") };
+                }
+                text += "\n";
+            }
+        }
+        text
+    }
+
+    /// As CSV (RFC 4180, with bare line feeds), a line of names first.
+    pub fn to_csv(&self) -> String {
+        let names = self.columns.iter().map(|name| Cell::from(name.as_str()).csv()).collect::<Vec<_>>().join(",");
+        let rows = self.rows.iter().map(|row| row.iter().map(Cell::csv).collect::<Vec<_>>().join(","));
+        std::iter::once(names).chain(rows).map(|line| line + "\n").collect()
+    }
+}
+
+/// A number with so many significant digits, without an exponent; digits in front of the point are never cut.
+pub fn significant(number: f64, digits: usize) -> String {
+    if number == 0.0 || !number.is_finite() {
+        return if number == 0.0 { "0".to_owned() } else { number.to_string() };
+    }
+    let magnitude = number.abs().log10().floor() as i64;
+    let decimals = (digits as i64 - 1 - magnitude).clamp(0, 12) as usize;
+    format!("{number:.decimals$}")
+}
+
+/// The same number with commas between its thousands.
+fn grouped(number: &str) -> String {
+    let (whole, fraction) = number.split_once('.').map_or((number, None), |(whole, rest)| (whole, Some(rest)));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |rest| ("-", rest));
+    let mut text = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    fraction.map_or_else(|| format!("{sign}{text}"), |fraction| format!("{sign}{text}.{fraction}"))
+}
+
+#[cfg(test)]
+#[allow(unused, reason = "cargo bench compiles this too, without the test functions")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_significant_digits() {
+        let cases =
+            [(0.012_345, "0.0123"), (1.5, "1.50"), (21.53, "21.5"), (32_612.4, "32612"), (0.0, "0"), (-2.0, "-2.00")];
+        for (number, text) in cases {
+            assert_eq!(significant(number, 3), text);
+        }
+    }
+
+    #[test]
+    fn thousands_are_grouped_in_front_of_the_point_only() {
+        let cases = [("1", "1"), ("100", "100"), ("1000", "1,000"), ("-1234567.1234", "-1,234,567.1234")];
+        for (number, text) in cases {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn markdown_and_csv_have_the_same_cells() {
+        let mut table = Table::new("t", "Title", &["what", "us"]);
+        table.note("A note.");
+        table.row(["a | \"b\", c".into(), Cell::Number(1234.5, 5)]);
+        table.row(["gone".into()]);
+        let markdown = table.to_markdown();
+        assert!(markdown.starts_with("## Title\n\nA note.\n\n| what "), "{markdown}");
+        assert!(markdown.contains("| a \\| \"b\", c | 1,234.5 |"), "{markdown}");
+        assert!(markdown.lines().all(|line| !line.starts_with('|') || line.chars().count() == 25), "{markdown}");
+        assert_eq!(table.to_csv(), "what,us\n\"a | \"\"b\"\", c\",1234.5\ngone,\n");
+    }
+
+    #[test]
+    fn rounds_become_three_cells() {
+        let samples: Samples = [3.0, 1.0, 2.0].into_iter().collect();
+        assert_eq!(summary(&samples), [2.0, 1.0, 3.0].map(|number| Cell::Number(number, 3)));
+        assert_eq!(summary(&Samples::new()), [Cell::Empty, Cell::Empty, Cell::Empty]);
+    }
+}

@@ -1,0 +1,160 @@
+//! What is compared: our module with its own layout, the same module with a filter of RedisBloom's layout, and any
+//! other module. Each gets a server of its own. One that does not start, or refuses a filter, is named in the notes of
+//! the table and the others go on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::arguments::Arguments;
+use super::instance::Instance;
+use super::machine::Processors;
+
+/// The key of the filter that is measured.
+pub const KEY: &str = "f";
+/// The rate that all filters are asked for.
+pub const RATE: &str = "0.01";
+
+/// Where callgrind writes, in the server's folder.
+const COUNTS_FILE: &str = "--callgrind-out-file=callgrind.out";
+
+/// One of those that are compared.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// What the tables call it.
+    pub name: String,
+    /// The server's program.
+    pub server: String,
+    module: PathBuf,
+    is_ours: bool,
+    layout: Option<&'static str>,
+}
+
+/// Whether a filter grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// NONSCALING.
+    Fixed,
+    /// By a factor of 2, as all modules do when they are not told.
+    Growing,
+}
+
+/// All that a section needs.
+pub struct Bench {
+    /// In the order of the tables; ours is the first.
+    pub variants: Vec<Variant>,
+    /// Smaller filters and fewer rounds.
+    pub quick: bool,
+    /// Items of the largest filter of `scale`.
+    pub largest: u64,
+    /// Where servers have their folders.
+    pub scratch: PathBuf,
+    /// Where programs run, where that can be chosen.
+    pub processors: Option<Processors>,
+}
+
+/// A variant with its server.
+pub struct Running {
+    /// Its place among the variants.
+    pub index: usize,
+    /// What it is.
+    pub variant: Variant,
+    /// Its server.
+    pub server: Instance,
+}
+
+/// The variants that were asked for.
+pub fn variants(arguments: &Arguments, module: &Path) -> Vec<Variant> {
+    let ours = |name: &str, layout| Variant {
+        name: name.to_owned(),
+        server: arguments.server.clone(),
+        module: module.to_owned(),
+        is_ours: true,
+        layout,
+    };
+    let peers = arguments.peers.iter().map(|peer| Variant {
+        name: peer.name.clone(),
+        server: peer.server.clone().unwrap_or_else(|| arguments.server.clone()),
+        module: peer.module.clone(),
+        is_ours: false,
+        layout: None,
+    });
+    [ours("bloomgate", None), ours("bloomgate, LAYOUT redisbloom", Some("redisbloom"))]
+        .into_iter()
+        .chain(peers)
+        .collect()
+}
+
+impl Bench {
+    /// The number of rounds: so many, or in a quick run so many.
+    pub const fn rounds(&self, full: usize, quick: usize) -> usize {
+        if self.quick { quick } else { full }
+    }
+
+    /// A size: the full one, or that of a quick run.
+    pub const fn size(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+
+    /// Starts a variant's server: on the servers' processor, or with `spread` on any.
+    pub fn start(&self, index: usize, spread: bool) -> Result<Running> {
+        self.start_under(index, spread, &[])
+    }
+
+    /// Starts a variant's server under callgrind, which counts instructions inside the server's function `call`.
+    pub fn start_counted(&self, index: usize) -> Result<Running> {
+        self.start_under(index, false, &["valgrind", "--tool=callgrind", "--toggle-collect=call", COUNTS_FILE])
+    }
+
+    fn start_under(&self, index: usize, spread: bool, before: &[&str]) -> Result<Running> {
+        let variant = self.variants.get(index).context("a variant")?.clone();
+        let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
+        let processors = processors.map(String::as_str);
+        let program: Vec<&str> = before.iter().copied().chain([variant.server.as_str()]).collect();
+        let server = Instance::start(&program, &variant.module, processors, &self.scratch)?;
+        if !variant.is_ours {
+            // valkey-bloom's ceiling is 128 MB when it is not told; other modules do not know the name.
+            let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);
+        }
+        Ok(Running { index, variant, server })
+    }
+
+    /// Starts all servers; those that do not start are told about.
+    pub fn start_all(&self, faults: &mut Vec<String>) -> Vec<Running> {
+        (0..self.variants.len()).filter_map(|index| self.attempt(index, faults, || self.start(index, false))).collect()
+    }
+
+    /// Does something for a variant; a fault becomes a sentence, once.
+    pub fn attempt<T>(&self, index: usize, faults: &mut Vec<String>, run: impl FnOnce() -> Result<T>) -> Option<T> {
+        run()
+            .inspect_err(|fault| {
+                let name = self.variants.get(index).map_or("", |variant| &variant.name);
+                let sentence = format!("{name}: {fault:#}.");
+                eprintln!("{sentence}");
+                if !faults.contains(&sentence) {
+                    faults.push(sentence);
+                }
+            })
+            .ok()
+    }
+}
+
+impl Running {
+    /// Puts an empty filter in the place of what was there.
+    pub fn reserve(&self, capacity: u64, growth: Growth) -> Result<()> {
+        let capacity = capacity.to_string();
+        let mut words = vec!["BF.RESERVE", KEY, RATE, &capacity];
+        words.extend((growth == Growth::Fixed).then_some("NONSCALING"));
+        words.extend(self.variant.layout.into_iter().flat_map(|layout| ["LAYOUT", layout]));
+        self.server.call(&["DEL", KEY])?;
+        self.server.call(&words)?;
+        Ok(())
+    }
+}
+
+/// The version of a server's module, as it tells.
+pub fn module_version(server: &Instance) -> Result<String> {
+    let words = server.call(&["MODULE", "LIST"])?.flat();
+    let behind = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1)).cloned();
+    Ok(format!("{} {}", behind("name").unwrap_or_default(), behind("ver").unwrap_or_default()))
+}
