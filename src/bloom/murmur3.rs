@@ -20,9 +20,7 @@ pub fn murmur3_x64_128(bytes: &[u8], seed: u32) -> [u64; 2] {
     }
     if !tail.is_empty() {
         // Bytes that are not there are zeros, and zeros leave the hash as it is.
-        let mut block = [0; 16];
-        block.iter_mut().zip(tail).for_each(|(to, from)| *to = *from);
-        let [k1, k2] = words(block);
+        let [k1, k2] = super::hash::split(last_block(bytes, tail));
         h1 ^= scramble_first(k1);
         h2 ^= scramble_second(k2);
     }
@@ -39,8 +37,17 @@ pub fn murmur3_x64_128(bytes: &[u8], seed: u32) -> [u64; 2] {
 
 #[inline]
 fn words(block: [u8; 16]) -> [u64; 2] {
-    let block = u128::from_le_bytes(block);
-    super::hash::split(block)
+    super::hash::split(u128::from_le_bytes(block))
+}
+
+/// The bytes behind the last whole block, 1 to 15 of them, as the low bytes of a block. Of a longer item it is the last 16
+/// bytes with those in front shifted out: a copy byte by byte would keep the processor waiting for its own stores.
+#[inline]
+fn last_block(bytes: &[u8], tail: &[u8]) -> u128 {
+    match bytes.last_chunk::<16>() {
+        Some(last) => u128::from_le_bytes(*last) >> (128 - 8 * tail.len()),
+        None => tail.iter().rev().fold(0, |block, byte| block << 8 | u128::from(*byte)),
+    }
 }
 
 #[inline]
