@@ -1,0 +1,78 @@
+//! Counts what a filter asks of the allocator: nothing for a lookup, nothing for an add that finds room, in every layout. What
+//! the module keeps for its replies and effects is not seen here.
+
+// All of this file is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+// The counting allocator takes the place of the module's.
+#![cfg(not(feature = "module"))]
+
+use allocation_counter::measure;
+use bloomgate::bloom::{
+    BATCH, BloomFilter, Filter, RedisBloomFilter, Scaling, Unlimited, ValkeyBloom, ValkeyBloomFilter,
+};
+
+fn filters() -> [Filter; 3] {
+    let scaling = Scaling::from_expansion(2);
+    let rules = ValkeyBloom::new(0.01, 0.5, scaling, [7; 32]);
+    [
+        BloomFilter::new(0.01, 100_000, scaling, 4242, &Unlimited).unwrap().into(),
+        RedisBloomFilter::new(0.01, 100_000, scaling, &Unlimited).unwrap().into(),
+        ValkeyBloomFilter::new(rules, 100_000, &Unlimited).unwrap().into(),
+    ]
+}
+
+fn items(first: usize) -> Vec<String> {
+    (first..first + 10_000).map(|number| format!("https://example.org/a/page/{number}")).collect()
+}
+
+#[test]
+fn a_lookup_asks_for_nothing() {
+    for mut filter in filters() {
+        for item in items(0) {
+            filter.add(item.as_bytes(), &Unlimited).unwrap();
+        }
+        let (known, unknown) = (items(0), items(1_000_000));
+        let asked = measure(|| {
+            let mut present = 0;
+            for batch in known.chunks(BATCH).chain(unknown.chunks(BATCH)) {
+                present += filter.contains_batch(batch.iter().map(String::as_bytes)).count_ones();
+            }
+            assert!((10_000..10_500).contains(&present));
+            assert!(known.iter().all(|item| filter.contains(item.as_bytes())));
+        });
+        assert_eq!(asked.count_total, 0, "{asked:?}");
+    }
+}
+
+#[test]
+fn an_add_that_finds_room_asks_for_nothing() {
+    for mut filter in filters() {
+        let (first, second) = (items(0), items(20_000));
+        let asked = measure(|| {
+            for batch in first.chunks(BATCH) {
+                let added = filter.add_batch(batch.iter().map(String::as_bytes), &Unlimited);
+                assert_eq!((added.done, added.error), (batch.len(), None));
+            }
+            for item in &second {
+                filter.add(item.as_bytes(), &Unlimited).unwrap();
+            }
+        });
+        assert_eq!(asked.count_total, 0, "{asked:?}");
+        assert!(filter.items() > 19_500);
+    }
+}
+
+/// That the counter counts.
+#[test]
+fn a_layer_is_asked_for() {
+    for mut filter in filters() {
+        let items: Vec<_> = (0..11).flat_map(|part| items(part * 10_000)).collect();
+        let asked = measure(|| {
+            for item in &items {
+                filter.add(item.as_bytes(), &Unlimited).unwrap();
+            }
+        });
+        assert_eq!(filter.layer_count(), 2);
+        assert!((1..=3).contains(&asked.count_total), "the layer, and its place in the list: {asked:?}");
+    }
+}
