@@ -1,7 +1,7 @@
 //! The bitmap: zeroed on demand, asked for fallibly, cut into blocks of one cache line each.
 //!
 //! A file of its own because the alignment of the first block and the access without a bounds check per bit need
-//! `unsafe`, and because it is the one place that knows bitvec.
+//! `unsafe`. Flat arrays, which need neither, are in `flat.rs`.
 
 use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;

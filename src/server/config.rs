@@ -1,8 +1,9 @@
-//! What an operator can set: what a filter gets that a client did not ask for, and how large a filter may become.
+//! What an operator can set: what a filter gets that a client did not ask for, whose layout it has, and how large it may
+//! become.
 //!
 //! The load-time words of `loadmodule` give the defaults; redis.conf and CONFIG SET come after them. Names of
 //! RedisBloom's and valkey-bloom's that mean the same as one of ours set the same value, so that a redis.conf of theirs
-//! starts the server; valkey-bloom's others are kept and have no effect.
+//! starts the server. valkey-bloom's ratio and seed hold for filters of its layout; the others are kept and have no effect.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
