@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Connection, Rng, Server, integer, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Reply, Rng, Server, integer, on_every_server, with_fixed_checksum};
 
 /// The first byte names the server's own kind of value. Damage there is the server's matter, not the module's.
 const SERVERS_OWN: usize = 1;
@@ -19,8 +19,8 @@ const FILTERS: [(&str, usize); 5] = [
     ("0.25 1 NONSCALING SEED 4294967295", 1),
 ];
 
-fn start(program: &Path) -> (Server, Connection) {
-    // The server's own check of payloads, so that only the module's is on trial.
+/// A server that checks payloads itself too, with a ceiling that keeps the machine usable.
+pub fn start(program: &Path) -> (Server, Connection) {
     let server = Server::with(program).line("sanitize-dump-payload yes").line("maxmemory 1gb").start();
     let client = server.connect();
     (server, client)
@@ -39,13 +39,19 @@ fn payload(client: &mut Connection, words: &str, items: usize) -> Vec<u8> {
 fn try_to_restore(client: &mut Connection, payload: &[u8]) -> bool {
     let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", payload, b"REPLACE"];
     let reply = client.call(&words);
+    is_accepted(client, &reply)
+}
+
+/// Uses what was accepted at `k`, and says whether something was.
+pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     if reply.is_error() {
-        assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(client.run("EXISTS k"), integer(0), "{reply:?}");
         return false;
     }
     // The server keeps names of commands' errors apart from a filter's: any answer will do, but there must be one.
     let card = client.run("BF.CARD k");
-    client.run("BF.INFO k");
+    let info = client.run("BF.INFO k");
+    assert!(!info.is_error() || info.error_text() == "ERR filter is still being loaded", "{info:?}");
     client.run("BF.MEXISTS k 0 1 2 3 4 5 x y z");
     client.run("MEMORY USAGE k");
     let digest = client.run("DEBUG DIGEST-VALUE k");

@@ -1,23 +1,15 @@
 //! Payloads of valkey-bloom's formats that somebody cut, changed or mixed, by RESTORE and by BF.LOAD. The answer is
 //! an error or a filter that works like any other, and the server stays up.
 
-use std::path::Path;
-
 use super::golden::{body, goldens, load, restore};
 use super::model::{Model, dump_of};
-use crate::harness::{Connection, Reply, Rng, Server, integer, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Rng, on_every_server, with_fixed_checksum};
+use crate::hostile_payloads::{is_accepted, start};
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;
 /// Behind the value: two bytes of version, eight of checksum.
 const FOOTER: usize = 10;
-
-/// A server that checks payloads itself too, with a ceiling that keeps the machine usable.
-pub fn start(program: &Path) -> (Server, Connection) {
-    let server = Server::with(program).line("sanitize-dump-payload yes").line("maxmemory 1gb").start();
-    let client = server.connect();
-    (server, client)
-}
 
 /// Filters small enough to damage byte by byte: fixed, growing, grown.
 pub fn victims() -> Vec<Model> {
@@ -29,32 +21,6 @@ pub fn victims() -> Vec<Model> {
             model
         })
         .collect()
-}
-
-/// Uses what was accepted at `k`, and says whether something was.
-pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
-    if reply.is_error() {
-        assert_eq!(client.run("EXISTS k"), integer(0), "{reply:?}");
-        return false;
-    }
-    let card = client.run("BF.CARD k");
-    assert!(!client.run("BF.INFO k").is_error());
-    client.run("BF.MEXISTS k 0 1 2 3 4 5 x y z");
-    client.run("MEMORY USAGE k");
-    let digest = client.run("DEBUG DIGEST-VALUE k");
-    assert_eq!(client.run("COPY k twin REPLACE"), integer(1));
-    assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), digest);
-    // What was accepted saves as itself.
-    let again = client.run("DUMP k").bytes().to_vec();
-    let words: [&[u8]; 5] = [b"RESTORE", b"twin", b"0", &again, b"REPLACE"];
-    let reply = client.call(&words);
-    assert!(!reply.is_error(), "a filter does not load what it saved: {reply:?}");
-    assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), digest);
-    assert_eq!(client.run("BF.CARD twin"), card);
-    client.run("BF.MADD twin 0 1 2 3 x y z");
-    client.run("BF.ADD k x");
-    assert_eq!(client.run("DEL k twin"), integer(2));
-    true
 }
 
 /// RESTORE at `k`; whether it was accepted.
