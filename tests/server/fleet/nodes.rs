@@ -4,23 +4,27 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Builder, Connection, Reply, Server, eventually};
+use crate::harness::{Builder, Connection, Reply, Server, eventually, free_port, ok};
 
 /// The slots of a cluster.
 pub const SLOTS: u16 = 16384;
+/// How long a node may be silent before the others take it for dead: so long that none is which only had to wait for a
+/// busy machine.
+pub const PATIENT: Duration = Duration::from_secs(60);
 
 /// A server that can be a node. Its second port is given: by default it is 10000 above the first, which may be too high.
 pub fn node(program: &Path) -> (Builder, u16) {
-    let bus = TcpListener::bind(("127.0.0.1", 0)).expect("a free port").local_addr().expect("its address").port();
-    let lines = ["cluster-enabled yes", "cluster-node-timeout 2000", "cluster-replica-validity-factor 0"];
-    let builder = lines.iter().fold(Server::with(program), |builder, line| builder.line(line));
-    (builder.line(&format!("cluster-port {bus}")), bus)
+    let bus = free_port();
+    let builder = Server::with(program).line("cluster-enabled yes").line("cluster-replica-validity-factor 0");
+    let timeout = format!("cluster-node-timeout {}", PATIENT.as_millis());
+    (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
 /// The slot of a key (CRC-16/XMODEM of the key, or of what it has in braces).
@@ -36,6 +40,8 @@ pub fn slot(key: &str) -> u16 {
 /// Three primaries and three replicas.
 pub struct Cluster {
     pub servers: Vec<Server>,
+    /// How often its clients were sent on by ASK.
+    pub asked: Arc<AtomicUsize>,
     client_program: PathBuf,
 }
 
@@ -53,7 +59,7 @@ impl Cluster {
         let name = program.file_name().unwrap().to_string_lossy().replace("-server", "-cli");
         let beside = program.with_file_name(&name);
         let client_program = if beside.is_file() { beside } else { PathBuf::from(name) };
-        let cluster = Self { servers, client_program };
+        let cluster = Self { servers, asked: Arc::default(), client_program };
         let mut words = vec!["create"];
         words.extend(addresses.iter().map(String::as_str));
         words.extend(["--cluster-replicas", "1"]);
@@ -103,6 +109,13 @@ impl Cluster {
         });
     }
 
+    /// Sets how long a node may be silent before the others take it for dead.
+    pub fn set_node_timeout(&self, timeout: Duration) {
+        for mut client in self.servers.iter().filter_map(|server| Connection::open(server.port).ok()) {
+            assert_eq!(client.run(&format!("CONFIG SET cluster-node-timeout {}", timeout.as_millis())), ok());
+        }
+    }
+
     /// The numbers of the servers that are primaries now and answer.
     pub fn primaries(&self) -> Vec<usize> {
         (0..self.servers.len())
@@ -125,7 +138,7 @@ impl Cluster {
 
     pub fn client(&self) -> Client {
         let ports = self.servers.iter().map(|server| server.port).collect();
-        Client { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: 0, again: 0 }
+        Client { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: self.asked.clone(), again: 0 }
     }
 }
 
@@ -142,7 +155,7 @@ pub struct Client {
     links: HashMap<u16, Connection>,
     owners: HashMap<u16, u16>,
     pub moved: usize,
-    pub asked: usize,
+    asked: Arc<AtomicUsize>,
     pub again: usize,
 }
 
@@ -179,7 +192,7 @@ impl Client {
                     self.owners.insert(slot, port);
                 }
                 ["ASK", _, address] => {
-                    self.asked += 1;
+                    self.asked.fetch_add(1, Ordering::Relaxed);
                     asking = true;
                     port = address.rsplit(':').next().unwrap().parse().expect("a port");
                 }

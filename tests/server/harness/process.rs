@@ -3,8 +3,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -276,8 +278,18 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
+/// A port that was free a moment ago, another one each time. It is below those that systems pick for outgoing
+/// connections: none of these takes the port of a server that is down and comes back.
+pub fn free_port() -> u16 {
+    const PORTS: Range<u32> = 12_000..32_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = process::id().wrapping_mul(97);
+    for _ in PORTS {
+        let next = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(PORTS.start + next % PORTS.len() as u32).expect("16 bits");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }

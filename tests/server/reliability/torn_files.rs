@@ -4,7 +4,6 @@
 //! denies an item whose command it kept.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::{LAYOUTS, hits, scaled};
-use crate::harness::{Connection, Rng, Server, Stop, module, on_every_server};
+use crate::harness::{Connection, Rng, Server, Stop, free_port, module, on_every_server};
 
 /// The items of the command with this number, and the key they go to.
 fn items(command: usize) -> Vec<String> {
@@ -110,7 +109,7 @@ impl Outcome {
     }
 
     fn of_a_start(program: &Path, folder: &Path, words: &[&str], filters: bool) -> Option<Self> {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let log = folder.join("server.log");
         let _ = fs::remove_file(&log);
         let mut process = Process(
