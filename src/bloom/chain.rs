@@ -282,37 +282,31 @@ fn batch<H>(hashes: &[H]) -> (&[H], u32) {
     (hashes, all)
 }
 
-/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer will be asked for is on its
-/// way into the cache before this one is looked at.
+/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer is asked is on its way into
+/// the cache before this one is looked at: of the newest, which has most items, all that a lookup may read, of the others
+/// only what it reads first.
 #[inline]
 fn contains_in<L: Layout>(layers: &[Layer<L>], hashes: &[L::Hash], wanted: u32) -> u32 {
-    let mut layers = layers.iter().rev();
-    let Some(mut layer) = layers.next().filter(|_| wanted != 0) else { return 0 };
-    let mut places = layer.places(hashes, wanted);
-    let mut present = 0;
-    loop {
+    let Some((newest, older)) = layers.split_last().filter(|_| wanted != 0) else { return 0 };
+    let places = newest.places(hashes, wanted);
+    let mut older = older.iter().rev().peekable();
+    older.peek().inspect(|next| next.prefetch_first(hashes, wanted));
+    let mut present = newest.contains_places(&places, wanted);
+    while let Some(layer) = older.next().filter(|_| present != wanted) {
         let open = wanted & !present;
-        let Some(next) = layers.next() else { return present | layer.contains_places(&places, open) };
-        let next_places = next.places(hashes, open);
-        present |= layer.contains_places(&places, open);
-        if present == wanted {
-            return present;
-        }
-        (layer, places) = (next, next_places);
+        older.peek().inspect(|next| next.prefetch_first(hashes, open));
+        present |= layer.contains_hashes(hashes, open);
     }
+    present
 }
 
 /// Whether an item is in one of the layers, newest first.
 #[inline]
 fn contains_one<L: Layout>(layers: &[Layer<L>], hash: L::Hash) -> bool {
-    match layers {
-        [] => false,
-        [layer] => layer.contains(layer.place(hash)),
-        layers => {
-            layers.iter().rev().filter(|layer| layer.is_large()).for_each(|layer| _ = layer.place(hash));
-            layers.iter().rev().any(|layer| layer.contains_hash(hash))
-        }
-    }
+    let Some((newest, older)) = layers.split_last() else { return false };
+    let place = newest.place(hash);
+    older.iter().rev().for_each(|layer| layer.prefetch_first(&[hash], 1));
+    newest.contains(place) || older.iter().rev().any(|layer| layer.contains_hash(hash))
 }
 
 /// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether

@@ -7,6 +7,8 @@ use super::layout::{Bits, Layout};
 
 /// Below this size the bits are in the cache anyway and asking for their lines costs time.
 const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
+/// The same for a layer of several: together they are too many for the first-level cache.
+const PREFETCH_FIRST_FROM_BYTES: u64 = 16 * 1024;
 
 /// One Bloom filter of fixed capacity. A filter is a chain of them. `L`: where an item's bits are, by default the native
 /// layout.
@@ -109,26 +111,35 @@ impl<L: Layout> Layer<L> {
     /// Which items of the mask `wanted`, which are at these places, have all their bits here.
     #[inline]
     pub(super) fn contains_places(&self, places: &[L::Place; BATCH], wanted: u32) -> u32 {
-        let mut present = 0;
-        for (index, place) in places.iter().enumerate() {
-            if wanted & (1 << index) != 0 && self.contains(*place) {
-                present |= 1 << index;
-            }
-        }
-        present
+        self.contains_wanted(places, wanted, |place| place)
     }
 
-    /// Whether its bits are too many to be in the cache anyway.
+    /// Which items of the mask `wanted` have all their bits here.
     #[inline]
-    pub(super) fn is_large(&self) -> bool {
-        self.geometry.size_bytes() > PREFETCH_FROM_BYTES
+    pub(super) fn contains_hashes(&self, hashes: &[L::Hash], wanted: u32) -> u32 {
+        self.contains_wanted(hashes, wanted, |hash| self.geometry.place(hash))
+    }
+
+    #[inline]
+    fn contains_wanted<T: Copy>(&self, items: &[T], wanted: u32, place: impl Fn(T) -> L::Place) -> u32 {
+        each(wanted, items)
+            .fold(0, |present, (bit, item)| if self.contains(place(item)) { present | bit } else { present })
+    }
+
+    /// Starts to load what lookups of the items of the mask `wanted` read first, where that is not in the cache anyway.
+    #[inline]
+    pub(super) fn prefetch_first(&self, hashes: &[L::Hash], wanted: u32) {
+        if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
+            each(wanted, hashes)
+                .for_each(|(_, hash)| self.geometry.prefetch_first(&self.bits, self.geometry.place(hash)));
+        }
     }
 
     /// Where an item is, and what a lookup reads on its way into the cache.
     #[inline]
     pub(super) fn place(&self, hash: L::Hash) -> L::Place {
         let place = self.geometry.place(hash);
-        if self.is_large() {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
             self.geometry.prefetch(&self.bits, place);
         }
         place
@@ -152,4 +163,15 @@ impl<L: Layout> Layer<L> {
         self.geometry.insert(&mut self.bits, place);
         self.items = self.items.saturating_add(1);
     }
+}
+
+/// The items of a mask, each with its bit of the mask.
+#[inline]
+fn each<T: Copy>(mut mask: u32, items: &[T]) -> impl Iterator<Item = (u32, T)> {
+    std::iter::from_fn(move || {
+        let item = *items.get(mask.trailing_zeros() as usize)?;
+        let bit = mask & mask.wrapping_neg();
+        mask ^= bit;
+        Some((bit, item))
+    })
 }

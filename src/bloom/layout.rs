@@ -40,8 +40,10 @@ pub trait Layout: Copy + PartialEq + Debug {
     fn hashes(&self) -> u32;
     /// Where an item is.
     fn place(&self, hash: Self::Hash) -> Self::Place;
-    /// Starts to load what a lookup of the item reads into the cache.
+    /// Starts to load all that a lookup of the item may read into the cache.
     fn prefetch(&self, bits: &Self::Bits, place: Self::Place);
+    /// Starts to load what a lookup reads first into the cache: mostly enough to see that an item is absent.
+    fn prefetch_first(&self, bits: &Self::Bits, place: Self::Place);
     /// Whether the item at this place has all its bits.
     fn contains(&self, bits: &Self::Bits, place: Self::Place) -> bool;
     /// Sets the bits of the item at this place.

@@ -95,6 +95,11 @@ impl Layout for Geometry {
         bits.prefetch(place.b);
     }
 
+    #[inline]
+    fn prefetch_first(&self, bits: &Bitmap, place: Place) {
+        bits.prefetch(place.a);
+    }
+
     /// Most items that are absent need one block only.
     #[inline]
     fn contains(&self, bits: &Bitmap, place: Place) -> bool {
