@@ -304,9 +304,8 @@ fn contains_in<L: Layout>(layers: &[Layer<L>], hashes: &[L::Hash], wanted: u32) 
 #[inline]
 fn contains_one<L: Layout>(layers: &[Layer<L>], hash: L::Hash) -> bool {
     let Some((newest, older)) = layers.split_last() else { return false };
-    let place = newest.place(hash);
     older.iter().rev().for_each(|layer| layer.prefetch_first(&[hash], 1));
-    newest.contains(place) || older.iter().rev().any(|layer| layer.contains_hash(hash))
+    newest.contains(newest.place(hash)) || older.iter().rev().any(|layer| layer.contains(layer.place(hash)))
 }
 
 /// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether

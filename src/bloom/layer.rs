@@ -100,9 +100,13 @@ impl<L: Layout> Layer<L> {
     #[inline]
     pub(super) fn places(&self, hashes: &[L::Hash], wanted: u32) -> [L::Place; BATCH] {
         let mut places = [L::Place::default(); BATCH];
+        let is_large = self.geometry.size_bytes() > PREFETCH_FROM_BYTES;
         for (index, (place, hash)) in places.iter_mut().zip(hashes).enumerate() {
             if wanted & (1 << index) != 0 {
                 *place = self.place(*hash);
+                if is_large {
+                    self.geometry.prefetch(&self.bits, *place);
+                }
             }
         }
         places
@@ -117,7 +121,7 @@ impl<L: Layout> Layer<L> {
     /// Which items of the mask `wanted` have all their bits here.
     #[inline]
     pub(super) fn contains_hashes(&self, hashes: &[L::Hash], wanted: u32) -> u32 {
-        self.contains_wanted(hashes, wanted, |hash| self.geometry.place(hash))
+        self.contains_wanted(hashes, wanted, |hash| self.place(hash))
     }
 
     #[inline]
@@ -130,25 +134,15 @@ impl<L: Layout> Layer<L> {
     #[inline]
     pub(super) fn prefetch_first(&self, hashes: &[L::Hash], wanted: u32) {
         if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
-            each(wanted, hashes)
-                .for_each(|(_, hash)| self.geometry.prefetch_first(&self.bits, self.geometry.place(hash)));
+            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_first(&self.bits, self.place(hash)));
         }
     }
 
-    /// Where an item is, and what a lookup reads on its way into the cache.
+    /// Where an item is. Of a single item nothing is fetched in advance: the processor, which guesses how the lookup goes
+    /// on, asks for the lines as early, and an absent item needs but one of them.
     #[inline]
     pub(super) fn place(&self, hash: L::Hash) -> L::Place {
-        let place = self.geometry.place(hash);
-        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
-            self.geometry.prefetch(&self.bits, place);
-        }
-        place
-    }
-
-    /// Whether an item is in, when what a lookup reads is in the cache.
-    #[inline]
-    pub(super) fn contains_hash(&self, hash: L::Hash) -> bool {
-        self.contains(self.geometry.place(hash))
+        self.geometry.place(hash)
     }
 
     /// Whether the item at this place has all its bits here.
