@@ -3,6 +3,8 @@
 //! A file of its own because the alignment of the first block and the access without a bounds check per bit need
 //! `unsafe`. Flat arrays, which need neither, are in `flat.rs`.
 
+use std::mem::take;
+
 use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;
 use bitvec::slice::BitSlice;
@@ -10,6 +12,7 @@ use bitvec::slice::BitSlice;
 use super::Error;
 use super::layout::Bits;
 use super::prefetch::prefetch;
+use super::relocate::{self, Mover};
 
 /// Size of a block in bytes: a cache line.
 pub const BLOCK_BYTES: usize = 64;
@@ -64,7 +67,7 @@ impl Bitmap {
         if blocks == 0 {
             return Err(Error::Unsound);
         }
-        let alignment = if size >= PAGE_ALIGNED_FROM_BYTES { PAGE_BYTES } else { BLOCK_BYTES };
+        let alignment = alignment(size);
 
         // A small array mostly comes aligned as it is. A large one never does by chance: do not try.
         let mut storage = if alignment == BLOCK_BYTES { Some(zeroed_bytes(size).ok_or(refused)?) } else { None };
@@ -76,8 +79,7 @@ impl Bitmap {
                 zeroed_bytes(padded).ok_or(refused)?
             }
         };
-        // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
-        let start = storage.as_ptr().align_offset(alignment).min(storage.len() - size);
+        let start = first_block(&storage, size);
         let storage = BitBox::try_from_boxed_slice(storage).map_err(|_| refused)?;
         Ok(Self { storage, start, blocks })
     }
@@ -152,6 +154,30 @@ impl Bits for Bitmap {
     fn allocated_bytes(&self) -> u64 {
         self.storage.as_raw_slice().len() as u64
     }
+
+    /// Blocks that lie elsewhere in a page at the new address are moved to where they are aligned.
+    fn relocate(&mut self, mover: &mut impl Mover) {
+        let mut storage = take(&mut self.storage).into_boxed_slice();
+        relocate::bytes(&mut storage, mover);
+        let size = self.blocks * BLOCK_BYTES;
+        let start = first_block(&storage, size);
+        if start != self.start {
+            storage.copy_within(self.start..self.start + size, start);
+            self.start = start;
+        }
+        self.storage = BitBox::from_boxed_slice(storage);
+    }
+}
+
+/// What the first block of so many bytes is aligned to.
+const fn alignment(size: usize) -> usize {
+    if size >= PAGE_ALIGNED_FROM_BYTES { PAGE_BYTES } else { BLOCK_BYTES }
+}
+
+/// Where in `storage` the first block of `size` bytes of blocks lies aligned, as far as there is room for that.
+fn first_block(storage: &[u8], size: usize) -> usize {
+    // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
+    storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size)
 }
 
 /// Zeroed bytes, or nothing where the allocator refuses. The standard library has no stable way to ask for zeroed

@@ -6,6 +6,7 @@ use super::description::{LayerDescription, Scaling};
 use super::hash::{BATCH, HashBatch};
 use super::layer::Layer;
 use super::layout::{Bits, HashOf, Layout, Rules};
+use super::relocate::{self, Mover};
 
 /// The longest chain of a filter that can be made here. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
@@ -136,6 +137,22 @@ impl<R: Rules> Chain<R> {
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.len() * size_of::<Layer<R::Layout>>();
         self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.bits().allocated_bytes()))
+    }
+
+    /// Lets the mover move the memory of the layers from number `first` on, oldest first. Answers with the number of the
+    /// layer to go on with, if the mover has done enough before the last.
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if first == 0 {
+            relocate::elements(&mut self.layers, mover);
+        }
+        let count = self.layers.len();
+        for (index, layer) in self.layers.iter_mut().enumerate().skip(first) {
+            layer.bits_mut().relocate(mover);
+            if index + 1 < count && mover.has_done_enough() {
+                return Some(index + 1);
+            }
+        }
+        None
     }
 
     /// The stored bits of a layer, for a reader that fills them in.

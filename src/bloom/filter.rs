@@ -9,6 +9,7 @@ use super::layer::Layer;
 use super::layout::{Bits as _, Layout, Rules};
 use super::native::BloomFilter;
 use super::redisbloom::RedisBloomFilter;
+use super::relocate::{self, Mover};
 use super::valkey_bloom::ValkeyBloomFilter;
 
 /// A filter of any layout.
@@ -145,6 +146,14 @@ impl Filter {
             Self::RedisBloom(filter) => filter.told_bytes(),
             Self::ValkeyBloom(filter) => filter.told_bytes(),
         }
+    }
+
+    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
+            relocate::boxed(filter, mover);
+        }
+        inside!(self, filter => filter.relocate(first, mover))
     }
 
     /// Whether an item may have been added; see [`Chain::contains`].

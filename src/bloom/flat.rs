@@ -1,6 +1,8 @@
 //! The classic layout of a Bloom filter (Bloom 1970), as other modules have it: an item's k bits lie anywhere in one flat
 //! array of bits. k cache misses an item where ours has two, so a batch asks for all its lines before it looks at one.
 
+use std::mem::take;
+
 use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;
 
@@ -9,6 +11,7 @@ use super::bits::zeroed_bytes;
 use super::description::LayerDescription;
 use super::layout::{Bits, Layout};
 use super::prefetch::prefetch;
+use super::relocate::{self, Mover};
 
 /// The most bits of an item that are accepted. RedisBloom gets to 998 at a rate of 1e-300; a number without a bound would
 /// let a few bytes of a snapshot keep every lookup busy for minutes.
@@ -185,6 +188,12 @@ impl Bits for BitArray {
 
     fn allocated_bytes(&self) -> u64 {
         self.stored.as_raw_slice().len() as u64
+    }
+
+    fn relocate(&mut self, mover: &mut impl Mover) {
+        let mut stored = take(&mut self.stored).into_boxed_slice();
+        relocate::bytes(&mut stored, mover);
+        self.stored = BitBox::from_boxed_slice(stored);
     }
 }
 

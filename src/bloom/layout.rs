@@ -7,6 +7,7 @@ use super::Error;
 use super::chain::LAYERS_MAX;
 use super::description::{LayerDescription, Scaling};
 use super::layer::Layer;
+use super::relocate::Mover;
 
 /// The bits of a layer.
 pub trait Bits {
@@ -16,6 +17,8 @@ pub trait Bits {
     fn bytes_mut(&mut self) -> &mut [u8];
     /// Bytes that were asked of the allocator.
     fn allocated_bytes(&self) -> u64;
+    /// Lets the mover move their memory.
+    fn relocate(&mut self, mover: &mut impl Mover);
 }
 
 /// Where an item's bits are. A value of it is the geometry of one layer.

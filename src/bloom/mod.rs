@@ -23,6 +23,7 @@ mod native;
 pub mod page_local;
 mod prefetch;
 pub mod redisbloom;
+mod relocate;
 pub mod sizing;
 pub mod valkey_bloom;
 
@@ -36,4 +37,5 @@ pub use layer::Layer;
 pub use layout::{Bits, Layout, Rules};
 pub use native::{BloomFilter, Native};
 pub use redisbloom::{RedisBloom, RedisBloomFilter};
+pub use relocate::Mover;
 pub use valkey_bloom::{ValkeyBloom, ValkeyBloomFilter};

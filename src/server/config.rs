@@ -88,6 +88,11 @@ pub fn random_seeds() -> bool {
     USE_RANDOM_SEED.0.load(Relaxed)
 }
 
+/// Whether the server's defragmenter may move filters.
+pub fn defrag_enabled() -> bool {
+    DEFRAG_ENABLED.0.load(Relaxed)
+}
+
 /// The ceiling of one filter, in bytes; 0: automatic.
 pub fn max_filter_bytes() -> u64 {
     MAX_FILTER_BYTES.value.load(Relaxed).unsigned_abs()

@@ -8,6 +8,7 @@ use redis_module::raw;
 
 use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel, c_text};
+use super::defrag;
 use super::snapshot::Snapshot;
 use super::stored::Stored;
 use crate::bloom::{Ceiling, Filter, Unlimited};
@@ -78,7 +79,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         free_effort: Some(free_effort),
         unlink: None,
         copy: Some(copy),
-        defrag: None,
+        defrag: Some(defrag::run),
         mem_usage2: None,
         free_effort2: None,
         unlink2: None,

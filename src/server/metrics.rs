@@ -50,9 +50,11 @@ static ADDS: Gauge = Gauge::new();
 static NEW_ITEMS: Gauge = Gauge::new();
 static LOOKUPS: Gauge = Gauge::new();
 static POSITIVES: Gauge = Gauge::new();
+static DEFRAG_HITS: Gauge = Gauge::new();
+static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 9] = [
+static FIELDS: [(&CStr, &Gauge); 11] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
@@ -62,6 +64,8 @@ static FIELDS: [(&CStr, &Gauge); 9] = [
     (c"bloom_new_items", &NEW_ITEMS),
     (c"bloom_lookups", &LOOKUPS),
     (c"bloom_positives", &POSITIVES),
+    (c"bloom_defrag_hits", &DEFRAG_HITS),
+    (c"bloom_defrag_misses", &DEFRAG_MISSES),
 ];
 
 /// Bytes of all filters.
@@ -113,6 +117,11 @@ pub fn items_looked_up(asked: usize, positive: u32) {
     POSITIVES.count(positive.into());
 }
 
+/// The server's defragmenter was offered a block, and has moved it or not.
+pub fn block_was_offered(has_moved: bool) {
+    if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
+}
+
 /// Registers the section.
 pub fn register(context: Context) {
     raw::register_info_function(context.raw, Some(show));
@@ -139,9 +148,6 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
             for (name, gauge) in &FIELDS {
                 number(info, name.as_ptr(), gauge.get());
             }
-            // Nothing is moved by the server's defragmenter; the names are there for those who look for them.
-            number(info, c"bloom_defrag_hits".as_ptr(), 0);
-            number(info, c"bloom_defrag_misses".as_ptr(), 0);
         }
     }
 }

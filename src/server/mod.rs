@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod context;
 mod data_type;
+mod defrag;
 mod key;
 mod metrics;
 mod registration;
