@@ -63,7 +63,7 @@ pub fn measure(
     draw: Draw,
     requests: u64,
 ) -> Result<Measured> {
-    let pipeline = if items == 1 { PIPELINE_ONE } else { PIPELINE_MANY };
+    let pipeline = if items <= 1 { PIPELINE_ONE } else { PIPELINE_MANY };
     let command = words.first().context("a command")?;
     let (statistics, requests_per_second) = server.statistics_of(command, || {
         let mut benchmark = command_on(processors.map(|found| found.client.as_str()), "redis-benchmark".as_ref());

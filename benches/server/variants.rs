@@ -30,6 +30,13 @@ pub struct Variant {
     layout: Option<&'static str>,
 }
 
+impl Variant {
+    /// Whether it is our module a second time, with the layout of another.
+    pub const fn is_second_layout(&self) -> bool {
+        self.is_ours && self.layout.is_some()
+    }
+}
+
 /// Whether a filter grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {

@@ -61,6 +61,10 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
          each round. Items are URLs of 70 bytes."
     ));
     table.note(
+        "BF.CARD opens the key and answers with a number that is at hand: what the server takes for a command of a module, \
+         whatever that does.",
+    );
+    table.note(
         "us/call is the time inside the command (INFO commandstats). Requests/s are what the client saw: \
          redis-benchmark with 50 connections, for BF.MADD a client of our own with as many, which makes its items as \
          it goes. With commands as short as these the client and the protocol can be what limits requests/s.",
@@ -80,6 +84,7 @@ fn cases() -> Vec<Case> {
         case("BF.ADD, new item, pipeline 32", "large", Base::One),
         case("BF.EXISTS, absent item, pipeline 32", "1 MB", Base::One),
         case("BF.ADD, new item, pipeline 32", "1 MB", Base::One),
+        case("BF.CARD, pipeline 32: no item", "1 MB", Base::One),
     ]
 }
 
@@ -106,6 +111,9 @@ fn small_filter(bench: &Bench, running: &Running, requests: &Requests, grid: &mu
     running.reserve(SMALL_CAPACITY, Growth::Fixed)?;
     load::add_members(&running.server, 0..SMALL_CAPACITY * FILLED / 100)?;
     grid.push(4, running.index, measure(&["BF.EXISTS", KEY], ABSENT, requests.one)?);
+    let no_item =
+        load::measure(&running.server, bench.processors.as_ref(), &["BF.CARD", KEY], 0, ABSENT, requests.one)?;
+    grid.push(6, running.index, no_item);
     // Few enough that the filter stays as sparse as the large one, or nearly.
     grid.push(5, running.index, measure(&["BF.ADD", KEY], DRAWN, SMALL_CAPACITY * FILLED / 100)?);
     Ok(())

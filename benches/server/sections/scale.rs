@@ -64,12 +64,13 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             eprintln!("bench: scale, {size} items, {growth:?}");
             let mut rows: Vec<Row> = bench.variants.iter().map(|_| Row::default()).collect();
             for _ in 0..rounds {
-                for running in &all {
+                for running in all.iter().filter(|running| is_measured(&running.variant, size)) {
                     let row = &mut rows[running.index];
                     bench.attempt(running.index, &mut faults, || round(bench, running, size, growth, row));
                 }
             }
-            for (index, (row, variant)) in rows.iter().zip(&bench.variants).enumerate() {
+            let rows = rows.iter().zip(&bench.variants).enumerate();
+            for (index, (row, variant)) in rows.filter(|(_, (_, variant))| is_measured(variant, size)) {
                 table.row(row.cells(size, growth, variant));
                 if growth == Growth::Fixed {
                     let point =
@@ -94,6 +95,11 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let plot =
         lines::plot("BF.MEXISTS of absent items, full fixed filter", "items", "ns/item in the command", &lookups);
     results.plot("scale-lookup", "Time of a looked-up item over the size of the filter", plot)
+}
+
+/// Our second layout is left out where filling takes minutes.
+const fn is_measured(variant: &Variant, size: u64) -> bool {
+    size <= 100_000_000 || !variant.is_second_layout()
 }
 
 fn round(bench: &Bench, running: &Running, size: u64, growth: Growth, row: &mut Row) -> Result<()> {
