@@ -105,7 +105,7 @@ fn through_snapshot(filter: &Filter) -> Filter {
 fn through_dump(filter: &Filter) -> Filter {
     match filter {
         Filter::Native(filter) => {
-            let mut records = dump::records(filter, 7);
+            let mut records = dump::records(filter, 7).map(Result::unwrap);
             let (iterator, header) = records.next().unwrap();
             let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
             for (iterator, data) in records {
@@ -116,7 +116,7 @@ fn through_dump(filter: &Filter) -> Filter {
             arrival.into_filter().into()
         }
         Filter::RedisBloom(filter) => {
-            let mut records = redisbloom_dump::records(filter);
+            let mut records = redisbloom_dump::records(filter).map(Result::unwrap);
             let mut arrival = RedisBloomArrival::begin(&records.next().unwrap().1, &Unlimited).unwrap();
             for (iterator, data) in records {
                 if arrival.accept(iterator, &data).unwrap() == Progress::Stored {
@@ -126,7 +126,7 @@ fn through_dump(filter: &Filter) -> Filter {
             arrival.into_filter().into()
         }
         Filter::ValkeyBloom(filter) => {
-            valkey_bloom::decode_load(&valkey_bloom::encode_load(filter), &Unlimited).unwrap().into()
+            valkey_bloom::decode_load(&valkey_bloom::encode_load(filter).unwrap(), &Unlimited).unwrap().into()
         }
     }
 }

@@ -195,6 +195,28 @@ pub(super) fn zeroed_bytes(size: usize) -> Option<Box<[u8]>> {
     }
 }
 
+/// A value in a box, or an error where the allocator refuses. The standard library has no stable way to ask for a box that
+/// may fail.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, Error> {
+    let layout = std::alloc::Layout::new::<T>();
+    if layout.size() == 0 {
+        // Nothing is asked for.
+        return Ok(Box::new(value));
+    }
+    // SAFETY: the layout is not empty; the pointer is checked, gets the value and is given to a box of the same layout.
+    unsafe {
+        let pointer = std::alloc::alloc(layout).cast::<T>();
+        if pointer.is_null() {
+            return Err(Error::OutOfMemory { asked_bytes: layout.size() as u64, available_bytes: 0 });
+        }
+        pointer.write(value);
+        Ok(Box::from_raw(pointer))
+    }
+}
+
 impl std::fmt::Debug for Bitmap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bitmap").field("blocks", &self.blocks).finish_non_exhaustive()

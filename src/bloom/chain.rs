@@ -51,16 +51,16 @@ impl<R: Rules> Chain<R> {
     /// [`Error::Unsound`] for a description that no filter has, [`Error::OutOfMemory`].
     pub(crate) fn with_empty_layers(
         rules: R,
-        layers: &[LayerDescription<R::Layout>],
+        layers: impl ExactSizeIterator<Item = LayerDescription<R::Layout>> + Clone,
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        check_chain(&rules, layers.iter().map(|layer| layer.capacity.max(layer.items)))?;
-        let asked_bytes = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
+        check_chain(&rules, layers.clone().map(|layer| layer.capacity.max(layer.items)))?;
+        let asked_bytes = layers.clone().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
         check_ceiling(ceiling, 0, asked_bytes)?;
         let mut filter = Self { rules, layers: Vec::new() };
         reserve(&mut filter.layers, layers.len())?;
         for layer in layers {
-            filter.layers.push(filter.rules.empty_layer(layer)?);
+            filter.layers.push(filter.rules.empty_layer(&layer)?);
         }
         Ok(filter)
     }
@@ -85,8 +85,8 @@ impl<R: Rules> Chain<R> {
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         const PIECE: usize = 4096;
-        let descriptions: Vec<_> = self.layers.iter().map(Layer::description).collect();
-        let mut copy = Self::with_empty_layers(self.rules.clone(), &descriptions, &Unlimited)?;
+        let descriptions = self.layers.iter().map(Layer::description);
+        let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
         for (from, to) in self.layers.iter().zip(&mut copy.layers) {
             let pieces = from.bytes().chunks(PIECE).zip(to.bits_mut().bytes_mut().chunks_mut(PIECE));
             for (from, to) in pieces.filter(|(from, _)| from.iter().any(|byte| *byte != 0)) {

@@ -1,6 +1,7 @@
 //! What a key holds: a filter of one of the layouts. Everything that callers need of all of them goes through here; what only
 //! one has, they match for.
 
+use super::bits::try_box;
 use super::ceiling::Ceiling;
 use super::chain::{Added, Chain};
 use super::description::Scaling;
@@ -35,6 +36,7 @@ impl From<RedisBloomFilter> for Filter {
     }
 }
 
+/// Where there is no memory for the box, the process ends: [`Filter::boxed`] refuses.
 impl From<ValkeyBloomFilter> for Filter {
     fn from(filter: ValkeyBloomFilter) -> Self {
         Self::ValkeyBloom(Box::new(filter))
@@ -77,12 +79,24 @@ impl Filter {
         Self::Native(BloomFilter::nothing())
     }
 
+    /// A filter of valkey-bloom's layout.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn boxed(filter: ValkeyBloomFilter) -> Result<Self, Error> {
+        try_box(filter).map(Self::ValkeyBloom)
+    }
+
     /// A filter with the same fields and bits.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
-        Ok(inside!(self, filter => filter.try_clone()?.into()))
+        match self {
+            Self::Native(filter) => filter.try_clone().map(Self::Native),
+            Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
+            Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
+        }
     }
 
     /// The false positive rate that was asked for.
@@ -108,9 +122,8 @@ impl Filter {
     }
 
     /// The layers behind the first `skipped`, oldest first.
-    #[must_use]
-    pub fn layers_behind(&self, skipped: usize) -> Vec<LayerSummary> {
-        inside!(self, filter => summaries(filter, skipped))
+    pub fn layers_behind(&self, skipped: usize) -> impl Iterator<Item = LayerSummary> {
+        (skipped..self.layer_count()).filter_map(|index| inside!(self, filter => summary(filter, index)))
     }
 
     /// The number of items that all its layers together are made for.
@@ -184,8 +197,8 @@ impl Filter {
     }
 }
 
-fn summaries<R: Rules>(filter: &Chain<R>, skipped: usize) -> Vec<LayerSummary> {
-    let summary = |layer: &Layer<R::Layout>| LayerSummary {
+fn summary<R: Rules>(filter: &Chain<R>, index: usize) -> Option<LayerSummary> {
+    filter.layers().get(index).map(|layer| LayerSummary {
         size_bytes: layer.geometry().size_bytes(),
         allocated_bytes: layer.bits().allocated_bytes() + size_of::<Layer<R::Layout>>() as u64,
         bits: layer.geometry().modulus(),
@@ -193,6 +206,5 @@ fn summaries<R: Rules>(filter: &Chain<R>, skipped: usize) -> Vec<LayerSummary> {
         capacity: layer.capacity(),
         items: layer.items(),
         rate: layer.rate(),
-    };
-    filter.layers().iter().skip(skipped).map(summary).collect()
+    })
 }

@@ -27,6 +27,7 @@ mod relocate;
 pub mod sizing;
 pub mod valkey_bloom;
 
+pub(crate) use bits::try_box;
 pub use ceiling::{Ceiling, Unlimited};
 pub use chain::{Added, Chain, LAYERS_MAX};
 pub use description::{Description, LayerDescription, Scaling};

@@ -87,7 +87,7 @@ impl BloomFilter {
         if !sound {
             return Err(Error::Unsound);
         }
-        Self::with_empty_layers(Native { rate, capacity, scaling, seed }, layers, ceiling)
+        Self::with_empty_layers(Native { rate, capacity, scaling, seed }, layers.iter().copied(), ceiling)
     }
 
     /// What is left where a filter was taken out.

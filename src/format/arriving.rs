@@ -90,8 +90,8 @@ impl NativeArrival {
         self.next
     }
 
-    /// The records that have come, one behind the other.
-    pub fn records(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+    /// The records that have come, one behind the other. An error is the last.
+    pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
         let came = usize::try_from(self.next).unwrap_or(usize::MAX).saturating_add(1);
         dump::records(&self.filter, self.generation).take(came)
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn records(filter: &BloomFilter, generation: u16) -> Vec<(u64, Vec<u8>)> {
-        dump::records(filter, generation).collect()
+        dump::records(filter, generation).collect::<Result<_, _>>().unwrap()
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_torn_header_is_refused() {
         let filter = BloomFilter::new(0.01, 100, Scaling::Fixed, 7, &Unlimited).unwrap();
-        let (iterator, data) = first_record(&filter, 0);
+        let (iterator, data) = first_record(&filter, 0).unwrap();
         assert_eq!(iterator, 1);
         assert!(is_header(&data));
         for length in 0..data.len() {
@@ -218,7 +218,7 @@ mod tests {
             filter.add(item, &Unlimited).unwrap();
         }
         let layers = filter.layers().len();
-        let (mut iterator, header) = first_record(&filter, 9);
+        let (mut iterator, header) = first_record(&filter, 9).unwrap();
         let mut arriving = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
         let mut later = 10_000u32..;
         while let Some((next, data)) = next_record(&filter, 9, iterator).unwrap() {

@@ -19,7 +19,7 @@
 use super::native::{self, CHUNK_BYTES};
 use super::{ByteSink, ByteSource, Error, Sink, Source};
 use crate::bloom::sizing::Geometry;
-use crate::bloom::{BloomFilter, Description, LAYERS_MAX, Layer};
+use crate::bloom::{BloomFilter, Description, LAYERS_MAX, Layer, LayerDescription};
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
 const MAGIC: [u8; 8] = *b"\xb1oomgate";
@@ -80,30 +80,33 @@ pub fn is_header(data: &[u8]) -> bool {
 
 /// The first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
 /// [`GENERATIONS`].
-#[must_use]
-pub fn first_record(filter: &BloomFilter, generation: u16) -> (u64, Vec<u8>) {
-    (Stream::of(filter, generation).iterator(HEADER), encode_header(&filter.description()))
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for the record.
+pub fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
+    Ok((Stream::of(filter, generation).iterator(HEADER), encode_header(filter)?))
 }
 
 /// The record behind the one with this iterator, its iterator and its data; nothing behind the last one. The filter may
 /// have taken items and grown since the dump began: what was in then is in the dump.
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for what is no iterator of ours; [`Error::WrongGeneration`] for one of another filter.
+/// [`Error::OutOfRange`] for what is no iterator of ours; [`Error::WrongGeneration`] for one of another filter;
+/// [`Error::Filter`] where there is no memory for the record.
 pub fn next_record(filter: &BloomFilter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let layers = stream.layers_of(filter, generation)?;
     let bits = place(layers, record - HEADER).and_then(|place| layers.get(place.layer)?.bytes().get(place.range));
-    Ok(bits.map(|bits| {
-        let iterator = stream.iterator(record + 1);
-        (iterator, encode_chunk(identity(filter, stream), iterator, bits))
-    }))
+    let Some(bits) = bits else { return Ok(None) };
+    let iterator = stream.iterator(record + 1);
+    Ok(Some((iterator, encode_chunk(identity(filter, stream), iterator, bits)?)))
 }
 
-/// The records of a dump, one behind the other.
-pub fn records(filter: &BloomFilter, generation: u16) -> impl Iterator<Item = (u64, Vec<u8>)> {
-    std::iter::successors(Some(first_record(filter, generation)), move |(iterator, _)| {
-        next_record(filter, generation, *iterator).ok().flatten()
+/// The records of a dump, one behind the other. An error is the last.
+pub fn records(filter: &BloomFilter, generation: u16) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+    std::iter::successors(Some(first_record(filter, generation)), move |before| {
+        let (iterator, _) = before.as_ref().ok()?;
+        next_record(filter, generation, *iterator).transpose()
     })
 }
 
@@ -137,18 +140,18 @@ pub(super) fn chunks_in(layers: &[Layer<Geometry>]) -> u64 {
     layers.iter().map(|layer| layer.bytes().len().div_ceil(CHUNK_BYTES) as u64).sum()
 }
 
-fn encode_header(description: &Description) -> Vec<u8> {
-    let mut header = encode_fields(description);
-    let checksum = crc32fast::hash(&header);
-    header.extend_from_slice(&checksum.to_le_bytes());
-    header
-}
-
-fn encode_fields(description: &Description) -> Vec<u8> {
-    let mut sink = ByteSink(MAGIC.to_vec());
+fn encode_header(filter: &BloomFilter) -> Result<Vec<u8>, Error> {
+    /// Of every header, and of every layer in one.
+    const FRONT_BYTES: usize = 9 * 8 + 4;
+    const LAYER_BYTES: usize = 6 * 8;
+    let mut sink = ByteSink(Vec::new());
+    super::reserve(&mut sink.0, FRONT_BYTES + filter.layers().len() * LAYER_BYTES)?;
+    sink.0.extend_from_slice(&MAGIC);
     sink.put_u64(VERSION);
-    native::write_description(description, &mut sink);
-    sink.0
+    native::write_description(filter, filter.layers().iter().map(Layer::description), &mut sink);
+    let checksum = crc32fast::hash(&sink.0);
+    sink.0.extend_from_slice(&checksum.to_le_bytes());
+    Ok(sink.0)
 }
 
 pub(super) fn decode_header(data: &[u8]) -> Result<Description, Error> {
@@ -167,10 +170,27 @@ pub(super) fn decode_header(data: &[u8]) -> Result<Description, Error> {
 
 /// What tells a filter's chunks from another's: everything about it, as it was when the dump began, that does not change.
 pub(super) fn identity(filter: &BloomFilter, stream: Stream) -> u32 {
-    let mut description = filter.description();
-    description.layers.truncate(stream.layers);
-    description.layers.iter_mut().for_each(|layer| layer.items = 0);
-    crc32fast::hash(&encode_fields(&description))
+    /// The checksum of what is written to it.
+    struct Checksum(crc32fast::Hasher);
+    impl Sink for Checksum {
+        fn put_u64(&mut self, number: u64) {
+            self.0.update(&number.to_le_bytes());
+        }
+        fn put_f64(&mut self, number: f64) {
+            self.put_u64(number.to_bits());
+        }
+        fn put_bytes(&mut self, bytes: &[u8]) {
+            self.put_u64(bytes.len() as u64);
+            self.0.update(bytes);
+        }
+    }
+    let layers = filter.layers().iter().take(stream.layers);
+    let mut checksum = Checksum(crc32fast::Hasher::new());
+    checksum.0.update(&MAGIC);
+    checksum.put_u64(VERSION);
+    let layers = layers.map(|layer| LayerDescription { items: 0, ..layer.description() });
+    native::write_description(filter, layers, &mut checksum);
+    checksum.0.finalize()
 }
 
 fn chunk_checksum(identity: u32, iterator: u64, tag: u8, bits: &[u8]) -> u32 {
@@ -182,13 +202,14 @@ fn chunk_checksum(identity: u32, iterator: u64, tag: u8, bits: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn encode_chunk(identity: u32, iterator: u64, bits: &[u8]) -> Vec<u8> {
+fn encode_chunk(identity: u32, iterator: u64, bits: &[u8]) -> Result<Vec<u8>, Error> {
     let (tag, bits) = if native::is_zero(bits) { (TAG_ZEROS, &[][..]) } else { (TAG_BITS, bits) };
-    let mut data = Vec::with_capacity(bits.len() + 5);
+    let mut data = Vec::new();
+    super::reserve(&mut data, bits.len() + 5)?;
     data.push(tag);
     data.extend_from_slice(&chunk_checksum(identity, iterator, tag, bits).to_le_bytes());
     data.extend_from_slice(bits);
-    data
+    Ok(data)
 }
 
 /// The bits of a chunk for a place of `length` bytes; none where all are zero.
@@ -214,7 +235,7 @@ mod tests {
     #[test]
     fn a_large_empty_filter_is_a_few_bytes() {
         let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap();
-        let bytes: usize = records(&filter, 0).map(|(_, data)| data.len()).sum();
+        let bytes: usize = records(&filter, 0).map(|record| record.unwrap().1.len()).sum();
         assert!(bytes < 1000, "{bytes}");
     }
 }

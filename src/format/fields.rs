@@ -56,7 +56,7 @@ impl Source for ByteSource<'_> {
     }
 
     fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
-        self.bytes().map(Into::into)
+        super::try_copy(self.bytes()?)
     }
 }
 

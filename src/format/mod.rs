@@ -140,6 +140,30 @@ fn number_of_layers<R: bloom::Rules>(number: u64) -> Result<usize, Error> {
     usize::try_from(number).ok().filter(|number| (1..=R::LAYERS_MAX).contains(number)).ok_or(Error::OutOfRange)
 }
 
+/// Room for so many more elements, and not more.
+fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), Error> {
+    list.try_reserve_exact(additional).map_err(|_| refused(additional.saturating_mul(size_of::<T>())))
+}
+
+/// Adds an element that has come to those before it. Memory is asked for as they come, not by the number that is promised.
+fn push<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
+    list.try_reserve(1).map_err(|_| refused(size_of::<T>()))?;
+    list.push(element);
+    Ok(())
+}
+
+/// A copy of bytes.
+fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
+    let mut copy = Vec::new();
+    reserve(&mut copy, bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy.into_boxed_slice())
+}
+
+fn refused(asked_bytes: usize) -> Error {
+    bloom::Error::OutOfMemory { asked_bytes: asked_bytes as u64, available_bytes: 0 }.into()
+}
+
 /// Asks the ceiling for bytes that a filter of so many bytes is to have more.
 fn allow(ceiling: &impl bloom::Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
     let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);

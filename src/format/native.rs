@@ -37,9 +37,9 @@ use super::arriving::NativeArrival;
 use super::dump;
 use super::redisbloom_dump::{self, RedisBloomArrival};
 use super::{Arrival, Error, Sink, Source, Value};
-use crate::bloom::sizing::Geometry;
+use crate::bloom::sizing::{self, Geometry};
 use crate::bloom::{
-    BloomFilter, Ceiling, Chain, Description, LAYERS_MAX, LayerDescription, RedisBloomFilter, Rules, Scaling,
+    BloomFilter, Ceiling, Chain, Description, LAYERS_MAX, Layer, LayerDescription, RedisBloomFilter, Rules, Scaling,
 };
 
 /// Size of a chunk of bits, in bytes.
@@ -55,7 +55,7 @@ const HASH_MURMUR3_X64_128: u64 = 1;
 pub fn write_filter(filter: &BloomFilter, sink: &mut impl Sink) {
     sink.put_u64(VERSION);
     sink.put_u64(KIND_BLOOM);
-    write_description(&filter.description(), sink);
+    write_description(filter, filter.layers().iter().map(Layer::description), sink);
     write_bits(filter, sink);
 }
 
@@ -65,14 +65,15 @@ pub fn write_arrival(arrival: &Arrival, sink: &mut impl Sink) {
     match arrival {
         Arrival::Native(arrival) => {
             sink.put_u64(KIND_ARRIVING);
-            write_description(&arrival.filter().description(), sink);
+            let filter = arrival.filter();
+            write_description(filter, filter.layers().iter().map(Layer::description), sink);
             sink.put_u64(u64::from(arrival.generation()));
             sink.put_u64(arrival.next_chunk());
-            write_bits(arrival.filter(), sink);
+            write_bits(filter, sink);
         }
         Arrival::RedisBloom(arrival) => {
             sink.put_u64(KIND_REDISBLOOM_ARRIVING);
-            sink.put_bytes(&redisbloom_dump::encode_header(arrival.filter()));
+            sink.put_bytes(arrival.header());
             sink.put_u64(arrival.arrived_bytes());
             write_bits(arrival.filter(), sink);
         }
@@ -101,14 +102,14 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
             let mut filter = BloomFilter::with_zero_bits(&description, ceiling)?;
             let arrived_bytes = dump::bytes_in_front_of(filter.layers(), next);
             read_bits(&mut filter, arrived_bytes, source)?;
-            Ok(Arrival::Native(NativeArrival::resume(filter, generation, next)?).into())
+            Ok(Value::arriving(Arrival::Native(NativeArrival::resume(filter, generation, next)?))?)
         }
         KIND_REDISBLOOM_ARRIVING => {
             let (rules, layers) = redisbloom_dump::decode_header(source.bytes()?.as_ref())?;
             let arrived_bytes = source.u64()?;
-            let mut filter = RedisBloomFilter::with_empty_layers(rules, &layers, ceiling)?;
+            let mut filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
             read_bits(&mut filter, arrived_bytes, source)?;
-            Ok(Arrival::RedisBloom(RedisBloomArrival::resume(filter, arrived_bytes)?).into())
+            Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::resume(filter, arrived_bytes)?))?)
         }
         kind => Err(Error::UnknownKind(kind)),
     }
@@ -144,16 +145,20 @@ fn read_bits<R: Rules>(filter: &mut Chain<R>, arrived_bytes: u64, source: &mut i
     Ok(())
 }
 
-/// Writes the hash identifier and everything about a filter but its bits.
-pub(super) fn write_description(description: &Description, sink: &mut impl Sink) {
+/// Writes the hash identifier and everything about a filter with these layers but its bits.
+pub(super) fn write_description(
+    filter: &BloomFilter,
+    layers: impl ExactSizeIterator<Item = LayerDescription>,
+    sink: &mut impl Sink,
+) {
     sink.put_u64(HASH_MURMUR3_X64_128);
-    sink.put_f64(description.rate);
-    sink.put_u64(description.capacity);
-    sink.put_u64(u64::from(description.scaling.expansion()));
-    sink.put_u64(u64::from(description.seed));
-    sink.put_u64(u64::from(description.policy));
-    sink.put_u64(description.layers.len() as u64);
-    for layer in &description.layers {
+    sink.put_f64(filter.rate());
+    sink.put_u64(filter.capacity());
+    sink.put_u64(u64::from(filter.scaling().expansion()));
+    sink.put_u64(u64::from(filter.seed()));
+    sink.put_u64(u64::from(sizing::POLICY));
+    sink.put_u64(layers.len() as u64);
+    for layer in layers {
         sink.put_f64(layer.rate);
         sink.put_u64(layer.capacity);
         sink.put_u64(layer.items);
@@ -182,7 +187,7 @@ pub(super) fn read_description(source: &mut impl Source) -> Result<Description, 
         let (rate, capacity, items) = (source.f64()?, source.u64()?, source.u64()?);
         let hashes = read_u32(source)?;
         let geometry = Geometry { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
-        description.layers.push(LayerDescription { rate, capacity, items, geometry });
+        super::push(&mut description.layers, LayerDescription { rate, capacity, items, geometry })?;
     }
     Ok(description)
 }
@@ -229,7 +234,7 @@ mod tests {
     }
 
     fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
-        let mut records = dump::records(filter, 77);
+        let mut records = dump::records(filter, 77).map(Result::unwrap);
         let (iterator, header) = records.next().unwrap();
         let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
         for (iterator, data) in records.take(chunks) {

@@ -28,11 +28,15 @@ const FRONT_BYTES_2018: usize = 16;
 const LAYER_BYTES_2018: usize = 49;
 
 /// The header of a filter.
-#[must_use]
-pub fn encode_header(filter: &RedisBloomFilter) -> Vec<u8> {
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for it.
+pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
+    let mut header = Vec::new();
+    super::reserve(&mut header, FRONT_BYTES + filter.layers().len() * LAYER_BYTES)?;
     let layers = u32::try_from(filter.layers().len()).unwrap_or(u32::MAX);
     let RedisBloom { options, growth } = *filter.rules();
-    let mut header = filter.items().to_le_bytes().to_vec();
+    header.extend_from_slice(&filter.items().to_le_bytes());
     [layers, options, growth].iter().for_each(|field| header.extend_from_slice(&field.to_le_bytes()));
     for layer in filter.layers() {
         let Geometry { size_bytes, modulus, hashes, bits_per_item, .. } = layer.geometry();
@@ -43,13 +47,14 @@ pub fn encode_header(filter: &RedisBloomFilter) -> Vec<u8> {
         header.extend_from_slice(&layer.capacity().to_le_bytes());
         header.push(n2);
     }
-    header
+    Ok(header)
 }
 
 /// The rules and the layers that a header speaks of. Whether a filter can be like that is for the filter to say.
 ///
 /// # Errors
-/// [`Error::NotADump`] for bytes of another length than a header has; [`Error::OutOfRange`].
+/// [`Error::NotADump`] for bytes of another length than a header has; [`Error::OutOfRange`]; [`Error::Filter`] where there
+/// is no memory for what it says.
 pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Vec<LayerDescription<Geometry>>), Error> {
     let mut fields = Packed(header);
     let _items = fields.u64()?;
@@ -71,26 +76,37 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Vec<LayerDescription<
         let capacity = if of_2018 { fields.u32()?.into() } else { fields.u64()? };
         let modulus = modulus(bits, fields.u8()?.into())?;
         let geometry = Geometry::new(size_bytes, modulus, hashes, bits_per_item);
-        layers.push(LayerDescription { rate, capacity, items, geometry });
+        super::push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;
     }
     Ok((rules, layers))
 }
 
+/// A record: its iterator and its data.
+pub type Record<'a> = (u64, Cow<'a, [u8]>);
+
 /// The record behind the one with this iterator, 0 for the first; nothing behind the last one.
-#[must_use]
-pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Option<(u64, Cow<'_, [u8]>)> {
-    let Some(begin) = iterator.checked_sub(HEADER) else {
-        return Some((HEADER, encode_header(filter).into()));
-    };
-    let place = locate(filter, begin)?;
-    let bits = filter.layers().get(place.layer)?.bytes().get(place.begin..)?;
-    let chunk = bits.get(..CHUNK_BYTES).unwrap_or(bits);
-    Some((iterator + chunk.len() as u64, chunk.into()))
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for the header. Chunks are the filter's own bytes.
+pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Record<'_>>, Error> {
+    match iterator.checked_sub(HEADER) {
+        None => Ok(Some((HEADER, encode_header(filter)?.into()))),
+        Some(begin) => Ok(chunk_from(filter, begin).map(|chunk| (iterator + chunk.len() as u64, chunk.into()))),
+    }
 }
 
-/// The records of a dump, one behind the other.
-pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = (u64, Cow<'_, [u8]>)> {
-    std::iter::successors(next_record(filter, 0), |(iterator, _)| next_record(filter, *iterator))
+fn chunk_from(filter: &RedisBloomFilter, begin: u64) -> Option<&[u8]> {
+    let place = locate(filter, begin)?;
+    let bits = filter.layers().get(place.layer)?.bytes().get(place.begin..)?;
+    Some(bits.get(..CHUNK_BYTES).unwrap_or(bits))
+}
+
+/// The records of a dump, one behind the other. An error is the last.
+pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<'_>, Error>> {
+    std::iter::successors(next_record(filter, 0).transpose(), |before| {
+        let (iterator, _) = before.as_ref().ok()?;
+        next_record(filter, *iterator).transpose()
+    })
 }
 
 /// A byte of all layers' bytes one behind the other.
@@ -131,6 +147,8 @@ fn place_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u6
 #[derive(Debug, PartialEq)]
 pub struct RedisBloomArrival {
     filter: RedisBloomFilter,
+    /// Kept, so that to save what has come takes no memory.
+    header: Box<[u8]>,
     arrived_bytes: u64,
 }
 
@@ -142,12 +160,16 @@ impl RedisBloomArrival {
     /// fit under the ceiling.
     pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(header)?;
-        Ok(Self { filter: RedisBloomFilter::with_empty_layers(rules, &layers, ceiling)?, arrived_bytes: 0 })
+        let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, arrived_bytes: 0 })
     }
 
     /// Goes on from what a snapshot holds.
     pub(super) fn resume(filter: RedisBloomFilter, arrived_bytes: u64) -> Result<Self, Error> {
-        if arrived_bytes < total_bytes(&filter) { Ok(Self { filter, arrived_bytes }) } else { Err(Error::OutOfRange) }
+        if arrived_bytes >= total_bytes(&filter) {
+            return Err(Error::OutOfRange);
+        }
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, arrived_bytes })
     }
 
     /// Takes a record. The header may come again, and every chunk that came already, with the same bytes.
@@ -185,6 +207,12 @@ impl RedisBloomArrival {
         &self.filter
     }
 
+    /// The header of the filter that is arriving.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
     /// The filter, when the last chunk has come.
     #[must_use]
     pub fn into_filter(self) -> RedisBloomFilter {
@@ -198,16 +226,16 @@ impl RedisBloomArrival {
     }
 
     /// Records of what has come, one behind the other.
-    pub fn records(&self) -> impl Iterator<Item = (u64, Cow<'_, [u8]>)> {
-        let end = HEADER + self.arrived_bytes;
-        records(&self.filter).map_while(move |(iterator, data)| {
-            let behind = usize::try_from(iterator.saturating_sub(end)).unwrap_or(usize::MAX);
-            match data.len().checked_sub(behind) {
-                None | Some(0) => None,
-                Some(_) if behind == 0 => Some((iterator, data)),
-                Some(length) => Some((end, data.get(..length).unwrap_or_default().to_vec().into())),
-            }
-        })
+    pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut begin = 0;
+        let chunks = std::iter::from_fn(move || {
+            let left = usize::try_from(self.arrived_bytes - begin).unwrap_or(usize::MAX);
+            let chunk = chunk_from(&self.filter, begin).filter(|_| left > 0)?;
+            let chunk = chunk.get(..left).unwrap_or(chunk);
+            begin += chunk.len() as u64;
+            Some((HEADER + begin, chunk))
+        });
+        std::iter::once((HEADER, self.header())).chain(chunks)
     }
 
     /// A value with the same fields and bits.
@@ -215,7 +243,9 @@ impl RedisBloomArrival {
     /// # Errors
     /// [`bloom::Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, bloom::Error> {
-        Ok(Self { filter: self.filter.try_clone()?, arrived_bytes: self.arrived_bytes })
+        let refused = bloom::Error::OutOfMemory { asked_bytes: self.header.len() as u64, available_bytes: 0 };
+        let header = super::try_copy(&self.header).map_err(|_| refused)?;
+        Ok(Self { filter: self.filter.try_clone()?, header, arrived_bytes: self.arrived_bytes })
     }
 }
 

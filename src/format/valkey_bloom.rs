@@ -67,10 +67,18 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBl
 }
 
 /// The argument of BF.LOAD.
-#[must_use]
-pub fn encode_load(filter: &ValkeyBloomFilter) -> Vec<u8> {
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for it.
+pub fn encode_load(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
+    /// In front of the layers, and of each layer beside its bitmap.
+    const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
+    const LAYER_BYTES: usize = 3 * 8;
+    let length = |sum, layer: &Layer<Geometry>| sum + LAYER_BYTES + layer.bits().stored().len();
     let rules = filter.rules();
-    let mut data = vec![LOAD_VERSION];
+    let mut data = Vec::new();
+    super::reserve(&mut data, filter.layers().iter().fold(FRONT_BYTES, length))?;
+    data.push(LOAD_VERSION);
     data.extend_from_slice(&rules.scaling.expansion().to_le_bytes());
     data.extend_from_slice(&rules.rate.to_le_bytes());
     data.extend_from_slice(&rules.tightening.to_le_bytes());
@@ -83,7 +91,7 @@ pub fn encode_load(filter: &ValkeyBloomFilter) -> Vec<u8> {
         data.extend_from_slice(&layer.items().to_le_bytes());
         data.extend_from_slice(&layer.capacity().to_le_bytes());
     }
-    data
+    Ok(data)
 }
 
 /// The filter in an argument of BF.LOAD. Bytes behind its end are not looked at.
@@ -109,17 +117,9 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
         fields.0 = rest;
         let items = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
         let capacity = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
-        parts.push(capacity, items, try_copy(stored)?)?;
+        parts.push(capacity, items, super::try_copy(stored)?)?;
     }
     parts.into_filter()
-}
-
-fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
-    let mut copy = Vec::new();
-    let refused = bloom::Error::OutOfMemory { asked_bytes: bytes.len() as u64, available_bytes: 0 };
-    copy.try_reserve_exact(bytes.len()).map_err(|_| refused)?;
-    copy.extend_from_slice(bytes);
-    Ok(copy.into_boxed_slice())
 }
 
 /// A filter whose layers come one by one. The seed is known with the first.

@@ -1,7 +1,7 @@
 //! What a key of ours holds: a filter, or one whose chunks have not all arrived.
 
 use super::{Error, NativeArrival, RedisBloomArrival};
-use crate::bloom::{self, Filter};
+use crate::bloom::{self, Filter, try_box};
 
 /// What a key holds.
 #[derive(Debug, PartialEq)]
@@ -38,6 +38,7 @@ impl From<Filter> for Value {
     }
 }
 
+/// Where there is no memory for the box, the process ends: [`Value::arriving`] refuses.
 impl From<Arrival> for Value {
     fn from(arrival: Arrival) -> Self {
         Self::Arriving(Box::new(arrival))
@@ -45,6 +46,14 @@ impl From<Arrival> for Value {
 }
 
 impl Value {
+    /// A filter whose chunks have not all arrived.
+    ///
+    /// # Errors
+    /// [`bloom::Error::OutOfMemory`] where the allocator refuses.
+    pub fn arriving(arrival: Arrival) -> Result<Self, bloom::Error> {
+        try_box(arrival).map(Self::Arriving)
+    }
+
     /// Bytes that were asked of the allocator for what the value holds, its own fields included.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
@@ -67,7 +76,10 @@ impl Value {
             },
             Self::Arriving(arrival) => match &**arrival {
                 Arrival::Native(arrival) => Contents::of(arrival.filter()),
-                Arrival::RedisBloom(arrival) => Contents::of(arrival.filter()),
+                Arrival::RedisBloom(arrival) => {
+                    let contents = Contents::of(arrival.filter());
+                    Contents { bytes: contents.bytes.saturating_add(arrival.header().len() as u64), ..contents }
+                }
             },
         }
     }
@@ -77,13 +89,13 @@ impl Value {
     /// # Errors
     /// [`bloom::Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, bloom::Error> {
-        Ok(match self {
-            Self::Filter(filter) => filter.try_clone()?.into(),
-            Self::Arriving(arrival) => match &**arrival {
-                Arrival::Native(arrival) => Arrival::Native(arrival.try_clone()?).into(),
-                Arrival::RedisBloom(arrival) => Arrival::RedisBloom(arrival.try_clone()?).into(),
-            },
-        })
+        match self {
+            Self::Filter(filter) => filter.try_clone().map(Self::Filter),
+            Self::Arriving(arrival) => Self::arriving(match &**arrival {
+                Arrival::Native(arrival) => Arrival::Native(arrival.try_clone()?),
+                Arrival::RedisBloom(arrival) => Arrival::RedisBloom(arrival.try_clone()?),
+            }),
+        }
     }
 
     /// Takes the filter out, leaving one that holds nothing; of an arriving one when its last chunk has come.

@@ -8,14 +8,17 @@
 //! Under overcommit an allocation of 100 GiB succeeds on a machine of 24, and the server dies when the pages are used.
 //! So the question is asked before the allocator is.
 
-use std::ffi::CStr;
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, c_char, c_int};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::FromRawFd;
 
 use redis_module::raw;
 
 use super::config;
 use super::context::Context;
 use super::metrics;
+use super::text::Text;
 use crate::bloom::Ceiling;
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
@@ -82,16 +85,20 @@ impl ServerMemory {
 }
 
 /// The memory limit of the control group that this process is in, its parents included; nothing where there is none.
+/// Whoever asks may have no memory left: this takes none.
 fn control_group_bytes() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut buffer = [0; 8192];
+    let groups = read(&Text::of("/proc/self/cgroup"), &mut buffer)?;
     groups
         .lines()
         .filter_map(limit_file)
-        .flat_map(|(root, group, file)| {
-            let group = PathBuf::from(group);
-            group.ancestors().filter_map(|level| read_limit(root, level, file)).min()
-        })
+        .flat_map(|(root, group, file)| levels(group).filter_map(move |level| read_limit(root, level, file)))
         .min()
+}
+
+/// A group and its parents: `/a/b`, `/a` and the root, which is empty here.
+fn levels(group: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(group.trim_end_matches('/')), |level| Some(level.rsplit_once('/')?.0))
 }
 
 /// From a line of /proc/self/cgroup: where the hierarchy is mounted, the group in it, the file with its limit.
@@ -107,10 +114,33 @@ fn limit_file(line: &str) -> Option<(&'static str, &str, &'static str)> {
     }
 }
 
-fn read_limit(root: &str, group: &Path, file: &str) -> Option<u64> {
-    let group = group.strip_prefix("/").unwrap_or(group);
-    let limit = std::fs::read_to_string(Path::new(root).join(group).join(file)).ok()?;
-    limit.trim().parse().ok()
+fn read_limit(root: &str, group: &str, file: &str) -> Option<u64> {
+    let mut buffer = [0; 64];
+    read(&Text::of(format_args!("{root}{group}/{file}")), &mut buffer)?.trim().parse().ok()
+}
+
+/// As much of a file as fits the buffer. `File::open` would copy a long path to the heap.
+fn read<'a>(path: &Text, buffer: &'a mut [u8]) -> Option<&'a str> {
+    unsafe extern "C" {
+        fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+    }
+    const READ_ONLY: c_int = 0;
+    // SAFETY: the path ends with NUL. The descriptor is checked, and nobody else has it.
+    let mut file = unsafe {
+        let descriptor = open(path.as_ptr(), READ_ONLY);
+        if descriptor < 0 {
+            return None;
+        }
+        File::from_raw_fd(descriptor)
+    };
+    let mut length = 0;
+    while let Some(room) = buffer.get_mut(length..).filter(|room| !room.is_empty()) {
+        match file.read(room).ok()? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    std::str::from_utf8(buffer.get(..length)?).ok()
 }
 
 #[cfg(test)]
@@ -126,5 +156,18 @@ mod tests {
         );
         assert_eq!(limit_file("8:pids:/"), None);
         assert_eq!(limit_file(""), None);
+    }
+
+    #[test]
+    fn a_group_is_in_all_above_it() {
+        assert_eq!(levels("/system.slice/redis").collect::<Vec<_>>(), ["/system.slice/redis", "/system.slice", ""]);
+        assert_eq!(levels("/").collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn a_file_is_read_as_far_as_there_is_room() {
+        let mut buffer = [0; 4];
+        assert_eq!(read(&Text::of("/proc/self/cgroup/none"), &mut buffer), None);
+        assert_eq!(read(&Text::of(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml")), &mut buffer), Some("allo"));
     }
 }

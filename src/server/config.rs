@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, 
 use redis_module::{RedisString, raw};
 
 use super::args::{self, Args, Creation, Kind, KindWords, LayoutName};
-use super::context::{Context, ERR, LogLevel, OK, c_text};
+use super::context::{Context, ERR, LogLevel, OK};
 use super::reply::Refusal;
+use super::text::Text;
 use crate::bloom::Scaling;
 
 static ERROR_RATE: Fraction = Fraction::new(0.01, Some(args::taken_rate));
@@ -123,7 +124,8 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
             let size = size.ok_or_else(|| wrong("a whole number from 1 to 1073741824 is expected"))?;
             INITIAL_SIZE.value.store(size, Relaxed);
         } else if WORDS_WITHOUT_EFFECT.iter().any(|other| args::is(name, other)) {
-            context.log(LogLevel::Warning, &format!("bloomgate: {shown} has no effect, there are no cuckoo filters"));
+            context
+                .log(LogLevel::Warning, format_args!("bloomgate: {shown} has no effect, there are no cuckoo filters"));
         } else {
             return Err(format!("unknown load-time word '{shown}'"));
         }
@@ -233,7 +235,7 @@ impl Fraction {
     fn set(&self, asked: f64, context: Context) {
         let (value, changed) = self.taken.map_or((asked, false), |taken| taken(asked));
         if changed {
-            context.log(LogLevel::Warning, &format!("bloomgate: error rate {asked:?} is taken as {value:?}"));
+            context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked:?} is taken as {value:?}"));
         }
         if !(LOADING.load(Relaxed) && value.to_bits() == self.default.load(Relaxed)) {
             self.bits.store(value.to_bits(), Relaxed);
@@ -242,7 +244,7 @@ impl Fraction {
 
     fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
         self.default.store(self.bits.load(Relaxed), Relaxed);
-        let default = c_text(&self.get().to_string());
+        let default = Text::of(self.get());
         let data = std::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the name and the default are C strings; the callbacks get a pointer to a `Fraction` that lives for
         // good.
@@ -259,7 +261,7 @@ impl Fraction {
 unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
     // SAFETY: `data` is the `Fraction` that was registered.
     let Some(fraction) = (unsafe { data.cast::<Fraction>().as_ref() }) else { return null_mut() };
-    let string = string(&fraction.get().to_string());
+    let string = string(Text::of(fraction.get()).as_str());
     let before = fraction.text.swap(string, Relaxed);
     // SAFETY: the string before is ours, and the server, which copies what it gets, does not read it any more.
     unsafe {

@@ -1,9 +1,11 @@
 //! The server as a command sees it: who is asking, by which protocol, and where to log.
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, c_int};
+use std::fmt::Display;
 
 use redis_module::raw;
 
+use super::text::Text;
 use crate::bloom::hash::SEED_MIN;
 
 /// The context that the server hands to a command or callback; valid while that runs.
@@ -68,8 +70,8 @@ impl Context {
     }
 
     /// Writes a line to the server's log.
-    pub fn log(self, level: LogLevel, line: &str) {
-        let line = c_text(line);
+    pub fn log(self, level: LogLevel, line: impl Display) {
+        let line = Text::of(line);
         // SAFETY: the format takes one C string, which is passed.
         unsafe {
             if let Some(log) = raw::RedisModule_Log {
@@ -80,7 +82,7 @@ impl Context {
 
     /// Ends the server, with a log line: for a replica, or a server that reads its AOF, which cannot do what its
     /// primary did. To go on would be to call items absent that are in.
-    pub fn give_up(self, line: &str) -> ! {
+    pub fn give_up(self, line: impl Display) -> ! {
         self.log(LogLevel::Warning, line);
         std::process::exit(1)
     }
@@ -93,11 +95,6 @@ impl LogLevel {
             Self::Warning => c"warning",
         }
     }
-}
-
-/// A text as the server's functions want it. A NUL byte, which ends their texts, becomes a question mark.
-pub(super) fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
 /// What a callback answers to the server.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use redis_module::raw;
 
 use super::ceiling::ServerCeiling;
-use super::context::{Context, LogLevel, c_text};
+use super::context::{Context, LogLevel};
 use super::defrag;
 use super::snapshot::Snapshot;
 use super::stored::Stored;
+use super::text::Text;
 use crate::bloom::{Ceiling, Filter, Unlimited};
 use crate::format::{self, Arrival, Value, dump, native, redisbloom, redisbloom_dump, valkey_bloom};
 
@@ -123,7 +124,7 @@ unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_in
 
 unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     load(io, |ceiling| match encoding.unsigned_abs() {
-        valkey_bloom::ENCODING => Ok(Filter::from(valkey_bloom::read(&mut Snapshot(io), ceiling)?).into()),
+        valkey_bloom::ENCODING => Ok(Filter::boxed(valkey_bloom::read(&mut Snapshot(io), ceiling)?)?.into()),
         other => Err(format::Error::UnknownVersion(other.into())),
     })
 }
@@ -148,10 +149,11 @@ fn load(io: *mut raw::RedisModuleIO, read: impl FnOnce(&LoadCeiling) -> Result<V
     // SAFETY: the server gives the context of the snapshot that it calls us with.
     let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
     let client = context.filter(|context| context.is_primary());
-    match read(&client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling(context)))) {
-        Ok(value) => Stored::into_raw(value),
+    let read = read(&client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling(context))));
+    match read.and_then(|value| Ok(Stored::boxed(value)?)) {
+        Ok(stored) => Box::into_raw(stored).cast(),
         Err(error) => {
-            let line = c_text(&format!("bloomgate: a filter cannot be loaded: {error}"));
+            let line = Text::of(format_args!("bloomgate: a filter cannot be loaded: {error}"));
             // SAFETY: the format takes one C string, which is passed.
             unsafe {
                 if let Some(log) = raw::RedisModule_LogIOError {
@@ -178,9 +180,25 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     write(&unsafe { stored_at(value) }.value, &mut Snapshot(io));
 }
 
-/// Writes a value to the AOF: as the records of a dump, of an arriving one as many as have come; of valkey-bloom's layout
-/// as its one command.
+/// Writes a value to the AOF. The server calls it in a child; there is no way to tell that it failed, so a child that lacks
+/// the memory for a record ends, and the server keeps the file that it has.
 unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    // SAFETY: the server passes its own, and a value of ours.
+    if let Err(error) = unsafe { emit(io, key, stored_at(value)) } {
+        Context::new(std::ptr::null_mut()).give_up(format_args!("bloomgate: the AOF cannot be rewritten: {error}"));
+    }
+}
+
+/// Emits a value as the records of a dump, of an arriving one as many as have come; of valkey-bloom's layout as its one
+/// command.
+///
+/// # Safety
+/// `io` and `key` must be the server's.
+unsafe fn emit(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    stored: &Stored,
+) -> Result<(), format::Error> {
     let load_chunk = |iterator: u64, data: &[u8]| {
         // SAFETY: the arguments are those that the format announces: a string, a number, bytes and their length.
         unsafe {
@@ -190,17 +208,21 @@ unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisMo
             }
         }
     };
-    // SAFETY: the server passes a value of ours.
-    let stored = unsafe { stored_at(value) };
     match &stored.value {
         Value::Filter(Filter::Native(filter)) => {
-            dump::records(filter, stored.generation).for_each(|(iterator, data)| load_chunk(iterator, &data));
+            for record in dump::records(filter, stored.generation) {
+                let (iterator, data) = record?;
+                load_chunk(iterator, &data);
+            }
         }
         Value::Filter(Filter::RedisBloom(filter)) => {
-            redisbloom_dump::records(filter).for_each(|(iterator, data)| load_chunk(iterator, &data));
+            for record in redisbloom_dump::records(filter) {
+                let (iterator, data) = record?;
+                load_chunk(iterator, &data);
+            }
         }
         Value::Filter(Filter::ValkeyBloom(filter)) => {
-            let data = valkey_bloom::encode_load(filter);
+            let data = valkey_bloom::encode_load(filter)?;
             // SAFETY: the arguments are those that the format announces: a string, bytes and their length.
             unsafe {
                 if let Some(emit) = raw::RedisModule_EmitAOF {
@@ -209,10 +231,16 @@ unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisMo
             }
         }
         Value::Arriving(arrival) => match &**arrival {
-            Arrival::Native(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, &data)),
-            Arrival::RedisBloom(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, &data)),
+            Arrival::Native(arrival) => {
+                for record in arrival.records() {
+                    let (iterator, data) = record?;
+                    load_chunk(iterator, &data);
+                }
+            }
+            Arrival::RedisBloom(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, data)),
         },
     }
+    Ok(())
 }
 
 unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
@@ -270,10 +298,8 @@ unsafe extern "C" fn copy(
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
-    match unsafe { stored_at(value) }.value.try_clone() {
-        Ok(copy) => Stored::into_raw(copy),
-        Err(_) => std::ptr::null_mut(),
-    }
+    let copy = unsafe { stored_at(value) }.value.try_clone().and_then(Stored::boxed);
+    copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(copy).cast())
 }
 
 // A background thread frees values.

@@ -8,7 +8,7 @@ use super::args::Word;
 use super::context::{Context, OK};
 use super::data_type;
 use super::reply::Refusal;
-use super::stored::Stored;
+use super::stored::{Room, Stored};
 use crate::bloom::Filter;
 use crate::format::Value;
 
@@ -69,10 +69,9 @@ impl<'a> Key<'a> {
     }
 
     /// Puts a value under a key that is open for writing, in the place of what it holds, time to live included.
-    pub fn install(&mut self, value: impl Into<Value>) {
-        let value = value.into();
-        let module_type = data_type::raw_type_of(&value);
-        let value = Stored::into_raw(value);
+    pub fn install(&mut self, stored: Box<Stored>) {
+        let module_type = data_type::raw_type_of(&stored.value);
+        let value = Box::into_raw(stored).cast();
         // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
         unsafe {
             let set = raw::RedisModule_ModuleTypeSetValue;
@@ -84,11 +83,11 @@ impl<'a> Key<'a> {
     }
 
     /// Makes an arriving filter, whose last chunk has come, a filter. Its type may be another one then, and the key a new
-    /// one to the server; its time to live is kept.
+    /// one to the server, which is put into `room`; its time to live is kept.
     ///
     /// # Errors
     /// As [`stored`](Self::stored).
-    pub fn complete(&mut self) -> Result<(), Refusal> {
+    pub fn complete(&mut self, room: Room) -> Result<(), Refusal> {
         let Some(stored) = self.stored()? else { return Ok(()) };
         let arrived_as = data_type::raw_type_of(&stored.value);
         let filter = stored.take_filter().into();
@@ -99,7 +98,7 @@ impl<'a> Key<'a> {
         // SAFETY: the key is open for writing.
         unsafe {
             let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.raw));
-            self.install(filter);
+            self.install(room.put(filter));
             if let (Some(expires), Some(set)) = (expires, raw::RedisModule_SetAbsExpire)
                 && expires != raw::REDISMODULE_NO_EXPIRE.into()
             {

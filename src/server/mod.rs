@@ -16,6 +16,7 @@ mod replicate;
 mod reply;
 mod snapshot;
 mod stored;
+mod text;
 
 use std::ffi::{c_char, c_int};
 
@@ -66,11 +67,11 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     match loaded {
         Ok(()) => {
             let version = env!("CARGO_PKG_VERSION");
-            context.log(LogLevel::Notice, &format!("bloomgate {version}: Bloom filters are ready, BF.* commands"));
+            context.log(LogLevel::Notice, format_args!("bloomgate {version}: Bloom filters are ready, BF.* commands"));
             OK
         }
         Err(reason) => {
-            context.log(LogLevel::Warning, &format!("bloomgate is not loaded: {reason}"));
+            context.log(LogLevel::Warning, format_args!("bloomgate is not loaded: {reason}"));
             ERR
         }
     }

@@ -9,6 +9,7 @@ use std::ptr::{null, null_mut};
 use redis_module::raw;
 
 use super::context::{Context, OK};
+use super::text::Text;
 
 /// A command, as the server and its documentation see it.
 pub struct Command {
@@ -155,7 +156,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
             if has_category {
                 categories.push_str(" bloom");
             }
-            if set(registered, super::context::c_text(&categories).as_ptr()) != OK {
+            if set(registered, Text::of(categories).as_ptr()) != OK {
                 return Err(refused("the categories"));
             }
         }

@@ -3,12 +3,14 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::fmt::Display;
 
 use redis_module::raw;
 
 use super::args::Word;
 use super::context::Context;
-use crate::bloom::{Filter, Scaling};
+use super::text::Text;
+use crate::bloom::{Error, Filter, Scaling};
 
 /// The items of a command that were new, in order.
 pub struct NewItems {
@@ -29,12 +31,22 @@ impl NewItems {
         Self { words: Vec::new() }
     }
 
-    /// Adds an item.
+    /// Makes room for so many more items: before they are added, because what is added must be carried.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
     #[inline]
-    pub fn push(&mut self, item: Word<'_>) {
+    pub fn reserve(&mut self, items: usize) -> Result<(), Error> {
         if self.words.capacity() == 0 {
             self.words = KEPT.take();
         }
+        let asked_bytes = items.saturating_mul(size_of::<*mut raw::RedisModuleString>()) as u64;
+        self.words.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes, available_bytes: 0 })
+    }
+
+    /// Adds an item, for which there is room.
+    #[inline]
+    pub fn push(&mut self, item: Word<'_>) {
         self.words.push(item.raw);
     }
 
@@ -71,7 +83,7 @@ pub fn created(context: Context, key: Word<'_>, filter: &Filter, items: &NewItem
     match filter {
         Filter::RedisBloom(filter) => {
             words.push(filter.rate()).push(filter.capacity()).push_scaling(filter.scaling());
-            send(context, c"BF.RESERVE", key, &words.strings, &[]);
+            send(context, c"BF.RESERVE", key, words.strings(), &[]);
             if items.len() > 0 {
                 added(context, key, items);
             }
@@ -91,7 +103,7 @@ pub fn created(context: Context, key: Word<'_>, filter: &Filter, items: &NewItem
     if items.len() > 0 {
         words.push("ITEMS");
     }
-    send(context, c"BF.INSERT", key, &words.strings, &items.words);
+    send(context, c"BF.INSERT", key, words.strings(), &items.words);
 }
 
 /// Carries a command with two lists of words behind the key.
@@ -114,16 +126,24 @@ fn send(
 /// Words of ours, as strings of the server's.
 struct Words {
     context: Context,
-    strings: Vec<*mut raw::RedisModuleString>,
+    strings: [*mut raw::RedisModuleString; WORDS_MAX],
+    count: usize,
 }
+
+/// As many as describe a filter: five options with their values, and ITEMS.
+const WORDS_MAX: usize = 11;
 
 impl Words {
     const fn new(context: Context) -> Self {
-        Self { context, strings: Vec::new() }
+        Self { context, strings: [std::ptr::null_mut(); WORDS_MAX], count: 0 }
     }
 
-    fn push(&mut self, word: impl ToString) -> &mut Self {
-        self.push_bytes(word.to_string().as_bytes())
+    fn strings(&self) -> &[*mut raw::RedisModuleString] {
+        self.strings.get(..self.count).unwrap_or_default()
+    }
+
+    fn push(&mut self, word: impl Display) -> &mut Self {
+        self.push_bytes(Text::of(word).bytes())
     }
 
     fn push_scaling(&mut self, scaling: Scaling) -> &mut Self {
@@ -134,18 +154,21 @@ impl Words {
     }
 
     fn push_bytes(&mut self, word: &[u8]) -> &mut Self {
+        let Some(place) = self.strings.get_mut(self.count) else { return self };
         // SAFETY: the pointer and the length are those of the word, which the server copies.
-        let string = unsafe {
-            raw::RedisModule_CreateString.map(|create| create(self.context.raw, word.as_ptr().cast(), word.len()))
-        };
-        self.strings.extend(string);
+        unsafe {
+            if let Some(create) = raw::RedisModule_CreateString {
+                *place = create(self.context.raw, word.as_ptr().cast(), word.len());
+                self.count += 1;
+            }
+        }
         self
     }
 }
 
 impl Drop for Words {
     fn drop(&mut self) {
-        for string in self.strings.drain(..) {
+        for string in self.strings().iter().copied() {
             // SAFETY: the string came from `CreateString` and is given back once.
             unsafe {
                 if let Some(free) = raw::RedisModule_FreeString {

@@ -1,11 +1,12 @@
 //! What a client gets to read: values, and every error text in one place.
 
-use std::borrow::Cow;
 use std::ffi::{CStr, c_long};
+use std::fmt;
 
 use redis_module::raw;
 
-use super::context::{Context, c_text};
+use super::context::Context;
+use super::text::Text;
 use crate::bloom::Error;
 use crate::format;
 
@@ -104,10 +105,10 @@ impl From<Error> for Refusal {
     }
 }
 
-impl Refusal {
-    /// The text as clients compare it. ASCII, one line.
-    pub fn text(self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
+/// The text as clients compare it. ASCII, one line.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
             Self::Arity => "ERR wrong number of arguments",
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Self::NotFound => "ERR not found",
@@ -142,7 +143,6 @@ impl Refusal {
             Self::InfoFieldMissing => "ERR invalid information value",
             Self::BadDumpIterator => "Second argument must be numeric",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
-            Self::Dump(_) => "ERR invalid iterator",
             Self::DumpLayout => "ERR BF.SCANDUMP cannot dump a filter of valkey-bloom's layout, DUMP can",
             Self::LoadExists => "BUSYKEY Target key name already exists.",
             Self::Load(format::Error::UnknownVersion(_)) => "ERR bloom object decoding failed. Unsupported version",
@@ -150,29 +150,31 @@ impl Refusal {
             Self::BadData => "ERR received bad data",
             Self::Chunk(format::Error::BehindEnd) => "ERR invalid offset - no link found",
             Self::Chunk(format::Error::TooLong) => "ERR invalid chunk - Too big for current filter",
-            Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. }))
+            Self::Dump(format::Error::Filter(error @ Error::OutOfMemory { .. }))
+            | Self::Chunk(format::Error::Filter(error @ Error::OutOfMemory { .. }))
             | Self::Header(format::Error::Filter(error @ Error::OutOfMemory { .. }))
             | Self::Load(format::Error::Filter(error @ Error::OutOfMemory { .. }))
-            | Self::Filter(error) => return filter_text(error),
+            | Self::Filter(error) => return write_filter(error, f),
+            Self::Dump(_) => "ERR invalid iterator",
             Self::Load(_) => "ERR bloom object decoding failed",
             Self::Header(_) => "ERR received bad data",
-            Self::Chunk(error) => return Cow::Owned(format!("ERR received bad data: {error}")),
+            Self::Chunk(error) => return write!(f, "ERR received bad data: {error}"),
         })
     }
 }
 
-fn filter_text(error: Error) -> Cow<'static, str> {
+fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
-        Error::Full => "ERR non scaling filter is full".into(),
-        Error::TooManyLayers => "ERR filter cannot grow: it has as many layers as a filter can have".into(),
-        Error::RateTooLow => "ERR the error rate of the filter or of its next layer is too low".into(),
-        Error::CapacityOutOfRange => "ERR filter cannot grow: the capacity does not fit 64 bits".into(),
+        Error::Full => f.write_str("ERR non scaling filter is full"),
+        Error::TooManyLayers => f.write_str("ERR filter cannot grow: it has as many layers as a filter can have"),
+        Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
+        Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),
         Error::OutOfMemory { asked_bytes, available_bytes } => {
             let text = "ERR Insufficient memory to create filter";
-            format!("{text}: {asked_bytes} bytes asked, {available_bytes} available").into()
+            write!(f, "{text}: {asked_bytes} bytes asked, {available_bytes} available")
         }
-        Error::RateOutOfRange => Refusal::RateRange.text(),
-        Error::Unsound => Refusal::BadData.text(),
+        Error::RateOutOfRange => write!(f, "{}", Refusal::RateRange),
+        Error::Unsound => write!(f, "{}", Refusal::BadData),
     }
 }
 
@@ -185,7 +187,7 @@ pub fn error(context: Context, refusal: Refusal) {
                 wrong_arity(context.raw);
             }
         } else if let Some(reply) = raw::RedisModule_ReplyWithError {
-            reply(context.raw, c_text(&refusal.text()).as_ptr());
+            reply(context.raw, Text::of(refusal).as_ptr());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The server's snapshot as a source and a sink of our codecs.
 
-use redis_module::{RedisBuffer, raw};
+use redis_module::raw;
 
 use crate::format::{Error, Sink, Source};
 
@@ -21,19 +21,30 @@ impl Sink for Snapshot {
     }
 }
 
+impl Snapshot {
+    /// What was read, unless the snapshot has failed: as the wrappers of the crate do it, whose errors ask for memory.
+    fn unless_failed<T>(&self, read: Option<T>) -> Result<T, Error> {
+        // SAFETY: the snapshot is the one that the server passed.
+        let failed = unsafe { raw::RedisModule_IsIOError.is_some_and(|is_error| is_error(self.0) != 0) };
+        read.filter(|_| !failed).ok_or(Error::Truncated)
+    }
+}
+
 impl Source for Snapshot {
-    type Bytes<'a> = RedisBuffer;
+    type Bytes<'a> = Box<[u8]>;
 
     fn u64(&mut self) -> Result<u64, Error> {
-        raw::load_unsigned(self.0).map_err(|_| Error::Truncated)
+        // SAFETY: the snapshot is the one that the server passed.
+        self.unless_failed(unsafe { raw::RedisModule_LoadUnsigned.map(|load| load(self.0)) })
     }
 
     fn f64(&mut self) -> Result<f64, Error> {
-        raw::load_double(self.0).map_err(|_| Error::Truncated)
+        // SAFETY: the snapshot is the one that the server passed.
+        self.unless_failed(unsafe { raw::RedisModule_LoadDouble.map(|load| load(self.0)) })
     }
 
-    fn bytes(&mut self) -> Result<RedisBuffer, Error> {
-        raw::load_string_buffer(self.0).map_err(|_| Error::Truncated)
+    fn bytes(&mut self) -> Result<Box<[u8]>, Error> {
+        self.owned_bytes()
     }
 
     /// The server's buffer itself: it comes from the allocator that is ours, too, and what loads it has no second copy.

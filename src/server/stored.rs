@@ -1,12 +1,12 @@
 //! What the server holds for a key of our type: the value, and the generation that tells it from another one that takes
 //! its place.
 
-use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::context::Context;
 use super::metrics;
-use crate::bloom::Filter;
+use crate::bloom::{Error, Filter, try_box};
 use crate::format::dump::GENERATIONS;
 use crate::format::{Arrival, Contents, Value};
 
@@ -29,7 +29,7 @@ pub fn begin_generations(context: Context) {
 
 impl Stored {
     /// Takes a value into the server's books.
-    pub fn new(value: Value) -> Self {
+    fn new(value: Value) -> Self {
         let arriving = match &value {
             Value::Arriving(arrival) => match &**arrival {
                 Arrival::Native(arrival) => Some(arrival.generation()),
@@ -43,9 +43,20 @@ impl Stored {
         stored
     }
 
-    /// Hands a value to the server.
-    pub fn into_raw(value: Value) -> *mut c_void {
-        Box::into_raw(Box::new(Self::new(value))).cast()
+    /// Takes a value into the server's books, in the box that the server holds.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn boxed(value: Value) -> Result<Box<Self>, Error> {
+        Ok(Self::room()?.put(value))
+    }
+
+    /// Room for a value that is not there yet.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn room() -> Result<Room, Error> {
+        try_box(MaybeUninit::uninit()).map(Room)
     }
 
     /// Bytes that were asked of the allocator.
@@ -72,6 +83,16 @@ impl Stored {
     /// What there is to count of it, its bytes with everything that it is stored in.
     fn contents(&self) -> Contents {
         Contents { bytes: self.allocated_bytes(), ..self.value.contents() }
+    }
+}
+
+/// Room for a value in the server's hands, asked for before anything is changed.
+pub struct Room(Box<MaybeUninit<Stored>>);
+
+impl Room {
+    /// Takes a value into the server's books.
+    pub fn put(self, value: Value) -> Box<Stored> {
+        Box::write(self.0, Stored::new(value))
     }
 }
 

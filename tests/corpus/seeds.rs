@@ -86,14 +86,14 @@ fn native_snapshots() {
     snapshot("chunks-of-zeros", Whole, &large.snapshot());
     snapshot("arriving-in-chunks", Arriving, &Native { kind: 2, next: 1, ..large }.snapshot());
     let filter = native(0.01, 4, 2, 60);
-    let mut told = dump::records(&filter, 9);
+    let mut told = dump::records(&filter, 9).map(Result::unwrap);
     let (iterator, header) = told.next().unwrap();
     let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
     snapshot("arriving-header", Arriving, &written(&Arrival::Native(arrival.try_clone().unwrap()).into()));
     told.take(2).for_each(|(iterator, data)| assert!(arrival.accept(iterator, &data).is_ok()));
     snapshot("arriving-layers", Arriving, &written(&Arrival::Native(arrival).into()));
     let filter = redisbloom(0.01, 4, 2, 60);
-    let mut arrival = RedisBloomArrival::begin(&redisbloom_dump::encode_header(&filter), &Unlimited).unwrap();
+    let mut arrival = RedisBloomArrival::begin(&redisbloom_dump::encode_header(&filter).unwrap(), &Unlimited).unwrap();
     snapshot(
         "redisbloom-arriving-header",
         Arriving,
@@ -108,7 +108,7 @@ fn native_snapshots() {
 #[test]
 fn native_dumps() {
     for (name, rate, capacity, expansion, items) in SHAPES {
-        let told: Vec<_> = dump::records(&native(rate, capacity, expansion, items), 5).collect();
+        let told: Vec<_> = dump::records(&native(rate, capacity, expansion, items), 5).map(Result::unwrap).collect();
         // As they travel, and with what can be put right left out.
         let mut plain = vec![0];
         for (iterator, data) in &told {
@@ -193,7 +193,7 @@ fn redisbloom_dumps() {
         seed(REDISBLOOM_DUMP, name, Whole, &filter.dump());
     }
     let filter = redisbloom(0.01, 4, 2, 20);
-    let (header, layers) = (redisbloom_dump::encode_header(&filter), filter.layers());
+    let (header, layers) = (redisbloom_dump::encode_header(&filter).unwrap(), filter.layers());
     let (first, second) = (layers[0].bytes(), layers[1].bytes());
     // What is added to the iterator that is next: a chunk that came already ends that much earlier.
     let back = |bytes: usize| u8::try_from(256 - bytes).unwrap();
@@ -205,7 +205,8 @@ fn redisbloom_dumps() {
     whole.extend(layers[2..].iter().map(|layer| (0, layer.bytes())));
     dump("chunks-of-all-lengths", Whole, &whole);
     let mut plain = vec![0];
-    for (iterator, data) in redisbloom_dump::records(&filter).chain(redisbloom_dump::records(&filter).skip(1)) {
+    for record in redisbloom_dump::records(&filter).chain(redisbloom_dump::records(&filter).skip(1)) {
+        let (iterator, data) = record.unwrap();
         plain.extend_from_slice(&iterator.to_le_bytes());
         plain.extend_from_slice(&u16::try_from(data.len()).unwrap().to_le_bytes());
         plain.extend_from_slice(&data);
@@ -228,7 +229,7 @@ fn valkey_bloom_snapshots_and_loads() {
         let rules = Rules::new(rate, 0.5, Scaling::from_expansion(expansion), seed_of_it);
         let filter = with_items(ValkeyBloomFilter::new(rules, capacity, &Unlimited).unwrap().into(), items);
         if let Filter::ValkeyBloom(filter) = &filter {
-            seed(VALKEY_BLOOM_LOAD, name, Whole, &valkey_bloom::encode_load(filter));
+            seed(VALKEY_BLOOM_LOAD, name, Whole, &valkey_bloom::encode_load(filter).unwrap());
         }
         seed(VALKEY_BLOOM_SNAPSHOT, name, Whole, &written(&filter.into()));
     }

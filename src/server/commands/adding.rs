@@ -13,6 +13,7 @@ use crate::server::key::Key;
 use crate::server::metrics;
 use crate::server::replicate::{self, NewItems};
 use crate::server::reply::{self, Refusal};
+use crate::server::stored::Stored;
 
 /// How a command answers.
 #[derive(Clone, Copy, PartialEq)]
@@ -29,12 +30,12 @@ pub enum Shape {
 /// # Errors
 /// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] where it could
 /// not grow as asked.
-pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> {
+pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refusal> {
     let Creation { capacity, scaling, scale_to, .. } = *creation;
     let (rate, changed) = rate_for(creation);
     if changed {
-        let line = format!("bloomgate: error rate {:?} is taken as {rate:?}", creation.rate);
-        context.log(LogLevel::Warning, &line);
+        let line = format_args!("bloomgate: error rate {:?} is taken as {rate:?}", creation.rate);
+        context.log(LogLevel::Warning, line);
     }
     let must_obey = context.must_obey();
     let ceiling = ServerCeiling(context);
@@ -63,10 +64,11 @@ pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> 
                 reached(reachable, items)
                     .map_err(|refusal| if ended_by_rate { Refusal::ScaleToRate } else { refusal })?;
             }
-            ValkeyBloomFilter::new(rules, capacity, &ceiling).map(Filter::from)
+            ValkeyBloomFilter::new(rules, capacity, &ceiling).and_then(Filter::boxed)
         }
     };
-    Ok(made.inspect_err(|error| obey_or_give_up(context, *error))?)
+    let stored = made.and_then(|filter| Stored::boxed(filter.into()));
+    Ok(stored.inspect_err(|error| obey_or_give_up(context, *error))?)
 }
 
 /// The rate of a new filter for the rate that was asked for, inside (0, 1), and whether it is another one. RedisBloom
@@ -110,8 +112,9 @@ pub fn add_items(
             replicate::added(context, name, &new_items);
         }
     } else {
-        let filter = create(context, &creation().ok_or(Refusal::NotFound)?)?;
-        key.install(filter);
+        let creation = creation().ok_or(Refusal::NotFound)?;
+        new_items.reserve(items.len().min(BATCH))?;
+        key.install(create(context, &creation)?);
         let filter = key.filter()?.ok_or(Refusal::NotFound)?;
         has_grown = add_to(context, filter, items, shape, &mut new_items);
         created = true;
@@ -144,7 +147,8 @@ fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shap
 
 fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) {
     if let (Shape::One, [item]) = (shape, items) {
-        match filter.add(item.bytes(), &ServerCeiling(context)) {
+        let room = new_items.reserve(1);
+        match room.and_then(|()| filter.add(item.bytes(), &ServerCeiling(context))) {
             Ok(is_new) => {
                 if is_new {
                     new_items.push(*item);
@@ -155,8 +159,9 @@ fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shap
         }
         return;
     }
-    // While no item can meet a full layer, the length of the array is known.
-    let known_length = filter.room() >= items.len() as u64;
+    // While no item can meet a full layer, nor one be added that finds no room to be carried, the length of the array is
+    // known.
+    let known_length = filter.room() >= items.len() as u64 && new_items.reserve(items.len()).is_ok();
     if known_length {
         reply::array(context, items.len());
     } else {
@@ -178,6 +183,11 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
     let ceiling = ServerCeiling(context);
     let mut answered = 0;
     for batch in items.chunks(BATCH) {
+        // Whatever is added must be carried: room for it comes first.
+        if let Err(error) = new_items.reserve(batch.len()) {
+            refuse(context, error);
+            return answered + 1;
+        }
         let added = filter.add_batch(batch.iter().map(|item| item.bytes()), &ceiling);
         for (index, item) in batch.iter().enumerate().take(added.done) {
             let is_new = added.new & (1 << index) != 0;
@@ -200,7 +210,8 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
 /// carried word for word.
 fn obey_or_give_up(context: Context, error: Error) {
     if matches!(error, Error::OutOfMemory { .. } | Error::TooManyLayers) && context.must_obey() {
-        let reason = Refusal::Filter(error).text();
-        context.give_up(&format!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}"));
+        let reason = Refusal::Filter(error);
+        let line = format_args!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}");
+        context.give_up(line);
     }
 }

@@ -1,10 +1,13 @@
 //! `BF.DEBUG key`
 
+use std::fmt::{self, Display, Formatter};
+
 use crate::bloom::{Filter, LayerSummary};
 use crate::server::args::Args;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::reply::{self, Refusal};
+use crate::server::text::Text;
 
 /// Answers a line for the filter and one for each layer, in RedisBloom's words: `hashwidth` is the width of the hash,
 /// `ratio` the layer's own rate.
@@ -17,37 +20,44 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         Filter::ValkeyBloom(_) => 64,
     };
     reply::array(context, filter.layer_count() + 1);
-    reply::bytes(context, format!("size:{}", filter.items()).as_bytes());
+    reply::bytes(context, Text::of(format_args!("size:{}", filter.items())).bytes());
     for layer in filter.layers_behind(0) {
         let LayerSummary { size_bytes, bits, hashes, capacity, items, rate, .. } = layer;
-        let line = format!(
-            "bytes:{size_bytes} bits:{bits} hashes:{hashes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{}",
-            general(rate),
-        );
-        reply::bytes(context, line.as_bytes());
+        let ratio = General(rate);
+        let line = Text::of(format_args!(
+            "bytes:{size_bytes} bits:{bits} hashes:{hashes} hashwidth:{hash_bits} capacity:{capacity} size:{items} ratio:{ratio}",
+        ));
+        reply::bytes(context, line.bytes());
     }
     Ok(())
 }
 
 /// A positive number as C's `%g` prints it: six digits, without zeros at the end, with an exponent where it is small.
-fn general(number: f64) -> String {
-    let scientific = format!("{number:.5e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
-    if (-4..6).contains(&exponent) {
-        let decimals = usize::try_from(5 - exponent).unwrap_or(0);
-        let plain = format!("{number:.decimals$}");
-        if decimals == 0 { plain } else { trimmed(&plain) }
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        format!("{}e{sign}{:02}", trimmed(digits), exponent.unsigned_abs())
+struct General(f64);
+
+impl Display for General {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let number = self.0;
+        let scientific = Text::of(format_args!("{number:.5e}"));
+        let (digits, exponent) = scientific.as_str().split_once('e').unwrap_or((scientific.as_str(), "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        let trimmed = |text: &str| text.trim_end_matches('0').trim_end_matches('.').len();
+        if (-4..6).contains(&exponent) {
+            let decimals = usize::try_from(5 - exponent).unwrap_or(0);
+            let plain = Text::of(format_args!("{number:.decimals$}"));
+            let length = if decimals == 0 { plain.bytes().len() } else { trimmed(plain.as_str()) };
+            f.write_str(plain.as_str().get(..length).unwrap_or_default())
+        } else {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            let digits = digits.get(..trimmed(digits)).unwrap_or_default();
+            write!(f, "{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::general;
+    use super::General;
 
     /// As `printf %g` prints them.
     #[test]
@@ -68,7 +78,7 @@ mod tests {
             (1_234_567.0, "1.23457e+06"),
         ];
         for (number, text) in printed {
-            assert_eq!(general(number), text);
+            assert_eq!(General(number).to_string(), text);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::replicate;
 use crate::server::reply::{self, Refusal};
+use crate::server::stored::Stored;
 
 /// Creates a filter of valkey-bloom's layout, as it was.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
@@ -19,7 +20,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         return Err(Refusal::LoadExists);
     }
     let filter = valkey_bloom::decode_load(data, &ServerCeiling(context)).map_err(Refusal::Load)?;
-    key.install(Filter::from(filter));
+    key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
     key.signal_changed();
     key.notify(c"bloom.reserve");

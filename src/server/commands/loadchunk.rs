@@ -18,15 +18,20 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let data = args.word(3)?.bytes();
     let mut key = Key::write(context, args.word(1)?);
     let progress = match key.stored()? {
-        Some(stored) => accept(stored, iterator, data)?,
+        Some(stored) => {
+            // With the last chunk the value may move. Afterwards would be too late to ask for room.
+            let room = if let Value::Arriving(_) = stored.value { Some(Stored::room()?) } else { None };
+            let progress = accept(stored, iterator, data)?;
+            if let (Progress::Complete, Some(room)) = (progress, room) {
+                key.complete(room)?;
+            }
+            progress
+        }
         None => {
-            key.install(begin(context, iterator, data)?);
+            key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
             Progress::Stored
         }
     };
-    if progress == Progress::Complete {
-        key.complete()?;
-    }
     if progress != Progress::Known {
         replicate::verbatim(context);
         key.signal_changed();

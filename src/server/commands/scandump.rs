@@ -25,14 +25,15 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         Filter::Native(filter) => {
             let generation = stored.generation;
             let next = match iterator {
-                0 => Some(dump::first_record(filter, generation)),
+                0 => Some(dump::first_record(filter, generation).map_err(Refusal::Dump)?),
                 _ => dump::next_record(filter, generation, iterator).map_err(Refusal::Dump)?,
             };
             let (iterator, data) = next.unwrap_or_default();
             record(context, iterator, &data);
         }
         Filter::RedisBloom(filter) => {
-            let (iterator, data) = redisbloom_dump::next_record(filter, iterator).unwrap_or_default();
+            let next = redisbloom_dump::next_record(filter, iterator).map_err(Refusal::Dump)?;
+            let (iterator, data) = next.unwrap_or_default();
             record(context, iterator, &data);
         }
         Filter::ValkeyBloom(_) => return Err(Refusal::DumpLayout),
