@@ -80,6 +80,12 @@ impl Context {
         }
     }
 
+    /// Ends the server, which cannot do what its primary did or what its AOF says.
+    pub fn cannot_obey(self, reason: impl Display) -> ! {
+        let line = format_args!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}");
+        self.give_up(line)
+    }
+
     /// Ends the server, with a log line: for a replica, or a server that reads its AOF, which cannot do what its
     /// primary did. To go on would be to call items absent that are in.
     pub fn give_up(self, line: impl Display) -> ! {

@@ -12,7 +12,7 @@ use super::defrag;
 use super::snapshot::Snapshot;
 use super::stored::Stored;
 use super::text::Text;
-use crate::bloom::{Ceiling, Filter, Unlimited};
+use crate::bloom::{self, Ceiling, Filter, Unlimited};
 use crate::format::{self, Arrival, Value, dump, native, redisbloom, redisbloom_dump, valkey_bloom};
 
 /// A type, as the server knows it.
@@ -153,6 +153,11 @@ fn load(io: *mut raw::RedisModuleIO, read: impl FnOnce(&LoadCeiling) -> Result<V
     match read.and_then(|value| Ok(Stored::boxed(value)?)) {
         Ok(stored) => Box::into_raw(stored).cast(),
         Err(error) => {
+            if let (format::Error::Filter(bloom::Error::OutOfMemory { .. }), Some(context)) = (error, context)
+                && (context.must_obey() || !context.is_primary())
+            {
+                context.cannot_obey(error);
+            }
             let line = Text::of(format_args!("bloomgate: a filter cannot be loaded: {error}"));
             // SAFETY: the format takes one C string, which is passed.
             unsafe {
@@ -291,7 +296,7 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
 }
 
-/// COPY. Without the memory for it there is no copy, and the server says so.
+/// COPY. Without the memory for it there is no copy, and the server says so; a replica, or a server that reads its AOF, ends.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,
@@ -299,7 +304,16 @@ unsafe extern "C" fn copy(
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
     let copy = unsafe { stored_at(value) }.value.try_clone().and_then(Stored::boxed);
-    copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(copy).cast())
+    match copy {
+        Ok(copy) => Box::into_raw(copy).cast(),
+        Err(error) => {
+            let context = Context::new(std::ptr::null_mut());
+            if context.must_obey() || !context.is_primary() {
+                context.cannot_obey(error);
+            }
+            std::ptr::null_mut()
+        }
+    }
 }
 
 // A background thread frees values.

@@ -105,6 +105,20 @@ impl From<Error> for Refusal {
     }
 }
 
+impl Refusal {
+    /// Whether a server that must obey refuses for want of memory or of layers. BF.SCANDUMP changes nothing.
+    pub const fn is_want(self) -> bool {
+        matches!(
+            self,
+            Self::Filter(error)
+                | Self::Chunk(format::Error::Filter(error))
+                | Self::Header(format::Error::Filter(error))
+                | Self::Load(format::Error::Filter(error))
+                if matches!(error, Error::OutOfMemory { .. } | Error::TooManyLayers)
+        )
+    }
+}
+
 /// The text as clients compare it. ASCII, one line.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
+use super::refuse;
 use crate::bloom::valkey_bloom::FIXED_SEED;
 use crate::bloom::{
     BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter, sizing,
@@ -67,8 +68,7 @@ pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refu
             ValkeyBloomFilter::new(rules, capacity, &ceiling).and_then(Filter::boxed)
         }
     };
-    let stored = made.and_then(|filter| Stored::boxed(filter.into()));
-    Ok(stored.inspect_err(|error| obey_or_give_up(context, *error))?)
+    Ok(made.and_then(|filter| Stored::boxed(filter.into()))?)
 }
 
 /// The rate of a new filter for the rate that was asked for, inside (0, 1), and whether it is another one. RedisBloom
@@ -155,7 +155,7 @@ fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shap
                 }
                 reply::boolean(context, is_new);
             }
-            Err(error) => refuse(context, error),
+            Err(error) => refuse(context, error.into()),
         }
         return;
     }
@@ -173,11 +173,6 @@ fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shap
     }
 }
 
-fn refuse(context: Context, error: Error) {
-    obey_or_give_up(context, error);
-    reply::error(context, Refusal::Filter(error));
-}
-
 /// Adds and answers item by item, up to the first that is refused; answers how many replies there are.
 fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_items: &mut NewItems) -> usize {
     let ceiling = ServerCeiling(context);
@@ -185,7 +180,7 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
     for batch in items.chunks(BATCH) {
         // Whatever is added must be carried: room for it comes first.
         if let Err(error) = new_items.reserve(batch.len()) {
-            refuse(context, error);
+            refuse(context, error.into());
             return answered + 1;
         }
         let added = filter.add_batch(batch.iter().map(|item| item.bytes()), &ceiling);
@@ -198,20 +193,9 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
         }
         answered += added.done;
         if let Some(error) = added.error {
-            refuse(context, error);
+            refuse(context, error.into());
             return answered + 1;
         }
     }
     answered
-}
-
-/// What a primary did and this server cannot do, for want of memory or of layers, would leave an item out that is in:
-/// better no server than that. Other errors are the filter's own, and the primary had them, too, where commands are
-/// carried word for word.
-fn obey_or_give_up(context: Context, error: Error) {
-    if matches!(error, Error::OutOfMemory { .. } | Error::TooManyLayers) && context.must_obey() {
-        let reason = Refusal::Filter(error);
-        let line = format_args!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}");
-        context.give_up(line);
-    }
 }

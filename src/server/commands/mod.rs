@@ -45,9 +45,19 @@ macro_rules! handler {
 #[inline]
 fn dispatch(context: Context, args: Args<'_>, verb: Verb) -> c_int {
     if let Err(refusal) = verb(context, args) {
-        reply::error(context, refusal);
+        refuse(context, refusal);
     }
     OK
+}
+
+/// Replies with an error. What a primary did and this server cannot do, for want of memory or of layers, would leave an
+/// item out that is in: better no server than that. Other errors are the filter's own, and the primary had them, too, where
+/// commands are carried word for word.
+fn refuse(context: Context, refusal: Refusal) {
+    if refusal.is_want() && context.must_obey() {
+        context.cannot_obey(refusal);
+    }
+    reply::error(context, refusal);
 }
 
 const CAPACITY: Argument = Argument::integer(c"capacity");
