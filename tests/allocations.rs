@@ -1,5 +1,5 @@
 //! Counts what a filter asks of the allocator: nothing for a lookup, nothing for an add that finds room, in every layout. What
-//! the module keeps for its replies and effects is not seen here.
+//! the module keeps for its replies and effects is counted in a server (`tests/server/reliability/faults/counts.rs`).
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]
