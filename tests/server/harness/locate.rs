@@ -39,6 +39,16 @@ fn servers() -> Vec<PathBuf> {
     found
 }
 
+/// The module that stands before the other one and refuses memory. Cargo puts it into a folder beside this program's.
+pub fn fault_module() -> PathBuf {
+    let name = if cfg!(target_os = "macos") { "libfault_module.dylib" } else { "libfault_module.so" };
+    let program = env::current_exe().expect("this program's own path");
+    let folder = program.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let module = folder.join("examples").join(name);
+    assert!(module.is_file(), "no {}: run `cargo build --example fault_module`", module.display());
+    module
+}
+
 /// The module of `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` refreshes the one in `deps/`;
 /// its link one folder up is renewed by `cargo build` only.
 pub fn module() -> PathBuf {

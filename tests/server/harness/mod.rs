@@ -11,7 +11,7 @@ mod rng;
 
 pub use aof::{append_only_commands, append_only_length, rewritten_commands};
 pub use dump::with_fixed_checksum;
-pub use locate::{module, on_every_server};
+pub use locate::{fault_module, module, on_every_server};
 pub use process::{Builder, Server, Stop, eventually, free_port};
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;

@@ -4,6 +4,7 @@
 
 mod adversary;
 mod disk;
+mod faults;
 mod kill;
 mod leaks;
 mod operations;

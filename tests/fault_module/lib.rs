@@ -1,0 +1,264 @@
+//! A module for tests that stands between the server and the real one and counts what that asks of the allocator, and
+//! refuses what it is told to: `loadmodule libfault_module.so libbloomgate.so`. It is an example to cargo, so that it gets
+//! built beside the tests and never into the shipped library.
+//!
+//! A module finds the server's functions by asking one function for each by name; a pointer to that one is the first word
+//! of the context that the module is loaded with. While the real module is loaded the pointer is to ours, which hands out
+//! our functions for memory, and the server's for everything else. What the server does not have is not there either.
+//!
+//! - `FAULTS.FAIL n`: the nth request from now on fails, once. `FAULTS.FAIL n ON`: that one and all behind it. 0: none.
+//! - `FAULTS.COUNT`: requests, the bytes asked for, and the requests refused since the last time.
+//!
+//! Only functions that may fail do. The server's `Alloc` and `Calloc` end the process where there is no memory: a request
+//! of this kind at the number that is to fail passes and is reported by `FAULTS.COUNT` as a fourth number, which no path of
+//! a command may make. (`Calloc` straight behind a `TryAlloc` of the same size, given back in between, is what the module
+//! does on servers that have no `TryCalloc`: that is one request.)
+
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// How a module asks for a function of the server's.
+type GetApi = unsafe extern "C" fn(name: *const c_char, place: *mut *mut c_void) -> c_int;
+type Take = unsafe extern "C" fn(bytes: usize) -> *mut c_void;
+type TakeZeroed = unsafe extern "C" fn(count: usize, bytes: usize) -> *mut c_void;
+type Resize = unsafe extern "C" fn(block: *mut c_void, bytes: usize) -> *mut c_void;
+type Load = unsafe extern "C" fn(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int;
+type Handler = unsafe extern "C" fn(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int;
+type CreateCommand = unsafe extern "C" fn(
+    context: *mut c_void,
+    name: *const c_char,
+    handler: Handler,
+    flags: *const c_char,
+    first: c_int,
+    last: c_int,
+    step: c_int,
+) -> c_int;
+type TextOf = unsafe extern "C" fn(string: *const c_void, length: *mut usize) -> *const c_char;
+type ReplyArray = unsafe extern "C" fn(context: *mut c_void, length: std::ffi::c_long) -> c_int;
+type ReplyNumber = unsafe extern "C" fn(context: *mut c_void, number: c_longlong) -> c_int;
+
+const OK: c_int = 0;
+const ERR: c_int = 1;
+
+/// A function of the server's, 0 where it has none.
+struct Function {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+impl Function {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicUsize::new(0) }
+    }
+
+    /// # Safety
+    /// `F` must be the type of the function.
+    unsafe fn get<F: Copy>(&self) -> Option<F> {
+        let address = self.address.load(Relaxed);
+        // SAFETY: the caller's promise; a function's address has the size of a number.
+        (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
+    }
+}
+
+static GET_API: Function = Function::new(c"");
+static ALLOC: Function = Function::new(c"RedisModule_Alloc");
+static TRY_ALLOC: Function = Function::new(c"RedisModule_TryAlloc");
+static CALLOC: Function = Function::new(c"RedisModule_Calloc");
+static TRY_CALLOC: Function = Function::new(c"RedisModule_TryCalloc");
+static REALLOC: Function = Function::new(c"RedisModule_Realloc");
+static TRY_REALLOC: Function = Function::new(c"RedisModule_TryRealloc");
+static CREATE_COMMAND: Function = Function::new(c"RedisModule_CreateCommand");
+static TEXT_OF: Function = Function::new(c"RedisModule_StringPtrLen");
+static REPLY_ARRAY: Function = Function::new(c"RedisModule_ReplyWithArray");
+static REPLY_NUMBER: Function = Function::new(c"RedisModule_ReplyWithLongLong");
+
+/// The number of the next request that fails, from 1 on; 0: none does.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+/// The number of the last request that fails.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// Requests since FAULTS.FAIL.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+/// What FAULTS.COUNT tells.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+static UNREFUSABLE: AtomicU64 = AtomicU64::new(0);
+/// The size of the last `TryAlloc` that passed.
+static PROBED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a request; answers whether it is to fail.
+fn is_refused(bytes: usize) -> bool {
+    REQUESTS.fetch_add(1, Relaxed);
+    BYTES.fetch_add(bytes as u64, Relaxed);
+    let number = NUMBER.fetch_add(1, Relaxed) + 1;
+    (FIRST.load(Relaxed)..=LAST.load(Relaxed)).contains(&number)
+}
+
+unsafe extern "C" fn try_alloc(bytes: usize) -> *mut c_void {
+    if is_refused(bytes) {
+        REFUSED.fetch_add(1, Relaxed);
+        return std::ptr::null_mut();
+    }
+    PROBED.store(bytes, Relaxed);
+    // SAFETY: the server's function, of this type.
+    unsafe { TRY_ALLOC.get::<Take>().map_or(std::ptr::null_mut(), |take| take(bytes)) }
+}
+
+unsafe extern "C" fn alloc(bytes: usize) -> *mut c_void {
+    if is_refused(bytes) {
+        UNREFUSABLE.fetch_add(1, Relaxed);
+    }
+    // SAFETY: the server's function, of this type.
+    unsafe { ALLOC.get::<Take>().map_or(std::ptr::null_mut(), |take| take(bytes)) }
+}
+
+unsafe extern "C" fn try_calloc(count: usize, bytes: usize) -> *mut c_void {
+    if is_refused(count.saturating_mul(bytes)) {
+        REFUSED.fetch_add(1, Relaxed);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the server's function, of this type.
+    unsafe { TRY_CALLOC.get::<TakeZeroed>().map_or(std::ptr::null_mut(), |take| take(count, bytes)) }
+}
+
+unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    let size = count.saturating_mul(bytes);
+    if PROBED.swap(0, Relaxed) != size && is_refused(size) {
+        UNREFUSABLE.fetch_add(1, Relaxed);
+    }
+    // SAFETY: the server's function, of this type.
+    unsafe { CALLOC.get::<TakeZeroed>().map_or(std::ptr::null_mut(), |take| take(count, bytes)) }
+}
+
+unsafe extern "C" fn try_realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if is_refused(bytes) {
+        REFUSED.fetch_add(1, Relaxed);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the server's function, of this type; the block is the caller's.
+    unsafe { TRY_REALLOC.get::<Resize>().map_or(std::ptr::null_mut(), |resize| resize(block, bytes)) }
+}
+
+unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if is_refused(bytes) {
+        UNREFUSABLE.fetch_add(1, Relaxed);
+    }
+    // SAFETY: the server's function, of this type; the block is the caller's.
+    unsafe { REALLOC.get::<Resize>().map_or(std::ptr::null_mut(), |resize| resize(block, bytes)) }
+}
+
+/// What the real module asks in the server's place.
+unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller, a module, passes a C string and a place for a pointer, as the server wants them.
+    unsafe {
+        let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
+        let answer = ask(name, place);
+        if answer != OK {
+            return answer;
+        }
+        let own: [(&Function, *const ()); 6] = [
+            (&ALLOC, alloc as *const ()),
+            (&TRY_ALLOC, try_alloc as *const ()),
+            (&CALLOC, calloc as *const ()),
+            (&TRY_CALLOC, try_calloc as *const ()),
+            (&REALLOC, realloc as *const ()),
+            (&TRY_REALLOC, try_realloc as *const ()),
+        ];
+        if let Some((function, ours)) = own.into_iter().find(|(function, _)| function.name == CStr::from_ptr(name)) {
+            function.address.store((*place).addr(), Relaxed);
+            *place = ours.cast_mut().cast();
+        }
+        OK
+    }
+}
+
+/// Loads the module that its first word names, with the words behind.
+///
+/// # Safety
+/// Only the server may call it.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the server looks for this name")]
+pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server's context begins with a pointer to the function that gives the others, and there are as many
+    // words as it says.
+    unsafe {
+        let first_word = context.cast::<*mut c_void>();
+        let server = *first_word;
+        GET_API.address.store(server.addr(), Relaxed);
+        let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
+        for function in [&CREATE_COMMAND, &TEXT_OF, &REPLY_ARRAY, &REPLY_NUMBER] {
+            let mut address = std::ptr::null_mut();
+            if ask(function.name.as_ptr(), &raw mut address) != OK {
+                return ERR;
+            }
+            function.address.store(address.addr(), Relaxed);
+        }
+        if count < 1 {
+            return ERR;
+        }
+        let Some(load) = real_module(*words) else { return ERR };
+        *first_word = get_api as *const () as *mut c_void;
+        let loaded = load(context, words.add(1), count - 1);
+        *first_word = server;
+        if loaded != OK {
+            return loaded;
+        }
+        let Some(create) = CREATE_COMMAND.get::<CreateCommand>() else { return ERR };
+        let flags = c"fast".as_ptr();
+        let commands: [(&CStr, Handler); 2] = [(c"faults.fail", fail), (c"faults.count", count_out)];
+        commands.iter().map(|(name, handler)| create(context, name.as_ptr(), *handler, flags, 0, 0, 0)).sum()
+    }
+}
+
+/// # Safety
+/// `path` must be a string of the server's.
+unsafe fn real_module(path: *const c_void) -> Option<Load> {
+    unsafe extern "C" {
+        fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+        fn dlerror() -> *const c_char;
+    }
+    const NOW: c_int = 2;
+    // SAFETY: the path is a C string; the function has the type that the server calls modules by.
+    unsafe {
+        let library = dlopen(TEXT_OF.get::<TextOf>()?(path, std::ptr::null_mut()), NOW);
+        if library.is_null() {
+            eprintln!("the module cannot be loaded: {}", CStr::from_ptr(dlerror()).to_string_lossy());
+            return None;
+        }
+        let load = dlsym(library, c"RedisModule_OnLoad".as_ptr());
+        (!load.is_null()).then(|| std::mem::transmute::<*mut c_void, Load>(load))
+    }
+}
+
+/// FAULTS.FAIL n [ON]
+unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server passes its context and so many words.
+    unsafe {
+        let text = |index: usize| {
+            let text = TEXT_OF.get::<TextOf>()?(*words.add(index), std::ptr::null_mut());
+            CStr::from_ptr(text).to_str().ok()
+        };
+        let first = if count > 1 { text(1).and_then(|text| text.parse().ok()).unwrap_or(0) } else { 0 };
+        let goes_on = first > 0 && count > 2;
+        LAST.store(if goes_on { u64::MAX } else { first }, Relaxed);
+        FIRST.store(if first > 0 { first } else { u64::MAX }, Relaxed);
+        NUMBER.store(0, Relaxed);
+        REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, OK.into()))
+    }
+}
+
+/// FAULTS.COUNT
+unsafe extern "C" fn count_out(context: *mut c_void, _words: *mut *mut c_void, _count: c_int) -> c_int {
+    // SAFETY: the server passes its context.
+    unsafe {
+        let (Some(array), Some(number)) = (REPLY_ARRAY.get::<ReplyArray>(), REPLY_NUMBER.get::<ReplyNumber>()) else {
+            return ERR;
+        };
+        array(context, 4);
+        for counter in [&REQUESTS, &BYTES, &REFUSED, &UNREFUSABLE] {
+            number(context, c_longlong::try_from(counter.swap(0, Relaxed)).unwrap_or(c_longlong::MAX));
+        }
+    }
+    OK
+}

@@ -1,0 +1,114 @@
+//! Commands that make filters, add to them and ask them.
+
+use super::loads::dumped;
+use super::{case, makers, try_all, with_items, words};
+
+#[test]
+fn a_filter_that_cannot_be_made_is_not_there() {
+    try_all("filters that are made", 60, |_, _| {
+        let mut cases = Vec::new();
+        for capacity in [1, 100, 5_000_000] {
+            for (name, maker) in makers(capacity) {
+                cases.push(case(format!("{name} for {capacity}"), &[], words(&maker)));
+            }
+        }
+        let set = |line: &str| vec![words(line)];
+        for layout in ["native", "redisbloom"] {
+            let before = set(&format!("CONFIG SET bf.layout {layout}"));
+            cases.push(case(format!("BF.ADD, {layout}"), &before, words("BF.ADD k a")));
+            cases.push(case(format!("BF.MADD, {layout}"), &before, with_items("BF.MADD k", 0, 20)));
+        }
+        // More than the first layer takes: it grows with the same command.
+        cases.push(case("a long BF.MADD", &set("CONFIG SET bf.layout redisbloom"), with_items("BF.MADD k", 0, 5000)));
+        let native = set("CONFIG SET bf.layout native");
+        // A rate that is taken as another one, which the log says.
+        cases.push(case("another rate", &native, words("BF.RESERVE k 0.9 100 SEED 7")));
+        cases.push(case("a fixed one", &native, words("BF.RESERVE k 0.01 100 NONSCALING SEED 7")));
+        cases.push(case("one to grow", &native, words("BF.INSERT k VALIDATESCALETO 10000 SEED 7 ITEMS a b")));
+        cases.push(case("long words", &native, words("BF.RESERVE k 1e-300 1 LAYOUT redisbloom")));
+        cases.push(case("BF.INSERT", &native, with_items("BF.INSERT k CAPACITY 5 SEED 7 ITEMS", 0, 100)));
+        cases
+    });
+}
+
+#[test]
+fn a_filter_that_cannot_grow_stays_as_it_was() {
+    try_all("filters that grow", 100, |_, _| {
+        let mut cases = Vec::new();
+        for (name, maker) in makers(4) {
+            for items in [4, 40] {
+                let before = [words(&maker), with_items("BF.MADD k", 0, items)];
+                // The last of a few hundred always meets a full layer.
+                for (command, count) in [("BF.MADD k", 1), ("BF.MADD k", 300), ("BF.INSERT k ITEMS", 100)] {
+                    let name = format!("{command} of {count}, {name} of {items}");
+                    cases.push(case(name, &before, with_items(command, 1000, count)));
+                }
+                for number in 0..8 {
+                    let before = [words(&maker), with_items("BF.MADD k", 0, items + number)];
+                    cases.push(case(format!("BF.ADD {number}, {name}"), &before, words("BF.ADD k newcomer")));
+                }
+            }
+        }
+        cases
+    });
+}
+
+#[test]
+fn a_command_of_more_items_than_are_kept_room_for_says_which_are_in() {
+    try_all("long commands", 15, |_, _| {
+        let mut cases = Vec::new();
+        for (name, maker) in makers(100_000) {
+            let before = [words(&maker), with_items("BF.MADD k", 0, 2500)];
+            cases.push(case(format!("BF.MADD, {name}"), &before, with_items("BF.MADD k", 0, 10_000)));
+            cases.push(case(format!("BF.INSERT, {name}"), &before, with_items("BF.INSERT k ITEMS", 2500, 10_000)));
+            cases.push(case(format!("BF.MEXISTS, {name}"), &before, with_items("BF.MEXISTS k", 0, 5000)));
+        }
+        cases
+    });
+}
+
+#[test]
+fn what_only_looks_is_answered_without_memory_or_refused() {
+    try_all("looks", 4, |_, client| {
+        let mut cases = Vec::new();
+        for (capacity, items) in [(4, 300), (1_000_000, 10)] {
+            for (name, maker) in makers(capacity) {
+                let before = [words(&maker), with_items("BF.MADD k", 0, items)];
+                let (_, records) = dumped(client, &before);
+                let mut lines: Vec<String> = ["EXISTS k x", "MEXISTS k x y", "CARD k", "DEBUG k", "EXISTS none x"]
+                    .into_iter()
+                    .chain(["INFO k", "INFO k SIZE", "INFO k ERROR", "INFO k MAXSCALEDCAPACITY", "MEXISTS none x y"])
+                    .map(|line| format!("BF.{line}"))
+                    .collect();
+                lines.extend(["DUMP k", "MEMORY USAGE k", "DEBUG DIGEST-VALUE k", "SAVE"].map(str::to_owned));
+                // Refusals, which are texts.
+                lines.extend(
+                    [
+                        "ADD k",
+                        "RESERVE k 2 1",
+                        "INFO none",
+                        "LOADCHUNK k 7 x",
+                        "LOAD k x",
+                        "INSERT k CAPACITY 0 ITEMS x",
+                    ]
+                    .map(|line| format!("BF.{line}")),
+                );
+                lines.push(format!("RESTORE other 0 {}", "x".repeat(40)));
+                cases.extend(lines.iter().map(|line| case(format!("{line}, {name}"), &before, words(line))));
+                // The iterator has the generation in it, which is another one each time: the record is asked for anew.
+                if name == "redisbloom" {
+                    let iterators = ["0"].into_iter().chain(records.iter().map(|(iterator, _)| iterator.as_str()));
+                    cases.extend(iterators.map(|iterator| {
+                        case(format!("record {iterator}, {name}"), &before, words(&format!("BF.SCANDUMP k {iterator}")))
+                    }));
+                }
+            }
+        }
+        for line in ["CONFIG GET bf.*", "CONFIG SET bf.error-rate 0.9", "CONFIG SET bf.error-rate x", "CONFIG REWRITE"]
+        {
+            cases.push(case(line, &[], words(line)));
+        }
+        cases.push(case("another type", &[words("SET k x")], words("BF.ADD k x")));
+        cases
+    });
+}

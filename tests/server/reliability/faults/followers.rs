@@ -1,0 +1,116 @@
+//! Those that cannot answer with an error: the child that rewrites the append-only file, a replica, and a server that reads
+//! its own files. They end.
+
+use super::loads::load_command;
+use super::{raw, with_faults, with_items, words};
+use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server};
+use crate::reliability::LAYOUTS;
+
+/// What the log of a server has at its end that could not obey.
+const LAST_WORDS: &str = "bloomgate: cannot do what the primary or the AOF says, the server ends: ";
+
+#[test]
+fn a_rewrite_that_lacks_memory_keeps_the_file_that_is_there() {
+    on_every_server(|program| {
+        let mut server = with_faults(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let mut client = server.connect();
+        for (key, line) in LAYOUTS {
+            client.run(line);
+            client.call(&with_items(&format!("BF.MADD {key}"), 0, 300));
+        }
+        for (fault, outcome) in [("1 ON", "err"), ("1", "err"), ("3", "err"), ("0", "ok")] {
+            client.run(&format!("FAULTS.FAIL {fault}"));
+            client.run("BGREWRITEAOF");
+            eventually("the rewrite to end", || {
+                client.info("aof_rewrite_in_progress") == "0" && client.info("aof_rewrite_scheduled") == "0"
+            });
+            assert_eq!(client.info("aof_last_bgrewrite_status"), outcome, "with fault {fault}");
+            client.run("FAULTS.FAIL 0");
+            for (key, _) in LAYOUTS {
+                client.run(&format!("BF.ADD {key} beside-{}", fault.len()));
+            }
+            let digest =
+                |client: &mut Connection| LAYOUTS.map(|(key, _)| client.run(&format!("DEBUG DIGEST-VALUE {key}")));
+            let before = digest(&mut client);
+            server.restart(Stop::Kill);
+            client = server.connect();
+            assert_eq!(digest(&mut client), before);
+        }
+        assert!(server.log().contains("bloomgate: the AOF cannot be rewritten"));
+        // A snapshot asks for nothing.
+        client.run("FAULTS.FAIL 1 ON");
+        client.run("FAULTS.COUNT");
+        assert_eq!(client.run("SAVE"), ok());
+        assert_eq!(client.run("FAULTS.COUNT").elements()[0], integer(0));
+    });
+}
+
+#[test]
+fn a_replica_that_lacks_memory_ends_rather_than_go_without() {
+    on_every_server(|program| {
+        let primary = Server::start(program);
+        let mut client = primary.connect();
+        for (key, line) in LAYOUTS {
+            client.run(line);
+            client.call(&with_items(&format!("BF.MADD {key}"), 0, 50));
+        }
+        let payload = client.run("DUMP native").bytes().to_vec();
+        let header = client.run("BF.SCANDUMP native 0");
+        let iterator = header.elements()[0].number().to_string();
+        let commands = [
+            words("BF.RESERVE made 0.01 100"),
+            with_items("BF.MADD native", 1000, 300),
+            with_items("BF.MADD valkey-bloom", 1000, 300),
+            words("COPY redisbloom copied"),
+            raw("RESTORE restored 0", &payload),
+            raw(&format!("BF.LOADCHUNK arriving {iterator}"), header.elements()[1].bytes()),
+            load_command(program),
+        ];
+        for command in &commands {
+            let mut replica = with_faults(program).line(&format!("replicaof 127.0.0.1 {}", primary.port)).start();
+            let mut follower = replica.connect();
+            eventually("the replica to have all", || follower.info("master_link_status") == "up");
+            follower.run("FAULTS.FAIL 1 ON");
+            // That it looks for nothing to obey: a client's question is answered.
+            assert!(!follower.run("BF.EXISTS native x").is_error());
+            let reply = client.call(command);
+            assert!(!reply.is_error(), "{reply:?}");
+            eventually("the replica to end", || replica.log().contains(LAST_WORDS));
+            replica.stop(Stop::Kill);
+        }
+        eprintln!("faults of memory: replicas: {} ended", commands.len());
+    });
+}
+
+#[test]
+fn a_server_that_lacks_memory_for_its_own_data_ends_and_keeps_the_file() {
+    on_every_server(|program| {
+        let mut ended = 0;
+        // The commands as they came, the records of a rewrite, and a snapshot.
+        for (is_rewritten, reload) in
+            [(false, "DEBUG LOADAOF"), (true, "DEBUG LOADAOF"), (false, "DEBUG RELOAD NOSAVE")]
+        {
+            for (key, line) in LAYOUTS {
+                let preamble = "aof-use-rdb-preamble no";
+                let mut server = with_faults(program).line("appendonly yes").line(preamble).line("save 3600 1").start();
+                let mut client = server.connect();
+                client.run(line);
+                client.call(&with_items(&format!("BF.MADD {key}"), 0, 300));
+                if is_rewritten {
+                    client.run("BGREWRITEAOF");
+                    eventually("the rewrite to end", || client.info("aof_rewrite_in_progress") == "0");
+                }
+                client.run("SAVE");
+                let before = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+                client.run("FAULTS.FAIL 2 ON");
+                let words: Vec<&str> = reload.split(' ').collect();
+                assert!(client.try_call(&words).is_err(), "{key}, {reload}: the server is still there");
+                eventually("the server to say why", || server.log().contains(LAST_WORDS));
+                server.restart(Stop::Kill);
+                assert_eq!(server.connect().run(&format!("DEBUG DIGEST-VALUE {key}")), before);
+                ended += 1;
+            }
+        }
+        eprintln!("faults of memory: servers that read their data: {ended} ended");
+    });
+}

@@ -1,0 +1,182 @@
+//! Memory that is refused to the module in a server: every command is run with the nth of its requests failing, for
+//! n = 1, 2, 3 ... until it passes unharmed. Each time there is an error, or the right answer; what was refused has changed
+//! nothing, what was answered is in; the server lives, and the same command goes through afterwards.
+//!
+//! The requests are refused by a module of these tests that stands before the shipped one (`tests/fault_module`). What the
+//! server itself asks for, for replies and strings, ends it when it is refused; so Redis was made, and so it stays.
+//!
+//! A server that must obey, a replica or one that reads its AOF, ends where it lacks memory, and says so: it would deny what
+//! is in.
+
+mod commands;
+mod counts;
+mod followers;
+mod loads;
+
+use std::path::Path;
+
+use crate::harness::{Builder, Connection, Reply, Server, fault_module, module, on_every_server, simple};
+
+type Words = Vec<Vec<u8>>;
+
+fn with_faults(program: &Path) -> Builder {
+    let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
+    // Filters that are made anew are equal, but for native ones, whose seed is given.
+    Server::with(program).without_module().line(&modules).line("bf.bloom-use-random-seed no")
+}
+
+fn words(line: &str) -> Words {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// A command with numbered items behind its words.
+fn with_items(line: &str, first: usize, count: usize) -> Words {
+    let mut words = words(line);
+    words.extend((first..first + count).map(|number| format!("item {number}").into_bytes()));
+    words
+}
+
+fn raw(line: &str, data: &[u8]) -> Words {
+    let mut words = words(line);
+    words.push(data.to_vec());
+    words
+}
+
+/// Something that is done to the key `k`.
+struct Case {
+    name: String,
+    /// On an empty server.
+    before: Vec<Words>,
+    command: Words,
+}
+
+/// Everything about the key `k`, and the figures of INFO.
+#[derive(Clone, Debug, PartialEq)]
+struct State {
+    digest: String,
+    /// BF.CARD, or why there is none; MEMORY USAGE; EXISTS of `k` and of its copy.
+    numbers: [Reply; 4],
+    gauges: Vec<String>,
+}
+
+fn state(client: &mut Connection) -> State {
+    let lines = ["BF.CARD k", "MEMORY USAGE k", "EXISTS k", "EXISTS copy"];
+    let info = client.run("INFO modules").text();
+    let is_gauge =
+        |line: &&str| line.starts_with("bf_bloom_total") || line.contains("_across_") || line.contains("_objects:");
+    State {
+        digest: client.run("DEBUG DIGEST-VALUE k").elements()[0].text(),
+        numbers: lines.map(|line| client.run(line)),
+        gauges: info.lines().filter(is_gauge).map(str::to_owned).collect(),
+    }
+}
+
+fn prepare(client: &mut Connection, case: &Case) -> State {
+    client.run("FLUSHALL");
+    for command in &case.before {
+        let reply = client.call(command);
+        assert!(!reply.is_error(), "{}: {reply:?}", case.name);
+    }
+    state(client)
+}
+
+/// Runs a command with a fault; gives the reply and what was counted: requests, refused ones, and such as may not fail.
+fn run_under(client: &mut Connection, fault: &str, command: &Words) -> (Reply, [i64; 3]) {
+    client.run("FAULTS.COUNT");
+    client.run(&format!("FAULTS.FAIL {fault}"));
+    let reply = client.call(command);
+    client.run("FAULTS.FAIL 0");
+    let counted = client.run("FAULTS.COUNT");
+    let number = |index: usize| counted.elements()[index].number();
+    (reply, [number(0), number(2), number(3)])
+}
+
+/// Whether a reply says that memory was wanting: in our words, or in the server's for what it asked us to do.
+fn is_refusal(reply: &Reply) -> bool {
+    const TEXTS: [&str; 3] =
+        ["ERR Insufficient memory to create filter: ", "ERR Bad data format", "ERR module key failed to copy"];
+    matches!(reply, Reply::Error(text) if TEXTS.iter().any(|known| text.starts_with(known)))
+}
+
+/// Refuses each request of a command in turn, alone and with all behind it; gives the number of faults.
+fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
+    let name = &case.name;
+    let mut undisturbed = || {
+        prepare(client, case);
+        (client.call(&case.command), state(client))
+    };
+    let (expected, after) = undisturbed();
+    // A native filter that is made without a seed is another one each time.
+    let is_fixed = undisturbed().1.digest == after.digest;
+    let mut faults = 0;
+    for mode in ["", " ON"] {
+        for number in 1.. {
+            assert!(number < 1000, "{name}: no end of it");
+            let before = prepare(client, case);
+            let (reply, [_, refused, unrefusable]) = run_under(client, &format!("{number}{mode}"), &case.command);
+            assert_eq!(unrefusable, 0, "{name}: asks for what ends the server when it is refused");
+            faults += refused;
+            let now = state(client);
+            if is_refusal(&reply) {
+                assert!(refused > 0, "{name}: {reply:?}, and nothing was refused");
+                assert_eq!(now, before, "{name}, request {number}{mode}: refused, and yet something changed");
+            } else if reply != expected {
+                assert!(refused > 0, "{name}: {reply:?} instead of {expected:?}");
+                assert_partial(client, case, &reply, &expected, &before, &now);
+            } else {
+                assert_eq!(now.numbers[0], after.numbers[0], "{name}");
+                assert!(!is_fixed || now.digest == after.digest, "{name}, request {number}{mode}: not as it should be");
+                if refused == 0 {
+                    break;
+                }
+                continue;
+            }
+            let again = client.call(&case.command);
+            assert!(!again.is_error(), "{name}: not even afterwards: {again:?}");
+            let now = state(client);
+            assert_eq!(now.numbers[0], after.numbers[0], "{name}, afterwards");
+            assert!(!is_fixed || now.digest == after.digest, "{name}, afterwards: not as it should be");
+        }
+    }
+    assert_eq!(client.run("PING"), simple("PONG"));
+    faults
+}
+
+/// An array of answers with a refusal at its end: so many items were done, and no more.
+fn assert_partial(client: &mut Connection, case: &Case, reply: &Reply, expected: &Reply, before: &State, now: &State) {
+    let name = &case.name;
+    let (last, answers) = reply.elements().split_last().expect("an answer");
+    assert!(is_refusal(last), "{name}: {reply:?}");
+    assert_eq!(answers, &expected.elements()[..answers.len()], "{name}");
+    let new = answers.iter().filter(|answer| answer.truth()).count() as i64;
+    let card = |state: &State| state.numbers[0].number();
+    assert_eq!(card(now), card(before) + new, "{name}: what is in is what was answered");
+    let first = case.command.len() - expected.elements().len();
+    let done = &case.command[first..first + answers.len()];
+    assert!(client.batched(&[b"BF.MEXISTS", b"k"], done).iter().all(|&is_in| is_in), "{name}");
+}
+
+/// What makes a filter of each layout at `k`, which grows from so many items at 1%.
+fn makers(capacity: usize) -> [(&'static str, String); 3] {
+    [
+        ("native", format!("BF.RESERVE k 0.01 {capacity} SEED 7")),
+        ("redisbloom", format!("BF.RESERVE k 0.01 {capacity} LAYOUT redisbloom")),
+        ("valkey-bloom", format!("BF.INSERT k ERROR 0.01 CAPACITY {capacity} TIGHTENING 0.5")),
+    ]
+}
+
+/// Runs cases on every server, and holds that there were faults at all.
+fn try_all(what: &str, least: i64, cases: impl Fn(&Path, &mut Connection) -> Vec<Case>) {
+    on_every_server(|program| {
+        let server = with_faults(program).start();
+        let mut client = server.connect();
+        let cases = cases(program, &mut client);
+        let faults: i64 = cases.iter().map(|case| try_every_fault(&mut client, case)).sum();
+        eprintln!("faults of memory: {what}: {faults} injected in {} commands", cases.len());
+        assert!(faults >= least, "{faults} faults, {least} expected");
+    });
+}
+
+fn case(name: impl Into<String>, before: &[Words], command: Words) -> Case {
+    Case { name: name.into(), before: before.to_vec(), command }
+}
