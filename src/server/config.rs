@@ -11,15 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, 
 
 use redis_module::{RedisString, raw};
 
-use super::args::{self, Args, Creation, Kind, KindWords, LayoutName};
+use super::args::Args;
 use super::context::{Context, ERR, LogLevel, OK};
-use super::reply::Refusal;
 use super::text::Text;
 use crate::bloom::Scaling;
+use crate::words::creation::{LayoutName, taken_rate};
+use crate::words::load_time::{self, LoadTime};
+use crate::words::{Creation, Usual, numbers};
 
-static ERROR_RATE: Fraction = Fraction::new(0.01, Some(args::taken_rate));
-static INITIAL_SIZE: Number = Number::new(100, 1, 1 << 30, raw::REDISMODULE_CONFIG_DEFAULT);
-static EXPANSION_FACTOR: Number = Number::new(2, 0, args::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
+static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
+static INITIAL_SIZE: Number = Number::new(100, 1, load_time::INITIAL_SIZE_MAX, raw::REDISMODULE_CONFIG_DEFAULT);
+static EXPANSION_FACTOR: Number = Number::new(2, 0, numbers::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
 static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
 static LAYOUT: Choice = Choice(AtomicI32::new(0));
 static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
@@ -50,38 +52,22 @@ static UNPREFIXED_NUMBERS: [(&CStr, &Number); 2] =
 /// one may be there: what is the default is then left alone.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
-/// What a filter is that a client did not describe.
-pub fn creation(context: Context) -> Creation {
+/// What a command goes by besides its words.
+pub fn usual(context: Context) -> Usual {
     let expansion = u32::try_from(EXPANSION_FACTOR.value.load(Relaxed)).unwrap_or(0);
-    Creation {
+    Usual {
         rate: ERROR_RATE.get(),
         capacity: INITIAL_SIZE.value.load(Relaxed).unsigned_abs(),
         scaling: Scaling::from_expansion(expansion),
-        kind: usual_kind(context),
-        scale_to: None,
+        layout: LAYOUT.get(),
+        tightening: TIGHTENING_RATIO.get(),
+        must_obey: context.must_obey(),
     }
 }
 
-/// Whose layout a filter has where the command does not say. What a primary or the AOF carries without a seed was
-/// RedisBloom's: it is made with the same bits everywhere.
-fn usual_layout(context: Context) -> LayoutName {
-    let configured = LAYOUT.get() == LayoutName::RedisBloom;
-    if configured || context.must_obey() { LayoutName::RedisBloom } else { LayoutName::Native }
-}
-
-fn usual_kind(context: Context) -> Kind {
-    match usual_layout(context) {
-        LayoutName::Native => Kind::Native { seed: None },
-        LayoutName::RedisBloom => Kind::RedisBloom,
-    }
-}
-
-/// Whose layout a filter has for which a command has these words.
-///
-/// # Errors
-/// [`Refusal::LayoutMismatch`].
-pub fn kind(context: Context, words: KindWords) -> Result<Kind, Refusal> {
-    words.kind(usual_layout(context), TIGHTENING_RATIO.get())
+/// What a filter is that a client did not describe.
+pub fn creation(context: Context) -> Creation {
+    usual(context).creation()
 }
 
 /// Whether the filters of valkey-bloom's layout that are made here get a random seed, rather than the one that all share.
@@ -99,36 +85,20 @@ pub fn max_filter_bytes() -> u64 {
     MAX_FILTER_BYTES.value.load(Relaxed).unsigned_abs()
 }
 
-/// RedisBloom's words for filters of other kinds, which its users may have in their configuration.
-const WORDS_WITHOUT_EFFECT: [&str; 4] = ["CF_INITIAL_SIZE", "CF_BUCKET_SIZE", "CF_MAX_ITERATIONS", "CF_MAX_EXPANSIONS"];
-
-/// Takes the words behind the path in `loadmodule`, in pairs: they become the defaults of what is registered after.
+/// Takes the words behind the path in `loadmodule`: they become the defaults of what is registered after.
 ///
 /// # Errors
 /// A line for the log that says which word is wrong, and how.
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
-    let words = words.rest(0).unwrap_or_default();
-    for pair in words.chunks(2) {
-        let name = pair.first().map(|name| name.bytes()).unwrap_or_default();
-        let shown = String::from_utf8_lossy(name);
-        let Some(value) = pair.get(1).map(|value| value.bytes()) else {
-            return Err(format!("load-time words come in pairs, '{shown}' has no value"));
-        };
-        let wrong = |range: &str| format!("bad value '{}' for {shown}: {range}", String::from_utf8_lossy(value));
-        if args::is(name, "ERROR_RATE") {
-            let rate = args::float(value).filter(|rate| args::is_rate(*rate));
-            ERROR_RATE.set(rate.ok_or_else(|| wrong("a number inside (0, 1) is expected"))?, context);
-        } else if args::is(name, "INITIAL_SIZE") {
-            let range = INITIAL_SIZE.min..=INITIAL_SIZE.max;
-            let size = args::integer(value).filter(|size| range.contains(size));
-            let size = size.ok_or_else(|| wrong("a whole number from 1 to 1073741824 is expected"))?;
-            INITIAL_SIZE.value.store(size, Relaxed);
-        } else if WORDS_WITHOUT_EFFECT.iter().any(|other| args::is(name, other)) {
-            context
-                .log(LogLevel::Warning, format_args!("bloomgate: {shown} has no effect, there are no cuckoo filters"));
-        } else {
-            return Err(format!("unknown load-time word '{shown}'"));
-        }
+    let LoadTime { rate, initial_size, without_effect } = load_time::parse(words.words())?;
+    if let Some(rate) = rate {
+        ERROR_RATE.set(rate, context);
+    }
+    if let Some(size) = initial_size {
+        INITIAL_SIZE.value.store(size, Relaxed);
+    }
+    for name in without_effect {
+        context.log(LogLevel::Warning, format_args!("bloomgate: {name} has no effect, there are no cuckoo filters"));
     }
     Ok(())
 }
@@ -280,7 +250,7 @@ unsafe extern "C" fn set_fraction(
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let value = args::float(RedisString::string_as_slice(value)).filter(|value| args::is_rate(*value));
+    let value = numbers::fraction(RedisString::string_as_slice(value));
     // SAFETY: `data` is the `Fraction` that was registered; `error` is a place for a string, which the server frees.
     unsafe {
         if let (Some(value), Some(fraction)) = (value, data.cast::<Fraction>().as_ref()) {

@@ -3,14 +3,14 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
-use std::fmt::Display;
 
 use redis_module::raw;
 
 use super::args::Word;
 use super::context::Context;
 use super::text::Text;
-use crate::bloom::{Error, Filter, Scaling};
+use crate::bloom::{Error, Filter};
+use crate::words::{Creation, effect};
 
 /// The items of a command that were new, in order.
 pub struct NewItems {
@@ -77,33 +77,21 @@ pub fn added(context: Context, key: Word<'_>, items: &NewItems) {
 }
 
 /// Carries the creation of a filter with all that made it, and the items that were added to it at once; of RedisBloom's
-/// layout in words that RedisBloom knows. Rates are the shortest decimals that read back the same.
+/// layout in words that RedisBloom knows.
 pub fn created(context: Context, key: Word<'_>, filter: &Filter, items: &NewItems) {
     let mut words = Words::new(context);
-    match filter {
-        Filter::RedisBloom(filter) => {
-            words.push(filter.rate()).push(filter.capacity()).push_scaling(filter.scaling());
-            send(context, c"BF.RESERVE", key, words.strings(), &[]);
-            if items.len() > 0 {
-                added(context, key, items);
-            }
-            return;
+    let name = effect::creation(&Creation::of(filter), |word| words.push(word));
+    if let Filter::RedisBloom(_) = filter {
+        send(context, name, key, words.strings(), &[]);
+        if items.len() > 0 {
+            added(context, key, items);
         }
-        Filter::Native(filter) => {
-            words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(filter.rate());
-            words.push_scaling(filter.scaling()).push("SEED").push(filter.seed());
-        }
-        Filter::ValkeyBloom(filter) => {
-            let rules = filter.rules();
-            words.push("CAPACITY").push(filter.capacity()).push("ERROR").push(rules.rate);
-            words.push("TIGHTENING").push(rules.tightening).push("SEED").push_bytes(&rules.seed);
-            words.push_scaling(rules.scaling);
-        }
+        return;
     }
     if items.len() > 0 {
-        words.push("ITEMS");
+        words.push(effect::Word::Text(&"ITEMS"));
     }
-    send(context, c"BF.INSERT", key, words.strings(), &items.words);
+    send(context, name, key, words.strings(), &items.words);
 }
 
 /// Carries a command with two lists of words behind the key.
@@ -130,8 +118,8 @@ struct Words {
     count: usize,
 }
 
-/// As many as describe a filter: five options with their values, and ITEMS.
-const WORDS_MAX: usize = 11;
+/// As many as describe a filter, and ITEMS.
+const WORDS_MAX: usize = effect::WORDS_MAX + 1;
 
 impl Words {
     const fn new(context: Context) -> Self {
@@ -142,19 +130,15 @@ impl Words {
         self.strings.get(..self.count).unwrap_or_default()
     }
 
-    fn push(&mut self, word: impl Display) -> &mut Self {
-        self.push_bytes(Text::of(word).bytes())
-    }
-
-    fn push_scaling(&mut self, scaling: Scaling) -> &mut Self {
-        match scaling {
-            Scaling::Fixed => self.push("NONSCALING"),
-            Scaling::Growing { expansion } => self.push("EXPANSION").push(expansion),
+    fn push(&mut self, word: effect::Word<'_>) {
+        match word {
+            effect::Word::Text(text) => self.push_bytes(Text::of(text).bytes()),
+            effect::Word::Bytes(bytes) => self.push_bytes(bytes),
         }
     }
 
-    fn push_bytes(&mut self, word: &[u8]) -> &mut Self {
-        let Some(place) = self.strings.get_mut(self.count) else { return self };
+    fn push_bytes(&mut self, word: &[u8]) {
+        let Some(place) = self.strings.get_mut(self.count) else { return };
         // SAFETY: the pointer and the length are those of the word, which the server copies.
         unsafe {
             if let Some(create) = raw::RedisModule_CreateString {
@@ -162,7 +146,6 @@ impl Words {
                 self.count += 1;
             }
         }
-        self
     }
 }
 

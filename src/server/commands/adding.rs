@@ -3,10 +3,8 @@
 
 use super::refuse;
 use crate::bloom::valkey_bloom::FIXED_SEED;
-use crate::bloom::{
-    BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter, sizing,
-};
-use crate::server::args::{Args, Creation, Kind, Word, taken_rate};
+use crate::bloom::{BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter};
+use crate::server::args::{Args, Word};
 use crate::server::ceiling::ServerCeiling;
 use crate::server::config;
 use crate::server::context::{Context, LogLevel};
@@ -15,6 +13,7 @@ use crate::server::metrics;
 use crate::server::replicate::{self, NewItems};
 use crate::server::reply::{self, Refusal};
 use crate::server::stored::Stored;
+use crate::words::{Creation, Kind};
 
 /// How a command answers.
 #[derive(Clone, Copy, PartialEq)]
@@ -33,7 +32,7 @@ pub enum Shape {
 /// not grow as asked.
 pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refusal> {
     let Creation { capacity, scaling, scale_to, .. } = *creation;
-    let (rate, changed) = rate_for(creation);
+    let (rate, changed) = creation.taken_rate();
     if changed {
         let line = format_args!("bloomgate: error rate {:?} is taken as {rate:?}", creation.rate);
         context.log(LogLevel::Warning, line);
@@ -69,17 +68,6 @@ pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refu
         }
     };
     Ok(made.and_then(|filter| Stored::boxed(filter.into()))?)
-}
-
-/// The rate of a new filter for the rate that was asked for, inside (0, 1), and whether it is another one. RedisBloom
-/// takes any low rate, valkey-bloom any rate.
-fn rate_for(creation: &Creation) -> (f64, bool) {
-    let asked = creation.rate;
-    match creation.kind {
-        Kind::Native { .. } => taken_rate(asked),
-        Kind::RedisBloom => (asked.min(sizing::RATE_MAX), asked > sizing::RATE_MAX),
-        Kind::ValkeyBloom { .. } => (asked, false),
-    }
 }
 
 /// Adds items to the filter at the key of a command, replies, and carries the effect. `creation` is asked where the key is missing.

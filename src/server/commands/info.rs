@@ -3,69 +3,13 @@
 //! Filters of our layout and of RedisBloom's answer as RedisBloom does, with five fields; of valkey-bloom's words they know
 //! what they have, and answer a single value. Filters of valkey-bloom's layout answer as valkey-bloom does.
 
-use std::ffi::CStr;
-
 use crate::bloom::{BloomFilter, Ceiling, Filter, RedisBloomFilter, Scaling, ValkeyBloomFilter};
-use crate::server::args::{self, Args};
+use crate::server::args::Args;
 use crate::server::ceiling::ServerCeiling;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::reply::{self, Refusal};
-
-/// What can be asked for.
-#[derive(Clone, Copy, PartialEq)]
-enum Field {
-    Capacity,
-    Size,
-    Filters,
-    Items,
-    Error,
-    Expansion,
-    Tightening,
-    MaxScaledCapacity,
-}
-
-impl Field {
-    /// In the order of RedisBloom's answer. There is no sixth: clients fail on one.
-    const REDISBLOOM: [Self; 5] = [Self::Capacity, Self::Size, Self::Filters, Self::Items, Self::Expansion];
-    /// In the order of valkey-bloom's answer. A fixed filter has not the last two.
-    const VALKEY_BLOOM: [Self; 8] = [
-        Self::Capacity,
-        Self::Size,
-        Self::Filters,
-        Self::Items,
-        Self::Error,
-        Self::Expansion,
-        Self::Tightening,
-        Self::MaxScaledCapacity,
-    ];
-
-    /// The word that asks for it, and the name that answers.
-    const fn words(self) -> (&'static str, &'static CStr) {
-        match self {
-            Self::Capacity => ("CAPACITY", c"Capacity"),
-            Self::Size => ("SIZE", c"Size"),
-            Self::Filters => ("FILTERS", c"Number of filters"),
-            Self::Items => ("ITEMS", c"Number of items inserted"),
-            Self::Error => ("ERROR", c"Error rate"),
-            Self::Expansion => ("EXPANSION", c"Expansion rate"),
-            Self::Tightening => ("TIGHTENING", c"Tightening ratio"),
-            Self::MaxScaledCapacity => ("MAXSCALEDCAPACITY", c"Max scaled capacity"),
-        }
-    }
-
-    fn asked_for(args: Args<'_>) -> Result<Option<Self>, Refusal> {
-        match args.len() {
-            2 => Ok(None),
-            3 => {
-                let word = args.word(2)?.bytes();
-                let field = Self::VALKEY_BLOOM.into_iter().find(|field| args::is(word, field.words().0));
-                field.map(Some).ok_or(Refusal::InfoField)
-            }
-            _ => Err(Refusal::Arity),
-        }
-    }
-}
+use crate::words::info::{self, Field};
 
 /// What a field holds.
 #[derive(Clone, Copy)]
@@ -77,7 +21,7 @@ enum Content {
 
 /// Answers all fields, or one.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let field = Field::asked_for(args)?;
+    let field = info::parse(args.words())?;
     let mut key = Key::read(context, args.word(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     if let Filter::ValkeyBloom(_) = filter {

@@ -2,20 +2,19 @@
 
 use crate::bloom::Filter;
 use crate::format::{Arrival, NativeArrival, Progress, RedisBloomArrival, Value, came_already, dump, redisbloom_dump};
-use crate::server::args::{self, Args};
+use crate::server::args::Args;
 use crate::server::ceiling::ServerCeiling;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::replicate;
 use crate::server::reply::{self, Refusal};
 use crate::server::stored::Stored;
+use crate::words::records;
 
 /// Takes a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk makes it a filter. A record
 /// that came already changes nothing.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let iterator = args::integer(args.word(2)?.bytes()).ok_or(Refusal::BadLoadIterator)?;
-    let iterator = u64::try_from(iterator).map_err(|_| Refusal::BadData)?;
-    let data = args.word(3)?.bytes();
+    let (iterator, data) = records::loadchunk(args.words())?;
     let mut key = Key::write(context, args.word(1)?);
     let progress = match key.stored()? {
         Some(stored) => {

@@ -2,15 +2,16 @@
 
 use crate::bloom::Filter;
 use crate::format::{Value, dump, redisbloom_dump};
-use crate::server::args::{self, Args};
+use crate::server::args::Args;
 use crate::server::context::Context;
 use crate::server::key::Key;
 use crate::server::reply::{self, Refusal};
+use crate::words::records;
 
 /// Answers the record behind the one with the iterator, 0 for the first: its iterator and its data, which BF.LOADCHUNK
 /// takes. At the end 0 and nothing. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let iterator = args::integer(args.word(2)?.bytes()).ok_or(Refusal::BadDumpIterator)?;
+    let iterator = records::scandump(args.words())?;
     let mut key = Key::read(context, args.word(1)?);
     let stored = key.stored()?.ok_or(Refusal::NotFound)?;
     let filter = match &stored.value {

@@ -1,0 +1,136 @@
+//! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
+//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [ITEMS item [item ...]]`
+//!
+//! ITEMS may be left out behind a word of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO) and by a primary and the AOF.
+
+use super::creation::{KindWords, LayoutName, Seed};
+use super::{Creation, Kind, Refusal, Usual, is, numbers, word};
+use crate::bloom::Scaling;
+use crate::bloom::redisbloom::CAPACITY_MAX;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Insert<'a, W> {
+    /// What the filter is to be where there is none; nothing where none may be made.
+    pub creation: Option<Creation>,
+    /// The items. Empty where ITEMS was left out.
+    pub items: &'a [W],
+}
+
+/// Reads the words from the first to the last, or to ITEMS; the last one of its kind counts.
+///
+/// # Errors
+/// What is wrong with the words. Nothing else: there need not be memory for the filter.
+pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], usual: &Usual) -> Result<Insert<'a, W>, Refusal> {
+    let Options { mut creation, kind, may_create, items } = Options::parse(words, usual)?;
+    let itemless = kind.seed.is_some() || kind.tightening.is_some() || creation.scale_to.is_some() || usual.must_obey;
+    if items.is_empty() && !itemless {
+        return Err(Refusal::Arity);
+    }
+    if creation.scale_to.is_some() && creation.scaling == Scaling::Fixed {
+        return Err(Refusal::FixedScaleTo);
+    }
+    creation.kind = kind.kind(usual)?;
+    if creation.kind == Kind::RedisBloom && creation.capacity > CAPACITY_MAX && !usual.must_obey {
+        return Err(Refusal::InsertCapacity);
+    }
+    Ok(Insert { creation: may_create.then_some(creation), items })
+}
+
+/// The words that are options.
+#[derive(Clone, Copy, PartialEq)]
+enum Name {
+    Capacity,
+    Error,
+    Expansion,
+    NoCreate,
+    NonScaling,
+    Seed,
+    Tightening,
+    Layout,
+    ValidateScaleTo,
+    Items,
+}
+
+impl Name {
+    const WHOLE: [(&'static str, Self); 10] = [
+        ("CAPACITY", Self::Capacity),
+        ("ERROR", Self::Error),
+        ("EXPANSION", Self::Expansion),
+        ("NOCREATE", Self::NoCreate),
+        ("NONSCALING", Self::NonScaling),
+        ("SEED", Self::Seed),
+        ("TIGHTENING", Self::Tightening),
+        ("LAYOUT", Self::Layout),
+        ("VALIDATESCALETO", Self::ValidateScaleTo),
+        ("ITEMS", Self::Items),
+    ];
+    /// As much of a word as RedisBloom looks at.
+    const SHORT: [(&'static str, Self); 6] = [
+        ("C", Self::Capacity),
+        ("ER", Self::Error),
+        ("EX", Self::Expansion),
+        ("NOC", Self::NoCreate),
+        ("NON", Self::NonScaling),
+        ("I", Self::Items),
+    ];
+
+    /// The option that a word names, in any case. A client's words are whole; those of a primary and of the AOF, which
+    /// have done what they say, may be as short as RedisBloom allows.
+    fn of(word: &[u8], may_be_short: bool) -> Option<Self> {
+        let whole = Self::WHOLE.into_iter().find(|(name, _)| is(word, name));
+        let short = || {
+            let begins = |name: &str| word.get(..name.len()).is_some_and(|begin| is(begin, name));
+            Self::SHORT.into_iter().find(|(name, _)| may_be_short && begins(name))
+        };
+        whole.or_else(short).map(|(_, name)| name)
+    }
+}
+
+struct Options<'a, W> {
+    creation: Creation,
+    kind: KindWords,
+    may_create: bool,
+    items: &'a [W],
+}
+
+impl<'a, W: AsRef<[u8]>> Options<'a, W> {
+    fn parse(words: &'a [W], usual: &Usual) -> Result<Self, Refusal> {
+        let mut options = Self { creation: usual.creation(), kind: KindWords::default(), may_create: true, items: &[] };
+        let Self { creation, kind, may_create, items } = &mut options;
+        let must_obey = usual.must_obey;
+        let mut fixed = false;
+        let mut index = 2;
+        while index < words.len() {
+            let name = Name::of(word(words, index)?, must_obey).ok_or(Refusal::InsertUnknown)?;
+            let value = || word(words, index + 1);
+            match name {
+                Name::Capacity => creation.capacity = numbers::capacity(value()?).ok_or(Refusal::InsertCapacity)?,
+                Name::Error => creation.rate = numbers::fraction(value()?).ok_or(Refusal::InsertRate)?,
+                Name::Expansion => {
+                    let expansion = numbers::integer(value()?).and_then(|number| numbers::expansion(number, must_obey));
+                    creation.scaling = Scaling::from_expansion(expansion.ok_or(Refusal::InsertExpansion)?);
+                }
+                Name::NoCreate => *may_create = false,
+                Name::NonScaling => fixed = true,
+                Name::Seed => kind.seed = Some(Seed::of(value()?).ok_or(Refusal::InsertSeed)?),
+                Name::Tightening => {
+                    kind.tightening = Some(numbers::fraction(value()?).ok_or(Refusal::InsertTightening)?);
+                }
+                Name::Layout => kind.layout = Some(LayoutName::named(value()?).ok_or(Refusal::InsertLayout)?),
+                Name::ValidateScaleTo => {
+                    creation.scale_to = Some(numbers::capacity(value()?).ok_or(Refusal::InsertScaleTo)?);
+                }
+                Name::Items => {
+                    *items = words.get(index + 1..).filter(|items| !items.is_empty()).ok_or(Refusal::Arity)?;
+                    break;
+                }
+            }
+            index += if matches!(name, Name::NoCreate | Name::NonScaling) { 1 } else { 2 };
+        }
+        if fixed {
+            creation.scaling = Scaling::Fixed;
+        }
+        Ok(options)
+    }
+}
