@@ -1,5 +1,5 @@
-//! What is fuzzed: every decoder of bytes from outside, each as a [`Target`]. The fuzz targets and the ordinary tests
-//! (`tests/corpus`) run the same code from here.
+//! What is fuzzed: every decoder of bytes from outside, each as a [`Target`], and the [`words`] of commands. The
+//! fuzz targets and the ordinary tests (`tests/corpus`) run the same code from here.
 //!
 //! The rule that each input is held to: it is refused with an error, or what it makes passes the [`laws`]. Nothing panics,
 //! and the work is bounded by the input and by the ceiling.
@@ -10,6 +10,7 @@ pub mod dump;
 pub mod laws;
 pub mod records;
 pub mod snapshot;
+pub mod words;
 
 use bloomgate::bloom::Ceiling;
 use bloomgate::format::{Error, Value};

@@ -7,7 +7,7 @@ use crate::targets::{NATIVE_SNAPSHOT, REDISBLOOM_SNAPSHOT, Target, VALKEY_BLOOM_
 /// The file of this name holds this input, which keeps the laws.
 #[track_caller]
 fn holds(target: Target, name: &str, data: &[u8]) {
-    is_kept(target, name, data);
+    is_kept(target.name, name, data);
     (target.check)(data);
 }
 

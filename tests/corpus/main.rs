@@ -17,10 +17,9 @@ mod seeds;
 mod spelled;
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
+mod words;
 
 use std::path::PathBuf;
-
-use targets::Target;
 
 /// The folder of a target's inputs.
 fn folder(target: &str) -> PathBuf {
@@ -40,17 +39,17 @@ fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Writes a named file where that is asked for.
-fn write_if_asked(target: Target, name: &str, data: &[u8]) {
+fn write_if_asked(target: &str, name: &str, data: &[u8]) {
     if std::env::var_os("BLOOMGATE_WRITE_CORPUS").is_some() {
-        std::fs::create_dir_all(folder(target.name)).unwrap();
-        std::fs::write(folder(target.name).join(name), data).unwrap();
+        std::fs::create_dir_all(folder(target)).unwrap();
+        std::fs::write(folder(target).join(name), data).unwrap();
     }
 }
 
 /// The file of this name is there and holds this input.
 #[track_caller]
-fn is_kept(target: Target, name: &str, data: &[u8]) {
+fn is_kept(target: &str, name: &str, data: &[u8]) {
     write_if_asked(target, name, data);
-    let path = folder(target.name).join(name);
+    let path = folder(target).join(name);
     assert!(std::fs::read(&path).is_ok_and(|file| file == data), "{} is not what is made here", path.display());
 }

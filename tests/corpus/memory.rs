@@ -2,6 +2,7 @@
 //! that are yet to come, the ceiling. A request that is refused counts as well.
 
 use crate::inputs;
+use crate::targets::words::Parsed;
 use crate::targets::{self, CEILING_BYTES, Target};
 
 /// Bytes for each byte of input: it is copied, and a few bytes of it may describe a layer.
@@ -11,6 +12,9 @@ const FOR_A_BYTE_OF_INPUT: u64 = 5;
 const PROMISED: u64 = CEILING_BYTES + CEILING_BYTES / 64;
 /// Where all bits stand in the input.
 const ALL_HAVE_COME: u64 = 0;
+
+/// The name of a command, which the target writes in capital letters.
+const MOST_OF_A_NAME: u64 = 100;
 
 fn memory(target: Target, promised_bytes: u64) {
     let mut highest = (0, String::new());
@@ -51,4 +55,17 @@ fn valkey_bloom_snapshot() {
 #[test]
 fn valkey_bloom_load() {
     memory(targets::VALKEY_BLOOM_LOAD, ALL_HAVE_COME);
+}
+
+/// Words are read where they are: only load-time words make texts, of a refusal and of what has no effect.
+#[test]
+fn command_words() {
+    for (name, data) in inputs(targets::words::NAME) {
+        let (usual, words) = targets::words::of(&data);
+        let mut outcome = None;
+        let peak = allocation_counter::measure(|| outcome = Some(targets::words::parsed(&words, &usual))).bytes_max;
+        let texts = matches!(outcome, Some(Parsed::LoadTime(_) | Parsed::LoadTimeRefused(_)));
+        let allowed = if texts { 1000 + 30 * data.len() as u64 } else { MOST_OF_A_NAME };
+        assert!(peak <= allowed, "{name} of {} bytes asks for {peak}", data.len());
+    }
 }

@@ -15,7 +15,7 @@ use crate::{inputs, is_kept};
 /// An input with this name is refused with this error, or a record of it is.
 #[track_caller]
 fn refused(error: Error, target: Target, name: &str, data: &[u8]) {
-    is_kept(target, name, data);
+    is_kept(target.name, name, data);
     assert_eq!((target.decode)(data).refused, Some(error), "{}/{name}", target.name);
 }
 

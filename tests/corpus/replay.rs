@@ -4,9 +4,13 @@ use crate::inputs;
 use crate::targets::{self, Target};
 
 fn replay(target: Target) {
-    for (name, data) in inputs(target.name) {
-        println!("{}/{name}", target.name);
-        (target.check)(&data);
+    replay_with(target.name, target.check);
+}
+
+fn replay_with(target: &str, check: fn(&[u8])) {
+    for (name, data) in inputs(target) {
+        println!("{target}/{name}");
+        check(&data);
     }
 }
 
@@ -38,4 +42,9 @@ fn valkey_bloom_snapshot() {
 #[test]
 fn valkey_bloom_load() {
     replay(targets::VALKEY_BLOOM_LOAD);
+}
+
+#[test]
+fn command_words() {
+    replay_with(targets::words::NAME, targets::words::check);
 }

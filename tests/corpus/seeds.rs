@@ -24,7 +24,7 @@ use Makes::{Arriving, Filter as Whole};
 /// The file of this name is there and makes this without meeting an error.
 #[track_caller]
 fn seed(target: Target, name: &str, makes: Makes, data: &[u8]) {
-    write_if_asked(target, name, data);
+    write_if_asked(target.name, name, data);
     let file = std::fs::read(folder(target.name).join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let outcome = (target.decode)(&file);
     let made = match outcome.value {

@@ -1,0 +1,4 @@
+//! Fuzzes the parsers of the words of commands.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bloomgate_fuzz::words::check(data));

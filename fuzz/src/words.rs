@@ -1,0 +1,287 @@
+//! The words of commands, and what holds for them: nothing panics, each word is read once, what is accepted is in range
+//! and what is refused has one of the texts of its command; letters may be of any case; what a client may say a primary
+//! may, too; and a creation that is put in words as replication does makes the same creation.
+//!
+//! An input is a byte that says who asks, and the words, a line each:
+//!
+//! ```text
+//! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed
+//! words            the first is the command, BF.RESERVE to BF.LOADCHUNK, or MODULE for those behind the path in loadmodule
+//! ```
+
+use std::cell::Cell;
+
+use bloomgate::bloom::redisbloom::CAPACITY_MAX;
+use bloomgate::bloom::{Scaling, sizing};
+use bloomgate::words::creation::LayoutName;
+use bloomgate::words::insert::Insert;
+use bloomgate::words::{Creation, Kind, Refusal, Usual, effect, info, insert, load_time, records, reserve};
+
+/// The name of the target.
+pub const NAME: &str = "command_words";
+
+const MUST_OBEY: u8 = 1;
+const REDISBLOOM: u8 = 2;
+const FIXED: u8 = 4;
+
+/// What the server would say besides the words.
+const fn usual(asking: u8) -> Usual {
+    Usual {
+        rate: 0.01,
+        capacity: 100,
+        scaling: Scaling::from_expansion(if asking & FIXED == 0 { 2 } else { 0 }),
+        layout: if asking & REDISBLOOM == 0 { LayoutName::Native } else { LayoutName::RedisBloom },
+        tightening: 0.5,
+        must_obey: asking & MUST_OBEY != 0,
+    }
+}
+
+/// What became of the words of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parsed {
+    /// BF.RESERVE.
+    Reserve(Creation),
+    /// BF.INSERT: what may be created, and the number of items.
+    Insert(Option<Creation>, usize),
+    /// BF.INFO.
+    Info(Option<info::Field>),
+    /// BF.SCANDUMP: the iterator.
+    Scandump(i64),
+    /// BF.LOADCHUNK: the iterator, and the length of the data.
+    Loadchunk(u64, usize),
+    /// The words of `loadmodule`.
+    LoadTime(load_time::LoadTime),
+    /// Why not.
+    Refused(Refusal),
+    /// The line of the log that says why not.
+    LoadTimeRefused(String),
+    /// Not a command that is parsed.
+    NoCommand,
+}
+
+/// Who asks, and the words.
+#[must_use]
+pub fn of(input: &[u8]) -> (Usual, Vec<&[u8]>) {
+    let (asking, words) = input.split_first().unwrap_or((&0, &[]));
+    (usual(*asking), words.split(|byte| *byte == b'\n').collect())
+}
+
+/// Parses the words of an input.
+#[must_use]
+pub fn parse(input: &[u8]) -> Parsed {
+    let (usual, words) = of(input);
+    parsed(&words, &usual)
+}
+
+/// Parses words.
+#[must_use]
+pub fn parsed<W: AsRef<[u8]>>(words: &[W], usual: &Usual) -> Parsed {
+    let (name, behind) = words.split_first().map_or((&[][..], words), |(name, rest)| (name.as_ref(), rest));
+    let result = match name.to_ascii_uppercase().as_slice() {
+        b"BF.RESERVE" => reserve::parse(words, usual).map(Parsed::Reserve),
+        b"BF.INSERT" => {
+            insert::parse(words, usual).map(|Insert { creation, items }| Parsed::Insert(creation, items.len()))
+        }
+        b"BF.INFO" => info::parse(words).map(Parsed::Info),
+        b"BF.SCANDUMP" => records::scandump(words).map(Parsed::Scandump),
+        b"BF.LOADCHUNK" => records::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
+        b"MODULE" => return load_time::parse(behind).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
+        _ => return Parsed::NoCommand,
+    };
+    result.unwrap_or_else(Parsed::Refused)
+}
+
+/// Parses an input and holds what came of it to the laws; panics where one is broken.
+pub fn check(input: &[u8]) {
+    let (usual, words) = of(input);
+    let parsed = parsed(&words, &usual);
+    match &parsed {
+        Parsed::Reserve(creation) => of_creation(creation, &usual),
+        Parsed::Insert(creation, items) => {
+            assert!(*items < words.len());
+            creation.iter().for_each(|creation| of_creation(creation, &usual));
+        }
+        Parsed::Info(field) => {
+            let named = field.map_or("", |field| field.words().0);
+            assert!(named.as_bytes().eq_ignore_ascii_case(words.get(2).copied().unwrap_or_default()));
+        }
+        Parsed::Scandump(iterator) => assert_eq!(iterator.to_string().as_bytes(), words[2]),
+        Parsed::Loadchunk(iterator, length) => {
+            assert_eq!((iterator.to_string().as_bytes(), *length), (words[2], words[3].len()));
+        }
+        Parsed::LoadTime(load_time) => {
+            assert!(load_time.rate.is_none_or(is_rate));
+            assert!(load_time.initial_size.is_none_or(|size| (1..=load_time::INITIAL_SIZE_MAX).contains(&size)));
+            assert!(words.len() % 2 == 1 && load_time.without_effect.len() <= words.len() / 2);
+        }
+        Parsed::Refused(refusal) => of_refusal(&words, *refusal),
+        Parsed::LoadTimeRefused(line) => assert!(!line.is_empty() && line.len() <= 3 * input.len() + 100, "{line}"),
+        Parsed::NoCommand => {}
+    }
+    each_word_is_read_once(&words, &usual);
+    letters_of_any_case(&words, &usual, &parsed);
+    if !usual.must_obey {
+        a_primary_may_say_what_a_client_may(&words, &usual, &parsed);
+    }
+}
+
+/// Inside (0, 1). A law of its own: nothing here asks the code that it is about.
+fn is_rate(rate: f64) -> bool {
+    rate > 0.0 && rate < 1.0
+}
+
+/// It is in range, and what replication makes of it says the same.
+fn of_creation(creation: &Creation, usual: &Usual) {
+    let Creation { rate, capacity, scaling, kind, scale_to } = *creation;
+    assert!(is_rate(rate) && capacity >= 1 && capacity <= i64::MAX.cast_unsigned(), "{creation:?}");
+    assert!(usual.must_obey || scaling.expansion() <= 32768, "{creation:?}");
+    assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
+    let (taken, changed) = creation.taken_rate();
+    assert!(is_rate(taken) && changed == (taken.to_bits() != rate.to_bits()), "{creation:?}");
+    match kind {
+        Kind::Native { .. } => assert!((sizing::RATE_MIN..=sizing::RATE_MAX).contains(&taken), "{creation:?}"),
+        Kind::RedisBloom => assert!(usual.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
+        Kind::ValkeyBloom { tightening, .. } => assert!(is_rate(tightening), "{creation:?}"),
+    }
+    // A filter has a seed, and was made for the rate that was taken.
+    let made = match kind {
+        Kind::Native { seed } => Kind::Native { seed: seed.or(Some(u32::MAX)) },
+        Kind::RedisBloom => Kind::RedisBloom,
+        Kind::ValkeyBloom { tightening, seed } => Kind::ValkeyBloom { tightening, seed: seed.or(Some([b' '; 32])) },
+    };
+    let made = Creation { rate: taken, kind: made, scale_to: None, ..*creation };
+    let mut spelled = Vec::new();
+    let name = effect::creation(&made, |word| {
+        spelled.push(match word {
+            effect::Word::Text(text) => text.to_string().into_bytes(),
+            effect::Word::Bytes(bytes) => bytes.to_vec(),
+        });
+    });
+    assert!(spelled.len() <= effect::WORDS_MAX);
+    let words = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
+    // Whoever follows may have any settings.
+    for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED] {
+        let followed = match parsed(&words, &self::usual(asking)) {
+            Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => creation,
+            other => panic!("{made:?} is spelled {words:?}, which is {other:?}"),
+        };
+        assert!(followed == made && followed.rate.to_bits() == made.rate.to_bits(), "{made:?}, {followed:?}");
+    }
+}
+
+/// A refusal is one that the command has.
+fn of_refusal(words: &[&[u8]], refusal: Refusal) {
+    use Refusal::{
+        Arity, BadCapacity, BadData, BadDumpIterator, BadExpansion, BadLayout, BadLoadIterator, BadRate, BadSeed,
+        CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo, InfoField, InsertCapacity, InsertExpansion,
+        InsertLayout, InsertRate, InsertScaleTo, InsertSeed, InsertTightening, InsertUnknown, LayoutMismatch,
+        NoExpansion, NoLayout, NoSeed, RateRange, Syntax,
+    };
+    let of_command: &[Refusal] = match words[0].to_ascii_uppercase().as_slice() {
+        b"BF.RESERVE" => &[
+            BadRate,
+            RateRange,
+            BadCapacity,
+            CapacityRange,
+            NoExpansion,
+            BadExpansion,
+            ExpansionRange,
+            FixedExpansion,
+            NoSeed,
+            BadSeed,
+            NoLayout,
+            BadLayout,
+            LayoutMismatch,
+            Syntax,
+        ],
+        b"BF.INSERT" => &[
+            InsertRate,
+            InsertCapacity,
+            InsertExpansion,
+            InsertSeed,
+            InsertLayout,
+            InsertTightening,
+            InsertScaleTo,
+            FixedScaleTo,
+            InsertUnknown,
+            LayoutMismatch,
+        ],
+        b"BF.INFO" => &[InfoField],
+        b"BF.SCANDUMP" => &[BadDumpIterator],
+        b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
+        _ => &[],
+    };
+    assert!(refusal == Arity || of_command.contains(&refusal), "{words:?}: {refusal:?}");
+    let text = refusal.to_string();
+    assert!(!text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
+}
+
+/// A word that counts how often it is read.
+struct Counted<'a> {
+    word: &'a [u8],
+    reads: Cell<u8>,
+}
+
+impl AsRef<[u8]> for Counted<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.reads.set(self.reads.get() + 1);
+        self.word
+    }
+}
+
+/// However many words there are: the work is that of reading each.
+fn each_word_is_read_once(words: &[&[u8]], usual: &Usual) {
+    let counted: Vec<_> = words.iter().map(|word| Counted { word, reads: Cell::new(0) }).collect();
+    let outcome = parsed(&counted, usual);
+    assert!(counted.iter().all(|word| word.reads.get() <= 1), "{words:?}");
+    if let Parsed::Insert(_, items) = outcome {
+        assert!(counted[counted.len() - items..].iter().all(|item| item.reads.get() == 0), "an item was looked at");
+    }
+}
+
+/// With small letters for capital ones and the other way round they say the same, apart from a seed of 32 raw bytes.
+fn letters_of_any_case(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
+    let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
+    let swapped: Vec<Vec<u8>> = words.iter().map(|word| word.iter().map(swap).collect()).collect();
+    let without_names = |parsed: Parsed| match parsed {
+        Parsed::Reserve(creation) => Parsed::Reserve(without_raw_seed(creation)),
+        Parsed::Insert(creation, items) => Parsed::Insert(creation.map(without_raw_seed), items),
+        Parsed::LoadTime(load_time) => Parsed::LoadTime(load_time::LoadTime { without_effect: vec![], ..load_time }),
+        // The line shows the word.
+        Parsed::LoadTimeRefused(_) => Parsed::LoadTimeRefused(String::new()),
+        other => other,
+    };
+    same(&without_names(parsed(&swapped, usual)), &without_names(outcome.clone()), words);
+}
+
+fn without_raw_seed(creation: Creation) -> Creation {
+    match creation.kind {
+        Kind::ValkeyBloom { tightening, seed } => {
+            Creation { kind: Kind::ValkeyBloom { tightening, seed: seed.map(|_| [0; 32]) }, ..creation }
+        }
+        _ => creation,
+    }
+}
+
+/// What is accepted from a client is accepted from whoever carries it, with the same meaning; where the words do not say
+/// which layout, it is RedisBloom's.
+fn a_primary_may_say_what_a_client_may(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
+    if matches!(outcome, Parsed::Refused(_)) {
+        return;
+    }
+    let from_primary = parsed(words, &Usual { must_obey: true, ..*usual });
+    let as_redisbloom = |creation: Creation| match creation.kind {
+        Kind::Native { seed: None } => Creation { kind: Kind::RedisBloom, ..creation },
+        _ => creation,
+    };
+    let of_any_layout = |parsed: Parsed| match parsed {
+        Parsed::Reserve(creation) => Parsed::Reserve(as_redisbloom(creation)),
+        Parsed::Insert(creation, items) => Parsed::Insert(creation.map(as_redisbloom), items),
+        other => other,
+    };
+    same(&of_any_layout(from_primary), &of_any_layout(outcome.clone()), words);
+}
+
+fn same(one: &Parsed, other: &Parsed, words: &[&[u8]]) {
+    assert!(one == other, "{words:?}: {one:?} is not {other:?}");
+}

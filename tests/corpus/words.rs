@@ -1,0 +1,231 @@
+//! The words of commands: every option, every edge of a number and every refusal, each as a named file of the corpus and
+//! with what becomes of it.
+
+use bloomgate::bloom::Scaling;
+use bloomgate::words::info::Field;
+use bloomgate::words::load_time::LoadTime;
+use bloomgate::words::{Creation, Kind, Refusal};
+
+use crate::targets::words::{NAME, Parsed, check, parse};
+use crate::{inputs, is_kept};
+
+const CLIENT: u8 = b'0';
+const PRIMARY: u8 = b'1';
+const REDISBLOOM: u8 = b'2';
+
+/// The words, told apart by single spaces, as a file of this name and its outcome.
+#[track_caller]
+fn outcome(name: &str, asking: u8, words: &str) -> Parsed {
+    let data = [&[asking], words.replace(' ', "\n").as_bytes()].concat();
+    is_kept(NAME, name, &data);
+    check(&data);
+    parse(&data)
+}
+
+#[track_caller]
+fn refused(refusal: Refusal, name: &str, asking: u8, words: &str) {
+    assert_eq!(outcome(name, asking, words), Parsed::Refused(refusal), "{words}");
+}
+
+#[track_caller]
+fn creates(creation: Creation, name: &str, asking: u8, words: &str) {
+    match outcome(name, asking, words) {
+        Parsed::Reserve(made) | Parsed::Insert(Some(made), _) => assert_eq!(made, creation, "{words}"),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+const NATIVE: Kind = Kind::Native { seed: None };
+
+const fn creation(rate: f64, capacity: u64, expansion: u32, kind: Kind) -> Creation {
+    Creation { rate, capacity, scaling: Scaling::from_expansion(expansion), kind, scale_to: None }
+}
+
+#[test]
+fn reservations() {
+    let client = |made, name: &str, words: &str| creates(made, &format!("reserve-{name}"), CLIENT, words);
+    client(creation(0.01, 100, 2, NATIVE), "plain", "BF.RESERVE k 0.01 100");
+    client(creation(0.01, 100, 4, NATIVE), "expansion", "bf.reserve k 1e-2 100 expansion 4");
+    client(creation(0.01, 100, 0, NATIVE), "expansion-0", "BF.RESERVE k 0.01 100 EXPANSION 0 NONSCALING");
+    client(creation(0.01, 1, 32768, NATIVE), "expansion-largest", "BF.RESERVE k 0.01 1 EXPANSION 1 EXPANSION 32768");
+    let seed = Kind::Native { seed: Some(u32::MAX) };
+    client(creation(0.5, 7, 0, seed), "seed", "BF.RESERVE k 0.5 7 NONSCALING SEED 4294967295 LAYOUT Native");
+    client(creation(0.01, 1 << 62, 2, NATIVE), "capacity-large", "BF.RESERVE k .01 4611686018427387904");
+    let smallest = creation(f64::from_bits(1), i64::MAX as u64, 2, NATIVE);
+    client(smallest, "rate-subnormal", "BF.RESERVE k 5e-324 9223372036854775807");
+    client(creation(0.9, 3, 2, Kind::RedisBloom), "layout", "BF.RESERVE k 0.9 3 LAYOUT REDISBLOOM");
+    creates(
+        creation(0.01, 3, 2, Kind::RedisBloom),
+        "reserve-redisbloom-by-configuration",
+        REDISBLOOM,
+        "BF.RESERVE k 0.01 3",
+    );
+    let words = "BF.RESERVE k 0.01 3 EXPANSION 4294967295 whatever EXPANSION";
+    refused(Refusal::NoExpansion, "reserve-primary-no-expansion", PRIMARY, words);
+    let words = "BF.RESERVE k 0.01 1152921504606846976 EXPANSION 4294967295 whatever";
+    creates(creation(0.01, 1 << 60, u32::MAX, Kind::RedisBloom), "reserve-primary", PRIMARY, words);
+}
+
+#[test]
+fn reservations_that_are_refused() {
+    let client = |refusal, name: &str, words: &str| refused(refusal, &format!("reserve-{name}"), CLIENT, words);
+    client(Refusal::Arity, "no-words", "BF.RESERVE");
+    client(Refusal::Arity, "no-capacity", "BF.RESERVE k 0.01");
+    client(Refusal::Arity, "too-many-words", "BF.RESERVE k 0.01 3 EXPANSION 1 EXPANSION 1 EXPANSION 1 EXPANSION 1");
+    for (name, rate) in [("nan", "nan"), ("empty", ""), ("hexadecimal", "0x1p-3"), ("comma", "0,1"), ("nul", "0.1\0")] {
+        client(Refusal::BadRate, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
+    }
+    for (name, rate) in [("0", "-0"), ("1", "1.0"), ("infinity", "inf"), ("too-small", "1e-400"), ("minus", "-1e-9")] {
+        client(Refusal::RateRange, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
+    }
+    for (name, capacity) in [("64-bits", "9223372036854775808"), ("plus", "+1"), ("zeros", "01"), ("minus-0", "-0")] {
+        client(Refusal::BadCapacity, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
+    }
+    for (name, capacity) in [("0", "0"), ("minus-1", "-1"), ("least", "-9223372036854775808")] {
+        client(Refusal::CapacityRange, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
+    }
+    let beyond = "BF.RESERVE k 0.01 9223372036854775807 LAYOUT redisbloom";
+    client(Refusal::CapacityRange, "redisbloom-capacity", beyond);
+    let with = |refusal, name: &str, options: &str| client(refusal, name, &format!("BF.RESERVE k 0.01 3 {options}"));
+    with(Refusal::NoExpansion, "no-expansion", "EXPANSION");
+    with(Refusal::BadExpansion, "bad-expansion", "EXPANSION 2.0");
+    with(Refusal::ExpansionRange, "expansion-32769", "EXPANSION 32769");
+    with(Refusal::ExpansionRange, "expansion-minus-1", "EXPANSION -1");
+    with(Refusal::FixedExpansion, "fixed-expansion", "NONSCALING EXPANSION 1");
+    with(Refusal::NoSeed, "no-seed", "SEED");
+    with(Refusal::BadSeed, "seed-33-bits", "SEED 4294967296");
+    with(Refusal::NoLayout, "no-layout", "LAYOUT");
+    with(Refusal::BadLayout, "bad-layout", "LAYOUT valkey");
+    with(Refusal::LayoutMismatch, "seed-of-another-layout", "SEED 1 LAYOUT redisbloom");
+    with(Refusal::Syntax, "unknown-option", "ERROR 0.1");
+}
+
+#[test]
+fn insertions() {
+    let client = |made, name: &str, words: &str| creates(made, &format!("insert-{name}"), CLIENT, words);
+    client(creation(0.01, 100, 2, NATIVE), "plain", "BF.INSERT k ITEMS a");
+    client(creation(0.02, 7, 0, NATIVE), "all", "BF.INSERT k CAPACITY 7 ERROR 0.02 EXPANSION 3 NONSCALING ITEMS a b");
+    client(creation(0.01, 9, 2, NATIVE), "the-last-counts", "BF.INSERT k CAPACITY 7 capacity 9 ITEMS ITEMS ITEMS");
+    client(creation(0.01, 100, 2, Kind::Native { seed: Some(0) }), "seed", "BF.INSERT k SEED 0");
+    let valkey = |tightening, seed| creation(0.01, 100, 2, Kind::ValkeyBloom { tightening, seed });
+    client(valkey(0.25, None), "tightening", "BF.INSERT k TIGHTENING 0.25");
+    let seed = "\u{1}bytes-that-are-no-number-at-all";
+    client(valkey(0.5, seed.as_bytes().try_into().ok()), "raw-seed", &format!("BF.INSERT k SEED {seed} ITEMS a"));
+    let scaled = Creation { scale_to: Some(1 << 40), ..creation(0.01, 100, 2, NATIVE) };
+    client(scaled, "validatescaleto", "BF.INSERT k VALIDATESCALETO 1099511627776");
+    assert_eq!(outcome("insert-nocreate", CLIENT, "BF.INSERT k NOCREATE ITEMS  "), Parsed::Insert(None, 2));
+    let short = creation(0.02, 7, 5, Kind::RedisBloom);
+    creates(short, "insert-primary-short-words", PRIMARY, "BF.INSERT k c 7 err 0.02 ex 5 it a");
+    creates(
+        creation(0.01, 100, 0, Kind::RedisBloom),
+        "insert-primary-no-items",
+        PRIMARY,
+        "BF.INSERT k EXTRA 3 NONSENSE",
+    );
+}
+
+#[test]
+fn insertions_that_are_refused() {
+    let client = |refusal, name: &str, words: &str| refused(refusal, &format!("insert-{name}"), CLIENT, words);
+    client(Refusal::Arity, "no-words", "BF.INSERT");
+    client(Refusal::Arity, "no-items", "BF.INSERT k CAPACITY 3");
+    client(Refusal::Arity, "nothing-behind-items", "BF.INSERT k ITEMS");
+    client(Refusal::Arity, "nothing-behind-error", "BF.INSERT k ERROR");
+    client(Refusal::InsertUnknown, "short-words", "BF.INSERT k cap 7 ITEMS a");
+    client(Refusal::InsertRate, "rate-1", "BF.INSERT k ERROR 1 ITEMS a");
+    client(Refusal::InsertCapacity, "capacity-0", "BF.INSERT k CAPACITY 0 ITEMS a");
+    client(
+        Refusal::InsertCapacity,
+        "redisbloom-capacity",
+        "BF.INSERT k CAPACITY 1152921504606846976 LAYOUT redisbloom ITEMS a",
+    );
+    client(Refusal::InsertExpansion, "expansion-32769", "BF.INSERT k EXPANSION 32769 ITEMS a");
+    client(Refusal::InsertSeed, "seed-31-bytes", "BF.INSERT k SEED 0000000000000000000000000000001 ITEMS a");
+    client(Refusal::InsertTightening, "tightening-1", "BF.INSERT k TIGHTENING 1 ITEMS a");
+    client(Refusal::InsertLayout, "layout", "BF.INSERT k LAYOUT 1 ITEMS a");
+    client(Refusal::InsertScaleTo, "validatescaleto-0", "BF.INSERT k VALIDATESCALETO 0");
+    client(Refusal::FixedScaleTo, "fixed-validatescaleto", "BF.INSERT k NONSCALING VALIDATESCALETO 9");
+    client(Refusal::LayoutMismatch, "number-and-tightening", "BF.INSERT k SEED 1 TIGHTENING 0.5 ITEMS a");
+}
+
+#[test]
+fn fields_and_records() {
+    let parsed = |name: &str, words: &str| outcome(name, CLIENT, words);
+    assert_eq!(parsed("info", "BF.INFO k"), Parsed::Info(None));
+    assert_eq!(parsed("info-field", "BF.INFO k maxScaledCapacity"), Parsed::Info(Some(Field::MaxScaledCapacity)));
+    refused(Refusal::InfoField, "info-no-field", CLIENT, "BF.INFO k SIZES");
+    refused(Refusal::Arity, "info-two-fields", CLIENT, "BF.INFO k SIZE ITEMS");
+    assert_eq!(parsed("scandump-least", "BF.SCANDUMP k -9223372036854775808"), Parsed::Scandump(i64::MIN));
+    refused(Refusal::BadDumpIterator, "scandump-no-number", CLIENT, "BF.SCANDUMP k 1.");
+    assert_eq!(parsed("loadchunk", "BF.LOADCHUNK k 9223372036854775807 data"), Parsed::Loadchunk(i64::MAX as u64, 4));
+    assert_eq!(parsed("loadchunk-nothing", "BF.LOADCHUNK k 1 "), Parsed::Loadchunk(1, 0));
+    refused(Refusal::BadData, "loadchunk-minus-1", CLIENT, "BF.LOADCHUNK k -1 data");
+    refused(Refusal::BadLoadIterator, "loadchunk-no-number", CLIENT, "BF.LOADCHUNK k 1e1 data");
+}
+
+#[test]
+fn load_time_words() {
+    let parsed = |name: &str, words: &str| outcome(&format!("load-time-{name}"), CLIENT, words);
+    assert_eq!(parsed("nothing", "MODULE"), Parsed::LoadTime(LoadTime::default()));
+    let all = LoadTime {
+        rate: Some(0.1),
+        initial_size: Some(1 << 30),
+        without_effect: vec!["cf_bucket_size".to_owned(), "CF_MAX_EXPANSIONS".to_owned()],
+    };
+    let words = "MODULE error_rate 0.5 ERROR_RATE 0.1 INITIAL_SIZE 1073741824 cf_bucket_size x CF_MAX_EXPANSIONS y";
+    assert_eq!(parsed("all", words), Parsed::LoadTime(all));
+    for (name, words, line) in [
+        ("no-value", "MODULE ERROR_RATE", "load-time words come in pairs, 'ERROR_RATE' has no value"),
+        ("rate-0", "MODULE ERROR_RATE 0", "bad value '0' for ERROR_RATE: a number inside (0, 1) is expected"),
+        (
+            "size-0",
+            "MODULE INITIAL_SIZE 0",
+            "bad value '0' for INITIAL_SIZE: a whole number from 1 to 1073741824 is expected",
+        ),
+        ("unknown", "MODULE MAXDOUBLE 1", "unknown load-time word 'MAXDOUBLE'"),
+    ] {
+        assert_eq!(parsed(name, words), Parsed::LoadTimeRefused(line.to_owned()));
+    }
+}
+
+/// No refusal of the words is left out: what is not here is said of the key, the filter or the data.
+#[test]
+fn every_refusal_is_met() {
+    let met: Vec<_> = inputs(NAME)
+        .iter()
+        .filter_map(|(_, data)| if let Parsed::Refused(refusal) = parse(data) { Some(refusal) } else { None })
+        .collect();
+    let of_words = [
+        Refusal::Arity,
+        Refusal::Syntax,
+        Refusal::BadRate,
+        Refusal::RateRange,
+        Refusal::BadCapacity,
+        Refusal::CapacityRange,
+        Refusal::NoExpansion,
+        Refusal::BadExpansion,
+        Refusal::ExpansionRange,
+        Refusal::FixedExpansion,
+        Refusal::NoSeed,
+        Refusal::BadSeed,
+        Refusal::NoLayout,
+        Refusal::BadLayout,
+        Refusal::LayoutMismatch,
+        Refusal::InsertRate,
+        Refusal::InsertCapacity,
+        Refusal::InsertExpansion,
+        Refusal::InsertSeed,
+        Refusal::InsertLayout,
+        Refusal::InsertTightening,
+        Refusal::InsertScaleTo,
+        Refusal::FixedScaleTo,
+        Refusal::InsertUnknown,
+        Refusal::InfoField,
+        Refusal::BadDumpIterator,
+        Refusal::BadLoadIterator,
+        Refusal::BadData,
+    ];
+    for refusal in of_words {
+        assert!(met.contains(&refusal), "{refusal:?}");
+    }
+}
