@@ -14,6 +14,6 @@ mod keyspace;
 mod limits;
 mod loadchunk;
 mod model;
-mod payload;
+pub mod payload;
 mod replication;
 mod stream;

@@ -75,7 +75,7 @@ pub fn write_payload(model: &Model, encoding: u64) -> Vec<u8> {
     payload_of("MBbloom--", encoding, &fields_of(model, encoding))
 }
 
-fn write_length(bytes: &mut Vec<u8>, number: u64) {
+pub fn write_length(bytes: &mut Vec<u8>, number: u64) {
     match number {
         0..0x40 => bytes.push(number as u8),
         0x40..0x4000 => bytes.extend((number as u16 | 0x4000).to_be_bytes()),

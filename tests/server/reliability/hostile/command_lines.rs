@@ -1,0 +1,174 @@
+//! Command lines of the words that the commands know and of words that nobody knows, with numbers at their edges, keys of
+//! another type, and items of any bytes.
+
+use super::Counts;
+use super::damage::pick;
+use crate::harness::{Connection, Rng};
+
+/// Holds a string, not a filter.
+pub const TEXT_KEY: &str = "text";
+
+/// So many lines are sent to one set of keys.
+const LINES: usize = 25;
+
+const COMMANDS: [&str; 13] = [
+    "BF.RESERVE",
+    "BF.RESERVE",
+    "BF.INSERT",
+    "BF.INSERT",
+    "BF.ADD",
+    "BF.MADD",
+    "BF.EXISTS",
+    "BF.MEXISTS",
+    "BF.INFO",
+    "BF.CARD",
+    "BF.DEBUG",
+    "BF.SCANDUMP",
+    "BF.LOADCHUNK",
+];
+
+const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
+
+const OPTIONS: [&str; 13] = [
+    "CAPACITY",
+    "ERROR",
+    "EXPANSION",
+    "NOCREATE",
+    "NONSCALING",
+    "SEED",
+    "TIGHTENING",
+    "LAYOUT",
+    "VALIDATESCALETO",
+    "ITEMS",
+    "SIZE",
+    "MAXSCALEDCAPACITY",
+    "C",
+];
+
+const VALUES: [&str; 34] = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "100",
+    "1000",
+    "32768",
+    "32769",
+    "65536",
+    "1073741824",
+    "1073741825",
+    "4294967295",
+    "4294967296",
+    "9007199254740993",
+    "1152921504606846976",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "0.01",
+    "0.5",
+    "1e-7",
+    "1e-300",
+    "5e-324",
+    "1e-400",
+    "0.9999999999999999",
+    "1.0",
+    "nan",
+    "inf",
+    "-0",
+    "+1",
+    "native",
+    "redisbloom",
+    "",
+    "0123456789abcdef0123456789abcdef",
+];
+
+/// Sends a number of lines; each is answered, and one that is refused leaves the keys as they are.
+pub fn round(rng: &mut Rng, client: &mut Connection, counts: &mut Counts) {
+    for _ in 0..LINES {
+        let words = line(rng);
+        let before = state(client);
+        let reply = client.call(&words);
+        counts.tried += 1;
+        if reply.is_error() {
+            counts.refused += 1;
+            let text = String::from_utf8_lossy(&words.join(&b" "[..])).into_owned();
+            assert_eq!(state(client), before, "{text}: {reply:?}");
+        } else {
+            counts.accepted += 1;
+        }
+    }
+    assert_eq!(client.run("PING").text(), "PONG");
+}
+
+/// How many keys there are, and how many items in each.
+fn state(client: &mut Connection) -> Vec<String> {
+    let mut state = vec![format!("{:?}", client.run("DBSIZE"))];
+    state.extend(KEYS.map(|key| format!("{:?}", client.call(&["BF.CARD", key]))));
+    state
+}
+
+fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let command = *pick(rng, &COMMANDS);
+    let mut words = vec![any_case(rng, command), pick(rng, &KEYS).as_bytes().to_vec()];
+    match command {
+        // Often sound, up to the options.
+        "BF.RESERVE" => {
+            words.push(pick(rng, &["0.01", "0.5", "1e-7", "1e-300"]).as_bytes().to_vec());
+            words.push(pick(rng, &["1", "100", "1000", "100000"]).as_bytes().to_vec());
+            for _ in 0..rng.below(4) {
+                option(rng, &mut words);
+            }
+        }
+        "BF.INSERT" => {
+            for _ in 0..rng.below(4) {
+                option(rng, &mut words);
+            }
+            words.push(any_case(rng, "ITEMS"));
+            items(rng, &mut words);
+        }
+        "BF.INFO" | "BF.SCANDUMP" => words.push(word(rng)),
+        "BF.LOADCHUNK" => words.extend([word(rng), rng.bytes(200)]),
+        "BF.CARD" | "BF.DEBUG" => {}
+        _ => items(rng, &mut words),
+    }
+    // One word too many, too few, or another.
+    match rng.below(8) {
+        0 => words.push(word(rng)),
+        1 => drop(words.pop()),
+        2 => {
+            let place = 1 + rng.below(words.len() as u64 - 1) as usize;
+            words[place] = word(rng);
+        }
+        _ => {}
+    }
+    words
+}
+
+fn option(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+    let name = *pick(rng, &OPTIONS);
+    words.push(any_case(rng, name));
+    if !matches!(name, "NOCREATE" | "NONSCALING") {
+        words.push(word(rng));
+    }
+}
+
+fn items(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+    let count = if rng.below(50) == 0 { 2000 } else { 1 + rng.below(5) };
+    (0..count).for_each(|_| words.push(rng.bytes(40)));
+}
+
+fn word(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(10) {
+        0 => rng.bytes(40),
+        1 => pick(rng, &OPTIONS).as_bytes().to_vec(),
+        2 => rng.below(2000).to_string().into_bytes(),
+        _ => pick(rng, &VALUES).as_bytes().to_vec(),
+    }
+}
+
+fn any_case(rng: &mut Rng, word: &str) -> Vec<u8> {
+    if rng.below(4) > 0 {
+        return word.as_bytes().to_vec();
+    }
+    word.bytes().map(|byte| if rng.below(2) == 0 { byte.to_ascii_lowercase() } else { byte }).collect()
+}

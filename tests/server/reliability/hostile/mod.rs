@@ -1,0 +1,228 @@
+//! Bytes from an enemy, by every command that takes bytes: RESTORE, BF.LOADCHUNK, BF.LOAD, and command lines of any words.
+//! The server lives; what is sent is refused, or a filter that can be used like one; and the memory is back where it was
+//! when the filter is gone. While a payload is refused, no more memory is resident than its bytes justify.
+//!
+//! All of it is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure comes again.
+
+mod command_lines;
+mod damage;
+mod records;
+mod resident;
+mod values;
+
+use std::path::Path;
+
+use super::scaled;
+use crate::harness::{Connection, Reply, Rng, Server, eventually, integer, on_every_server};
+use crate::hostile_payloads::is_accepted;
+use damage::damaged;
+use resident::Resident;
+use values::Seed;
+
+/// How servers differ: by nothing that bounds a filter, by a ceiling, by the memory that there is.
+const LIMITS: [(&str, &[&str]); 3] = [
+    ("no limit", &[]),
+    ("bf.max-filter-bytes 2mb", &["bf.max-filter-bytes 2mb"]),
+    ("maxmemory 64mb", &["maxmemory 64mb"]),
+];
+
+/// Larger filters are asked and deleted, but not copied: two copies would not fit below `maxmemory`.
+const COPIED_TO_BYTES: i64 = 4 << 20;
+/// How much used memory may differ between before and after.
+const SLACK_BYTES: i64 = 128 << 10;
+/// How much more may be resident: the allocator keeps pages that are partly used.
+const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
+/// What the server needs for itself meanwhile.
+const PEAK_SLACK_BYTES: i64 = 2 << 20;
+
+fn start(program: &Path, lines: &[&str]) -> Server {
+    // Strings are left as they are: what a test changes is then not behind a compression.
+    lines.iter().fold(Server::with(program).line("rdbcompression no"), |builder, line| builder.line(line)).start()
+}
+
+/// Another one for each of [`LIMITS`].
+fn rng(limits: &str) -> Rng {
+    let seed: u64 = std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number"));
+    Rng::new(limits.bytes().fold(seed, |seed, letter| seed.wrapping_mul(31).wrapping_add(letter.into())))
+}
+
+/// Prints what was sent where a test fails.
+struct ShownInPanic<'a>(&'a [u8]);
+
+impl Drop for ShownInPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("sent: {}", self.0.escape_ascii());
+        }
+    }
+}
+
+/// What became of what was sent.
+#[derive(Default)]
+struct Counts {
+    tried: usize,
+    accepted: usize,
+    refused: usize,
+}
+
+/// Uses what is at `k`, if something is, and deletes it; whether something was.
+fn use_and_delete(client: &mut Connection) -> bool {
+    match client.run("MEMORY USAGE k") {
+        Reply::Integer(..=COPIED_TO_BYTES) => is_accepted(client, &integer(1)),
+        Reply::Integer(_) => {
+            for line in ["BF.CARD k", "BF.INFO k", "BF.EXISTS k x", "BF.ADD k x"] {
+                client.run(line);
+            }
+            client.run("DEL k") == integer(1)
+        }
+        _ => false,
+    }
+}
+
+/// Runs `one` so many times and holds the memory before against that behind.
+fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connection, &mut Counts)) -> Counts {
+    let mut client = server.connect();
+    let mut counts = Counts::default();
+    // To warm up.
+    (0..tries / 5).for_each(|_| one(&mut client, &mut counts));
+    client.run("MEMORY PURGE");
+    let (used, resident) = (client.info_number("used_memory"), Resident::of(server));
+    (0..tries).for_each(|_| one(&mut client, &mut counts));
+    let mut now = 0;
+    eventually("memory to be as before", || {
+        client.run("MEMORY PURGE");
+        now = client.info_number("used_memory");
+        (now - used).abs() <= SLACK_BYTES
+    });
+    if let (Some(before), Some(after)) = (resident, Resident::of(server)) {
+        assert!(after.now <= before.now + RESIDENT_SLACK_BYTES, "{} bytes resident, {} before", after.now, before.now);
+    }
+    assert_eq!(client.info_number("bf_bloom_num_objects"), 0);
+    counts
+}
+
+/// Sends a payload to an empty server; while it is refused, its bytes are the most that becomes
+/// resident: of what it promises nothing is touched.
+fn restore(server: &Server, client: &mut Connection, payload: &[u8], counts: &mut Counts) -> bool {
+    let before = Resident::with_peak_forgotten(server);
+    let _shown = ShownInPanic(payload);
+    let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", payload];
+    let reply = client.call(&words);
+    counts.tried += 1;
+    if !reply.is_error() {
+        counts.accepted += usize::from(use_and_delete(client));
+        return true;
+    }
+    assert_eq!(client.run("DBSIZE"), integer(0), "{reply:?}");
+    if let (Some(before), Some(after)) = (before, Resident::of(server)) {
+        let allowed = before.now + 8 * payload.len() as i64 + PEAK_SLACK_BYTES;
+        assert!(after.peak <= allowed, "{} bytes resident for {}", after.peak - before.now, payload.len());
+    }
+    counts.refused += 1;
+    false
+}
+
+#[test]
+fn a_damaged_payload_is_refused_or_a_filter_and_its_memory_comes_back() {
+    on_every_server(|program| {
+        for (name, lines) in LIMITS {
+            let server = start(program, lines);
+            let seeds = values::seeds(&server);
+            let mut rng = rng(name);
+            let counts = in_flat_memory(&server, scaled(1500), |client, counts| {
+                let payload = damaged(&mut rng, &seeds);
+                restore(&server, client, &payload, counts);
+            });
+            let Counts { tried, accepted, refused } = counts;
+            eprintln!("  RESTORE, {name}: {tried} payloads, {accepted} accepted, {refused} refused");
+            assert!(accepted > tried / 100 && refused > tried / 100, "both happen");
+        }
+    });
+}
+
+#[test]
+fn every_kept_snapshot_of_the_fuzzer_is_refused_or_a_filter() {
+    on_every_server(|program| {
+        for (name, lines) in LIMITS {
+            let server = start(program, lines);
+            let mut client = server.connect();
+            let mut counts = Counts::default();
+            for Seed { payload, .. } in values::kept_inputs() {
+                restore(&server, &mut client, &payload, &mut counts);
+            }
+            let Counts { tried, accepted, .. } = counts;
+            eprintln!("  RESTORE, {name}: {tried} kept inputs, {accepted} accepted");
+            assert!(accepted > 30 && accepted < tried, "{accepted}");
+        }
+    });
+}
+
+#[test]
+fn a_payload_with_a_wrong_checksum_is_refused() {
+    on_every_server(|program| {
+        let server = start(program, &[]);
+        let seeds = values::seeds(&server);
+        let mut rng = rng("");
+        let counts = in_flat_memory(&server, scaled(500), |client, counts| {
+            let mut payload = damaged(&mut rng, &seeds);
+            let place = payload.len() - 1 - rng.below(8) as usize;
+            payload[place] ^= 1 << rng.below(8);
+            assert!(!restore(&server, client, &payload, counts));
+        });
+        eprintln!("  RESTORE, wrong checksums: {} payloads", counts.tried);
+    });
+}
+
+#[test]
+fn a_damaged_record_is_refused_or_becomes_a_filter_and_its_memory_comes_back() {
+    on_every_server(|program| {
+        for (name, lines) in LIMITS {
+            let server = start(program, lines);
+            let (dumps, loads) = (records::dumps(&server), records::loads());
+            let mut rng = rng(name);
+            let (mut sent, mut taken) = (0, 0);
+            let counts = in_flat_memory(&server, scaled(800), |client, counts| {
+                let commands = if rng.below(3) == 0 {
+                    records::damaged_load(&mut rng, &loads)
+                } else {
+                    records::damaged_dump(&mut rng, &dumps)
+                };
+                let bytes: usize = commands.iter().flatten().map(Vec::len).sum();
+                let before = Resident::with_peak_forgotten(&server);
+                for words in commands {
+                    sent += 1;
+                    taken += usize::from(!client.call(&words).is_error());
+                }
+                if let (Some(before), Some(after)) = (before, Resident::of(&server)) {
+                    let allowed = before.now + 8 * bytes as i64 + PEAK_SLACK_BYTES;
+                    assert!(after.peak <= allowed, "{} bytes resident for {bytes}", after.peak - before.now);
+                }
+                counts.tried += 1;
+                counts.accepted += usize::from(use_and_delete(client));
+                assert_eq!(client.run("DBSIZE"), integer(0));
+            });
+            let Counts { tried, accepted, .. } = counts;
+            eprintln!("  records, {name}: {tried} dumps, {sent} records, {taken} accepted, {accepted} filters");
+            assert!(accepted > tried / 100 && taken < sent, "both happen");
+        }
+    });
+}
+
+#[test]
+fn a_line_of_any_words_is_answered_and_a_refusal_changes_nothing() {
+    on_every_server(|program| {
+        for (name, lines) in LIMITS {
+            let server = start(program, lines);
+            let mut rng = rng(name);
+            let counts = in_flat_memory(&server, scaled(200), |client, counts| {
+                client.run(&format!("SET {} x", command_lines::TEXT_KEY));
+                command_lines::round(&mut rng, client, counts);
+                assert_eq!(client.run(&format!("GET {}", command_lines::TEXT_KEY)).text(), "x");
+                client.run("FLUSHALL");
+            });
+            let Counts { tried, accepted, refused } = counts;
+            eprintln!("  commands, {name}: {tried} lines, {accepted} done, {refused} refused");
+            assert!(accepted > tried / 20 && refused > tried / 20, "both happen");
+        }
+    });
+}
