@@ -1,9 +1,10 @@
-//! One server and what can happen to it: kills, full disks, torn files, leaks, an adversary, bytes from an enemy, sizes at
-//! the edge, and the operations of a long life. `BLOOMGATE_EFFORT` is a factor (default 1): how many times as much is tried
-//! as in a usual run. Every test prints what it did.
+//! One server and what can happen to it: kills, full disks, torn files, leaks, an adversary, bytes from an enemy, what went
+//! wrong elsewhere, sizes at the edge, and the operations of a long life. `BLOOMGATE_EFFORT` is a factor (default 1): how
+//! many times as much is tried as in a usual run. Every test prints what it did.
 
 mod adversary;
 mod disk;
+mod elsewhere;
 mod faults;
 mod hostile;
 mod kill;
