@@ -35,6 +35,13 @@ impl Ceiling for LayerOf {
     }
 }
 
+/// How many batches a case has at most, and how many times as many cases a law without batches has: fewer under miri, which
+/// is slow.
+const BATCHES: usize = if cfg!(miri) { 3 } else { 20 };
+const MORE_CASES: u32 = if cfg!(miri) { 1 } else { 16 };
+/// What is a large layer, and how many items grow a second one.
+const LARGE: (u64, u32) = if cfg!(miri) { (200, 250) } else { (200_000, 250_000) };
+
 /// Leaves room for chains of small layers, none for what an expansion of four billion asks for.
 const SMALL: LayerOf = LayerOf(1 << 18);
 
@@ -65,7 +72,7 @@ fn items() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn batches() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
-    prop::collection::vec(prop::collection::vec(items(), 1..=BATCH), 1..20)
+    prop::collection::vec(prop::collection::vec(items(), 1..=BATCH), 1..BATCHES)
 }
 
 fn add_batch(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
@@ -287,7 +294,7 @@ fn layer_descriptions() -> impl Strategy<Value = LayerDescription> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: config().cases * 16, ..config() })]
+    #![proptest_config(ProptestConfig { cases: config().cases * MORE_CASES, ..config() })]
 
     /// Whatever a payload says: an error, or a filter that is as described and that works.
     #[test]
@@ -314,6 +321,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "4096 layers take hours")]
 fn a_chain_ends_at_its_longest() {
     let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &Unlimited).unwrap();
     let mut added = 0u32;
@@ -393,9 +401,9 @@ fn a_filter_may_be_larger_than_the_memory_that_it_uses() {
 /// Layers above 512 KiB are fetched ahead, those above 256 KiB lie on pages.
 #[test]
 fn the_laws_hold_for_large_layers() {
-    let mut filter = BloomFilter::new(1e-3, 200_000, Scaling::from_expansion(2), 11, &Unlimited).unwrap();
+    let mut filter = BloomFilter::new(1e-3, LARGE.0, Scaling::from_expansion(2), 11, &Unlimited).unwrap();
     let mut twin = filter.try_clone().unwrap();
-    let items: Vec<Vec<u8>> = (0..250_000u32).map(|item| item.to_le_bytes().to_vec()).collect();
+    let items: Vec<Vec<u8>> = (0..LARGE.1).map(|item| item.to_le_bytes().to_vec()).collect();
     for batch in items.chunks(31) {
         let expected = add_one_by_one(&mut twin, batch, &Unlimited);
         assert_eq!(add_batch(&mut filter, batch, &Unlimited), expected);

@@ -23,11 +23,14 @@ impl Ceiling for Bytes {
     }
 }
 
+/// Few under miri, which is slow.
+const CASES: u32 = if cfg!(miri) { 3 } else { 150 };
+
 fn config() -> ProptestConfig {
     ProptestConfig {
         rng_seed: RngSeed::Fixed(20_261_121),
         failure_persistence: None,
-        ..ProptestConfig::with_cases(150)
+        ..ProptestConfig::with_cases(CASES)
     }
 }
 

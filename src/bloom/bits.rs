@@ -237,7 +237,7 @@ mod tests {
             let bitmap = Bitmap::zeroed(blocks).unwrap();
             assert_eq!(bitmap.bytes().len() as u64, blocks * 64);
             assert_eq!(bitmap.bytes().as_ptr() as usize % alignment, 0, "{blocks} blocks");
-            assert!(bitmap.bytes().iter().all(|byte| *byte == 0));
+            assert!(bitmap.bytes() == vec![0; bitmap.bytes().len()]);
             assert!(bitmap.allocated_bytes() < blocks * 64 + alignment as u64);
         }
     }
@@ -256,6 +256,15 @@ mod tests {
         assert!(bitmap.all_set(1, [0, 9, 64, 511].into_iter().map(bit)));
         assert!(!bitmap.all_set(1, [0, 10].into_iter().map(bit)));
         assert!(!bitmap.all_set(0, [0].into_iter().map(bit)));
+    }
+
+    #[test]
+    fn a_prefetch_changes_nothing_wherever_it_points() {
+        let bitmap = Bitmap::zeroed(3).unwrap();
+        for block in [0, 2, 3, u64::MAX] {
+            bitmap.prefetch(block);
+        }
+        assert!(bitmap.bytes() == [0; 3 * BLOCK_BYTES]);
     }
 
     #[test]

@@ -90,9 +90,12 @@ fn equal(bytes: &[u8], seed: u32) -> bool {
 mod tests {
     use super::*;
 
+    /// From one length to the next: miri, which is slow, tries some.
+    const STEP: usize = if cfg!(miri) { 61 } else { 1 };
+
     #[test]
     fn equals_the_crate_on_every_length() {
-        assert!(equals_the_crate());
+        assert!(cfg!(miri) || equals_the_crate());
         let mut state = 1u64;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -100,7 +103,7 @@ mod tests {
         })
         .take(5000)
         .collect();
-        for length in (0..=1100).chain([4095, 4096, 4097, 5000]) {
+        for length in (0..=1100).step_by(STEP).chain([4095, 4096, 4097, 5000]) {
             for seed in [0, 1, 42, 0x8000_0000, u32::MAX] {
                 assert!(equal(&bytes[..length], seed), "{length} bytes, seed {seed}");
                 assert!(equal(&bytes[5000 - length..], seed), "{length} bytes at the end, seed {seed}");

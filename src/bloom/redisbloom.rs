@@ -238,6 +238,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a chain of a thousand layers takes an hour")]
     fn a_chain_ends_where_its_rates_do() {
         let mut filter = RedisBloomFilter::new(0.01, 1, Scaling::from_expansion(1), &Unlimited).unwrap();
         let refused = (0..20_000u32).find_map(|number| filter.add(&number.to_le_bytes(), &Unlimited).err());

@@ -3,12 +3,15 @@
 use crate::inputs;
 use crate::targets::{self, Target};
 
+/// From one input to the next: miri, which is slow, replays some.
+const STEP: usize = if cfg!(miri) { 29 } else { 1 };
+
 fn replay(target: Target) {
     replay_with(target.name, target.check);
 }
 
 fn replay_with(target: &str, check: fn(&[u8])) {
-    for (name, data) in inputs(target) {
+    for (name, data) in inputs(target).into_iter().step_by(STEP) {
         println!("{target}/{name}");
         check(&data);
     }
