@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Builder, Connection, Reply, Server, eventually, free_port, ok};
+use crate::harness::{Builder, Connection, Reply, Server, eventually, free_port, ok, patience};
 
 /// The slots of a cluster.
 pub const SLOTS: u16 = 16384;
@@ -168,7 +168,7 @@ impl Client {
         let mut asking = false;
         let mut attempt = 0;
         loop {
-            assert!(start.elapsed() < Duration::from_secs(60), "{key}: no server answers");
+            assert!(start.elapsed() < patience(), "{key}: no server answers");
             let reply = match self.try_on(port, asking, words) {
                 Ok(reply) => reply,
                 Err(_) => {

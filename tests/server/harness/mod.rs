@@ -8,6 +8,7 @@ mod own_tests;
 mod process;
 mod resp;
 mod rng;
+mod watched;
 
 pub use aof::{append_only_commands, append_only_length, rewritten_commands};
 pub use dump::with_fixed_checksum;
@@ -15,3 +16,4 @@ pub use locate::{fault_module, module, on_every_server};
 pub use process::{Builder, Server, Stop, eventually, free_port};
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;
+pub use watched::patience;

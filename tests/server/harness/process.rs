@@ -14,9 +14,7 @@ use tempfile::TempDir;
 
 use super::locate;
 use super::resp::Connection;
-
-/// How long anything may take before a test gives up on it. Not a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(120);
+use super::watched::{ask_to_end, patience, watched};
 
 /// What a server or the module writes to the log when it crashed.
 const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
@@ -35,7 +33,7 @@ repl-diskless-sync-delay 0
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "gave up waiting for: {what}");
+        assert!(start.elapsed() < patience(), "gave up waiting for: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -239,7 +237,7 @@ impl Server {
             {
                 return Ok(());
             }
-            assert!(start.elapsed() < PATIENCE, "the server does not answer; its log:\n{}", self.log_excerpt());
+            assert!(start.elapsed() < patience(), "the server does not answer; its log:\n{}", self.log_excerpt());
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -263,6 +261,9 @@ impl Drop for Server {
         let mut ended_alone = None;
         if let Some(mut child) = self.child.take() {
             ended_alone = child.try_wait().ok().flatten();
+            if watched() && ended_alone.is_none() {
+                ask_to_end(&mut child);
+            }
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+
+use super::watched::patience;
 
 /// A reply as it came over the wire, in RESP2 or RESP3.
 #[derive(Clone, PartialEq)]
@@ -165,7 +166,7 @@ impl Connection {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         // A server that hangs fails its test rather than stopping the whole run.
-        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        stream.set_read_timeout(Some(patience()))?;
         Ok(Self { reader: BufReader::new(stream), protocol: 2 })
     }
 
