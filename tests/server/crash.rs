@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Connection, Reply, Rng, Server, Stop, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, figures, on_every_server};
 use crate::persistence::rewrite_append_only_file;
 
 /// Adds until the connection breaks; every item that was answered goes to `acknowledged`.
@@ -57,7 +57,7 @@ fn what_was_acknowledged_survives_kill_9() {
                 assert_eq!(lost, 0, "round {round}: {lost} of {} acknowledged items were lost", list.len());
             }
             let count = acknowledged.lock().unwrap().len();
-            eprintln!("{count} items were acknowledged over six rounds");
+            figures(&format!("crash: 6 kills survived, {count} adds verified"));
             assert!(count > 0);
         }
     });

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Connection, Reply, Rng, Server, integer, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Reply, Rng, Server, figures, integer, on_every_server, with_fixed_checksum};
 
 /// The first byte names the server's own kind of value. Damage there is the server's matter, not the module's.
 const SERVERS_OWN: usize = 1;
@@ -102,7 +102,7 @@ fn every_byte_may_be_anything() {
                     tried += 1;
                 }
             }
-            eprintln!("{words}: {accepted} of {tried} damaged payloads were accepted");
+            figures(&format!("damaged payloads: {tried} executions, {accepted} were accepted, {words}"));
         }
     });
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, ok, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, ok, on_every_server};
 
 /// The items of each layout's filter that must never be denied again.
 type Kept = [Mutex<Vec<String>>; 3];
@@ -85,7 +85,7 @@ fn what_wait_confirmed_survives_the_primary() {
             catch_up(&mut replica, &mut former);
             assert_equal("the former primary", &mut replica, &mut former);
         }
-        eprintln!("{kills} primaries killed, {checked} confirmed adds verified after the last");
+        figures(&format!("failover: {kills} kills survived, {checked} adds verified after the last"));
     });
 }
 
@@ -149,7 +149,9 @@ fn a_hand_over_under_load_loses_nothing_that_was_acknowledged() {
         let checked = assert_nothing_lost("new primary", new, &kept);
         assert_nothing_lost("former primary", old, &kept);
         let refused = refused.into_inner();
-        eprintln!("{hand_overs} hand-overs, {checked} acknowledged adds verified, {refused} sent to the other server");
+        figures(&format!(
+            "hand-over: {hand_overs} hand-overs, {checked} adds verified, {refused} sent to the other server"
+        ));
         assert!(refused > 0);
     });
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{StopAtEnd, assert_equal, catch_up, contrary, denied, effort, follow, load, load_chunk, scan_dump};
-use crate::harness::{Connection, Reply, Rng, Server, error, eventually, integer, ok, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, error, eventually, figures, integer, ok, on_every_server};
 
 /// More than a backlog of 128 KiB holds, written before a link that was cut can come back.
 fn cut_and_flood(primary: &mut Connection, name: &str) {
@@ -90,7 +90,9 @@ fn stay_equal_under_load(what: &str, servers: &[Server], links: &[(usize, usize)
         whole += client.info_number("sync_full");
         partial += client.info_number("sync_partial_ok");
     }
-    eprintln!("{what}: {commands} commands, {faults} faults, {whole} full and {partial} partial synchronisations");
+    figures(&format!(
+        "{what}: {commands} commands, {faults} faults injected, {whole} full and {partial} partial synchronisations"
+    ));
     assert!(commands > 0 && whole > links.len() as i64 && partial > 0);
 }
 
@@ -166,7 +168,7 @@ fn half_a_filter_follows_its_primary_over_cuts_of_every_kind() {
                 assert_eq!(denied(&mut replica, key, &items), 0);
             }
         }
-        eprintln!("half a filter: {cuts} cuts in the middle of a load");
+        figures(&format!("half a filter: {cuts} faults injected, cuts in the middle of a load"));
     });
 }
 
@@ -216,7 +218,7 @@ fn what_is_read_while_the_data_set_is_swapped_is_never_denied() {
             catch_up(&mut primary, &mut replica);
             assert_equal("after the swap", &mut primary, &mut replica);
         }
-        eprintln!("reads beside a load: {asked} in {} swaps, {while_loading} of them while it loaded", effort(3));
+        figures(&format!("reads beside a load: {asked} in {} swaps, {while_loading} while it loaded", effort(3)));
         assert!(while_loading > 0);
     });
 }

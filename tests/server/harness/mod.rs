@@ -3,6 +3,7 @@
 
 mod aof;
 mod dump;
+mod figures;
 mod locate;
 mod own_tests;
 mod process;
@@ -12,6 +13,7 @@ mod watched;
 
 pub use aof::{append_only_commands, append_only_length, rewritten_commands};
 pub use dump::with_fixed_checksum;
+pub use figures::figures;
 pub use locate::{fault_module, module, on_every_server};
 pub use process::{Builder, Server, Stop, eventually, free_port};
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};

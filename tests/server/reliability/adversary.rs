@@ -7,7 +7,7 @@ use std::io::Cursor;
 use murmur3::murmur3_x64_128;
 
 use super::{hits, most_hits, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, integer, ok, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, figures, integer, ok, on_every_server};
 
 const CAPACITY: usize = 10_000;
 const RATE: f64 = 0.01;
@@ -112,7 +112,7 @@ fn a_second_id_with_the_same_hash_can_be_built_for_every_seed() {
             assert_eq!(hash(&twin), hash(&member), "seed {seed}, {length} bytes");
         }
     }
-    eprintln!("{tries} twins built, each the same under 5 seeds");
+    figures(&format!("adversary: {tries} executions, each a twin that is the same under 5 seeds"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::{hits, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
 
 /// A disk of a few megabytes, which is unmounted at the end.
 struct SmallDisk(TempDir);
@@ -158,7 +158,7 @@ fn compare(occasion: &str, program: &Path, run: impl Fn(&Path, &SmallDisk, Holdi
         verified = items;
     }
     assert_eq!(outcomes[0], outcomes[1], "{occasion}: strings on the left, filters on the right");
-    eprintln!("{occasion}: {} answers alike, {verified} adds verified in each of three filters", outcomes[0].len());
+    figures(&format!("{occasion}: {} answers alike, {verified} adds verified, three times", outcomes[0].len()));
     eprintln!("  {:?}", outcomes[1]);
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{LAYOUTS, hits, most_hits, rate_of, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, figures, on_every_server};
 
 /// Commands on the way that were not answered yet.
 const WINDOW: usize = 24;
@@ -104,6 +104,6 @@ fn no_acknowledged_add_is_lost_over_many_kills() {
             );
             verified += items;
         }
-        eprintln!("{kills} kills survived ({during_rewrite} during a rewrite), {verified} adds verified, 0 lost");
+        figures(&format!("kill: {kills} kills survived, {during_rewrite} during a rewrite, {verified} adds verified"));
     });
 }

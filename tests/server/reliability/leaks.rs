@@ -2,7 +2,7 @@
 //! given up leave nothing behind, neither in the server's memory nor in the figures of INFO.
 
 use super::{LAYOUTS, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, eventually, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, on_every_server, with_fixed_checksum};
 
 /// How much used memory may differ between before and after.
 const SLACK_BYTES: i64 = 64 << 10;
@@ -45,7 +45,7 @@ fn assert_flat(server: &Server, name: &str, rounds: usize, commands: &[Vec<Vec<u
         after = control.info_number("used_memory");
         (after - before).abs() <= SLACK_BYTES
     });
-    eprintln!("  {name}: {rounds} times, used memory {before} before, {after} after");
+    figures(&format!("leaks: {rounds} executions of {name}: used memory {before} before and {after} after"));
 }
 
 /// Waits until clients are gone and nothing is left to free, and checks that no filter is counted any more.

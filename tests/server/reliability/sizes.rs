@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::{available_megabytes, hits, most_hits, rate_of, scaled};
-use crate::harness::{Connection, Rng, Server, ok, on_every_server};
+use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server};
 
 const RATES: [&str; 16] = [
     "0",
@@ -105,7 +105,10 @@ fn every_edge_of_a_rate_and_a_capacity_is_a_filter_that_works_or_a_clear_error()
         }
         assert!(made > 100 && refused > 100);
         assert_eq!(client.info_number("bf_bloom_num_objects"), 0);
-        eprintln!("{} commands at the edges: {made} made a filter, {refused} were refused", made + refused);
+        figures(&format!(
+            "sizes: {} executions at the edges, {made} made a filter, {refused} were refused",
+            made + refused
+        ));
     });
 }
 
@@ -139,7 +142,7 @@ fn a_configuration_at_the_edge_is_taken_or_refused_and_the_next_filter_works() {
             }
             assert_eq!(client.run(&format!("CONFIG SET bf.{name} {usual}")), ok());
         }
-        eprintln!("{taken} settings at the edges taken, {refused} refused");
+        figures(&format!("settings: {} executions at the edges, {refused} were refused", taken + refused));
         assert!(taken > 0 && refused > 0);
     });
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::{LAYOUTS, hits, scaled};
-use crate::harness::{Connection, Rng, Server, Stop, free_port, module, on_every_server};
+use crate::harness::{Connection, Rng, Server, Stop, figures, free_port, module, on_every_server, patience};
 
 /// The items of the command with this number, and the key they go to.
 fn items(command: usize) -> Vec<String> {
@@ -153,7 +153,7 @@ impl Outcome {
                 let there = if filters { filters_there(&mut client) } else { sets_there(&mut client) };
                 return Some(Self::Started(there));
             }
-            assert!(begun.elapsed() < Duration::from_secs(120), "the server hangs:\n{text}");
+            assert!(begun.elapsed() < patience(), "the server hangs:\n{text}");
             thread::sleep(Duration::from_millis(4));
         }
     }
@@ -212,7 +212,9 @@ fn an_append_only_file_that_was_cut_ends_as_it_does_for_sets() {
             }
         }
         assert!(refused > 0 && kept > 0);
-        eprintln!("append-only files cut: {starts} starts, {refused} refused alike, {kept} adds verified");
+        figures(&format!(
+            "append-only files cut: {starts} faults injected, {refused} refused alike, {kept} adds verified"
+        ));
     });
 }
 
@@ -237,7 +239,7 @@ fn an_append_only_file_that_was_changed_ends_as_it_does_for_sets() {
             assert_eq!(ours, theirs, "bit {bit} of the byte {back} before the end of add {command}");
             refused += usize::from(ours == Outcome::Refused);
         }
-        eprintln!("append-only files changed: {tries} faults injected, {refused} refused, all alike");
+        figures(&format!("append-only files changed: {tries} faults injected, {refused} refused, all alike"));
     });
 }
 
@@ -258,7 +260,7 @@ fn commands_without_their_words_in_the_file_do_no_harm() {
                 starts += 1;
             }
         }
-        eprintln!("{starts} starts on files with commands that lack words");
+        figures(&format!("commands without their words: {starts} faults injected"));
     });
 }
 
@@ -285,8 +287,6 @@ fn a_snapshot_that_was_cut_or_changed_ends_as_it_does_for_sets() {
                 starts += 2;
             }
         }
-        eprintln!(
-            "snapshots cut or changed: {starts} starts, all refused with a word in the log, filters and sets alike"
-        );
+        figures(&format!("snapshots cut or changed: {starts} faults injected, all refused, filters and sets alike"));
     });
 }

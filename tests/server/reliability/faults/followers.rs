@@ -3,7 +3,7 @@
 
 use super::loads::load_command;
 use super::{raw, with_faults, with_items, words};
-use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server};
+use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server, figures};
 use crate::reliability::LAYOUTS;
 
 /// What the log of a server has at its end that could not obey.
@@ -78,7 +78,7 @@ fn a_replica_that_lacks_memory_ends_rather_than_go_without() {
             eventually("the replica to end", || replica.log().contains(LAST_WORDS));
             replica.stop(Stop::Kill);
         }
-        eprintln!("faults of memory: replicas: {} ended", commands.len());
+        figures(&format!("replicas without memory: {} faults injected, all ended", commands.len()));
     });
 }
 
@@ -111,6 +111,6 @@ fn a_server_that_lacks_memory_for_its_own_data_ends_and_keeps_the_file() {
                 ended += 1;
             }
         }
-        eprintln!("faults of memory: servers that read their data: {ended} ended");
+        figures(&format!("readers of their own data without memory: {ended} faults injected, all ended"));
     });
 }

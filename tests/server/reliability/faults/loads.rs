@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Words, case, is_refusal, makers, raw, run_under, try_all, with_faults, with_items, words};
-use crate::harness::{Connection, Server, eventually, on_every_server, rewritten_commands};
+use crate::harness::{Connection, Server, eventually, on_every_server, rewritten_commands, figures};
 
 /// The payload and the records of a filter that the commands make.
 pub fn dumped(client: &mut Connection, before: &[Words]) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
@@ -102,7 +102,7 @@ fn a_dump_goes_on_when_there_is_memory_again() {
                 }
             }
         }
-        eprintln!("faults of memory: dumps: {faults} injected");
+        figures(&format!("memory refused, dumps: {faults} faults injected"));
         assert!(faults >= 6);
     });
 }

@@ -15,7 +15,7 @@ mod loads;
 
 use std::path::Path;
 
-use crate::harness::{Builder, Connection, Reply, Server, fault_module, module, on_every_server, simple};
+use crate::harness::{Builder, Connection, Reply, Server, fault_module, module, on_every_server, simple, figures};
 
 type Words = Vec<Vec<u8>>;
 
@@ -172,7 +172,7 @@ fn try_all(what: &str, least: i64, cases: impl Fn(&Path, &mut Connection) -> Vec
         let mut client = server.connect();
         let cases = cases(program, &mut client);
         let faults: i64 = cases.iter().map(|case| try_every_fault(&mut client, case)).sum();
-        eprintln!("faults of memory: {what}: {faults} injected in {} commands", cases.len());
+        figures(&format!("memory refused, {what}: {faults} faults injected in {} commands", cases.len()));
         assert!(faults >= least, "{faults} faults, {least} expected");
     });
 }

@@ -13,7 +13,7 @@ mod values;
 use std::path::Path;
 
 use super::scaled;
-use crate::harness::{Connection, Reply, Rng, Server, eventually, integer, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, eventually, integer, on_every_server, figures};
 use crate::hostile_payloads::is_accepted;
 use damage::damaged;
 use resident::Resident;
@@ -134,7 +134,7 @@ fn a_damaged_payload_is_refused_or_a_filter_and_its_memory_comes_back() {
                 restore(&server, client, &payload, counts);
             });
             let Counts { tried, accepted, refused } = counts;
-            eprintln!("  RESTORE, {name}: {tried} payloads, {accepted} accepted, {refused} refused");
+            figures(&format!("RESTORE, {name}: {tried} executions, {accepted} accepted, {refused} refused"));
             assert!(accepted > tried / 100 && refused > tried / 100, "both happen");
         }
     });
@@ -151,7 +151,7 @@ fn every_kept_snapshot_of_the_fuzzer_is_refused_or_a_filter() {
                 restore(&server, &mut client, &payload, &mut counts);
             }
             let Counts { tried, accepted, .. } = counts;
-            eprintln!("  RESTORE, {name}: {tried} kept inputs, {accepted} accepted");
+            figures(&format!("RESTORE of kept inputs, {name}: {tried} executions, {accepted} accepted"));
             assert!(accepted > 30 && accepted < tried, "{accepted}");
         }
     });
@@ -169,7 +169,7 @@ fn a_payload_with_a_wrong_checksum_is_refused() {
             payload[place] ^= 1 << rng.below(8);
             assert!(!restore(&server, client, &payload, counts));
         });
-        eprintln!("  RESTORE, wrong checksums: {} payloads", counts.tried);
+        figures(&format!("RESTORE, wrong checksums: {} executions", counts.tried));
     });
 }
 
@@ -202,7 +202,7 @@ fn a_damaged_record_is_refused_or_becomes_a_filter_and_its_memory_comes_back() {
                 assert_eq!(client.run("DBSIZE"), integer(0));
             });
             let Counts { tried, accepted, .. } = counts;
-            eprintln!("  records, {name}: {tried} dumps, {sent} records, {taken} accepted, {accepted} filters");
+            figures(&format!("records, {name}: {sent} executions, {tried} dumps, {taken} accepted, {accepted} filters"));
             assert!(accepted > tried / 100 && taken < sent, "both happen");
         }
     });
@@ -221,7 +221,7 @@ fn a_line_of_any_words_is_answered_and_a_refusal_changes_nothing() {
                 client.run("FLUSHALL");
             });
             let Counts { tried, accepted, refused } = counts;
-            eprintln!("  commands, {name}: {tried} lines, {accepted} done, {refused} refused");
+            figures(&format!("command lines, {name}: {tried} executions, {accepted} done, {refused} refused"));
             assert!(accepted > tried / 20 && refused > tried / 20, "both happen");
         }
     });

@@ -1,0 +1,7 @@
+//! The figures of a test: what it tried and what it counted, one line that scripts/soak collects and adds up.
+
+/// Prints a line of figures: the topic, a colon, then what was counted as `NUMBER WHAT`, with commas between. These are added
+/// up by their words: `executions`, `kills survived`, `adds verified`, `faults injected`.
+pub fn figures(line: &str) {
+    eprintln!("figures: {line}");
+}
