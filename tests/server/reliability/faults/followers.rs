@@ -3,7 +3,7 @@
 
 use super::loads::load_command;
 use super::{raw, with_faults, with_items, words};
-use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server, figures};
+use crate::harness::{Connection, Server, Stop, eventually, figures, integer, ok, on_every_server};
 use crate::reliability::LAYOUTS;
 
 /// What the log of a server has at its end that could not obey.

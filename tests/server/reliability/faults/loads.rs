@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Words, case, is_refusal, makers, raw, run_under, try_all, with_faults, with_items, words};
-use crate::harness::{Connection, Server, eventually, on_every_server, rewritten_commands, figures};
+use crate::harness::{Connection, Server, eventually, figures, on_every_server, rewritten_commands};
 
 /// The payload and the records of a filter that the commands make.
 pub fn dumped(client: &mut Connection, before: &[Words]) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {

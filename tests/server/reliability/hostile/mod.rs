@@ -13,7 +13,7 @@ mod values;
 use std::path::Path;
 
 use super::scaled;
-use crate::harness::{Connection, Reply, Rng, Server, eventually, integer, on_every_server, figures};
+use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, integer, on_every_server};
 use crate::hostile_payloads::is_accepted;
 use damage::damaged;
 use resident::Resident;
@@ -202,7 +202,9 @@ fn a_damaged_record_is_refused_or_becomes_a_filter_and_its_memory_comes_back() {
                 assert_eq!(client.run("DBSIZE"), integer(0));
             });
             let Counts { tried, accepted, .. } = counts;
-            figures(&format!("records, {name}: {sent} executions, {tried} dumps, {taken} accepted, {accepted} filters"));
+            figures(&format!(
+                "records, {name}: {sent} executions, {tried} dumps, {taken} accepted, {accepted} filters"
+            ));
             assert!(accepted > tried / 100 && taken < sent, "both happen");
         }
     });
