@@ -212,6 +212,20 @@ impl Fraction {
         }
     }
 
+    /// Keeps the text that CONFIG GET was given until the next, and gives the one before back: the server, which copies
+    /// what it gets, does not read it any more.
+    fn keep_text(&self, text: *mut raw::RedisModuleString) {
+        let before = self.text.swap(text, Relaxed);
+        // SAFETY: the text before is ours and is given back once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString
+                && !before.is_null()
+            {
+                free(null_mut(), before);
+            }
+        }
+    }
+
     fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
         self.default.store(self.bits.load(Relaxed), Relaxed);
         let default = Text::of(self.get());
@@ -228,19 +242,16 @@ impl Fraction {
     }
 }
 
+/// Gives back what is kept for CONFIG GET: for a module that is not loaded after all.
+pub fn forget_texts() {
+    FRACTIONS.iter().for_each(|(_, fraction)| fraction.keep_text(null_mut()));
+}
+
 unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
     // SAFETY: `data` is the `Fraction` that was registered.
     let Some(fraction) = (unsafe { data.cast::<Fraction>().as_ref() }) else { return null_mut() };
     let string = string(Text::of(fraction.get()).as_str());
-    let before = fraction.text.swap(string, Relaxed);
-    // SAFETY: the string before is ours, and the server, which copies what it gets, does not read it any more.
-    unsafe {
-        if let Some(free) = raw::RedisModule_FreeString
-            && !before.is_null()
-        {
-            free(null_mut(), before);
-        }
-    }
+    fraction.keep_text(string);
     string
 }
 

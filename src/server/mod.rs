@@ -71,6 +71,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             OK
         }
         Err(reason) => {
+            config::forget_texts();
             context.log(LogLevel::Warning, format_args!("bloomgate is not loaded: {reason}"));
             ERR
         }
