@@ -4,7 +4,7 @@ use super::Error;
 use super::ceiling::{Ceiling, Unlimited};
 use super::description::{LayerDescription, Scaling};
 use super::hash::{BATCH, HashBatch};
-use super::layer::Layer;
+use super::layer::{Layer, Prefetch};
 use super::layout::{Bits, HashOf, Layout, Rules};
 use super::relocate::{self, Mover};
 
@@ -226,7 +226,7 @@ impl<R: Rules> Chain<R> {
             }
             // The next item needs a new layer; what is newest now will be one of the older.
             let left = wanted & (u32::MAX << added.done);
-            in_older |= newest.contains_places(&newest.places(hashes, left), left);
+            in_older |= newest.contains_batch(hashes, left, Prefetch::Rest);
             if let Err(error) = self.grow(ceiling) {
                 added.error = Some(error);
                 break;
@@ -299,20 +299,19 @@ fn batch<H>(hashes: &[H]) -> (&[H], u32) {
     (hashes, all)
 }
 
-/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer is asked is on its way into
-/// the cache before this one is looked at: of the newest, which has most items, all that a lookup may read, of the others
-/// only what it reads first.
+/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer is asked first is on its way
+/// into the cache before this one is looked at; of the newest, which has most items, all that a lookup may read.
 #[inline]
 fn contains_in<L: Layout>(layers: &[Layer<L>], hashes: &[L::Hash], wanted: u32) -> u32 {
     let Some((newest, older)) = layers.split_last().filter(|_| wanted != 0) else { return 0 };
-    let places = newest.places(hashes, wanted);
+    newest.prefetch(hashes, wanted);
     let mut older = older.iter().rev().peekable();
     older.peek().inspect(|next| next.prefetch_first(hashes, wanted));
-    let mut present = newest.contains_places(&places, wanted);
+    let mut present = newest.contains_batch(hashes, wanted, Prefetch::Nothing);
     while let Some(layer) = older.next().filter(|_| present != wanted) {
         let open = wanted & !present;
         older.peek().inspect(|next| next.prefetch_first(hashes, open));
-        present |= layer.contains_hashes(hashes, open);
+        present |= layer.contains_batch(hashes, open, Prefetch::Rest);
     }
     present
 }

@@ -2,6 +2,7 @@
 //! array of bits. k cache misses an item where ours has two, so a batch asks for all its lines before it looks at one.
 
 use std::mem::take;
+use std::ops::Range;
 
 use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;
@@ -16,6 +17,10 @@ use super::relocate::{self, Mover};
 /// The most bits of an item that are accepted. RedisBloom gets to 998 at a rate of 1e-300; a number without a bound would
 /// let a few bytes of a snapshot keep every lookup busy for minutes.
 pub const HASHES_MAX: u32 = 1100;
+
+/// How many positions a lookup reads first. In a full layer half of the bits are set: three of them tell seven absent items
+/// of eight.
+const FIRST: u32 = 3;
 
 /// What an item's positions in an array of bits follow from.
 pub trait Positions: Copy + Default + std::fmt::Debug {
@@ -54,8 +59,22 @@ impl<P> PartialEq for Flat<P> {
 
 impl<P: Positions> Flat<P> {
     fn positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, 0..self.hashes)
+    }
+
+    /// Those that a lookup reads first.
+    fn first_positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, 0..FIRST.min(self.hashes))
+    }
+
+    /// The others.
+    fn other_positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, FIRST..self.hashes)
+    }
+
+    fn positions_of(self, item: P, indices: Range<u32>) -> impl Iterator<Item = usize> {
         // What does not fit an index is beyond any array.
-        (0..self.hashes).map(move |index| usize::try_from(item.position(index, self.modulus)).unwrap_or(usize::MAX))
+        indices.map(move |index| usize::try_from(item.position(index, self.modulus)).unwrap_or(usize::MAX))
     }
 }
 
@@ -98,19 +117,23 @@ impl<P: Positions> Layout for Flat<P> {
     }
 
     #[inline]
-    fn prefetch(&self, bits: &BitArray, place: P) {
-        self.positions(place).for_each(|position| bits.prefetch(position));
-    }
-
-    /// In a full layer half of the bits are set: three of them tell seven absent items of eight.
-    #[inline]
     fn prefetch_first(&self, bits: &BitArray, place: P) {
-        self.positions(place).take(3).for_each(|position| bits.prefetch(position));
+        self.first_positions(place).for_each(|position| bits.prefetch(position));
     }
 
     #[inline]
-    fn contains(&self, bits: &BitArray, place: P) -> bool {
-        self.positions(place).all(|position| bits.is_set(position))
+    fn prefetch_rest(&self, bits: &BitArray, place: P) {
+        self.other_positions(place).for_each(|position| bits.prefetch(position));
+    }
+
+    #[inline]
+    fn contains_first(&self, bits: &BitArray, place: P) -> bool {
+        self.first_positions(place).all(|position| bits.is_set(position))
+    }
+
+    #[inline]
+    fn contains_rest(&self, bits: &BitArray, place: P) -> bool {
+        self.other_positions(place).all(|position| bits.is_set(position))
     }
 
     #[inline]

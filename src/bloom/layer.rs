@@ -21,6 +21,15 @@ pub struct Layer<L: Layout = super::sizing::Geometry> {
     bits: L::Bits,
 }
 
+/// What a lookup still has to fetch when it has come to a layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefetch {
+    /// What it reads after what it reads first.
+    Rest,
+    /// Nothing: all of it is on its way.
+    Nothing,
+}
+
 impl<L: Layout> Layer<L> {
     /// A layer as described, with these bits.
     ///
@@ -99,42 +108,62 @@ impl<L: Layout> Layer<L> {
     /// cache.
     #[inline]
     pub(super) fn places(&self, hashes: &[L::Hash], wanted: u32) -> [L::Place; BATCH] {
+        self.prefetch(hashes, wanted);
         let mut places = [L::Place::default(); BATCH];
-        let is_large = self.geometry.size_bytes() > PREFETCH_FROM_BYTES;
-        for (index, (place, hash)) in places.iter_mut().zip(hashes).enumerate() {
-            if wanted & (1 << index) != 0 {
-                *place = self.place(*hash);
-                if is_large {
-                    self.geometry.prefetch(&self.bits, *place);
-                }
-            }
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            *place = self.place(*hash);
         }
         places
     }
 
-    /// Which items of the mask `wanted`, which are at these places, have all their bits here.
+    /// Which items of the mask `wanted` have all their bits here. Looks at what is read first of all items, and then of
+    /// those that have it at the rest, which `prefetch` asks for in between.
     #[inline]
-    pub(super) fn contains_places(&self, places: &[L::Place; BATCH], wanted: u32) -> u32 {
-        self.contains_wanted(places, wanted, |place| place)
+    pub(super) fn contains_batch(&self, hashes: &[L::Hash], wanted: u32, prefetch: Prefetch) -> u32 {
+        let (geometry, bits) = (&self.geometry, &self.bits);
+        let maybe = self.select(hashes, wanted, |place| geometry.contains_first(bits, place));
+        if maybe == 0 {
+            return 0;
+        }
+        if prefetch == Prefetch::Rest {
+            self.prefetch_rest(hashes, maybe);
+        }
+        self.select(hashes, maybe, |place| geometry.contains_rest(bits, place))
     }
 
-    /// Which items of the mask `wanted` have all their bits here.
+    /// The items of a mask for which a question about their place is answered with yes. There is no branch for an answer,
+    /// which could be guessed wrong.
     #[inline]
-    pub(super) fn contains_hashes(&self, hashes: &[L::Hash], wanted: u32) -> u32 {
-        self.contains_wanted(hashes, wanted, |hash| self.place(hash))
+    fn select(&self, hashes: &[L::Hash], mask: u32, question: impl Fn(L::Place) -> bool) -> u32 {
+        each(mask, hashes)
+            .fold(0, |yes, (bit, hash)| yes | (bit & u32::from(question(self.place(hash))).wrapping_neg()))
     }
 
+    /// Starts to load what lookups of the items of the mask `wanted` read, where that is not in the cache anyway.
     #[inline]
-    fn contains_wanted<T: Copy>(&self, items: &[T], wanted: u32, place: impl Fn(T) -> L::Place) -> u32 {
-        each(wanted, items)
-            .fold(0, |present, (bit, item)| if self.contains(place(item)) { present | bit } else { present })
+    pub(super) fn prefetch(&self, hashes: &[L::Hash], wanted: u32) {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            for (_, hash) in each(wanted, hashes) {
+                let place = self.place(hash);
+                self.geometry.prefetch_first(&self.bits, place);
+                self.geometry.prefetch_rest(&self.bits, place);
+            }
+        }
     }
 
-    /// Starts to load what lookups of the items of the mask `wanted` read first, where that is not in the cache anyway.
+    /// Starts to load what such lookups read first, in a layer of several.
     #[inline]
     pub(super) fn prefetch_first(&self, hashes: &[L::Hash], wanted: u32) {
         if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
             each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_first(&self.bits, self.place(hash)));
+        }
+    }
+
+    /// Starts to load what such lookups read then.
+    #[inline]
+    fn prefetch_rest(&self, hashes: &[L::Hash], wanted: u32) {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_rest(&self.bits, self.place(hash)));
         }
     }
 
@@ -148,7 +177,7 @@ impl<L: Layout> Layer<L> {
     /// Whether the item at this place has all its bits here.
     #[inline]
     pub(super) fn contains(&self, place: L::Place) -> bool {
-        self.geometry.contains(&self.bits, place)
+        self.geometry.contains_first(&self.bits, place) && self.geometry.contains_rest(&self.bits, place)
     }
 
     /// Adds the item at this place, which is not in yet.

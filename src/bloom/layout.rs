@@ -43,12 +43,14 @@ pub trait Layout: Copy + PartialEq + Debug {
     fn hashes(&self) -> u32;
     /// Where an item is.
     fn place(&self, hash: Self::Hash) -> Self::Place;
-    /// Starts to load all that a lookup of the item may read into the cache.
-    fn prefetch(&self, bits: &Self::Bits, place: Self::Place);
-    /// Starts to load what a lookup reads first into the cache: mostly enough to see that an item is absent.
+    /// Starts to load what a lookup reads first into the cache.
     fn prefetch_first(&self, bits: &Self::Bits, place: Self::Place);
-    /// Whether the item at this place has all its bits.
-    fn contains(&self, bits: &Self::Bits, place: Self::Place) -> bool;
+    /// Starts to load what a lookup reads then into the cache.
+    fn prefetch_rest(&self, bits: &Self::Bits, place: Self::Place);
+    /// Whether the item at this place has those of its bits that a lookup reads first. Most absent items have not.
+    fn contains_first(&self, bits: &Self::Bits, place: Self::Place) -> bool;
+    /// Whether it has the others.
+    fn contains_rest(&self, bits: &Self::Bits, place: Self::Place) -> bool;
     /// Sets the bits of the item at this place.
     fn insert(&self, bits: &mut Self::Bits, place: Self::Place);
 }

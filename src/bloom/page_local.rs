@@ -90,20 +90,23 @@ impl Layout for Geometry {
     }
 
     #[inline]
-    fn prefetch(&self, bits: &Bitmap, place: Place) {
-        bits.prefetch(place.a);
-        bits.prefetch(place.b);
-    }
-
-    #[inline]
     fn prefetch_first(&self, bits: &Bitmap, place: Place) {
         bits.prefetch(place.a);
     }
 
-    /// Most items that are absent need one block only.
     #[inline]
-    fn contains(&self, bits: &Bitmap, place: Place) -> bool {
-        bits.all_set(place.a, place.bits_in_a(self.hashes)) && bits.all_set(place.b, place.bits_in_b(self.hashes))
+    fn prefetch_rest(&self, bits: &Bitmap, place: Place) {
+        bits.prefetch(place.b);
+    }
+
+    #[inline]
+    fn contains_first(&self, bits: &Bitmap, place: Place) -> bool {
+        bits.all_set(place.a, place.bits_in_a(self.hashes))
+    }
+
+    #[inline]
+    fn contains_rest(&self, bits: &Bitmap, place: Place) -> bool {
+        bits.all_set(place.b, place.bits_in_b(self.hashes))
     }
 
     #[inline]
