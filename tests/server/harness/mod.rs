@@ -18,4 +18,4 @@ pub use locate::{fault_module, module, on_every_server};
 pub use process::{Builder, Server, Stop, eventually, free_port};
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;
-pub use watched::patience;
+pub use watched::{patience, watched};

@@ -1,6 +1,6 @@
-//! Servers under a tool that watches their memory: `scripts/memcheck` says by `BLOOMGATE_WATCHED` that these are. They are
-//! many times as slow, so a test has more patience with them, and they are asked to end where they would be killed: the
-//! tool looks for leaks when a process ends.
+//! Servers under a tool that watches their memory: `scripts/memcheck` and `scripts/asan` say by `BLOOMGATE_WATCHED` that these
+//! are. They can be many times as slow, so a test has more patience with them, and they are asked to end where they would be
+//! killed: the tool looks for leaks when a process ends.
 
 use std::process::{Child, Command};
 use std::thread;

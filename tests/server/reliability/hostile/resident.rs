@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::Server;
+use crate::harness::{Server, watched};
 
 /// Bytes of a process that are in memory.
 #[derive(Clone, Copy)]
@@ -14,8 +14,12 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// What the system says; nothing on one that does not say it.
+    /// What the system says; nothing on one that does not say it, and where a tool that watches the server has memory of
+    /// its own in it.
     pub fn of(server: &Server) -> Option<Self> {
+        if watched() {
+            return None;
+        }
         let status = fs::read_to_string(format!("/proc/{}/status", server.process_id())).ok()?;
         let bytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
