@@ -1,5 +1,5 @@
 //! The classic layout of a Bloom filter (Bloom 1970), as other modules have it: an item's k bits lie anywhere in one flat
-//! array of bits. k cache misses an item where ours has two, so a batch asks for all its lines before it looks at one.
+//! array of bits. k cache misses an item where ours has two, so a batch asks for its lines before it looks at one.
 
 use std::mem::take;
 use std::ops::Range;
