@@ -87,4 +87,36 @@ use_installed() {
   fi
 }
 
+# watch_servers FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that starts it
+# with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS. The tool that COMMAND starts takes the place of
+# malloc also where jemalloc is linked as a library, as Debian does; a server that has jemalloc inside keeps it, and the tool
+# would not see the ends of its blocks.
+watch_servers() {
+  local folder=$1 command=$2 programs=() program watched
+  while read -r program; do
+    [ -z "$program" ] || programs+=("$program")
+  done < <(if [ -n "${BLOOMGATE_SERVERS:-}" ]; then
+    tr ':' '\n' <<<"$BLOOMGATE_SERVERS"
+  else
+    type -P redis-server valkey-server || true
+  fi)
+  [ ${#programs[@]} -gt 0 ] || fail "no redis-server and no valkey-server on the PATH, and BLOOMGATE_SERVERS names none"
+  BLOOMGATE_SERVERS=
+  for program in "${programs[@]}"; do
+    if ! ldd "$program" | grep -q jemalloc && grep -aq je_malloc_conf "$program"; then
+      fail "$program has jemalloc inside: what it gives cannot be watched" "build it with MALLOC=libc"
+    fi
+    # By the name of the program: servers look at that.
+    watched=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
+    mkdir -p "$(dirname "$watched")"
+    cat >"$watched" <<END
+#!/bin/sh
+exec $command '$program' "\$@"
+END
+    chmod +x "$watched"
+    BLOOMGATE_SERVERS+=${BLOOMGATE_SERVERS:+:}$watched
+  done
+  export BLOOMGATE_SERVERS BLOOMGATE_WATCHED=1
+}
+
 cd "$root" || exit

@@ -2,7 +2,7 @@
 //! as there is time for. The server at hand has no defragmenter; this one moves every block that it is offered.
 
 // All of this file is test code: a panic is how a test fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 // The recording allocator takes the place of the module's.
 #![cfg(not(feature = "module"))]
 

@@ -177,7 +177,6 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
 /// # Safety
 /// Only the server may call it.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "the server looks for this name")]
 pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
     // SAFETY: the server's context begins with a pointer to the function that gives the others, and there are as many
     // words as it says.

@@ -5,7 +5,7 @@
 //! The server's part of it is in `tests/server/reliability/faults.rs`.
 
 // All of this file is test code: a panic is how a test fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 // The allocator takes the place of the module's.
 #![cfg(not(feature = "module"))]
 
@@ -82,14 +82,14 @@ fn numbered(first: usize, count: usize) -> Vec<Vec<u8>> {
 
 /// A value as a snapshot has it.
 fn written(value: &Value) -> Vec<u8> {
-    let mut sink = ByteSink::default();
     match value {
-        Value::Filter(Filter::Native(filter)) => native::write_filter(filter, &mut sink),
-        Value::Filter(Filter::RedisBloom(filter)) => redisbloom::write(filter, &mut sink),
-        Value::Filter(Filter::ValkeyBloom(filter)) => valkey_bloom::write(filter, &mut sink),
-        Value::Arriving(arrival) => native::write_arrival(arrival, &mut sink),
+        Value::Filter(filter) => bytes_of(filter),
+        Value::Arriving(arrival) => {
+            let mut sink = ByteSink::default();
+            native::write_arrival(arrival, &mut sink);
+            sink.0
+        }
     }
-    sink.0
 }
 
 /// A filter as a snapshot has it.
