@@ -14,8 +14,13 @@ pub enum Field {
 
 /// A payload of any fields under any module type's name.
 pub fn payload_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
+    payload_of_type(type_number(type_name, encoding), fields)
+}
+
+/// A payload of any fields under any module type's number.
+pub fn payload_of_type(type_number: u64, fields: &[Field]) -> Vec<u8> {
     let mut bytes = vec![7];
-    bytes.extend(value_of(type_name, encoding, fields));
+    write_value(&mut bytes, type_number, fields);
     // The version of the format is Redis 7.0's; newer servers take it too.
     bytes.extend([10, 0]);
     bytes.extend([0; 8]);
@@ -24,17 +29,25 @@ pub fn payload_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
 
 /// The value alone, as it stands in a snapshot behind the kind and the key.
 pub fn value_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_value(&mut bytes, type_number(type_name, encoding), fields);
+    bytes
+}
+
+fn type_number(type_name: &str, encoding: u64) -> u64 {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     assert_eq!(type_name.len(), 9);
     let sextet = |letter: u8| ALPHABET.iter().position(|&other| other == letter).expect("a letter") as u64;
-    let id = type_name.bytes().fold(0, |id, letter| (id << 6) | sextet(letter)) << 10 | encoding;
-    let mut bytes = Vec::new();
-    write_length(&mut bytes, id);
+    type_name.bytes().fold(0, |id, letter| (id << 6) | sextet(letter)) << 10 | encoding
+}
+
+fn write_value(bytes: &mut Vec<u8>, type_number: u64, fields: &[Field]) {
+    write_length(bytes, type_number);
     for field in fields {
         match field {
             Field::Uint(number) => {
                 bytes.push(2);
-                write_length(&mut bytes, *number);
+                write_length(bytes, *number);
             }
             Field::Double(number) => {
                 bytes.push(4);
@@ -42,13 +55,12 @@ pub fn value_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
             }
             Field::Text(text) => {
                 bytes.push(5);
-                write_length(&mut bytes, text.len() as u64);
+                write_length(bytes, text.len() as u64);
                 bytes.extend(text);
             }
         }
     }
     bytes.push(0);
-    bytes
 }
 
 /// The fields of a filter in one of the encodings 0 to 4.
@@ -75,7 +87,7 @@ pub fn write_payload(model: &Model, encoding: u64) -> Vec<u8> {
     payload_of("MBbloom--", encoding, &fields_of(model, encoding))
 }
 
-pub fn write_length(bytes: &mut Vec<u8>, number: u64) {
+fn write_length(bytes: &mut Vec<u8>, number: u64) {
     match number {
         0..0x40 => bytes.push(number as u8),
         0x40..0x4000 => bytes.extend((number as u16 | 0x4000).to_be_bytes()),

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::harness::{Connection, Server, with_fixed_checksum};
+use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
-use crate::redisbloom::payload::{Field, payload_of, write_length};
+use crate::redisbloom::payload::{Field, payload_of, payload_of_type};
 
 /// Behind the value: two bytes of version, eight of checksum.
 pub const FOOTER: usize = 10;
@@ -126,28 +126,7 @@ impl Value {
 
     /// The payload with these fields.
     pub fn payload(&self) -> Vec<u8> {
-        let mut bytes = vec![7];
-        write_length(&mut bytes, self.type_number);
-        for field in &self.fields {
-            match field {
-                Field::Uint(number) => {
-                    bytes.push(2);
-                    write_length(&mut bytes, *number);
-                }
-                Field::Double(number) => {
-                    bytes.push(4);
-                    bytes.extend(number.to_le_bytes());
-                }
-                Field::Text(text) => {
-                    bytes.push(5);
-                    write_length(&mut bytes, text.len() as u64);
-                    bytes.extend(text);
-                }
-            }
-        }
-        bytes.extend([0, 10, 0]);
-        bytes.extend([0; 8]);
-        with_fixed_checksum(bytes)
+        payload_of_type(self.type_number, &self.fields)
     }
 }
 
