@@ -104,6 +104,8 @@ def test_an_evicted_filter_is_a_missing_one(start, protocol):
         bf.add(f"filter:{number}", "a")
     for number in range(60):
         client.set(f"string:{number}", "x" * 100_000)
+    # Near the limit any command, even one that only asks, may find the server a little above it, and evicts first.
+    client.config_set("maxmemory", 0)
     kept = client.keys("filter:*")
     assert len(kept) < 6
     for number in range(6):
