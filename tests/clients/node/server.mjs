@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
 // How long anything may take before a test gives up on it, in milliseconds. Not a measure of speed.
-const PATIENCE = 60_000;
+const PATIENCE = 120_000;
 
 // What a server or the module writes to the log when it crashed.
 const CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
@@ -53,14 +53,16 @@ export async function startServer(test) {
   assert.fail("no free port in 20 attempts");
 }
 
-function freePort() {
-  return new Promise((resolve, reject) => {
-    const listener = createServer().on("error", reject);
-    listener.listen(0, "127.0.0.1", () => {
-      const { port } = listener.address();
-      listener.close(() => resolve(port));
+// A port that was free a moment ago, below those that systems pick for outgoing connections.
+async function freePort() {
+  for (;;) {
+    const port = 22_000 + Math.floor(Math.random() * 10_000);
+    const listener = createServer();
+    const isFree = await new Promise((resolve) => {
+      listener.on("error", () => resolve(false)).listen(port, "127.0.0.1", () => listener.close(() => resolve(true)));
     });
-  });
+    if (isFree) return port;
+  }
 }
 
 // Waits until our server answers, not one that was there before; false where it ended instead.

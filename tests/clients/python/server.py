@@ -3,6 +3,7 @@ ended with the test. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_M
 `scripts/test-clients` sets both."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 # How long anything may take before a test gives up on it, in seconds. Not a measure of speed.
-PATIENCE = 60
+PATIENCE = 120
 
 # What a server or the module writes to the log when it crashed.
 CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"]
@@ -38,13 +39,16 @@ def eventually(what, condition):
 
 
 def free_port():
-    """A port that was free a moment ago, low enough for a cluster's second port, 10000 above."""
+    """A port that was free a moment ago. It and a cluster's second port, 10000 above, are below those that systems pick
+    for outgoing connections: none of these takes the port of a server that is down and comes back."""
     while True:
+        port = random.randrange(12_000, 22_000)
         with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = listener.getsockname()[1]
-        if port < 55000:
-            return port
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class Server:
@@ -102,8 +106,9 @@ class Server:
             probe.close()
 
     def client(self, protocol=2, **options):
-        """A client of redis-py's, closed with the server."""
-        client = redis.Redis(port=self.port, protocol=protocol, **options)
+        """A client of redis-py's, closed with the server. It waits for an answer: by default it would ask again after
+        five seconds, and an add that is asked for twice is not new."""
+        client = redis.Redis(port=self.port, protocol=protocol, socket_timeout=PATIENCE, **options)
         self.clients.append(client)
         return client
 

@@ -5,6 +5,8 @@ import redis
 from redis.cache import CacheConfig
 from redis.connection import Connection
 
+from server import PATIENCE
+
 CHANGES_NOTHING = [
     "BF.ADD k a",
     "BF.MADD k a b",
@@ -27,7 +29,7 @@ class Tracking:
 
     def __init__(self, server, *words):
         self.invalidated = []
-        self.connection = Connection(port=server.port, protocol=3)
+        self.connection = Connection(port=server.port, protocol=3, socket_timeout=PATIENCE)
         self.connection.connect()
         self.connection._parser.set_invalidation_push_handler(self._forget)
         assert self.ask("CLIENT", "TRACKING", "ON", *words) == b"OK"
@@ -58,7 +60,8 @@ def tracking(server, client, request):
 @pytest.mark.parametrize("question", ["BF.EXISTS k a", "BF.MEXISTS k a b", "BF.CARD k", "BF.INFO k", "BF.SCANDUMP k 0"])
 def test_who_asked_hears_of_a_change_and_only_of_a_change(server, tracking, client, question):
     def send(line):
-        connection = Connection(port=server.port, protocol=client.connection_pool.connection_kwargs["protocol"])
+        protocol = client.connection_pool.connection_kwargs["protocol"]
+        connection = Connection(port=server.port, protocol=protocol, socket_timeout=PATIENCE)
         connection.send_command(*line.split())
         try:
             connection.read_response()

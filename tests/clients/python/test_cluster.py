@@ -7,7 +7,8 @@ from redis.exceptions import AskError, MovedError
 
 from server import PATIENCE, eventually
 
-CLUSTER = ["cluster-enabled yes", "cluster-node-timeout 2000", "cluster-require-full-coverage yes"]
+# The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+CLUSTER = ["cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes"]
 # `{b}` is in a slot of the first half, `{a}` in one of the second.
 FIRST, SECOND = "{b}", "{a}"
 LINES = [
@@ -60,7 +61,8 @@ def cluster(nodes, protocol):
 
     def all_there():
         try:
-            client = redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, protocol=protocol)
+            port = nodes[0].port
+            client = redis.RedisCluster(host="127.0.0.1", port=port, protocol=protocol, socket_timeout=PATIENCE)
             if len(client.get_nodes()) == 3:
                 return client
             client.close()

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from server import eventually
+from server import PATIENCE, eventually
 
 
 class Listener:
@@ -14,7 +14,7 @@ class Listener:
         self.pubsub = client.pubsub(ignore_subscribe_messages=True)
         self.pubsub.psubscribe("__keyspace@0__:*")
         # The confirmation comes first, then nothing.
-        assert self.pubsub.get_message(timeout=5) is None
+        assert self.pubsub.get_message(timeout=PATIENCE) is None
         self.client = client
 
     def events(self):
@@ -22,7 +22,7 @@ class Listener:
         self.client.set("end", "x")
         seen = []
         while True:
-            message = self.pubsub.get_message(timeout=10)
+            message = self.pubsub.get_message(timeout=PATIENCE)
             assert message is not None, "the last event is missing"
             key = message["channel"].decode().removeprefix("__keyspace@0__:")
             if key == "end":
@@ -115,13 +115,13 @@ def test_a_replica_tells_of_events_too(start, protocol):
     eventually("the replica to be in step", lambda: mirror.info("replication")["master_link_status"] == "up")
     pubsub = mirror.pubsub(ignore_subscribe_messages=True)
     pubsub.psubscribe("__keyevent@0__:bloom.*")
-    assert pubsub.get_message(timeout=5) is None
+    assert pubsub.get_message(timeout=PATIENCE) is None
     client.bf().add("k", "a")
     client.bf().add("k", "a")
     client.bf().add("k", "b")
     seen = []
     while len(seen) < 3:
-        message = pubsub.get_message(timeout=10)
+        message = pubsub.get_message(timeout=PATIENCE)
         assert message is not None, seen
         seen.append(message["channel"].decode().split(":")[-1])
     assert seen == ["bloom.reserve", "bloom.add", "bloom.add"]

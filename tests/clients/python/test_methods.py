@@ -9,6 +9,8 @@ import pytest
 import redis
 import valkey
 
+from server import PATIENCE
+
 
 @dataclass
 class Mode:
@@ -21,7 +23,7 @@ class Mode:
 
     def client(self, server, **options):
         made = getattr(self.library, {"redis": "Redis", "valkey": "Valkey"}[self.library.__name__])
-        client = made(port=server.port, **self.options, **options)
+        client = made(port=server.port, socket_timeout=PATIENCE, **self.options, **options)
         server.clients.append(client)
         return client
 
@@ -283,7 +285,7 @@ def test_errors_read_as_they_do_with_redisbloom(mode, server):
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_the_client_without_threads(server, protocol):
     async def run():
-        async with redis.asyncio.Redis(port=server.port, protocol=protocol) as client:
+        async with redis.asyncio.Redis(port=server.port, protocol=protocol, socket_timeout=PATIENCE) as client:
             bf = client.bf()
             assert await bf.create("k", 0.01, 1000) is True
             assert await bf.add("k", "a") == 1
