@@ -192,13 +192,16 @@ fn what_is_read_while_the_data_set_is_swapped_is_never_denied() {
         follow(&mut replica, server.port);
         catch_up(&mut primary, &mut replica);
         let (mut asked, mut while_loading) = (0, 0);
-        for round in 0..effort(3) {
-            cut_and_flood(&mut primary, &round.to_string());
-            let mut rng = Rng::new(round as u64);
-            let mut seen = false;
+        let mut rounds = 0;
+        // On a busy machine a load may be over before it was looked at.
+        while rounds < effort(3) || while_loading == 0 {
+            let before = primary.info_number("sync_full");
+            cut_and_flood(&mut primary, &rounds.to_string());
+            let mut rng = Rng::new(rounds as u64);
+            rounds += 1;
+            assert!(rounds < 100, "no question in {rounds} loads");
             eventually("the data set to come", || {
                 let loading = replica.info("async_loading") == "1";
-                seen |= loading;
                 let key = &keys[rng.below(90) as usize];
                 let item = &items[rng.below(1000) as usize];
                 for words in [["BF.EXISTS", key, item], ["BF.MEXISTS", key, item]] {
@@ -213,12 +216,11 @@ fn what_is_read_while_the_data_set_is_swapped_is_never_denied() {
                 replica.run("INFO everything");
                 asked += 6;
                 while_loading += usize::from(loading) * 6;
-                seen && !loading && replica.info("master_link_status") == "up"
+                !loading && primary.info_number("sync_full") > before && replica.info("master_link_status") == "up"
             });
             catch_up(&mut primary, &mut replica);
             assert_equal("after the swap", &mut primary, &mut replica);
         }
-        figures(&format!("reads beside a load: {asked} in {} swaps, {while_loading} while it loaded", effort(3)));
-        assert!(while_loading > 0);
+        figures(&format!("reads beside a load: {asked} in {rounds} swaps, {while_loading} while it loaded"));
     });
 }
