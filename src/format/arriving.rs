@@ -134,13 +134,15 @@ mod tests {
     use crate::bloom::{Scaling, Unlimited};
     use crate::format::dump::{first_record, is_header, next_record};
 
-    /// What a grown filter holds: layers of more than one chunk. Under miri, which is slow, layers of one.
-    const ITEMS: u32 = if cfg!(miri) { 600 } else { 3_000_000 };
+    /// What a grown filter begins with and what it holds: layers of more than one chunk. Under miri, which is slow, three
+    /// layers of one.
+    const CAPACITY: u64 = if cfg!(miri) { 10 } else { 100 };
+    const ITEMS: u32 = if cfg!(miri) { 70 } else { 3_000_000 };
     /// How many members a filter has before, and gets meanwhile with each record.
-    const MEMBERS: u32 = if cfg!(miri) { 1000 } else { 10_000 };
+    const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
 
     fn grown() -> BloomFilter {
-        let mut filter = BloomFilter::new(0.01, 100, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
+        let mut filter = BloomFilter::new(0.01, CAPACITY, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
         for number in 0..ITEMS {
             filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
         }
@@ -217,7 +219,8 @@ mod tests {
 
     #[test]
     fn a_dump_of_a_filter_that_grows_meanwhile_holds_what_was_in_when_it_began() {
-        let mut filter = BloomFilter::new(0.01, 1000, Scaling::from_expansion(2), 7, &Unlimited).unwrap();
+        let mut filter =
+            BloomFilter::new(0.01, u64::from(MEMBERS / 10), Scaling::from_expansion(2), 7, &Unlimited).unwrap();
         let members: Vec<_> = (0..MEMBERS).map(u32::to_le_bytes).collect();
         for item in &members {
             filter.add(item, &Unlimited).unwrap();
