@@ -87,36 +87,60 @@ use_installed() {
   fi
 }
 
-# watch_servers FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that starts it
-# with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS. The tool that COMMAND starts takes the place of
-# malloc also where jemalloc is linked as a library, as Debian does; a server that has jemalloc inside keeps it, and the tool
-# would not see the ends of its blocks.
-watch_servers() {
-  local folder=$1 command=$2 programs=() program watched
-  while read -r program; do
-    [ -z "$program" ] || programs+=("$program")
-  done < <(if [ -n "${BLOOMGATE_SERVERS:-}" ]; then
-    tr ':' '\n' <<<"$BLOOMGATE_SERVERS"
-  else
-    type -P redis-server valkey-server || true
-  fi)
+# The servers of BLOOMGATE_SERVERS, or of the PATH, a line each; one program that is found by several names counts once.
+list_servers() {
+  local folder name found seen='' real
+  if [ -n "${BLOOMGATE_SERVERS:-}" ]; then
+    tr ':' '\n' <<<"$BLOOMGATE_SERVERS" | sed '/^$/d'
+    return
+  fi
+  while read -r folder; do
+    for name in redis-server valkey-server; do
+      found=$folder/$name
+      [ -x "$found" ] || continue
+      real=$(readlink -f "$found")
+      case $seen in
+      *":$real:"*) continue ;;
+      esac
+      seen=$seen:$real:
+      say "$found"
+    done
+  done < <(tr ':' '\n' <<<"$PATH")
+}
+
+# start_servers_with FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that
+# starts it with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS.
+start_servers_with() {
+  local folder=$1 command=$2 programs=() program standing_before
+  while read -r program; do programs+=("$program"); done < <(list_servers)
   [ ${#programs[@]} -gt 0 ] || fail "no redis-server and no valkey-server on the PATH, and BLOOMGATE_SERVERS names none"
   BLOOMGATE_SERVERS=
   for program in "${programs[@]}"; do
-    if ! ldd "$program" | grep -q jemalloc && grep -aq je_malloc_conf "$program"; then
-      fail "$program has jemalloc inside: what it gives cannot be watched" "build it with MALLOC=libc"
-    fi
     # By the name of the program: servers look at that.
-    watched=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
-    mkdir -p "$(dirname "$watched")"
-    cat >"$watched" <<END
+    standing_before=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
+    mkdir -p "$(dirname "$standing_before")"
+    cat >"$standing_before" <<END
 #!/bin/sh
 exec $command '$program' "\$@"
 END
-    chmod +x "$watched"
-    BLOOMGATE_SERVERS+=${BLOOMGATE_SERVERS:+:}$watched
+    chmod +x "$standing_before"
+    BLOOMGATE_SERVERS+=${BLOOMGATE_SERVERS:+:}$standing_before
   done
-  export BLOOMGATE_SERVERS BLOOMGATE_WATCHED=1
+  export BLOOMGATE_SERVERS
+}
+
+# watch_servers FOLDER COMMAND: starts them with a tool that watches their memory. It takes the place of malloc also where
+# jemalloc is linked as a library, as Debian does; a server that has jemalloc inside keeps it, and the tool would not see the
+# ends of its blocks.
+watch_servers() {
+  local program
+  while read -r program; do
+    if ! ldd "$program" | grep -q jemalloc && grep -aq je_malloc_conf "$program"; then
+      fail "$program has jemalloc inside: what it gives cannot be watched" "build it with MALLOC=libc"
+    fi
+  done < <(list_servers)
+  start_servers_with "$@"
+  export BLOOMGATE_WATCHED=1
 }
 
 cd "$root" || exit

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Connection, Reply, Rng, Server, figures, integer, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Rng, Server, figures, is_accepted, on_every_server, with_fixed_checksum};
 
 /// The first byte names the server's own kind of value. Damage there is the server's matter, not the module's.
 const SERVERS_OWN: usize = 1;
@@ -40,34 +40,6 @@ fn try_to_restore(client: &mut Connection, payload: &[u8]) -> bool {
     let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", payload, b"REPLACE"];
     let reply = client.call(&words);
     is_accepted(client, &reply)
-}
-
-/// Uses what was accepted at `k`, and says whether something was.
-pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
-    if reply.is_error() {
-        assert_eq!(client.run("EXISTS k"), integer(0), "{reply:?}");
-        return false;
-    }
-    // The server keeps names of commands' errors apart from a filter's: any answer will do, but there must be one.
-    let card = client.run("BF.CARD k");
-    let info = client.run("BF.INFO k");
-    assert!(!info.is_error() || info.error_text() == "ERR filter is still being loaded", "{info:?}");
-    client.run("BF.MEXISTS k 0 1 2 3 4 5 x y z");
-    client.run("MEMORY USAGE k");
-    let digest = client.run("DEBUG DIGEST-VALUE k");
-    assert_eq!(client.run("COPY k twin REPLACE"), integer(1));
-    assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), digest);
-    // What was accepted saves as itself.
-    let again = client.run("DUMP k").bytes().to_vec();
-    let words: [&[u8]; 5] = [b"RESTORE", b"twin", b"0", &again, b"REPLACE"];
-    let reply = client.call(&words);
-    assert!(!reply.is_error(), "a filter does not load what it saved: {reply:?}");
-    assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), digest);
-    assert_eq!(client.run("BF.CARD twin"), card);
-    client.run("BF.MADD twin 0 1 2 3 x y z");
-    client.run("BF.ADD k x");
-    assert_eq!(client.run("DEL k twin"), integer(2));
-    true
 }
 
 #[test]

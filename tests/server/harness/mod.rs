@@ -1,21 +1,26 @@
 //! What every test needs: a server with the module in it, a connection that shows each reply's exact type, and the files
 //! that the server leaves behind.
 
+mod accepted;
 mod aof;
 mod dump;
 mod figures;
 mod locate;
+#[cfg(test)]
 mod own_tests;
 mod process;
+mod resident;
 mod resp;
 mod rng;
 mod watched;
 
+pub use accepted::{PEAK_SLACK_BYTES, is_accepted, restore_by_law, use_and_delete};
 pub use aof::{append_only_commands, append_only_length, rewritten_commands};
 pub use dump::with_fixed_checksum;
 pub use figures::figures;
 pub use locate::{fault_module, module, on_every_server};
 pub use process::{Builder, Server, Stop, eventually, free_port};
+pub use resident::Resident;
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;
 pub use watched::{patience, watched};

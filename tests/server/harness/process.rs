@@ -157,6 +157,11 @@ impl Server {
         self.child.as_ref().expect("a running server").id()
     }
 
+    /// The file that the server and the module write their log to.
+    pub fn log_path(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
     /// Everything that the server and the module wrote to the log, over restarts too.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -240,10 +245,6 @@ impl Server {
             assert!(start.elapsed() < patience(), "the server does not answer; its log:\n{}", self.log_excerpt());
             thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.folder.path().join("server.log")
     }
 
     /// What of the log tells most: the first crash and what led to it, or else the end.

@@ -19,12 +19,15 @@ pub fn payload_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
 
 /// A payload of any fields under any module type's number.
 pub fn payload_of_type(type_number: u64, fields: &[Field]) -> Vec<u8> {
-    let mut bytes = vec![7];
-    write_value(&mut bytes, type_number, fields);
+    let mut value = Vec::new();
+    write_value(&mut value, type_number, fields);
+    payload_of_value(&value)
+}
+
+/// The payload of a value.
+pub fn payload_of_value(value: &[u8]) -> Vec<u8> {
     // The version of the format is Redis 7.0's; newer servers take it too.
-    bytes.extend([10, 0]);
-    bytes.extend([0; 8]);
-    with_fixed_checksum(bytes)
+    with_fixed_checksum([&[7], value, &[10, 0], &[0; 8]].concat())
 }
 
 /// The value alone, as it stands in a snapshot behind the kind and the key.

@@ -3,8 +3,8 @@
 
 use super::golden::{body, goldens, load, restore};
 use super::model::{Model, dump_of};
-use crate::harness::{Connection, Rng, on_every_server, with_fixed_checksum};
-use crate::hostile_payloads::{is_accepted, start};
+use crate::harness::{Connection, Rng, is_accepted, on_every_server, with_fixed_checksum};
+use crate::hostile_payloads::start;
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;

@@ -6,8 +6,8 @@ use std::fs;
 use super::damage::{is_restored, memory, victims};
 use super::golden::{goldens, load, restore, unpacked};
 use super::model::{Field, Model, dump_of};
-use crate::harness::{Connection, Reply, Server, error, integer, on_every_server};
-use crate::hostile_payloads::{is_accepted, start};
+use crate::harness::{Connection, Reply, Server, error, integer, is_accepted, on_every_server};
+use crate::hostile_payloads::start;
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;

@@ -7,16 +7,16 @@
 mod command_lines;
 mod damage;
 mod records;
-mod resident;
 mod values;
 
 use std::path::Path;
 
 use super::scaled;
-use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, integer, on_every_server};
-use crate::hostile_payloads::is_accepted;
+use crate::harness::{
+    Connection, PEAK_SLACK_BYTES, Resident, Rng, Server, eventually, figures, integer, on_every_server, restore_by_law,
+    use_and_delete,
+};
 use damage::damaged;
-use resident::Resident;
 use values::Seed;
 
 /// How servers differ: by nothing that bounds a filter, by a ceiling, by the memory that there is.
@@ -26,15 +26,10 @@ const LIMITS: [(&str, &[&str]); 3] = [
     ("maxmemory 64mb", &["maxmemory 64mb"]),
 ];
 
-/// Larger filters are asked and deleted, but not copied: two copies would not fit below `maxmemory`.
-const COPIED_TO_BYTES: i64 = 4 << 20;
 /// How much used memory may differ between before and after.
 const SLACK_BYTES: i64 = 128 << 10;
 /// How much more may be resident: the allocator keeps pages that are partly used.
 const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
-/// What the server needs for itself meanwhile.
-const PEAK_SLACK_BYTES: i64 = 2 << 20;
-
 fn start(program: &Path, lines: &[&str]) -> Server {
     // Strings are left as they are: what a test changes is then not behind a compression.
     lines.iter().fold(Server::with(program).line("rdbcompression no"), |builder, line| builder.line(line)).start()
@@ -46,37 +41,12 @@ fn rng(limits: &str) -> Rng {
     Rng::new(limits.bytes().fold(seed, |seed, letter| seed.wrapping_mul(31).wrapping_add(letter.into())))
 }
 
-/// Prints what was sent where a test fails.
-struct ShownInPanic<'a>(&'a [u8]);
-
-impl Drop for ShownInPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("sent: {}", self.0.escape_ascii());
-        }
-    }
-}
-
 /// What became of what was sent.
 #[derive(Default)]
 struct Counts {
     tried: usize,
     accepted: usize,
     refused: usize,
-}
-
-/// Uses what is at `k`, if something is, and deletes it; whether something was.
-fn use_and_delete(client: &mut Connection) -> bool {
-    match client.run("MEMORY USAGE k") {
-        Reply::Integer(..=COPIED_TO_BYTES) => is_accepted(client, &integer(1)),
-        Reply::Integer(_) => {
-            for line in ["BF.CARD k", "BF.INFO k", "BF.EXISTS k x", "BF.ADD k x"] {
-                client.run(line);
-            }
-            client.run("DEL k") == integer(1)
-        }
-        _ => false,
-    }
 }
 
 /// Runs `one` so many times and holds the memory before against that behind.
@@ -101,25 +71,13 @@ fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connec
     counts
 }
 
-/// Sends a payload to an empty server; while it is refused, its bytes are the most that becomes
-/// resident: of what it promises nothing is touched.
+/// As [`restore_by_law`], and counts.
 fn restore(server: &Server, client: &mut Connection, payload: &[u8], counts: &mut Counts) -> bool {
-    let before = Resident::with_peak_forgotten(server);
-    let _shown = ShownInPanic(payload);
-    let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", payload];
-    let reply = client.call(&words);
+    let accepted = restore_by_law(server, client, payload);
     counts.tried += 1;
-    if !reply.is_error() {
-        counts.accepted += usize::from(use_and_delete(client));
-        return true;
-    }
-    assert_eq!(client.run("DBSIZE"), integer(0), "{reply:?}");
-    if let (Some(before), Some(after)) = (before, Resident::of(server)) {
-        let allowed = before.now + 8 * payload.len() as i64 + PEAK_SLACK_BYTES;
-        assert!(after.peak <= allowed, "{} bytes resident for {}", after.peak - before.now, payload.len());
-    }
-    counts.refused += 1;
-    false
+    counts.accepted += usize::from(accepted);
+    counts.refused += usize::from(!accepted);
+    accepted
 }
 
 #[test]
@@ -141,7 +99,7 @@ fn a_damaged_payload_is_refused_or_a_filter_and_its_memory_comes_back() {
 }
 
 #[test]
-fn every_kept_snapshot_of_the_fuzzer_is_refused_or_a_filter() {
+fn every_kept_input_of_the_fuzzer_is_refused_or_a_filter() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);

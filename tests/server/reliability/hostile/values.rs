@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
-use crate::redisbloom::payload::{Field, payload_of, payload_of_type};
+use crate::redisbloom::payload::{Field, payload_of, payload_of_type, payload_of_value};
 
 /// Behind the value: two bytes of version, eight of checksum.
 pub const FOOTER: usize = 10;
@@ -148,7 +148,7 @@ fn length(rest: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// The inputs that the fuzz targets of snapshots keep, as payloads.
+/// The inputs that the fuzz targets of snapshots and of RESTORE keep, as payloads.
 pub fn kept_inputs() -> Vec<Seed> {
     let folders = [
         ("native_snapshot", "bloomgate"),
@@ -165,6 +165,7 @@ pub fn kept_inputs() -> Vec<Seed> {
             seeds.push(Seed::of(payload));
         }
     }
+    seeds.extend(kept("restore").iter().map(|value| Seed::of(payload_of_value(value))));
     seeds
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{Server, watched};
+use super::{Server, watched};
 
 /// Bytes of a process that are in memory.
 #[derive(Clone, Copy)]
