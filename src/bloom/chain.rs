@@ -160,6 +160,14 @@ impl<R: Rules> Chain<R> {
         self.layers.get_mut(layer).map(|layer| layer.bits_mut().bytes_mut())
     }
 
+    /// Counts at least so many items in a layer, for a reader that fills in bits of more than were counted.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for more than the layer is made for. Nothing has changed then.
+    pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
+        self.layers.get_mut(layer).ok_or(Error::Unsound)?.count_at_least(items)
+    }
+
     /// The hash of an item, for the batches.
     #[inline]
     #[must_use]

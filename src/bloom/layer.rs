@@ -180,6 +180,18 @@ impl<L: Layout> Layer<L> {
         self.geometry.contains_first(&self.bits, place) && self.geometry.contains_rest(&self.bits, place)
     }
 
+    /// Counts at least so many items.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for more than it is made for. Nothing has changed then.
+    pub(super) fn count_at_least(&mut self, items: u64) -> Result<(), Error> {
+        if items > self.capacity {
+            return Err(Error::Unsound);
+        }
+        self.items = self.items.max(items);
+        Ok(())
+    }
+
     /// Adds the item at this place, which is not in yet.
     #[inline]
     pub(super) fn insert(&mut self, place: L::Place) {

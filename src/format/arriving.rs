@@ -57,9 +57,12 @@ impl NativeArrival {
             return Err(Error::WrongOrder { expected: own.iterator(expected) });
         }
         let place = dump::place(self.filter.layers(), self.next).ok_or(Error::OutOfRange)?;
-        let bits = dump::decode_chunk(dump::identity(&self.filter, own), iterator, data, place.range.len())?;
+        let chunk = dump::decode_chunk(dump::identity(&self.filter, own), iterator, data, place.range.len())?;
+        if let Some(items) = chunk.items {
+            self.filter.count_at_least(place.layer, items)?;
+        }
         let target = self.filter.layer_bytes_mut(place.layer).and_then(|bytes| bytes.get_mut(place.range));
-        if let (Some(bits), Some(target)) = (bits, target) {
+        if let (Some(bits), Some(target)) = (chunk.bits, target) {
             target.copy_from_slice(bits);
         }
         self.next += 1;
@@ -121,10 +124,11 @@ pub fn came_already(filter: &BloomFilter, generation: u16, iterator: u64, data: 
         return if same { Ok(()) } else { Err(Error::Different) };
     }
     let place = dump::place(layers, record - HEADER - 1).ok_or(Error::OutOfRange)?;
-    let bits = dump::decode_chunk(dump::identity(filter, stream), iterator, data, place.range.len())?;
-    let bits = bits.unwrap_or_default();
-    let here = layers.get(place.layer).and_then(|layer| layer.bytes().get(place.range)).unwrap_or_default();
-    let same = bits.iter().zip(here).all(|(came, here)| came & !here == 0);
+    let layer = layers.get(place.layer).ok_or(Error::OutOfRange)?;
+    let chunk = dump::decode_chunk(dump::identity(filter, stream), iterator, data, place.range.len())?;
+    let here = layer.bytes().get(place.range).unwrap_or_default();
+    let same = chunk.items.is_none_or(|items| items <= layer.items())
+        && chunk.bits.unwrap_or_default().iter().zip(here).all(|(came, here)| came & !here == 0);
     if same { Ok(()) } else { Err(Error::Different) }
 }
 
@@ -239,6 +243,9 @@ mod tests {
         assert!(filter.layers().len() > layers);
         let copy = arriving.into_filter();
         assert_eq!(copy.layers().len(), layers);
+        // Its bits are those of a full layer when the last chunk is made, and so they are counted: the copy takes no more
+        // into it.
+        assert_eq!(copy.room(), 0);
         assert!(members.iter().all(|item| copy.contains(item)));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
         assert_eq!(next_record(&copy, 9, iterator + (8 << 27)), Err(Error::WrongGeneration), "layers it never had");

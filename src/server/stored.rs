@@ -67,17 +67,20 @@ impl Stored {
 
     /// Takes the filter out, of an arriving one when its last chunk has come. What is left holds nothing.
     pub fn take_filter(&mut self) -> Filter {
-        metrics::filter_goes(self.contents());
-        let filter = self.value.take_filter();
-        metrics::filter_came(self.contents());
-        filter
+        self.change(Value::take_filter)
     }
 
     /// Puts a value in the place of what is there.
     pub fn replace(&mut self, value: Value) {
+        self.change(|own| *own = value);
+    }
+
+    /// Changes what there is to count of the value, in the server's books too.
+    pub fn change<T>(&mut self, change: impl FnOnce(&mut Value) -> T) -> T {
         metrics::filter_goes(self.contents());
-        self.value = value;
+        let result = change(&mut self.value);
         metrics::filter_came(self.contents());
+        result
     }
 
     /// What there is to count of it, its bytes with everything that it is stored in.

@@ -86,7 +86,12 @@ fn native_dumps() {
     dump(Error::WrongOrder { expected: number_of(2) }, "a-chunk-left-out", &[(3, &[0])]);
     dump(Error::WrongOrder { expected: number_of(3) }, "a-chunk-left-out-behind-another", &[(2, &[0]), (4, &[0])]);
     dump(Error::OutOfRange, "record-0", &[(0, &[0])]);
-    dump(Error::OutOfRange, "tag-2", &[(2, &[2])]);
+    dump(Error::OutOfRange, "tag-4", &[(2, &[4])]);
+    dump(Error::Truncated, "number-of-items-cut", &[(2, &[2, 1])]);
+    let zeros_of = |items: u64| [&[2][..], &items.to_le_bytes()].concat();
+    let unsound = Error::Filter(bloom::Error::Unsound);
+    dump(unsound, "more-items-than-the-layer-is-for", &[(2, &[0]), (3, &[0]), (4, &zeros_of(101))]);
+    dump(Error::Different, "more-items-again", &[(2, &zeros_of(5)), (2, &zeros_of(6))]);
     dump(Error::WrongLength, "zeros-with-bits", &[(2, &[0, 1])]);
     dump(Error::WrongLength, "bits-too-short", &[(2, &[1, 1])]);
     dump(Error::Different, "another-chunk-again", &[(2, &[0]), (2, &ones)]);

@@ -41,14 +41,15 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
 
 fn accept(stored: &mut Stored, iterator: u64, data: &[u8]) -> Result<Progress, Refusal> {
     let known = |came: Result<(), _>| came.map(|()| Progress::Known).map_err(Refusal::Chunk);
-    match &mut stored.value {
+    let generation = stored.generation;
+    stored.change(|value| match value {
         Value::Arriving(arrival) => arrival.accept(iterator, data).map_err(Refusal::Chunk),
-        Value::Filter(Filter::Native(filter)) => known(came_already(filter, stored.generation, iterator, data)),
+        Value::Filter(Filter::Native(filter)) => known(came_already(filter, generation, iterator, data)),
         Value::Filter(Filter::RedisBloom(filter)) if iterator != redisbloom_dump::HEADER => {
             known(redisbloom_dump::came_already(filter, iterator, data))
         }
         Value::Filter(_) => Err(Refusal::BadData),
-    }
+    })
 }
 
 fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {

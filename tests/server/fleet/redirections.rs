@@ -135,7 +135,8 @@ fn filters_of_every_layout_move_with_their_slot() {
         assert_eq!(two.run(&format!("DEBUG DIGEST-VALUE {}", keys[2])), digests[2]);
         for key in &keys {
             assert_eq!(super::denied(&mut two, key, &items), 0, "{key}");
-            assert_eq!(two.run(&format!("BF.ADD {key} new")), integer(1));
+            // One may be a false positive, with these seeds.
+            assert!((0..9).any(|number| two.run(&format!("BF.ADD {key} new/{number}")) == integer(1)), "{key}");
         }
         assert_eq!(two.run(&format!("COPY {} {{t}}copy", keys[0])), integer(1));
         assert_eq!(one.run("DBSIZE"), integer(0));
