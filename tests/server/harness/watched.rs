@@ -18,7 +18,8 @@ pub fn patience() -> Duration {
 
 /// Asks a process to end and waits a while; one that is stuck in something is left to be killed.
 pub fn ask_to_end(child: &mut Child) {
-    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    // The shell's own `kill`: a small system has no other.
+    let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();
     let start = Instant::now();
     while asked.is_ok() && start.elapsed() < Duration::from_secs(30) && matches!(child.try_wait(), Ok(None)) {
         thread::sleep(Duration::from_millis(10));
