@@ -359,6 +359,7 @@ fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
 fn rates_and_capacities_have_edges() {
     let new = |rate, capacity| BloomFilter::new(rate, capacity, Scaling::Fixed, 0, &Unlimited).map(|_| ());
     for rate in [RATE_MAX.next_up(), RATE_MIN.next_down(), 0.0, -0.01, 1.0, f64::NAN, f64::INFINITY, -f64::INFINITY] {
@@ -385,6 +386,7 @@ fn rates_and_capacities_have_edges() {
 
 /// The largest power of two, up to 2^40, that this machine lets a filter be made for. It touches few of its pages.
 #[test]
+#[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
 fn a_filter_may_be_larger_than_the_memory_that_it_uses() {
     let made = (24..=40).rev().find_map(|power| BloomFilter::new(0.01, 1 << power, Scaling::Fixed, 9, &Unlimited).ok());
     let mut filter = made.unwrap();

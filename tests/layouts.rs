@@ -23,8 +23,9 @@ impl Ceiling for Bytes {
     }
 }
 
-/// Few under miri, which is slow.
+/// Cases, and batches in each at most: few under miri, which is slow.
 const CASES: u32 = if cfg!(miri) { 3 } else { 150 };
+const BATCHES: usize = if cfg!(miri) { 3 } else { 30 };
 
 fn config() -> ProptestConfig {
     ProptestConfig {
@@ -61,7 +62,7 @@ fn batches() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
         prop::collection::vec(0..2u8, 0..4),
         prop::collection::vec(any::<u8>(), 0..70),
     ];
-    prop::collection::vec(prop::collection::vec(items, 0..33), 0..30)
+    prop::collection::vec(prop::collection::vec(items, 0..33), 0..BATCHES)
 }
 
 fn slices(items: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
