@@ -111,20 +111,20 @@ list_servers() {
 # start_servers_with FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that
 # starts it with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS.
 start_servers_with() {
-  local folder=$1 command=$2 programs=() program standing_before
+  local folder=$1 command=$2 programs=() program wrapper
   while read -r program; do programs+=("$program"); done < <(list_servers)
   [ ${#programs[@]} -gt 0 ] || fail "no redis-server and no valkey-server on the PATH, and BLOOMGATE_SERVERS names none"
   BLOOMGATE_SERVERS=
   for program in "${programs[@]}"; do
     # By the name of the program: servers look at that.
-    standing_before=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
-    mkdir -p "$(dirname "$standing_before")"
-    cat >"$standing_before" <<END
+    wrapper=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
+    mkdir -p "$(dirname "$wrapper")"
+    cat >"$wrapper" <<END
 #!/bin/sh
 exec $command '$program' "\$@"
 END
-    chmod +x "$standing_before"
-    BLOOMGATE_SERVERS+=${BLOOMGATE_SERVERS:+:}$standing_before
+    chmod +x "$wrapper"
+    BLOOMGATE_SERVERS+=${BLOOMGATE_SERVERS:+:}$wrapper
   done
   export BLOOMGATE_SERVERS
 }
