@@ -94,10 +94,10 @@ fn adds_between_two_chunks_leave_the_copy_without_false_absents() {
     on_every_server(|program| {
         let (source, target) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (source.connect(), target.connect());
-        for round in 0..effort(4) {
+        for round in 0..effort(5) {
             let key = format!("k{round}");
             // Room for 3 MiB of bits in the first layers; the second round outgrows it in the middle of the dump. In the
-            // fourth the newest layer takes four times as many items during the dump as before.
+            // fifth the newest layer takes twice as many items during the dump as it had.
             here.run(&format!("BF.RESERVE {key} 0.01 {} EXPANSION 2", 2_000_000 / (1 + round * 4)));
             let before = items(&format!("{round}/before"), 200_000);
             here.batched(&[b"BF.MADD", key.as_bytes()], &before);
