@@ -98,3 +98,7 @@ pub const VALKEY_BLOOM_LOAD: Target = Target {
     decode: snapshot::valkey_bloom_load,
     check: |data| laws::of_outcome(snapshot::valkey_bloom_load(data)),
 };
+
+/// All of them.
+pub const DECODERS: [Target; 6] =
+    [NATIVE_SNAPSHOT, NATIVE_DUMP, REDISBLOOM_SNAPSHOT, REDISBLOOM_DUMP, VALKEY_BLOOM_SNAPSHOT, VALKEY_BLOOM_LOAD];

@@ -169,15 +169,16 @@ fn of_creation(creation: &Creation, usual: &Usual) {
     }
 }
 
-/// A refusal is one that the command has.
-fn of_refusal(words: &[&[u8]], refusal: Refusal) {
+/// What a command refuses its words for, besides their number.
+#[must_use]
+pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
-        Arity, BadCapacity, BadData, BadDumpIterator, BadExpansion, BadLayout, BadLoadIterator, BadRate, BadSeed,
+        BadCapacity, BadData, BadDumpIterator, BadExpansion, BadLayout, BadLoadIterator, BadRate, BadSeed,
         CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo, InfoField, InsertCapacity, InsertExpansion,
         InsertLayout, InsertRate, InsertScaleTo, InsertSeed, InsertTightening, InsertUnknown, LayoutMismatch,
         NoExpansion, NoLayout, NoSeed, RateRange, Syntax,
     };
-    let of_command: &[Refusal] = match words[0].to_ascii_uppercase().as_slice() {
+    match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" => &[
             BadRate,
             RateRange,
@@ -210,8 +211,12 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
         b"BF.SCANDUMP" => &[BadDumpIterator],
         b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
         _ => &[],
-    };
-    assert!(refusal == Arity || of_command.contains(&refusal), "{words:?}: {refusal:?}");
+    }
+}
+
+/// A refusal is one that the command has.
+fn of_refusal(words: &[&[u8]], refusal: Refusal) {
+    assert!(refusal == Refusal::Arity || refusals_of(words[0]).contains(&refusal), "{words:?}: {refusal:?}");
     let text = refusal.to_string();
     assert!(!text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
 }

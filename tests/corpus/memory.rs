@@ -2,8 +2,8 @@
 //! that are yet to come, the ceiling. A request that is refused counts as well.
 
 use crate::inputs;
-use crate::targets::words::Parsed;
-use crate::targets::{self, CEILING_BYTES, Target};
+use crate::inputs::targets::words::Parsed;
+use crate::inputs::targets::{self, CEILING_BYTES, Target};
 
 /// Bytes for each byte of input: it is copied, and a few bytes of it may describe a layer.
 const FOR_A_BYTE_OF_INPUT: u64 = 5;
@@ -18,7 +18,7 @@ const MOST_OF_A_NAME: u64 = 100;
 
 fn memory(target: Target, promised_bytes: u64) {
     let mut highest = (0, String::new());
-    for (name, data) in inputs(target.name) {
+    for (name, data) in inputs::of(target.name) {
         let peak = allocation_counter::measure(|| drop((target.decode)(&data))).bytes_max;
         let allowed = promised_bytes + FOR_A_BYTE_OF_INPUT * data.len() as u64;
         assert!(peak <= allowed, "{}/{name} of {} bytes asks for {peak}", target.name, data.len());
@@ -60,7 +60,7 @@ fn valkey_bloom_load() {
 /// Words are read where they are: only load-time words make texts, of a refusal and of what has no effect.
 #[test]
 fn command_words() {
-    for (name, data) in inputs(targets::words::NAME) {
+    for (name, data) in inputs::of(targets::words::NAME) {
         let (usual, words) = targets::words::of(&data);
         let mut outcome = None;
         let peak = allocation_counter::measure(|| outcome = Some(targets::words::parsed(&words, &usual))).bytes_max;

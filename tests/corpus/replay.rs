@@ -1,7 +1,7 @@
 //! One test for each target: all of its inputs keep the laws.
 
 use crate::inputs;
-use crate::targets::{self, Target};
+use crate::inputs::targets::{self, Target};
 
 /// From one input to the next: miri, which is slow, replays some.
 const STEP: usize = if cfg!(miri) { 29 } else { 1 };
@@ -11,7 +11,7 @@ fn replay(target: Target) {
 }
 
 fn replay_with(target: &str, check: fn(&[u8])) {
-    for (name, data) in inputs(target).into_iter().step_by(STEP) {
+    for (name, data) in inputs::of(target).into_iter().step_by(STEP) {
         println!("{target}/{name}");
         check(&data);
     }

@@ -1,5 +1,5 @@
 //! Sound inputs of many shapes, from which fuzzing goes on: one layer and many, fixed and grown, full, arriving, and the
-//! spellings of old releases. A test for each format says that its files are there and make what they should.
+//! spellings of old releases.
 
 use bloomgate::bloom::valkey_bloom::FIXED_SEED;
 use bloomgate::bloom::{
@@ -7,11 +7,11 @@ use bloomgate::bloom::{
 };
 use bloomgate::format::{Arrival, NativeArrival, RedisBloomArrival, Value, dump, redisbloom_dump, valkey_bloom};
 
-use crate::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
-use crate::targets::snapshot::written;
-use crate::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
-use crate::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
-use crate::{folder, write_if_asked};
+use super::Inputs;
+use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
+use super::targets::snapshot::written;
+use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
+use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
 /// What a seed makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,12 +21,11 @@ enum Makes {
 }
 use Makes::{Arriving, Filter as Whole};
 
-/// The file of this name is there and makes this without meeting an error.
+/// An input of this name makes this without meeting an error.
 #[track_caller]
-fn seed(target: Target, name: &str, makes: Makes, data: &[u8]) {
-    write_if_asked(target.name, name, data);
-    let file = std::fs::read(folder(target.name).join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let outcome = (target.decode)(&file);
+fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
+    all.take(target.name, name, data);
+    let outcome = (target.decode)(data);
     let made = match outcome.value {
         Some(Value::Filter(_)) => Some(Whole),
         Some(Value::Arriving(_)) => Some(Arriving),
@@ -74,9 +73,8 @@ const SHAPES: [(&str, f64, u64, u32, u32); 8] = [
     ("expansion-without-end", 0.01, 1, u32::MAX, 1),
 ];
 
-#[test]
-fn native_snapshots() {
-    let snapshot = |name: &str, makes, data: &[u8]| seed(NATIVE_SNAPSHOT, name, makes, data);
+pub fn native_snapshots(all: &Inputs) {
+    let snapshot = |name: &str, makes, data: &[u8]| seed(all, NATIVE_SNAPSHOT, name, makes, data);
     for (name, rate, capacity, expansion, items) in SHAPES {
         let filter = native(rate, capacity, expansion, items);
         snapshot(name, Whole, &written(&Filter::from(filter).into()));
@@ -105,8 +103,7 @@ fn native_snapshots() {
     snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&Arrival::RedisBloom(arrival).into()));
 }
 
-#[test]
-fn native_dumps() {
+pub fn native_dumps(all: &Inputs) {
     for (name, rate, capacity, expansion, items) in SHAPES {
         let told: Vec<_> = dump::records(&native(rate, capacity, expansion, items), 5).map(Result::unwrap).collect();
         // As they travel, and with what can be put right left out.
@@ -116,23 +113,23 @@ fn native_dumps() {
             plain.extend_from_slice(&u16::try_from(data.len()).unwrap().to_le_bytes());
             plain.extend_from_slice(data);
         }
-        seed(NATIVE_DUMP, &format!("{name}-as-it-travels"), Whole, &plain);
+        seed(all, NATIVE_DUMP, &format!("{name}-as-it-travels"), Whole, &plain);
         let without_sums = |(index, (_, data)): (usize, &(u64, Vec<u8>))| {
             if index == 0 { data[..data.len() - 4].to_vec() } else { [&data[..1], &data[5..]].concat() }
         };
         let parts: Vec<_> = told.iter().enumerate().map(without_sums).collect();
         let numbered = || (1..).zip(parts.iter().map(Vec::as_slice));
-        seed(NATIVE_DUMP, name, Whole, &records(numbered()));
+        seed(all, NATIVE_DUMP, name, Whole, &records(numbered()));
         let twice = numbered().flat_map(|record| [record, record]);
-        seed(NATIVE_DUMP, &format!("{name}-each-record-twice"), Whole, &records(twice));
+        seed(all, NATIVE_DUMP, &format!("{name}-each-record-twice"), Whole, &records(twice));
         let again = numbered().chain(numbered());
-        seed(NATIVE_DUMP, &format!("{name}-all-over-again"), Whole, &records(again));
+        seed(all, NATIVE_DUMP, &format!("{name}-all-over-again"), Whole, &records(again));
         if parts.len() > 2 {
-            seed(NATIVE_DUMP, &format!("{name}-not-all"), Arriving, &records(numbered().take(2)));
+            seed(all, NATIVE_DUMP, &format!("{name}-not-all"), Arriving, &records(numbered().take(2)));
         }
     }
     let large = NativeLayer { groups: 300, blocks_per_group: 64, chunks: vec![vec![]; 2], ..NativeLayer::default() };
-    seed(NATIVE_DUMP, "chunks-of-zeros", Whole, &Native { layers: vec![large], ..Native::default() }.dump());
+    seed(all, NATIVE_DUMP, "chunks-of-zeros", Whole, &Native { layers: vec![large], ..Native::default() }.dump());
 }
 
 /// What RedisBloom and its old releases spell.
@@ -175,22 +172,20 @@ fn spellings() -> Vec<(&'static str, RedisBloom)> {
     ]
 }
 
-#[test]
-fn redisbloom_snapshots() {
+pub fn redisbloom_snapshots(all: &Inputs) {
     for (name, rate, capacity, expansion, items) in SHAPES {
         let saved = written(&Filter::from(redisbloom(rate, capacity, expansion, items)).into());
-        seed(REDISBLOOM_SNAPSHOT, name, Whole, &[&[4], &saved[..]].concat());
+        seed(all, REDISBLOOM_SNAPSHOT, name, Whole, &[&[4], &saved[..]].concat());
     }
-    spellings().iter().for_each(|(name, filter)| seed(REDISBLOOM_SNAPSHOT, name, Whole, &filter.snapshot()));
+    spellings().iter().for_each(|(name, filter)| seed(all, REDISBLOOM_SNAPSHOT, name, Whole, &filter.snapshot()));
 }
 
-#[test]
-fn redisbloom_dumps() {
+pub fn redisbloom_dumps(all: &Inputs) {
     let dump = |name: &str, makes, told: &[(u8, &[u8])]| {
-        seed(REDISBLOOM_DUMP, name, makes, &records(told.iter().copied()));
+        seed(all, REDISBLOOM_DUMP, name, makes, &records(told.iter().copied()));
     };
     for (name, filter) in spellings().iter().filter(|(_, filter)| filter.encoding != 0) {
-        seed(REDISBLOOM_DUMP, name, Whole, &filter.dump());
+        seed(all, REDISBLOOM_DUMP, name, Whole, &filter.dump());
     }
     let filter = redisbloom(0.01, 4, 2, 20);
     let (header, layers) = (redisbloom_dump::encode_header(&filter).unwrap(), filter.layers());
@@ -215,29 +210,28 @@ fn redisbloom_dumps() {
         9 + 2 + header.len()..9 + 2 + header.len(),
         [&[1, 0, 0, 0, 0, 0, 0, 0], &(header.len() as u16).to_le_bytes()[..], &header].concat(),
     );
-    seed(REDISBLOOM_DUMP, "as-it-travels-header-and-chunks-again", Whole, &plain);
+    seed(all, REDISBLOOM_DUMP, "as-it-travels-header-and-chunks-again", Whole, &plain);
 }
 
-#[test]
-fn valkey_bloom_snapshots_and_loads() {
+pub fn valkey_bloom_snapshots_and_loads(all: &Inputs) {
     let both = |name: &str, filter: &ValkeyBloom| {
-        seed(VALKEY_BLOOM_SNAPSHOT, name, Whole, &filter.snapshot());
-        seed(VALKEY_BLOOM_LOAD, name, Whole, &filter.load());
+        seed(all, VALKEY_BLOOM_SNAPSHOT, name, Whole, &filter.snapshot());
+        seed(all, VALKEY_BLOOM_LOAD, name, Whole, &filter.load());
     };
     for (name, rate, capacity, expansion, items) in SHAPES {
         let seed_of_it = if items < 30 { FIXED_SEED } else { [9; 32] };
         let rules = Rules::new(rate, 0.5, Scaling::from_expansion(expansion), seed_of_it);
         let filter = with_items(ValkeyBloomFilter::new(rules, capacity, &Unlimited).unwrap().into(), items);
         if let Filter::ValkeyBloom(filter) = &filter {
-            seed(VALKEY_BLOOM_LOAD, name, Whole, &valkey_bloom::encode_load(filter).unwrap());
+            seed(all, VALKEY_BLOOM_LOAD, name, Whole, &valkey_bloom::encode_load(filter).unwrap());
         }
-        seed(VALKEY_BLOOM_SNAPSHOT, name, Whole, &written(&filter.into()));
+        seed(all, VALKEY_BLOOM_SNAPSHOT, name, Whole, &written(&filter.into()));
     }
     let layer = ValkeyBloomLayer { bits: bits(120), ..ValkeyBloomLayer::default() };
     let full = ValkeyBloomLayer { items: 100, ..layer.clone() };
     let grown = ValkeyBloom { count: 3, layers: vec![full.clone(), full, layer.clone()], ..ValkeyBloom::default() };
     both("spelled-out", &grown);
-    seed(VALKEY_BLOOM_LOAD, "bytes-behind-the-end", Whole, &[grown.load(), bits(10)].concat());
+    seed(all, VALKEY_BLOOM_LOAD, "bytes-behind-the-end", Whole, &[grown.load(), bits(10)].concat());
     let most = ValkeyBloomLayer { hashes: 1100, ..layer.clone() };
     both("hashes-1100", &ValkeyBloom { layers: vec![most], ..ValkeyBloom::default() });
     let byte = ValkeyBloomLayer { capacity: 1, items: 1, hashes: 1, length: 1, bits: vec![1], ..layer };

@@ -1,7 +1,7 @@
 //! The formats spelled out field by field, so that any field can be wrong. Each `Default` is a sound filter of one layer
 //! without items. Independent of the crate's own writers.
 
-use crate::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
+use super::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
 
 /// Numbers in 8 bytes each.
 fn numbers(numbers: &[u64]) -> Vec<u8> {

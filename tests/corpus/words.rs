@@ -1,4 +1,4 @@
-//! The words of commands: every option, every edge of a number and every refusal, each as a named file of the corpus and
+//! The words of commands: every option, every edge of a number and every refusal, each as a named input and
 //! with what becomes of it.
 
 use bloomgate::bloom::Scaling;
@@ -6,30 +6,30 @@ use bloomgate::words::info::Field;
 use bloomgate::words::load_time::LoadTime;
 use bloomgate::words::{Creation, Kind, Refusal};
 
-use crate::targets::words::{NAME, Parsed, check, parse};
-use crate::{inputs, is_kept};
+use super::Inputs;
+use super::targets::words::{NAME, Parsed, check, parse};
 
 const CLIENT: u8 = b'0';
 const PRIMARY: u8 = b'1';
 const REDISBLOOM: u8 = b'2';
 
-/// The words, told apart by single spaces, as a file of this name and its outcome.
+/// The words, told apart by single spaces, as an input of this name and its outcome.
 #[track_caller]
-fn outcome(name: &str, asking: u8, words: &str) -> Parsed {
+fn outcome(all: &Inputs, name: &str, asking: u8, words: &str) -> Parsed {
     let data = [&[asking], words.replace(' ', "\n").as_bytes()].concat();
-    is_kept(NAME, name, &data);
+    all.take(NAME, name, &data);
     check(&data);
     parse(&data)
 }
 
 #[track_caller]
-fn refused(refusal: Refusal, name: &str, asking: u8, words: &str) {
-    assert_eq!(outcome(name, asking, words), Parsed::Refused(refusal), "{words}");
+fn refused(all: &Inputs, refusal: Refusal, name: &str, asking: u8, words: &str) {
+    assert_eq!(outcome(all, name, asking, words), Parsed::Refused(refusal), "{words}");
 }
 
 #[track_caller]
-fn creates(creation: Creation, name: &str, asking: u8, words: &str) {
-    match outcome(name, asking, words) {
+fn creates(all: &Inputs, creation: Creation, name: &str, asking: u8, words: &str) {
+    match outcome(all, name, asking, words) {
         Parsed::Reserve(made) | Parsed::Insert(Some(made), _) => assert_eq!(made, creation, "{words}"),
         other => panic!("{words}: {other:?}"),
     }
@@ -41,9 +41,8 @@ const fn creation(rate: f64, capacity: u64, expansion: u32, kind: Kind) -> Creat
     Creation { rate, capacity, scaling: Scaling::from_expansion(expansion), kind, scale_to: None }
 }
 
-#[test]
-fn reservations() {
-    let client = |made, name: &str, words: &str| creates(made, &format!("reserve-{name}"), CLIENT, words);
+pub fn reservations(all: &Inputs) {
+    let client = |made, name: &str, words: &str| creates(all, made, &format!("reserve-{name}"), CLIENT, words);
     client(creation(0.01, 100, 2, NATIVE), "plain", "BF.RESERVE k 0.01 100");
     client(creation(0.01, 100, 4, NATIVE), "expansion", "bf.reserve k 1e-2 100 expansion 4");
     client(creation(0.01, 100, 0, NATIVE), "expansion-0", "BF.RESERVE k 0.01 100 EXPANSION 0 NONSCALING");
@@ -55,20 +54,20 @@ fn reservations() {
     client(smallest, "rate-subnormal", "BF.RESERVE k 5e-324 9223372036854775807");
     client(creation(0.9, 3, 2, Kind::RedisBloom), "layout", "BF.RESERVE k 0.9 3 LAYOUT REDISBLOOM");
     creates(
+        all,
         creation(0.01, 3, 2, Kind::RedisBloom),
         "reserve-redisbloom-by-configuration",
         REDISBLOOM,
         "BF.RESERVE k 0.01 3",
     );
     let words = "BF.RESERVE k 0.01 3 EXPANSION 4294967295 whatever EXPANSION";
-    refused(Refusal::NoExpansion, "reserve-primary-no-expansion", PRIMARY, words);
+    refused(all, Refusal::NoExpansion, "reserve-primary-no-expansion", PRIMARY, words);
     let words = "BF.RESERVE k 0.01 1152921504606846976 EXPANSION 4294967295 whatever";
-    creates(creation(0.01, 1 << 60, u32::MAX, Kind::RedisBloom), "reserve-primary", PRIMARY, words);
+    creates(all, creation(0.01, 1 << 60, u32::MAX, Kind::RedisBloom), "reserve-primary", PRIMARY, words);
 }
 
-#[test]
-fn reservations_that_are_refused() {
-    let client = |refusal, name: &str, words: &str| refused(refusal, &format!("reserve-{name}"), CLIENT, words);
+pub fn reservations_that_are_refused(all: &Inputs) {
+    let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("reserve-{name}"), CLIENT, words);
     client(Refusal::Arity, "no-words", "BF.RESERVE");
     client(Refusal::Arity, "no-capacity", "BF.RESERVE k 0.01");
     client(Refusal::Arity, "too-many-words", "BF.RESERVE k 0.01 3 EXPANSION 1 EXPANSION 1 EXPANSION 1 EXPANSION 1");
@@ -100,9 +99,8 @@ fn reservations_that_are_refused() {
     with(Refusal::Syntax, "unknown-option", "ERROR 0.1");
 }
 
-#[test]
-fn insertions() {
-    let client = |made, name: &str, words: &str| creates(made, &format!("insert-{name}"), CLIENT, words);
+pub fn insertions(all: &Inputs) {
+    let client = |made, name: &str, words: &str| creates(all, made, &format!("insert-{name}"), CLIENT, words);
     client(creation(0.01, 100, 2, NATIVE), "plain", "BF.INSERT k ITEMS a");
     client(creation(0.02, 7, 0, NATIVE), "all", "BF.INSERT k CAPACITY 7 ERROR 0.02 EXPANSION 3 NONSCALING ITEMS a b");
     client(creation(0.01, 9, 2, NATIVE), "the-last-counts", "BF.INSERT k CAPACITY 7 capacity 9 ITEMS ITEMS ITEMS");
@@ -113,10 +111,11 @@ fn insertions() {
     client(valkey(0.5, seed.as_bytes().try_into().ok()), "raw-seed", &format!("BF.INSERT k SEED {seed} ITEMS a"));
     let scaled = Creation { scale_to: Some(1 << 40), ..creation(0.01, 100, 2, NATIVE) };
     client(scaled, "validatescaleto", "BF.INSERT k VALIDATESCALETO 1099511627776");
-    assert_eq!(outcome("insert-nocreate", CLIENT, "BF.INSERT k NOCREATE ITEMS  "), Parsed::Insert(None, 2));
+    assert_eq!(outcome(all, "insert-nocreate", CLIENT, "BF.INSERT k NOCREATE ITEMS  "), Parsed::Insert(None, 2));
     let short = creation(0.02, 7, 5, Kind::RedisBloom);
-    creates(short, "insert-primary-short-words", PRIMARY, "BF.INSERT k c 7 err 0.02 ex 5 it a");
+    creates(all, short, "insert-primary-short-words", PRIMARY, "BF.INSERT k c 7 err 0.02 ex 5 it a");
     creates(
+        all,
         creation(0.01, 100, 0, Kind::RedisBloom),
         "insert-primary-no-items",
         PRIMARY,
@@ -124,9 +123,8 @@ fn insertions() {
     );
 }
 
-#[test]
-fn insertions_that_are_refused() {
-    let client = |refusal, name: &str, words: &str| refused(refusal, &format!("insert-{name}"), CLIENT, words);
+pub fn insertions_that_are_refused(all: &Inputs) {
+    let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("insert-{name}"), CLIENT, words);
     client(Refusal::Arity, "no-words", "BF.INSERT");
     client(Refusal::Arity, "no-items", "BF.INSERT k CAPACITY 3");
     client(Refusal::Arity, "nothing-behind-items", "BF.INSERT k ITEMS");
@@ -148,24 +146,22 @@ fn insertions_that_are_refused() {
     client(Refusal::LayoutMismatch, "number-and-tightening", "BF.INSERT k SEED 1 TIGHTENING 0.5 ITEMS a");
 }
 
-#[test]
-fn fields_and_records() {
-    let parsed = |name: &str, words: &str| outcome(name, CLIENT, words);
+pub fn fields_and_records(all: &Inputs) {
+    let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
     assert_eq!(parsed("info", "BF.INFO k"), Parsed::Info(None));
     assert_eq!(parsed("info-field", "BF.INFO k maxScaledCapacity"), Parsed::Info(Some(Field::MaxScaledCapacity)));
-    refused(Refusal::InfoField, "info-no-field", CLIENT, "BF.INFO k SIZES");
-    refused(Refusal::Arity, "info-two-fields", CLIENT, "BF.INFO k SIZE ITEMS");
+    refused(all, Refusal::InfoField, "info-no-field", CLIENT, "BF.INFO k SIZES");
+    refused(all, Refusal::Arity, "info-two-fields", CLIENT, "BF.INFO k SIZE ITEMS");
     assert_eq!(parsed("scandump-least", "BF.SCANDUMP k -9223372036854775808"), Parsed::Scandump(i64::MIN));
-    refused(Refusal::BadDumpIterator, "scandump-no-number", CLIENT, "BF.SCANDUMP k 1.");
+    refused(all, Refusal::BadDumpIterator, "scandump-no-number", CLIENT, "BF.SCANDUMP k 1.");
     assert_eq!(parsed("loadchunk", "BF.LOADCHUNK k 9223372036854775807 data"), Parsed::Loadchunk(i64::MAX as u64, 4));
     assert_eq!(parsed("loadchunk-nothing", "BF.LOADCHUNK k 1 "), Parsed::Loadchunk(1, 0));
-    refused(Refusal::BadData, "loadchunk-minus-1", CLIENT, "BF.LOADCHUNK k -1 data");
-    refused(Refusal::BadLoadIterator, "loadchunk-no-number", CLIENT, "BF.LOADCHUNK k 1e1 data");
+    refused(all, Refusal::BadData, "loadchunk-minus-1", CLIENT, "BF.LOADCHUNK k -1 data");
+    refused(all, Refusal::BadLoadIterator, "loadchunk-no-number", CLIENT, "BF.LOADCHUNK k 1e1 data");
 }
 
-#[test]
-fn load_time_words() {
-    let parsed = |name: &str, words: &str| outcome(&format!("load-time-{name}"), CLIENT, words);
+pub fn load_time_words(all: &Inputs) {
+    let parsed = |name: &str, words: &str| outcome(all, &format!("load-time-{name}"), CLIENT, words);
     assert_eq!(parsed("nothing", "MODULE"), Parsed::LoadTime(LoadTime::default()));
     let all = LoadTime {
         rate: Some(0.1),
@@ -185,47 +181,5 @@ fn load_time_words() {
         ("unknown", "MODULE MAXDOUBLE 1", "unknown load-time word 'MAXDOUBLE'"),
     ] {
         assert_eq!(parsed(name, words), Parsed::LoadTimeRefused(line.to_owned()));
-    }
-}
-
-/// No refusal of the words is left out: what is not here is said of the key, the filter or the data.
-#[test]
-fn every_refusal_is_met() {
-    let met: Vec<_> = inputs(NAME)
-        .iter()
-        .filter_map(|(_, data)| if let Parsed::Refused(refusal) = parse(data) { Some(refusal) } else { None })
-        .collect();
-    let of_words = [
-        Refusal::Arity,
-        Refusal::Syntax,
-        Refusal::BadRate,
-        Refusal::RateRange,
-        Refusal::BadCapacity,
-        Refusal::CapacityRange,
-        Refusal::NoExpansion,
-        Refusal::BadExpansion,
-        Refusal::ExpansionRange,
-        Refusal::FixedExpansion,
-        Refusal::NoSeed,
-        Refusal::BadSeed,
-        Refusal::NoLayout,
-        Refusal::BadLayout,
-        Refusal::LayoutMismatch,
-        Refusal::InsertRate,
-        Refusal::InsertCapacity,
-        Refusal::InsertExpansion,
-        Refusal::InsertSeed,
-        Refusal::InsertLayout,
-        Refusal::InsertTightening,
-        Refusal::InsertScaleTo,
-        Refusal::FixedScaleTo,
-        Refusal::InsertUnknown,
-        Refusal::InfoField,
-        Refusal::BadDumpIterator,
-        Refusal::BadLoadIterator,
-        Refusal::BadData,
-    ];
-    for refusal in of_words {
-        assert!(met.contains(&refusal), "{refusal:?}");
     }
 }

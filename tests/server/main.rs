@@ -9,6 +9,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
+#[allow(dead_code, unused_imports, reason = "the tests of the corpus need more of it")]
+#[path = "../corpus/inputs.rs"]
+mod corpus;
 mod harness;
 
 mod arity_and_types;

@@ -1,9 +1,7 @@
 //! What damage begins with: DUMP payloads of every type and shape, of this server, of old releases and of the inputs that
 //! the fuzz targets keep, each with its fields where they can be told apart.
 
-use std::fs;
-use std::path::PathBuf;
-
+use crate::corpus;
 use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
 use crate::redisbloom::payload::{Field, payload_of, payload_of_type, payload_of_value};
@@ -150,14 +148,14 @@ fn length(rest: &mut &[u8]) -> Option<u64> {
 
 /// The inputs that the fuzz targets of snapshots and of RESTORE keep, as payloads.
 pub fn kept_inputs() -> Vec<Seed> {
-    let folders = [
+    let types = [
         ("native_snapshot", "bloomgate"),
         ("redisbloom_snapshot", "MBbloom--"),
         ("valkey_bloom_snapshot", "bloomfltr"),
     ];
     let mut seeds = Vec::new();
-    for (folder, type_name) in folders {
-        for input in kept(folder) {
+    for (target, type_name) in types {
+        for input in kept(target) {
             let mut input = input.as_slice();
             let encoding = if type_name == "MBbloom--" { take(&mut input, 1).map_or(0, |byte| byte[0]) } else { 1 };
             let fields = fields_of(type_name, encoding, input);
@@ -170,12 +168,8 @@ pub fn kept_inputs() -> Vec<Seed> {
 }
 
 /// The inputs of a fuzz target, in the order of their names.
-pub fn kept(folder: &str) -> Vec<Vec<u8>> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(folder);
-    let entries = fs::read_dir(folder).expect("the kept inputs");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an input").path()).collect();
-    paths.sort();
-    paths.into_iter().map(|path| fs::read(path).expect("an input")).collect()
+pub fn kept(target: &str) -> Vec<Vec<u8>> {
+    corpus::of(target).into_iter().map(|(_, data)| data).collect()
 }
 
 /// The kinds of fields that a type's snapshot has, in order: u a whole number, d a fraction, s a string. The front, and
