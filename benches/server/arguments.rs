@@ -47,6 +47,8 @@ pub enum Request {
     Run(Arguments),
     /// To run a loop over the filter's kernel, for a program that counts its instructions: the name of the loop.
     Loop(String, u64),
+    /// To draw the plots of the tables in a folder again.
+    Plots(PathBuf),
     /// To say how it is used.
     Help,
 }
@@ -85,6 +87,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, String>
             "--largest" => arguments.largest = number(&word, &value()?)?,
             "--server" => arguments.server = value()?,
             "--module" => arguments.module = Some(value()?.into()),
+            "--plots" => return Ok(Request::Plots(value()?.into())),
             "--loop" => return Ok(Request::Loop(value()?, number(&word, &value()?)?)),
             _ => return Err(format!("unknown word `{word}` (--help tells the known ones)")),
         }
@@ -161,6 +164,7 @@ mod tests {
             assert!(parsed(words).is_err(), "{words}");
         }
         assert_eq!(parsed("--quick --help"), Ok(Request::Help));
+        assert_eq!(parsed("--plots a"), Ok(Request::Plots("a".into())));
         assert_eq!(parsed("--loop single 10"), Ok(Request::Loop("single".into(), 10)));
     }
 }

@@ -1,9 +1,8 @@
 //! Commands against variants, over several rounds, beside the server's own EXISTS: what the sections on single commands
-//! collect, and the table and the plot that are made of it.
+//! collect, and the table that is made of it.
 
 use std::collections::BTreeMap;
 
-use super::bars::{self, Group};
 use super::load::Measured;
 use super::statistics::Samples;
 use super::table::{Cell, Table, summary};
@@ -115,17 +114,6 @@ impl<'a> Grid<'a> {
             }
         }
         table
-    }
-
-    /// The plot of the time inside each command.
-    pub fn plot(&self, title: &str) -> Option<String> {
-        let names: Vec<String> = self.variants.iter().map(|variant| variant.name.clone()).collect();
-        let group = |(index, case): (usize, &Case)| Group {
-            title: format!("{}, {}", case.command, case.filter),
-            values: (0..names.len()).map(|number| self.figures.get(&(index, number))?.microseconds.median()).collect(),
-        };
-        let groups: Vec<Group> = self.cases.iter().enumerate().map(group).collect();
-        bars::plot(title, "us", &names, &groups)
     }
 
     /// The time inside a case's command for a variant.

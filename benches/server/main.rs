@@ -7,7 +7,7 @@
 //! slow.
 //!
 //! One file a section in `sections`; `items`, `client` and `load` make the load, `instance` and `variants` the servers,
-//! `statistics`, `table`, `svg`, `lines` and `bars` what is read. The parts that need no server have their tests beside
+//! `statistics`, `table` and `plots` what is read. The parts that need no server have their tests beside
 //! them, which `tests.rs` gathers.
 
 // A measuring program: its numbers are far below 2^53 and its indices come from the lists that they index.
@@ -15,21 +15,19 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 mod arguments;
-mod bars;
 mod callgrind;
 mod client;
 mod grid;
 mod info;
 mod instance;
 mod items;
-mod lines;
 mod load;
 mod loops;
 mod machine;
+mod plots;
 mod results;
 mod sections;
 mod statistics;
-mod svg;
 mod table;
 mod variants;
 
@@ -55,6 +53,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Ok(Request::Loop(name, times)) => loops::run(&name, times),
+        Ok(Request::Plots(folder)) => results::draw_again(&folder),
         Ok(Request::Run(arguments)) => run(arguments),
     };
     match outcome {

@@ -2,10 +2,11 @@
 //! one as CSV, the plots as SVG.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::plots;
 use super::table::Table;
 
 /// The results so far.
@@ -21,24 +22,17 @@ impl Results {
         Self { folder, text: head, sections: Vec::new() }
     }
 
-    /// Takes a table: prints it and writes it.
+    /// Takes a table: prints it and writes it, with the plots of it.
     pub fn table(&mut self, table: &Table) -> Result<()> {
-        let text = table.to_markdown();
+        let mut text = table.to_markdown();
         println!("{text}");
-        self.sections.push(text);
-        self.write(&format!("{}.csv", table.name), &table.to_csv())?;
-        let all = format!("{}\n{}", self.text, self.sections.join("\n"));
-        self.write("tables.md", &all)
-    }
-
-    /// Takes a plot, where there is one, and shows it behind the newest table.
-    pub fn plot(&mut self, name: &str, alternative: &str, plot: Option<String>) -> Result<()> {
-        let Some(plot) = plot else { return Ok(()) };
-        let file = format!("{name}.svg");
-        self.write(&file, &plot)?;
-        if let Some(section) = self.sections.last_mut() {
-            *section += &format!("\n![{alternative}]({file})\n");
+        let csv = table.to_csv()?;
+        self.write(&format!("{}.csv", table.name), &csv)?;
+        for plot in plots::of(&table.name, &csv)? {
+            self.write(plot.file, &plot.svg)?;
+            text += &format!("\n![{}]({})\n", plot.title, plot.file);
         }
+        self.sections.push(text);
         let all = format!("{}\n{}", self.text, self.sections.join("\n"));
         self.write("tables.md", &all)
     }
@@ -47,4 +41,20 @@ impl Results {
         let path = self.folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Draws the plots of all tables in a folder again.
+pub fn draw_again(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|ending| ending != "csv") {
+            continue;
+        }
+        let table = path.file_stem().unwrap_or_default().to_string_lossy();
+        for plot in plots::of(&table, &fs::read_to_string(&path)?)? {
+            fs::write(folder.join(plot.file), plot.svg)?;
+            println!("{}", folder.join(plot.file).display());
+        }
+    }
+    Ok(())
 }

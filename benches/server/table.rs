@@ -1,6 +1,8 @@
 //! A table, and the two forms in which it is written: Markdown for people, CSV for programs. The same cells make both,
 //! so that they cannot tell different figures.
 
+use anyhow::Result;
+
 use super::statistics::Samples;
 
 /// What stands in a cell.
@@ -57,11 +59,6 @@ impl Cell {
             Self::Number(..) | Self::Count(_) => grouped(&self.plain()),
             Self::Empty => "-".to_owned(),
         }
-    }
-
-    fn csv(&self) -> String {
-        let plain = self.plain();
-        if plain.contains([',', '"', '\n']) { format!("\"{}\"", plain.replace('"', "\"\"")) } else { plain }
     }
 }
 
@@ -134,10 +131,13 @@ impl Table {
     }
 
     /// As CSV (RFC 4180, with bare line feeds), a line of names first.
-    pub fn to_csv(&self) -> String {
-        let names = self.columns.iter().map(|name| Cell::from(name.as_str()).csv()).collect::<Vec<_>>().join(",");
-        let rows = self.rows.iter().map(|row| row.iter().map(Cell::csv).collect::<Vec<_>>().join(","));
-        std::iter::once(names).chain(rows).map(|line| line + "\n").collect()
+    pub fn to_csv(&self) -> Result<String> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(&self.columns)?;
+        for row in &self.rows {
+            writer.write_record(row.iter().map(Cell::plain))?;
+        }
+        Ok(String::from_utf8(writer.into_inner()?)?)
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         assert!(markdown.starts_with("## Title\n\nA note.\n\n| what "), "{markdown}");
         assert!(markdown.contains("| a \\| \"b\", c | 1,234.5 |"), "{markdown}");
         assert!(markdown.lines().all(|line| !line.starts_with('|') || line.chars().count() == 25), "{markdown}");
-        assert_eq!(table.to_csv(), "what,us\n\"a | \"\"b\"\", c\",1234.5\ngone,\n");
+        assert_eq!(table.to_csv().unwrap(), "what,us\n\"a | \"\"b\"\", c\",1234.5\ngone,\n");
     }
 
     #[test]

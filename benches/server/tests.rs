@@ -8,12 +8,10 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 mod arguments;
-mod bars;
 mod callgrind;
 mod client;
 mod info;
 mod items;
-mod lines;
+mod plots;
 mod statistics;
-mod svg;
 mod table;

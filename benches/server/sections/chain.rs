@@ -42,7 +42,6 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     ));
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)?;
-    results.plot("chain", "Time inside BF.MEXISTS, by module", grid.plot("BF.MEXISTS of 100 items"))?;
 
     let columns = ["variant", "layers", "absent: grown / reserved", "present: grown / reserved"];
     let mut ratios = Table::new("chain-ratios", "Grown beside reserved", &columns);

@@ -53,8 +53,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             bench.attempt(running.index, &mut faults, || small_filter(bench, running, &requests, &mut grid));
         }
     }
-    let title = "Commands";
-    let mut table = grid.table("commands", title);
+    let mut table = grid.table("commands", "Commands");
     table.note(format!(
         "A fixed filter for {capacity} items at 1%, {FILLED}% of them in before the first round, and a little more \
          with each of the {rounds} rounds; and a fixed filter for {SMALL_CAPACITY} items (1 MB), {FILLED}% in before \
@@ -70,9 +69,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
          it goes. With commands as short as these the client and the protocol can be what limits requests/s.",
     );
     faults.into_iter().for_each(|fault| table.note(fault));
-    results.table(&table)?;
-    let plot = grid.plot("Time inside a command");
-    results.plot("commands", "Time inside each command, by module", plot)
+    results.table(&table)
 }
 
 fn cases() -> Vec<Case> {

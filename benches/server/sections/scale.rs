@@ -4,7 +4,6 @@ use anyhow::Result;
 
 use crate::client::Stream;
 use crate::items::Set;
-use crate::lines::{self, Line};
 use crate::load::{self, MANY, PIPELINE_MANY};
 use crate::results::Results;
 use crate::statistics::{Samples, part_of};
@@ -51,13 +50,6 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let mut faults = Vec::new();
     let all = bench.start_all(&mut faults);
     let mut table = Table::new("scale", "Scale", &COLUMNS);
-    let mut adds: Vec<Line> = Vec::new();
-    let mut lookups: Vec<Line> = Vec::new();
-    for variant in &bench.variants {
-        for lines in [&mut adds, &mut lookups] {
-            lines.push(Line { name: variant.name.clone(), points: Vec::new() });
-        }
-    }
     for size in sizes {
         let rounds = if size > 10_000_000 { 1 } else { bench.rounds(3, 1) };
         for growth in [Growth::Fixed, Growth::Growing] {
@@ -69,15 +61,8 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
                     bench.attempt(running.index, &mut faults, || round(bench, running, size, growth, row));
                 }
             }
-            let rows = rows.iter().zip(&bench.variants).enumerate();
-            for (index, (row, variant)) in rows.filter(|(_, (_, variant))| is_measured(variant, size)) {
+            for (row, variant) in rows.iter().zip(&bench.variants).filter(|(_, variant)| is_measured(variant, size)) {
                 table.row(row.cells(size, growth, variant));
-                if growth == Growth::Fixed {
-                    let point =
-                        |samples: &Samples, scale: f64| samples.median().map(|cost| (size as f64, cost * scale));
-                    adds[index].points.extend(point(&row.microseconds_to_add, 1e3 / MANY as f64));
-                    lookups[index].points.extend(point(&row.nanoseconds_to_look, 1.0));
-                }
             }
         }
     }
@@ -89,12 +74,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     ));
     table.note("The rate is that of items that were never added, asked of the full filter, with its standard error.");
     faults.into_iter().for_each(|fault| table.note(fault));
-    results.table(&table)?;
-    let plot = lines::plot("BF.MADD of new items, fixed filter", "items", "ns/item in the command", &adds);
-    results.plot("scale-add", "Time of an added item over the size of the filter", plot)?;
-    let plot =
-        lines::plot("BF.MEXISTS of absent items, full fixed filter", "items", "ns/item in the command", &lookups);
-    results.plot("scale-lookup", "Time of a looked-up item over the size of the filter", plot)
+    results.table(&table)
 }
 
 /// Our second layout is left out where filling takes minutes.

@@ -1,0 +1,295 @@
+//! The plots, drawn from the CSV of a table: what was just measured and what is stored make them alike.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use plotters::chart::MeshStyle;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::prelude::*;
+use plotters::style::full_palette::{BLUE_600, GREEN_600, GREY_600, ORANGE_800, PINK_400, PURPLE_300};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::table::significant;
+
+/// Width of every plot, in pixels: it fits a README.
+const WIDTH: u32 = 820;
+const MARGIN: u32 = 16;
+/// Height of the title and the names of the variants.
+const HEAD: u32 = 72;
+/// Height of a bar.
+const BAR: u32 = 20;
+/// Height of the scale below a panel, and of its name.
+const SCALE: u32 = 72;
+/// Height of a plot of lines.
+const LINES: u32 = 340;
+
+/// Plots have no background, and these can be read on a light one and on a dark one.
+const INK: RGBColor = GREY_600;
+/// The colours of the variants, in order.
+const COLOURS: [RGBColor; 5] = [BLUE_600, ORANGE_800, GREEN_600, PURPLE_300, PINK_400];
+
+/// A line of a table, by the names of its columns.
+type Row = BTreeMap<String, String>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// A plot.
+pub struct Plot {
+    /// The name of its file.
+    pub file: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// The file.
+    pub svg: String,
+}
+
+/// The plots of the table of this name; none of a table that is not drawn, and none without figures.
+pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
+    let rows: Vec<Row> = csv::Reader::from_reader(csv.as_bytes()).deserialize().collect::<csv::Result<_>>()?;
+    let mut plots = Vec::new();
+    let mut take = |file, title, svg: Option<String>| plots.extend(svg.map(|svg| Plot { file, title, svg }));
+    match table {
+        "commands" => {
+            let title = "Time inside a command";
+            let (many, one) = of_commands(&rows).into_iter().partition(|figure| figure.about.contains(" 100 "));
+            take("commands.svg", title, bars(title, &[("µs a call, of 100 items", many), ("µs a call", one)])?);
+        }
+        "chain" => {
+            let title = "Time inside BF.MEXISTS, of a filter that grew and of one that was reserved";
+            take("chain.svg", title, bars(title, &[("µs a call, of 100 items", of_commands(&rows))])?);
+        }
+        "scale" => {
+            let title = "Time of an added item over the size of the filter";
+            take("scale-add.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MADD"))?);
+            let title = "Time of a looked-up item over the size of the filter";
+            take("scale-lookup.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MEXISTS"))?);
+        }
+        _ => {}
+    }
+    Ok(plots)
+}
+
+/// A bar, or a point of a line.
+struct Figure {
+    variant: String,
+    /// The command and the filter, or the size.
+    about: String,
+    time: f64,
+}
+
+impl Figure {
+    /// What a column has, where it was measured.
+    fn read(row: &Row, about: String, column: &str) -> Option<Self> {
+        Some(Self { variant: row["variant"].clone(), about, time: row[column].parse().ok()? })
+    }
+}
+
+/// Those of a table of commands: microseconds. The server's own commands, which have no filter, are left out.
+fn of_commands(rows: &[Row]) -> Vec<Figure> {
+    let about = |row: &Row| format!("{} · {}", row["command"], row["filter"]);
+    let rows = rows.iter().filter(|row| !row["filter"].is_empty());
+    rows.filter_map(|row| Figure::read(row, about(row), "us/call")).collect()
+}
+
+/// Those of a table of sizes: nanoseconds, of filters that do not grow.
+fn of_sizes(rows: &[Row], column: &str) -> Vec<Figure> {
+    let rows = rows.iter().filter(|row| row["filter"] == "fixed");
+    rows.filter_map(|row| Figure::read(row, row["items"].clone(), column)).collect()
+}
+
+/// The names of the variants, each once.
+fn variants<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    figures.for_each(|figure| names.extend((!names.contains(&&*figure.variant)).then_some(&*figure.variant)));
+    names
+}
+
+/// Panels of bars below one another, each with a scale of its own. The bars about the same stand together under its name.
+fn bars(title: &str, panels: &[(&str, Vec<Figure>)]) -> Result<Option<String>> {
+    let groups = |bars: &[Figure]| bars.chunk_by(|one, other| one.about == other.about).count();
+    let slots = |bars: &[Figure]| (bars.len() + groups(bars)) as u32;
+    let height = |bars: &[Figure]| slots(bars) * BAR + SCALE;
+    let variants = variants(panels.iter().flat_map(|(_, bars)| bars));
+    draw(title, &variants, panels.iter().map(|(_, bars)| height(bars)).sum(), |mut area| {
+        for (axis, bars) in panels.iter().filter(|(_, bars)| !bars.is_empty()) {
+            let (panel, below) = area.split_vertically(height(bars));
+            area = below;
+            let longest = bars.iter().map(|bar| bar.time).fold(f64::MIN_POSITIVE, f64::max);
+            let mut y = f64::from(slots(bars));
+            let mut chart = ChartBuilder::on(&panel)
+                .margin_left(MARGIN)
+                .margin_right(MARGIN)
+                .margin_bottom(24)
+                .x_label_area_size(48)
+                .build_cartesian_2d(0.0..1.12 * longest, 0.0..y)?;
+            let mut mesh = chart.configure_mesh();
+            mesh.disable_y_mesh().disable_y_axis().x_desc(*axis).x_label_formatter(&|time| label(*time));
+            styled(&mut mesh)?;
+            for group in bars.chunk_by(|one, other| one.about == other.about) {
+                chart.draw_series([Text::new(group[0].about.clone(), (0.0, y - 0.2), text(14))])?;
+                y -= 1.0;
+                for bar in group {
+                    let place = [(0.0, y - 0.15), (bar.time, y - 0.85)];
+                    chart.draw_series([Rectangle::new(place, colour(&variants, &bar.variant).filled())])?;
+                    let value = Text::new(significant(bar.time, 3), (6, 0), text(12).pos(AFTER));
+                    chart.draw_series([EmptyElement::at((bar.time, y - 0.5)) + value])?;
+                    y -= 1.0;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Lines over a logarithmic scale of sizes; times begin at 0.
+fn lines(title: &str, points: &[Figure]) -> Result<Option<String>> {
+    let size_of = |point: &Figure| point.about.parse().unwrap_or(1.0f64);
+    let first = points.iter().map(size_of).fold(f64::MAX, f64::min);
+    let last = points.iter().map(size_of).fold(10.0 * first, f64::max);
+    let highest = points.iter().map(|point| point.time).fold(f64::MIN_POSITIVE, f64::max);
+    let variants = variants(points.iter());
+    draw(title, &variants, LINES, |area| {
+        let mut chart = ChartBuilder::on(&area)
+            .margin_right(4 * MARGIN)
+            .margin_left(MARGIN)
+            .margin_bottom(MARGIN)
+            .x_label_area_size(52)
+            .y_label_area_size(60)
+            .build_cartesian_2d((first..last).log_scale(), 0.0..1.1 * highest)?;
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc("items in the filter").x_label_formatter(&|items| size(*items));
+        mesh.y_desc("ns an item, inside the command").y_label_formatter(&|time| label(*time));
+        styled(&mut mesh)?;
+        for variant in &variants {
+            let colour = colour(&variants, variant);
+            let points = points.iter().filter(|point| point.variant == *variant);
+            let places = points.map(|point| (size_of(point), point.time));
+            chart.draw_series(LineSeries::new(places, colour.stroke_width(2).filled()).point_size(4))?;
+        }
+        Ok(())
+    })
+}
+
+/// Where the text that is written at a place has it: to its right.
+const AFTER: Pos = Pos { h_pos: HPos::Left, v_pos: VPos::Center };
+
+/// A drawing of this height with the title and the names of the variants above it. Nothing where there are none.
+fn draw(
+    title: &str,
+    variants: &[&str],
+    height: u32,
+    plot: impl FnOnce(Area<'_>) -> Result<()>,
+) -> Result<Option<String>> {
+    if variants.is_empty() {
+        return Ok(None);
+    }
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, HEAD + height)).into_drawing_area();
+    let (head, below) = area.split_vertically(HEAD);
+    head.draw_text(title, &text(16), (MARGIN as i32, 14))?;
+    let mut x = MARGIN as i32;
+    for variant in variants {
+        head.draw(&Rectangle::new([(x, 44), (x + 12, 56)], colour(variants, variant).filled()))?;
+        head.draw_text(variant, &text(14).pos(AFTER), (x + 18, 50))?;
+        x += 44 + head.estimate_text_size(variant, &text(14))?.0 as i32;
+    }
+    plot(below)?;
+    area.present()?;
+    drop((area, head));
+    Ok(Some(svg))
+}
+
+fn colour(variants: &[&str], variant: &str) -> RGBColor {
+    let place = variants.iter().position(|name| *name == variant).unwrap_or_default();
+    COLOURS[place % COLOURS.len()]
+}
+
+/// Text of so many pixels; the library's sizes are those of the letters with what is above and below them.
+fn text(pixels: u32) -> TextStyle<'static> {
+    ("sans-serif", f64::from(pixels) * 1.24).into_font().color(&INK)
+}
+
+fn styled<X, Y, DB>(mesh: &mut MeshStyle<'_, '_, X, Y, DB>) -> Result<()>
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    DB: DrawingBackend<ErrorType = std::io::Error>,
+{
+    mesh.label_style(text(12)).axis_desc_style(text(13));
+    mesh.axis_style(INK).bold_line_style(INK.mix(0.3)).light_line_style(TRANSPARENT).draw()?;
+    Ok(())
+}
+
+/// A number on a scale.
+fn label(number: f64) -> String {
+    // What is added up on a scale is a little off.
+    format!("{}", (number * 1e6).round() / 1e6)
+}
+
+/// A power of ten as people say it.
+fn size(number: f64) -> String {
+    let (unit, name) = match number {
+        ..1e3 => (1.0, ""),
+        ..1e6 => (1e3, " thousand"),
+        ..1e9 => (1e6, " million"),
+        _ => (1e9, " billion"),
+    };
+    format!("{}{name}", (number / unit).round())
+}
+
+#[cfg(test)]
+#[allow(unused, reason = "cargo bench compiles this too, without the test functions")]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn stored_plots_are_those_of_the_stored_figures() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results");
+        let mut drawn = Vec::new();
+        for table in ["commands", "chain", "scale"] {
+            for plot in of(table, &fs::read_to_string(folder.join(format!("{table}.csv"))).unwrap()).unwrap() {
+                let stored = fs::read_to_string(folder.join(plot.file)).unwrap();
+                assert!(stored == plot.svg, "{}: scripts/bench --plots benches/results draws it again", plot.file);
+                drawn.push(plot.file.to_owned());
+            }
+        }
+        drawn.sort();
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut stored: Vec<_> = files.filter(|name| name.ends_with(".svg")).collect();
+        stored.sort();
+        assert_eq!(drawn, stored);
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_time_and_what_was_not_measured_has_none() {
+        let csv = "command,filter,variant,us/call\nEXISTS,,server's own,2\nBF.ADD,large,ours,1\nBF.ADD,large,theirs,4\n\
+                   BF.CARD,large,ours,2\nBF.CARD,large,theirs,\n";
+        let plots = of("commands", csv).unwrap();
+        let boxes = plots[0].svg.lines().filter(|line| line.starts_with("<rect"));
+        let width = |line: &str| line.split("width=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
+        let widths: Vec<i32> = boxes.filter_map(width).collect();
+        // After those of the names.
+        let [_, _, one, four, two] = widths.as_slice() else { panic!("{}", plots[0].svg) };
+        assert!((four - 4 * one).abs() <= 4 && (two - 2 * one).abs() <= 2, "{widths:?}");
+    }
+
+    #[test]
+    fn nothing_measured_is_no_plot() {
+        for (table, csv) in [
+            ("commands", "command,filter,variant,us/call\nBF.ADD,large,ours,\n"),
+            ("scale", "items,filter,variant,ns/item of BF.MADD,ns/item of BF.MEXISTS\n100000,fixed,ours,,\n"),
+            ("snapshot", "measure,bloomgate\nfork,1\n"),
+        ] {
+            assert!(of(table, csv).unwrap().is_empty(), "{table}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_numbers_read_as_people_say_them() {
+        assert_eq!([10.0, 1e5, 1e7, 1e9].map(size), ["10", "100 thousand", "10 million", "1 billion"]);
+        assert_eq!([0.0, 0.1 + 0.2, 20.0].map(label), ["0", "0.3", "20"]);
+    }
+}
