@@ -81,14 +81,19 @@ impl Builder {
         server
     }
 
+    /// Starts the server and waits until it answers; where it ends instead, gives its log.
+    pub fn try_start(self) -> Result<Server, String> {
+        let mut server = self.prepare();
+        server.launch().map_err(|_| server.log())?;
+        Ok(server)
+    }
+
     /// Starts a server that must not come up, and gives its log.
     pub fn refuses_to_start(self) -> String {
-        let mut server = self.prepare();
-        let outcome = server.launch();
-        let log = server.log();
-        server.child = None;
-        assert!(outcome.is_err(), "the server came up although it should not; its log:\n{log}");
-        log
+        match self.try_start() {
+            Ok(server) => panic!("the server came up although it should not; its log:\n{}", server.log()),
+            Err(log) => log,
+        }
     }
 
     fn prepare(self) -> Server {
@@ -198,8 +203,17 @@ impl Server {
         }
     }
 
+    /// Ends the server, whatever became of it: where a crash is something to tell of and fails nothing.
+    pub fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = fs::remove_file(self.log_path());
+    }
+
     /// Starts the process and waits until it answers; where it ends instead, its exit status.
-    fn launch(&mut self) -> Result<(), ExitStatus> {
+    pub fn launch(&mut self) -> Result<(), ExitStatus> {
         assert!(self.child.is_none(), "the server runs already");
         for _ in 0..50 {
             if self.port == 0 {

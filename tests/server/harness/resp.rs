@@ -208,6 +208,11 @@ impl Connection {
         read_reply(&mut self.reader)
     }
 
+    /// What is read from and written to, for bytes of any kind.
+    pub fn stream(&mut self) -> &mut BufReader<TcpStream> {
+        &mut self.reader
+    }
+
     /// What this connection's protocol has for yes and no.
     pub fn answer(&self, yes: bool) -> Reply {
         if self.protocol == 3 { Reply::Boolean(yes) } else { integer(i64::from(yes)) }
