@@ -75,6 +75,11 @@ impl Batch {
     }
 }
 
+/// Items and commands of the next batch, where so many items are left: whole commands first, then one with the rest.
+pub fn next_size(items: u64, pipeline: u64, left: u64) -> (u64, u64) {
+    if left < items { (left, 1) } else { (items, pipeline.min(left / items)) }
+}
+
 #[cfg(test)]
 #[allow(unused, reason = "cargo bench compiles this too, without the test functions")]
 mod tests {
@@ -98,5 +103,17 @@ mod tests {
         assert_eq!(numbers, [1_099, 1_100, 1_101, 1_102]);
         let length = text.len();
         assert_eq!(batch.numbered_from(999_999_999_990).len(), length);
+    }
+
+    #[test]
+    fn no_item_of_a_range_is_left_out() {
+        let mut left = 1_250;
+        let mut sizes = Vec::new();
+        while left > 0 {
+            let (items, commands) = next_size(100, 4, left);
+            sizes.push((items, commands));
+            left -= items * commands;
+        }
+        assert_eq!(sizes, [(100, 4), (100, 4), (100, 4), (50, 1)]);
     }
 }

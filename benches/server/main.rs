@@ -6,7 +6,7 @@
 //! which no client can slow down; requests a second are what a client saw, and there a client can be the one that is
 //! slow.
 //!
-//! One file a section in `sections`; `items`, `client` and `load` make the load, `instance` and `variants` the servers,
+//! One file a section in `sections`; `items`, `answers`, `client` and `load` make the load, `instance` and `variants` the servers,
 //! `statistics`, `table` and `plots` what is read. The parts that need no server have their tests beside
 //! them, which `tests.rs` gathers.
 
@@ -14,10 +14,15 @@
 #![allow(clippy::indexing_slicing, clippy::cast_precision_loss)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
+mod answers;
 mod arguments;
 mod callgrind;
 mod client;
 mod grid;
+#[allow(dead_code, unused_imports, reason = "the tests need more of it")]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is the tests'")]
+#[path = "../../tests/server/harness/mod.rs"]
+mod harness;
 mod info;
 mod instance;
 mod items;
@@ -35,7 +40,7 @@ use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use arguments::{Arguments, Request};
 use machine::Processors;
@@ -72,7 +77,9 @@ fn run(mut arguments: Arguments) -> Result<()> {
     let out = arguments.out.canonicalize()?;
     // Before this program moves: what it may use is what the machine has.
     let machine = machine::describe();
+    // Servers have their folders on the disk that the results go to.
     let scratch = tempfile::Builder::new().prefix("scratch-").tempdir_in(&out)?;
+    tempfile::env::override_temp_dir(scratch.path()).map_err(|other| anyhow!("{} is taken", other.display()))?;
     let processors = Processors::find();
     if let Some(processors) = &processors {
         processors.move_this_program();

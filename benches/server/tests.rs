@@ -7,9 +7,9 @@
 #![allow(clippy::indexing_slicing, clippy::cast_precision_loss)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
+mod answers;
 mod arguments;
 mod callgrind;
-mod client;
 mod info;
 mod items;
 mod plots;

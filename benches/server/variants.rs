@@ -116,9 +116,8 @@ impl Bench {
     fn start_under(&self, index: usize, spread: bool, before: &[&str]) -> Result<Running> {
         let variant = self.variants.get(index).context("a variant")?.clone();
         let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
-        let processors = processors.map(String::as_str);
-        let program: Vec<&str> = before.iter().copied().chain([variant.server.as_str()]).collect();
-        let server = Instance::start(&program, &variant.module, processors, &self.scratch)?;
+        let processors: Vec<&str> = processors.into_iter().flat_map(|list| ["taskset", "-c", list]).collect();
+        let server = Instance::start(&[&processors, before].concat(), &variant.server, &variant.module)?;
         if !variant.is_ours {
             // valkey-bloom's ceiling is 128 MB when it is not told; other modules do not know the name.
             let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);
@@ -161,7 +160,7 @@ impl Running {
 
 /// The version of a server's module, as it tells.
 pub fn module_version(server: &Instance) -> Result<String> {
-    let words = server.call(&["MODULE", "LIST"])?.flat();
-    let behind = |name: &str| words.iter().position(|word| word == name).and_then(|at| words.get(at + 1)).cloned();
-    Ok(format!("{} {}", behind("name").unwrap_or_default(), behind("ver").unwrap_or_default()))
+    let modules = server.call(&["MODULE", "LIST"])?;
+    let module = modules.elements().first().context("no module")?;
+    Ok(format!("{} {}", module.field("name").text(), module.field("ver").number()))
 }

@@ -102,7 +102,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 
 fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut Figures) -> Result<()> {
     let mut running = bench.start(index, true)?;
-    if let Some(bytes) = running.server.process_bytes("VmHWM") {
+    if let Some(bytes) = running.server.peak_bytes() {
         figures.push("peak resident of an empty server, MB", megabytes(bytes));
     }
     running.reserve(capacity, Growth::Fixed)?;
@@ -150,7 +150,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut F
     figures.push("loading, s", seconds);
     let filter = server.number(&["MEMORY", "USAGE", KEY])?;
     figures.push("MEMORY USAGE of the filter, MB", megabytes(filter));
-    if let Some(peak) = server.process_bytes("VmHWM") {
+    if let Some(peak) = server.peak_bytes() {
         figures.push("peak resident after loading (VmHWM), MB", megabytes(peak));
         figures.push("the same without the filter, MB", megabytes(peak) - megabytes(filter));
     }
