@@ -33,6 +33,10 @@ const NAME: &std::ffi::CStr = c"bf";
 const LEVEL: c_int = 80000;
 /// The oldest server: 7.0.0, the first with configurations of modules.
 const SERVER_MIN: c_int = 0x0007_0000;
+/// Valkey's module option by which a module says that CLUSTER MIGRATESLOTS may carry its keys: it waits for no event of
+/// its own when slots come or go. Without it a node with the module takes part in no such migration. To Redis the bit
+/// means something else, or nothing.
+const VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
 /// What the server calls when it loads the module.
 ///
@@ -83,9 +87,12 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     if !murmur3::equals_the_crate() {
         return Err("the hash comes out wrong on this machine: filters would deny what is in them".to_owned());
     }
-    let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+    let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    if is_valkey(context) {
+        options |= VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION;
+    }
     // SAFETY: the context is that of OnLoad.
     unsafe {
         if let Some(set) = raw::RedisModule_SetModuleOptions {
@@ -101,6 +108,22 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     stored::begin_generations(context);
     metrics::register(context);
     config::register(context)
+}
+
+/// Whether the server is Valkey, which calls itself Redis 7.2.4 to modules. It alone has `valkey_version` in INFO. It
+/// costs the making of INFO's section about the server: for the start, not for a command.
+fn is_valkey(context: Context) -> bool {
+    // SAFETY: the names are C strings; what the server gives is read while it is there and freed once.
+    unsafe {
+        let Some(info) = raw::RedisModule_GetServerInfo.map(|info| info(context.raw, c"server".as_ptr())) else {
+            return false;
+        };
+        let version = raw::RedisModule_ServerInfoGetFieldC.map(|read| read(info, c"valkey_version".as_ptr()));
+        if let Some(free) = raw::RedisModule_FreeServerInfo {
+            free(context.raw, info);
+        }
+        version.is_some_and(|version| !version.is_null())
+    }
 }
 
 fn check_server() -> Result<(), String> {

@@ -8,6 +8,7 @@ mod migrate;
 mod nodes;
 mod redirections;
 mod replicas;
+mod slot_migration;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,6 +27,38 @@ pub fn node(program: &Path) -> (Builder, u16) {
     (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
+/// Two nodes that know each other; the first has all the slots, the second is configured further.
+pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Server; 2] {
+    let [(first, bus), (second, _)] = [node(program), node(program)];
+    let servers = [first.start(), configure(second).start()];
+    let [mut one, mut two] = servers.each_ref().map(Server::connect);
+    assert_eq!(one.run(&format!("CLUSTER ADDSLOTSRANGE 0 {}", SLOTS - 1)), ok());
+    assert_eq!(two.run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", servers[0].port)), ok());
+    for client in [&mut one, &mut two] {
+        eventually("the nodes to know each other", || {
+            state(client, "cluster_state") == "ok" && state(client, "cluster_known_nodes") == "2"
+        });
+    }
+    servers
+}
+
+/// A node more, a replica of one that is there.
+pub fn add_replica(program: &Path, primary: &Server) -> Server {
+    let replica = node(program).0.start();
+    let bus = primary.connect().run("CONFIG GET cluster-port").elements()[1].text();
+    let mut client = replica.connect();
+    assert_eq!(client.run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", primary.port)), ok());
+    let line = format!("CLUSTER REPLICATE {}", id(primary));
+    eventually("the node to know its primary", || client.run(&line) == ok());
+    eventually("the replica to be up", || client.info("role") == "slave" && client.info("master_link_status") == "up");
+    replica
+}
+
+/// The id of a node.
+pub fn id(server: &Server) -> String {
+    server.connect().run("CLUSTER MYID").text()
+}
+
 /// The slot of a key (CRC-16/XMODEM of the key, or of what it has in braces).
 pub fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
@@ -137,8 +169,7 @@ impl Cluster {
     }
 
     pub fn client(&self) -> Client {
-        let ports = self.servers.iter().map(|server| server.port).collect();
-        Client { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: self.asked.clone(), again: 0 }
+        Client { asked: self.asked.clone(), ..Client::of(&self.servers) }
     }
 }
 
@@ -160,6 +191,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// A client that knows these nodes.
+    pub fn of(servers: &[Server]) -> Self {
+        let ports = servers.iter().map(|server| server.port).collect();
+        Self { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: Arc::default(), again: 0 }
+    }
+
     /// Runs a command on `key` and gives its reply with the port of the server that ran it.
     pub fn call<W: AsRef<[u8]>>(&mut self, key: &str, words: &[W]) -> (Reply, u16) {
         let slot = slot(key);

@@ -1,9 +1,7 @@
 //! What a node of a cluster answers while a slot is elsewhere or on its way: MOVED, ASK and TRYAGAIN, for every command,
 //! as for the server's own.
 
-use std::path::Path;
-
-use super::nodes::{SLOTS, node, slot, state};
+use super::nodes::{id, pair, slot};
 use super::{LAYOUTS, load_chunk, scan_dump};
 use crate::harness::{Connection, Reply, Server, error, eventually, integer, ok, on_every_server};
 
@@ -24,25 +22,6 @@ const COMMANDS: [&str; 14] = [
     "BF.LOADCHUNK k 1 x",
     "BF.LOAD k x",
 ];
-
-/// Two nodes that know each other; the first has all the slots.
-fn pair(program: &Path) -> [Server; 2] {
-    let [(first, bus), (second, _)] = [node(program), node(program)];
-    let servers = [first.start(), second.start()];
-    let [mut one, mut two] = servers.each_ref().map(Server::connect);
-    assert_eq!(one.run(&format!("CLUSTER ADDSLOTSRANGE 0 {}", SLOTS - 1)), ok());
-    assert_eq!(two.run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", servers[0].port)), ok());
-    for client in [&mut one, &mut two] {
-        eventually("the nodes to know each other", || {
-            state(client, "cluster_state") == "ok" && state(client, "cluster_known_nodes") == "2"
-        });
-    }
-    servers
-}
-
-fn id(server: &Server) -> String {
-    server.connect().run("CLUSTER MYID").text()
-}
 
 fn begin_move(servers: &[Server; 2], slot: u16) {
     let [mut one, mut two] = servers.each_ref().map(Server::connect);
@@ -70,7 +49,7 @@ fn asking(client: &mut Connection, line: &str) -> Reply {
 #[test]
 fn every_command_is_sent_where_the_slot_is() {
     on_every_server(|program| {
-        let servers = pair(program);
+        let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
         let slot = slot("k");
         let points_at = |kind: &str, server: &Server| error(&format!("{kind} {slot} 127.0.0.1:{}", server.port));
@@ -104,7 +83,7 @@ fn every_command_is_sent_where_the_slot_is() {
 #[test]
 fn filters_of_every_layout_move_with_their_slot() {
     on_every_server(|program| {
-        let servers = pair(program);
+        let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
         let slot = slot("{t}");
         let keys = LAYOUTS.map(|(name, _)| format!("{{t}}{name}"));
@@ -146,7 +125,7 @@ fn filters_of_every_layout_move_with_their_slot() {
 #[test]
 fn half_a_filter_moves_with_its_slot_and_is_finished_there() {
     on_every_server(|program| {
-        let servers = pair(program);
+        let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
         let source = Server::start(program);
         let mut client = source.connect();
@@ -186,7 +165,7 @@ fn half_a_filter_moves_with_its_slot_and_is_finished_there() {
 #[test]
 fn a_replica_of_the_cluster_serves_reads_where_it_is_allowed_to() {
     on_every_server(|program| {
-        let servers = pair(program);
+        let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
         one.run("BF.MADD k a b c");
         assert_eq!(two.run(&format!("CLUSTER REPLICATE {}", id(&servers[0]))), ok());

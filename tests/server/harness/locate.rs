@@ -5,9 +5,24 @@ use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
+use super::figures::skipped;
+use super::version::Version;
+
 /// Runs a test against each server in turn; the argument is the path of the server's program.
 pub fn on_every_server(test: impl Fn(&Path)) {
     for program in servers() {
+        eprintln!("server: {}", program.display());
+        test(&program);
+    }
+}
+
+/// Runs a test against each server that can do `what`; where none can, the test says that it skipped.
+pub fn on_servers_with(what: &str, can: fn(Version) -> bool, test: impl Fn(&Path)) {
+    let servers: Vec<PathBuf> = servers().into_iter().filter(|program| can(Version::of(program))).collect();
+    if servers.is_empty() {
+        skipped(&format!("no server with {what} is here"));
+    }
+    for program in servers {
         eprintln!("server: {}", program.display());
         test(&program);
     }

@@ -12,7 +12,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::{hits, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server, skipped};
 
 /// A disk of a few megabytes, which is unmounted at the end.
 struct SmallDisk(TempDir);
@@ -26,11 +26,11 @@ impl SmallDisk {
         match result {
             Ok(output) if output.status.success() => Some(Self(folder)),
             Ok(output) => {
-                eprintln!("SKIPPED: no small disk can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+                skipped(&format!("no small disk can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim()));
                 None
             }
             Err(fault) => {
-                eprintln!("SKIPPED: no small disk can be mounted: {fault}");
+                skipped(&format!("no small disk can be mounted: {fault}"));
                 None
             }
         }

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{LAYOUTS, available_megabytes, hits, scaled};
-use crate::harness::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
+use crate::harness::{
+    Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple, skipped,
+};
 
 /// Runs `action` while another client pings all the time; the longest that a PING took.
 fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
@@ -46,7 +48,7 @@ fn a_gibibyte_is_freed_and_its_memory_comes_back() {
         // A quarter of it in the usual run.
         let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
         if available_megabytes() < megabytes + 1500 {
-            eprintln!("SKIPPED: {} MB of memory are available", available_megabytes());
+            skipped(&format!("{} MB of memory are available", available_megabytes()));
             return;
         }
         let server = Server::start(program);
@@ -102,7 +104,7 @@ fn memory_usage_is_what_was_asked_of_the_allocator() {
         let server = Server::start(program);
         let mut control = server.connect();
         if !control.info("mem_allocator").starts_with("jemalloc") {
-            eprintln!("SKIPPED: how {} rounds is not known here", control.info("mem_allocator"));
+            skipped(&format!("how {} rounds is not known here", control.info("mem_allocator")));
             return;
         }
         let capacities =

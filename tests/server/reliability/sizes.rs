@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::{available_megabytes, hits, most_hits, rate_of, scaled};
-use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server};
+use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server, skipped};
 
 const RATES: [&str; 16] = [
     "0",
@@ -175,7 +175,7 @@ impl Read for RepeatPiece<'_> {
 fn an_item_as_large_as_the_server_allows_is_an_item() {
     on_every_server(|program| {
         if available_megabytes() < 3000 {
-            eprintln!("SKIPPED: {} MB of memory are available, 3000 are needed", available_megabytes());
+            skipped(&format!("{} MB of memory are available, 3000 are needed", available_megabytes()));
             return;
         }
         let server = Server::start(program);
