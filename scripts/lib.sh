@@ -17,6 +17,9 @@ Darwin) module=$target/release/libbloomgate.dylib ;;
 *) module=$target/release/libbloomgate.so ;;
 esac
 
+# Where scripts/setup --test puts servers.
+servers=$target/servers
+
 # Colours on a terminal only.
 if [ -t 1 ]; then
   bold=$'\e[1m' plain=$'\e[0m'
@@ -85,6 +88,10 @@ use_installed() {
     LIBCLANG_PATH=$(brew --prefix)/opt/llvm/lib
     export LIBCLANG_PATH
   fi
+  # A test shows that this one refuses the module.
+  if [ -z "${BLOOMGATE_OLD_SERVER:-}" ] && [ -x "$servers/redis-6.2.5/redis-server" ]; then
+    export BLOOMGATE_OLD_SERVER=$servers/redis-6.2.5/redis-server
+  fi
 }
 
 # The servers of BLOOMGATE_SERVERS, or of the PATH, a line each; one program that is found by several names counts once.
@@ -106,6 +113,16 @@ list_servers() {
       say "$found"
     done
   done < <(tr ':' '\n' <<<"$PATH")
+}
+
+# use_every_server: besides those of the PATH the ones that scripts/setup --test brought, where BLOOMGATE_SERVERS names none.
+use_every_server() {
+  local program found=''
+  [ -z "${BLOOMGATE_SERVERS:-}" ] || return 0
+  while read -r program; do
+    [ ! -x "$program" ] || found+=${found:+:}$program
+  done < <(list_servers && printf '%s\n' "$servers"/redis-[78]*/* "$servers"/valkey-*/*)
+  export BLOOMGATE_SERVERS=$found
 }
 
 # start_servers_with FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that

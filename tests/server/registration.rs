@@ -1,6 +1,6 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
-use crate::harness::{Connection, Reply, Server, array, bulk, module, on_every_server};
+use crate::harness::{Connection, Reply, Server, array, bulk, module, old_server, on_every_server, skipped};
 
 /// Name, arity, whether it writes, whether it is marked fast.
 const COMMANDS: [(&str, i64, bool, bool); 9] = [
@@ -148,6 +148,17 @@ fn a_second_module_of_the_name_is_refused_with_a_reason() {
         assert!(log.lines().any(|line| line.contains("another module") && line.contains("'bf'")), "{log}");
         assert!(!log.contains("panicked"), "{log}");
     });
+}
+
+#[test]
+fn a_server_older_than_7_refuses_the_module_with_a_reason() {
+    let Some(program) = old_server() else { return skipped("BLOOMGATE_OLD_SERVER names no server before 7.0") };
+    let server = Server::with(&program).older().without_module().start();
+    let version = server.connect().info("redis_version");
+    let log = Server::with(&program).older().refuses_to_start();
+    let line = format!("bloomgate is not loaded: Redis 7.0 or Valkey is needed, this server is {version}");
+    assert!(log.contains(&line), "{log}");
+    assert!(log.contains("Can't load module from"), "{log}");
 }
 
 #[test]

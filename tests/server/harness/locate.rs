@@ -54,6 +54,13 @@ fn servers() -> Vec<PathBuf> {
     found
 }
 
+/// The server of `BLOOMGATE_OLD_SERVER`, which is older than the module wants.
+pub fn old_server() -> Option<PathBuf> {
+    let program = PathBuf::from(env::var_os("BLOOMGATE_OLD_SERVER")?);
+    assert!(program.is_file(), "BLOOMGATE_OLD_SERVER names {}, which is not a file", program.display());
+    Some(program)
+}
+
 /// The module that stands before the other one and refuses memory. Cargo puts it into a folder beside this program's.
 pub fn fault_module() -> PathBuf {
     let name = if cfg!(target_os = "macos") { "libfault_module.dylib" } else { "libfault_module.so" };

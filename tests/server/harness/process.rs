@@ -23,11 +23,12 @@ const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicke
 /// in the file when its reply is read, which `everysec` does not promise while an fsync is under way.
 const BASE_CONFIGURATION: &str = "\
 bind 127.0.0.1
-enable-debug-command yes
 save \"\"
 appendfsync always
 repl-diskless-sync-delay 0
 ";
+/// What servers before 7.0 do not know, and need not.
+const DEBUG_COMMANDS: &str = "enable-debug-command yes\n";
 
 /// Waits until `condition` holds; panics with `what` when it does not for very long.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -53,6 +54,7 @@ pub struct Builder {
     program: PathBuf,
     lines: Vec<String>,
     module_words: Option<String>,
+    debug_commands: &'static str,
 }
 
 impl Builder {
@@ -71,6 +73,12 @@ impl Builder {
     /// A server without the module.
     pub fn without_module(mut self) -> Self {
         self.module_words = None;
+        self
+    }
+
+    /// A server before 7.0.
+    pub fn older(mut self) -> Self {
+        self.debug_commands = "";
         self
     }
 
@@ -98,7 +106,7 @@ impl Builder {
 
     fn prepare(self) -> Server {
         let folder = tempfile::Builder::new().prefix("bloomgate-").tempdir().expect("a temporary directory");
-        let mut text = String::from(BASE_CONFIGURATION);
+        let mut text = [BASE_CONFIGURATION, self.debug_commands].concat();
         for line in &self.lines {
             text += &format!("{line}\n");
         }
@@ -122,7 +130,12 @@ pub struct Server {
 impl Server {
     /// A server to configure; the module is loaded without words unless the builder is told otherwise.
     pub fn with(program: &Path) -> Builder {
-        Builder { program: program.to_owned(), lines: Vec::new(), module_words: Some(String::new()) }
+        Builder {
+            program: program.to_owned(),
+            lines: Vec::new(),
+            module_words: Some(String::new()),
+            debug_commands: DEBUG_COMMANDS,
+        }
     }
 
     /// A server as it comes: module loaded, no snapshot, no append-only file.
