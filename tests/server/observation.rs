@@ -3,6 +3,7 @@
 use crate::harness::{Connection, Server, Stop, integer, ok, on_every_server};
 
 fn metric(client: &mut Connection, name: &str) -> u64 {
+    client.wait_for_frees();
     let info = client.run("INFO bf").text();
     let line = info.lines().find_map(|line| line.strip_prefix(&format!("bf_{name}:")).map(str::to_owned));
     line.unwrap_or_else(|| panic!("no {name} in {info}")).trim().parse().unwrap()

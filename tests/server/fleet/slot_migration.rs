@@ -97,7 +97,7 @@ fn every_filter_arrives_as_it_was_and_one_that_was_arriving_goes_on() {
             [format!("DEBUG DIGEST-VALUE {key}"), format!("TYPE {key}"), format!("BF.CARD {key}")]
                 .map(|line| client.run(&line))
         };
-        let objects = here.info_number("bf_bloom_num_objects");
+        let objects = here.gauge("num_objects");
         let before: Vec<_> = keys.iter().map(|key| shown(&mut here, key)).collect();
 
         let slot = slot(TAG);
@@ -109,8 +109,8 @@ fn every_filter_arrives_as_it_was_and_one_that_was_arriving_goes_on() {
             assert!((1..=5000).contains(&left), "{key} lives for {left} s");
             assert!(here.run(&format!("BF.CARD {key}")).error_text().starts_with("MOVED "));
         }
-        eventually("the source to have freed its filters", || here.info_number("bf_bloom_num_objects") == 0);
-        assert_eq!(there.info_number("bf_bloom_num_objects"), objects);
+        eventually("the source to have freed its filters", || here.gauge("num_objects") == 0);
+        assert_eq!(there.gauge("num_objects"), objects);
 
         // The target's replica and its append-only file get them from it.
         let mut follower = replica.connect();

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
+use super::process::eventually;
 use super::watched::patience;
 
 /// A reply as it came over the wire, in RESP2 or RESP3.
@@ -238,6 +239,27 @@ impl Connection {
     pub fn info_number(&mut self, name: &str) -> i64 {
         let text = self.info(name);
         text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is no number"))
+    }
+
+    /// Waits until what keys have let go of is freed: Valkey 8 does that in the background, unless it is told otherwise.
+    pub fn wait_for_frees(&mut self) {
+        eventually("the background to be idle", || self.info_number("lazyfree_pending_objects") == 0);
+    }
+
+    /// A number of INFO about the filters that are there, such as `num_objects`.
+    pub fn gauge(&mut self, name: &str) -> i64 {
+        self.wait_for_frees();
+        self.info_number(&format!("bf_bloom_{name}"))
+    }
+
+    /// The most bytes that the alignment of a bit array of this size takes: jemalloc gives small blocks aligned to cache
+    /// lines, libc's malloc does not, and neither gives large ones aligned to pages.
+    pub fn alignment_bytes(&mut self, size: i64) -> i64 {
+        match self.info("mem_allocator") {
+            _ if size >= 256 << 10 => 4095,
+            jemalloc if jemalloc.starts_with("jemalloc") => 0,
+            _ => 63,
+        }
     }
 
     /// A line of INFO.

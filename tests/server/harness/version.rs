@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
+use super::resp::Connection;
+
 /// A server's own name and version.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Version {
@@ -26,17 +28,76 @@ impl Version {
         })
     }
 
+    /// What a server says of itself in INFO.
+    pub fn of_server(client: &mut Connection) -> Self {
+        let text = client.run("INFO server").text();
+        let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let (is_valkey, number) = match line("valkey_version") {
+            Some(number) => (true, number),
+            None => (false, line("redis_version").unwrap_or_default()),
+        };
+        let number = Self::number(number).unwrap_or_else(|| panic!("no version in {text}"));
+        Self { is_valkey, number }
+    }
+
     /// From `Redis server v=7.0.15 sha=...` or `Valkey server v=9.1.2 sha=...`.
     fn parse(text: &str) -> Option<Self> {
-        let number = text.split_once(" v=")?.1.split(' ').next()?;
-        let mut parts = number.split('.').map(str::parse);
-        let number = (parts.next()?.ok()?, parts.next()?.ok()?);
+        let number = Self::number(text.split_once(" v=")?.1.split(' ').next()?)?;
         Some(Self { is_valkey: text.starts_with("Valkey"), number })
+    }
+
+    fn number(text: &str) -> Option<(u32, u32)> {
+        let mut parts = text.split('.').map(str::parse);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    }
+
+    /// Whether the server counts the words of commands in the append-only file, and ends where there are too few: Valkey.
+    pub fn counts_words_of_files(self) -> bool {
+        self.is_valkey && self.number >= (8, 1)
+    }
+
+    /// How a double is spelled in RESP2: with 17 digits by Redis 7.0, as the shortest decimal that reads back by all others.
+    pub fn double(self, number: f64) -> String {
+        match number.abs() {
+            _ if !self.is_valkey && self.number < (7, 2) => with_17_digits(number),
+            1e-6.. => format!("{number}"),
+            _ => format!("{number:e}"),
+        }
     }
 
     /// CLUSTER MIGRATESLOTS, which carries slots to another node in one go: Valkey 9.
     pub fn migrates_slots(self) -> bool {
         self.is_valkey && self.number >= (9, 0)
+    }
+}
+
+/// `%.17g` of C.
+fn with_17_digits(number: f64) -> String {
+    let text = format!("{number:.16e}");
+    let (digits, exponent) = text.split_once('e').expect("an exponent");
+    let exponent: i32 = exponent.parse().expect("a number");
+    let short = |text: &str| text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    if (-4..17).contains(&exponent) {
+        return short(&format!("{number:.*}", (16 - exponent) as usize));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", short(digits), exponent.abs())
+}
+
+#[test]
+fn doubles_are_spelled_as_the_servers_do() {
+    let spelled = [
+        (0.5, "0.5", "0.5"),
+        (0.05, "0.050000000000000003", "0.05"),
+        (0.9, "0.90000000000000002", "0.9"),
+        (0.0001, "0.0001", "0.0001"),
+        (0.00001, "1.0000000000000001e-05", "0.00001"),
+        (1e-30, "1.0000000000000001e-30", "1e-30"),
+    ];
+    for (number, redis_7_0, others) in spelled {
+        assert_eq!(Version { is_valkey: false, number: (7, 0) }.double(number), redis_7_0);
+        assert_eq!(Version { is_valkey: false, number: (7, 2) }.double(number), others);
+        assert_eq!(Version { is_valkey: true, number: (7, 2) }.double(number), others);
     }
 }
 

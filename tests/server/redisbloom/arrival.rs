@@ -97,8 +97,7 @@ fn half_a_filter_that_is_given_up_leaves_no_trace() {
             eventually("the half filter to be gone", || client.run("TYPE k") != simple("bloomgate"));
             for name in ["num_objects", "num_filters_across_objects", "num_items_across_objects", "total_memory_bytes"]
             {
-                let name = format!("bf_bloom_{name}");
-                eventually(&name, || client.info_number(&name) == 0);
+                eventually(name, || client.gauge(name) == 0);
             }
             client.run("DEL k");
         }

@@ -71,9 +71,9 @@ fn try_it(client: &mut Connection, what: &str, payload: &[u8]) -> bool {
     client.run("COPY k copy REPLACE");
     assert_eq!(client.run("DEL k twin copy"), integer(3), "{what}");
     for name in ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"] {
-        assert_eq!(client.info_number(&format!("bf_bloom_{name}")), 0, "{what}: {name}");
+        assert_eq!(client.gauge(name), 0, "{what}: {name}");
     }
-    eventually("the memory to be given back", || client.info_number("bf_bloom_total_memory_bytes") == 0);
+    eventually("the memory to be given back", || client.gauge("total_memory_bytes") == 0);
     true
 }
 
@@ -202,7 +202,7 @@ fn a_header_that_announces_much_costs_little() {
         }
         assert_eq!(client.run("DEL k"), integer(1));
         for name in ["num_objects", "num_filters_across_objects", "total_memory_bytes"] {
-            assert_eq!(client.info_number(&format!("bf_bloom_{name}")), 0, "{name}");
+            assert_eq!(client.gauge(name), 0, "{name}");
         }
     });
 }

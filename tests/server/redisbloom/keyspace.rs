@@ -93,7 +93,7 @@ fn filters_are_counted_and_given_back() {
         let sum = |of: fn(&Model) -> i64| models.iter().map(of).sum::<i64>();
         let counters = |client: &mut Connection| {
             ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]
-                .map(|name| client.info_number(&format!("bf_bloom_{name}")))
+                .map(|name| client.gauge(name))
         };
         let all = [
             expected.len() as i64,
@@ -103,7 +103,7 @@ fn filters_are_counted_and_given_back() {
         ];
         assert_eq!(counters(&mut client), all);
         let bytes: usize = models.iter().flat_map(|model| &model.layers).map(|layer| layer.bytes.len()).sum();
-        assert!(client.info_number("bf_bloom_total_memory_bytes") >= bytes as i64);
+        assert!(client.gauge("total_memory_bytes") >= bytes as i64);
         client.run("BF.ADD empty one-more");
         assert_eq!(counters(&mut client)[2], all[2] + 1);
         // Growth, a copy and a reload are counted, too.
@@ -117,7 +117,7 @@ fn filters_are_counted_and_given_back() {
         assert_eq!(client.run("UNLINK large twin tiny"), integer(3));
         assert_eq!(client.run("FLUSHALL"), ok());
         eventually("all counters to be zero again", || counters(&mut client) == [0; 4]);
-        eventually("the memory to be given back", || client.info_number("bf_bloom_total_memory_bytes") == 0);
+        eventually("the memory to be given back", || client.gauge("total_memory_bytes") == 0);
     });
 }
 
@@ -173,7 +173,7 @@ fn a_refused_payload_leaves_no_trace_in_the_counters() {
         let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", &payload];
         assert!(client.call(&words).is_error());
         for name in ["num_objects", "num_items_across_objects", "capacity_across_objects", "total_memory_bytes"] {
-            assert_eq!(client.info_number(&format!("bf_bloom_{name}")), 0, "{name}");
+            assert_eq!(client.gauge(name), 0, "{name}");
         }
     });
 }

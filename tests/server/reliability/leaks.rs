@@ -54,9 +54,9 @@ fn settle(control: &mut Connection, clients: i64) {
     eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
     assert_eq!(control.run("DBSIZE").number(), 0);
     for gauge in ["total_memory_bytes", "num_objects", "num_filters_across_objects", "num_items_across_objects"] {
-        assert_eq!(control.info_number(&format!("bf_bloom_{gauge}")), 0, "{gauge}");
+        assert_eq!(control.gauge(gauge), 0, "{gauge}");
     }
-    assert_eq!(control.info_number("bf_bloom_capacity_across_objects"), 0);
+    assert_eq!(control.gauge("capacity_across_objects"), 0);
 }
 
 #[test]

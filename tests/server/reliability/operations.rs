@@ -81,7 +81,7 @@ fn a_gibibyte_is_freed_and_its_memory_comes_back() {
             eventually("the background to be idle", || client.info_number("lazyfree_pending_objects") == 0);
             let lazily = client.info_number("lazyfreed_objects") - lazily;
             assert_eq!(lazily > 0, !name.ends_with("off"), "{name}: {lazily} objects freed in the background");
-            assert_eq!(client.info_number("bf_bloom_total_memory_bytes"), 0, "{name}");
+            assert_eq!(client.gauge("total_memory_bytes"), 0, "{name}");
             eprintln!("{megabytes} MiB, {name}: {used} bytes came back, worst PING beside it {worst:?}");
         }
     });
@@ -264,7 +264,10 @@ fn the_module_cannot_be_unloaded_and_a_second_of_its_name_not_loaded() {
         assert_eq!(client.run("BF.MADD k a b a"), array([integer(1), integer(1), integer(0)]));
         assert_eq!(client.run("DEBUG RELOAD"), ok());
         assert_eq!(client.run("BF.MEXISTS k a b c"), array([integer(1), integer(1), integer(0)]));
-        assert_eq!(client.run("MODULE LIST").elements().len(), 1);
+        // Servers of today have modules inside.
+        let modules = client.run("MODULE LIST");
+        let ours = modules.elements().iter().filter(|module| module.field("name").text() == "bf");
+        assert_eq!(ours.count(), 1, "{modules:?}");
         eprintln!("2 unloads and 2 loads refused");
     });
 }

@@ -104,7 +104,7 @@ fn every_edge_of_a_rate_and_a_capacity_is_a_filter_that_works_or_a_clear_error()
             }
         }
         assert!(made > 100 && refused > 100);
-        assert_eq!(client.info_number("bf_bloom_num_objects"), 0);
+        assert_eq!(client.gauge("num_objects"), 0);
         figures(&format!(
             "sizes: {} executions at the edges, {made} made a filter, {refused} were refused",
             made + refused

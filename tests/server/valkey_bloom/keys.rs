@@ -171,15 +171,15 @@ fn info_counts_what_is_there_and_ends_at_zero() {
         let layers = || models.iter().flat_map(|model| &model.layers);
         let bits: usize = layers().map(|layer| layer.bits.len()).sum();
         let expected = [
-            ("bloom_num_objects", models.len() as i64),
-            ("bloom_num_filters_across_objects", layers().count() as i64),
-            ("bloom_num_items_across_objects", goldens.iter().map(|golden| golden.card).sum()),
-            ("bloom_capacity_across_objects", layers().map(|layer| layer.capacity).sum()),
+            ("num_objects", models.len() as i64),
+            ("num_filters_across_objects", layers().count() as i64),
+            ("num_items_across_objects", goldens.iter().map(|golden| golden.card).sum()),
+            ("capacity_across_objects", layers().map(|layer| layer.capacity).sum()),
         ];
         for (name, number) in expected {
-            assert_eq!(client.info_number(&format!("bf_{name}")), number, "{name}");
+            assert_eq!(client.gauge(name), number, "{name}");
         }
-        assert!(client.info_number("bf_bloom_total_memory_bytes") >= bits as i64);
+        assert!(client.gauge("total_memory_bytes") >= bits as i64);
 
         // Every way of making one and of losing one keeps the count.
         let first = &goldens[0];
@@ -191,12 +191,12 @@ fn info_counts_what_is_there_and_ends_at_zero() {
         load(&mut client, "broken", &first.payload[..first.payload.len() / 2]);
         load(&mut client, "copy", &first.payload);
         client.run("BF.ADD copy new");
-        assert_eq!(client.info_number("bf_bloom_num_objects"), models.len() as i64 + 2);
+        assert_eq!(client.gauge("num_objects"), models.len() as i64 + 2);
         let items: i64 = goldens.iter().map(|golden| golden.card).sum();
-        assert_eq!(client.info_number("bf_bloom_num_items_across_objects"), items + 2 * first.card + 1);
+        assert_eq!(client.gauge("num_items_across_objects"), items + 2 * first.card + 1);
         assert_eq!(client.run("UNLINK copy"), integer(1));
         assert_eq!(client.run("SET restored string"), ok());
-        eventually("the copy to be gone", || client.info_number("bf_bloom_num_objects") == models.len() as i64);
+        eventually("the copy to be gone", || client.gauge("num_objects") == models.len() as i64);
         assert_all_zero_after_flush(&mut client);
     });
 }
@@ -204,12 +204,12 @@ fn info_counts_what_is_there_and_ends_at_zero() {
 fn assert_all_zero_after_flush(client: &mut Connection) {
     assert_eq!(client.run("FLUSHALL"), ok());
     for name in [
-        "bloom_num_objects",
-        "bloom_num_filters_across_objects",
-        "bloom_num_items_across_objects",
-        "bloom_capacity_across_objects",
-        "bloom_total_memory_bytes",
+        "num_objects",
+        "num_filters_across_objects",
+        "num_items_across_objects",
+        "capacity_across_objects",
+        "total_memory_bytes",
     ] {
-        assert_eq!(client.info_number(&format!("bf_{name}")), 0, "{name}");
+        assert_eq!(client.gauge(name), 0, "{name}");
     }
 }

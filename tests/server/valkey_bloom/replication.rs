@@ -20,7 +20,7 @@ fn assert_keys_after(client: &mut Connection) {
     assert_eq!(client.run("DBSIZE"), integer(keys.len() as i64));
     for (key, facts) in keys {
         assert_eq!(client.run(&format!("TYPE {key}")).text(), "bloomfltr", "{key}");
-        assert_info(&client.run(&format!("BF.INFO {key}")), &facts["info"], key);
+        assert_info(client, key, &facts["info"]);
         assert_eq!(client.run(&format!("BF.CARD {key}")), integer(facts["card"].as_i64().unwrap()), "{key}");
         assert!(body(&dump(client, key)) == body(&decoded(&facts["dump_b64"])), "DUMP of {key}");
     }

@@ -61,6 +61,7 @@ struct State {
 
 fn state(client: &mut Connection) -> State {
     let lines = ["BF.CARD k", "MEMORY USAGE k", "EXISTS k", "EXISTS copy"];
+    client.wait_for_frees();
     let info = client.run("INFO modules").text();
     let is_gauge =
         |line: &&str| line.starts_with("bf_bloom_total") || line.contains("_across_") || line.contains("_objects:");
@@ -120,7 +121,7 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
             if is_refusal(&reply) {
                 assert!(refused > 0, "{name}: {reply:?}, and nothing was refused");
                 assert_eq!(now, before, "{name}, request {number}{mode}: refused, and yet something changed");
-            } else if reply != expected {
+            } else if !is_answer(client, case, &reply, &expected) {
                 assert!(refused > 0, "{name}: {reply:?} instead of {expected:?}");
                 assert_partial(client, case, &reply, &expected, &before, &now);
             } else {
@@ -140,6 +141,15 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
     }
     assert_eq!(client.run("PING"), simple("PONG"));
     faults
+}
+
+/// Whether a reply is the right one. MEMORY USAGE of equal filters differs by what the alignment of their layers takes.
+fn is_answer(client: &mut Connection, case: &Case, reply: &Reply, expected: &Reply) -> bool {
+    if let (b"MEMORY", Reply::Integer(bytes), Reply::Integer(before)) = (case.command[0].as_slice(), reply, expected) {
+        let layers = client.run("BF.INFO k").field("Number of filters").number();
+        return (bytes - before).abs() <= layers * client.alignment_bytes(*bytes);
+    }
+    reply == expected
 }
 
 /// An array of answers with a refusal at its end: so many items were done, and no more.

@@ -67,7 +67,7 @@ fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connec
     if let (Some(before), Some(after)) = (resident, Resident::of(server)) {
         assert!(after.now <= before.now + RESIDENT_SLACK_BYTES, "{} bytes resident, {} before", after.now, before.now);
     }
-    assert_eq!(client.info_number("bf_bloom_num_objects"), 0);
+    assert_eq!(client.gauge("num_objects"), 0);
     counts
 }
 
