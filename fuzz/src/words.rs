@@ -269,9 +269,10 @@ fn without_raw_seed(creation: Creation) -> Creation {
 }
 
 /// What is accepted from a client is accepted from whoever carries it, with the same meaning; where the words do not say
-/// which layout, it is RedisBloom's.
+/// which layout, it is RedisBloom's. In a reservation RedisBloom looks at the key, too.
 fn a_primary_may_say_what_a_client_may(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
-    if matches!(outcome, Parsed::Refused(_)) {
+    let key_is_word = words.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"NONSCALING"));
+    if matches!(outcome, Parsed::Refused(_)) || matches!(outcome, Parsed::Reserve(_)) && key_is_word {
         return;
     }
     let from_primary = parsed(words, &Usual { must_obey: true, ..*usual });

@@ -261,7 +261,7 @@ unsafe extern "C" fn set_fraction(
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let value = numbers::fraction(RedisString::string_as_slice(value));
+    let value = numbers::fraction(RedisString::string_as_slice(value), false);
     // SAFETY: `data` is the `Fraction` that was registered; `error` is a place for a string, which the server frees.
     unsafe {
         if let (Some(value), Some(fraction)) = (value, data.cast::<Fraction>().as_ref()) {

@@ -65,18 +65,18 @@ impl Name {
         ("VALIDATESCALETO", Self::ValidateScaleTo),
         ("ITEMS", Self::Items),
     ];
-    /// As much of a word as RedisBloom looks at.
+    /// As much of a word as RedisBloom looks at, in this order.
     const SHORT: [(&'static str, Self); 6] = [
         ("C", Self::Capacity),
         ("ER", Self::Error),
-        ("EX", Self::Expansion),
+        ("E", Self::Expansion),
         ("NOC", Self::NoCreate),
-        ("NON", Self::NonScaling),
+        ("N", Self::NonScaling),
         ("I", Self::Items),
     ];
 
-    /// The option that a word names, in any case. A client's words are whole; those of a primary and of the AOF, which
-    /// have done what they say, may be as short as RedisBloom allows.
+    /// The option that a word names, in any case. A client's words are whole. Those of a primary and of the AOF, which have
+    /// done what they say, may begin as RedisBloom's do and go on as they like.
     fn of(word: &[u8], may_be_short: bool) -> Option<Self> {
         let whole = Self::WHOLE.into_iter().find(|(name, _)| is(word, name));
         let short = || {
@@ -106,7 +106,7 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
             let value = || word(words, index + 1);
             match name {
                 Name::Capacity => creation.capacity = numbers::capacity(value()?).ok_or(Refusal::InsertCapacity)?,
-                Name::Error => creation.rate = numbers::fraction(value()?).ok_or(Refusal::InsertRate)?,
+                Name::Error => creation.rate = numbers::fraction(value()?, must_obey).ok_or(Refusal::InsertRate)?,
                 Name::Expansion => {
                     let expansion = numbers::integer(value()?).and_then(|number| numbers::expansion(number, must_obey));
                     creation.scaling = Scaling::from_expansion(expansion.ok_or(Refusal::InsertExpansion)?);
@@ -115,7 +115,7 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
                 Name::NonScaling => fixed = true,
                 Name::Seed => kind.seed = Some(Seed::of(value()?).ok_or(Refusal::InsertSeed)?),
                 Name::Tightening => {
-                    kind.tightening = Some(numbers::fraction(value()?).ok_or(Refusal::InsertTightening)?);
+                    kind.tightening = Some(numbers::fraction(value()?, must_obey).ok_or(Refusal::InsertTightening)?);
                 }
                 Name::Layout => kind.layout = Some(LayoutName::named(value()?).ok_or(Refusal::InsertLayout)?),
                 Name::ValidateScaleTo => {

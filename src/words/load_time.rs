@@ -33,7 +33,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<LoadTime, String> {
         };
         let wrong = |range: &str| format!("bad value '{}' for {shown}: {range}", String::from_utf8_lossy(value));
         if is(name, "ERROR_RATE") {
-            let rate = numbers::fraction(value).ok_or_else(|| wrong("a number inside (0, 1) is expected"))?;
+            let rate = numbers::fraction(value, false).ok_or_else(|| wrong("a number inside (0, 1) is expected"))?;
             load_time.rate = Some(rate);
         } else if is(name, "INITIAL_SIZE") {
             let size = numbers::integer(value).filter(|size| (1..=INITIAL_SIZE_MAX).contains(size));

@@ -17,36 +17,19 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], usual: &Usual) -> Result<Creation, Ref
     if words.len() > WORDS_MAX && !must_obey {
         return Err(Refusal::Arity);
     }
-    let rate = numbers::float(word(words, 2)?).ok_or(Refusal::BadRate)?;
+    let rate = numbers::float(word(words, 2)?, must_obey).ok_or(Refusal::BadRate)?;
     if !numbers::is_rate(rate) {
         return Err(Refusal::RateRange);
     }
     let capacity = numbers::integer(word(words, 3)?).ok_or(Refusal::BadCapacity)?;
     let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
 
-    let (mut expansion, mut fixed, mut kind) = (None, false, KindWords::default());
-    let mut index = 4;
-    while index < words.len() {
-        let option = word(words, index)?;
-        let value = |missing| word(words, index + 1).map_err(|_| missing);
-        let mut taken = 2;
-        if is(option, "EXPANSION") {
-            let number = numbers::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
-            expansion = Some(numbers::expansion(number, must_obey).ok_or(Refusal::ExpansionRange)?);
-        } else if is(option, "SEED") {
-            let seed = numbers::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?;
-            kind.seed = Some(Seed::Number(seed));
-        } else if is(option, "LAYOUT") {
-            kind.layout = Some(LayoutName::named(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
-        } else if is(option, "NONSCALING") {
-            (fixed, taken) = (true, 1);
-        } else if must_obey {
-            // RedisBloom passes over words that it does not know.
-            taken = 1;
-        } else {
-            return Err(Refusal::Syntax);
-        }
-        index += taken;
+    let options = words.get(4..).unwrap_or_default();
+    let Options { expansion, mut fixed, kind } =
+        if must_obey { Options::of_primary(options)? } else { Options::of_client(options)? };
+    if must_obey && expansion.is_none() && is(word(words, 1)?, "NONSCALING") {
+        // RedisBloom finds the word in the key's place, too. An effect of ours says how the filter scales.
+        fixed = true;
     }
     let scaling = match (expansion, fixed) {
         (Some(1..), true) => return Err(Refusal::FixedExpansion),
@@ -54,9 +37,72 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], usual: &Usual) -> Result<Creation, Ref
         (Some(expansion), false) => Scaling::from_expansion(expansion),
         (None, false) => usual.scaling,
     };
-    let kind = kind.kind(usual)?;
+    let kind = match kind.kind(usual) {
+        Err(_) if must_obey => Kind::RedisBloom,
+        kind => kind?,
+    };
     if kind == Kind::RedisBloom && capacity > CAPACITY_MAX && !must_obey {
         return Err(Refusal::CapacityRange);
     }
     Ok(Creation { rate, capacity, scaling, kind, scale_to: None })
+}
+
+/// The words behind the capacity.
+#[derive(Default)]
+struct Options {
+    expansion: Option<u32>,
+    fixed: bool,
+    kind: KindWords,
+}
+
+impl Options {
+    /// Each word has to be known; of those of a kind the last one counts.
+    fn of_client<W: AsRef<[u8]>>(words: &[W]) -> Result<Self, Refusal> {
+        let mut options = Self::default();
+        let mut words = words.iter().map(AsRef::as_ref);
+        while let Some(option) = words.next() {
+            let mut value = |missing| words.next().ok_or(missing);
+            if is(option, "EXPANSION") {
+                let number = numbers::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
+                options.expansion = Some(numbers::expansion(number, false).ok_or(Refusal::ExpansionRange)?);
+            } else if is(option, "SEED") {
+                let seed = numbers::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?;
+                options.kind.seed = Some(Seed::Number(seed));
+            } else if is(option, "LAYOUT") {
+                options.kind.layout = Some(LayoutName::named(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
+            } else if is(option, "NONSCALING") {
+                options.fixed = true;
+            } else {
+                return Err(Refusal::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// RedisBloom passes over what it does not know and over an `EXPANSION` that comes again, and carries all of it. What
+    /// is none of our words with its value is passed over here as well.
+    fn of_primary<W: AsRef<[u8]>>(words: &[W]) -> Result<Self, Refusal> {
+        let mut options = Self::default();
+        let mut words = words.iter().map(AsRef::as_ref).peekable();
+        while let Some(option) = words.next() {
+            if is(option, "EXPANSION") {
+                let value = words.peek().copied();
+                let expansion = value.and_then(numbers::integer).and_then(|number| numbers::expansion(number, true));
+                if expansion.is_some() {
+                    options.expansion = expansion;
+                } else if options.expansion.is_none() {
+                    return Err(if value.is_some() { Refusal::BadExpansion } else { Refusal::NoExpansion });
+                }
+            } else if is(option, "SEED") {
+                let seed = words.peek().copied().and_then(numbers::seed).map(Seed::Number);
+                options.kind.seed = seed.or(options.kind.seed);
+            } else if is(option, "LAYOUT") {
+                let layout = words.peek().copied().and_then(LayoutName::named);
+                options.kind.layout = layout.or(options.kind.layout);
+            } else if is(option, "NONSCALING") {
+                options.fixed = true;
+            }
+        }
+        Ok(options)
+    }
 }

@@ -44,7 +44,7 @@ macro_rules! for_each_kind {
                 valkey_bloom_snapshots_and_loads;
             seeds: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots valkey_bloom_snapshots_and_loads;
             words: fields_and_records insertions insertions_that_are_refused load_time_words reservations
-                reservations_that_are_refused;
+                reservations_of_a_primary reservations_that_are_refused;
         }
     };
 }

@@ -60,10 +60,32 @@ pub fn reservations(all: &Inputs) {
         REDISBLOOM,
         "BF.RESERVE k 0.01 3",
     );
-    let words = "BF.RESERVE k 0.01 3 EXPANSION 4294967295 whatever EXPANSION";
-    refused(all, Refusal::NoExpansion, "reserve-primary-no-expansion", PRIMARY, words);
+}
+
+/// RedisBloom passes over much, and its primaries carry it. What says the layout is taken at its word.
+pub fn reservations_of_a_primary(all: &Inputs) {
+    let primary = |made, name: &str, words: &str| creates(all, made, &format!("reserve-primary{name}"), PRIMARY, words);
+    let theirs = |expansion| creation(0.01, 3, expansion, Kind::RedisBloom);
     let words = "BF.RESERVE k 0.01 1152921504606846976 EXPANSION 4294967295 whatever";
-    creates(all, creation(0.01, 1 << 60, u32::MAX, Kind::RedisBloom), "reserve-primary", PRIMARY, words);
+    primary(creation(0.01, 1 << 60, u32::MAX, Kind::RedisBloom), "", words);
+    let words = "BF.RESERVE k 0x1.8P-4 3 expansion 4 EXPANSION";
+    primary(creation(0.09375, 3, 4, Kind::RedisBloom), "-hexadecimal", words);
+    primary(theirs(1), "-expansion-33-bits", "BF.RESERVE k 0.01 3 whatever EXPANSION 4294967297");
+    primary(theirs(5), "-seed-none", "BF.RESERVE k 0.01 3 SEED EXPANSION 5");
+    primary(theirs(2), "-layout-none", "BF.RESERVE k 0.01 3 LAYOUT LAYOUT of-another");
+    primary(theirs(2), "-layouts-mixed", "BF.RESERVE k 0.01 3 SEED 1 LAYOUT redisbloom");
+    primary(theirs(0), "-key-nonscaling", "BF.RESERVE NonScaling 0.01 3");
+    primary(theirs(2), "-key-nonscaling-effect", "BF.RESERVE NONSCALING 0.01 3 EXPANSION 2");
+    primary(creation(0.01, 3, 2, Kind::Native { seed: Some(7) }), "-seed", "BF.RESERVE k 0.01 3 SEED 7");
+    let refusals = [
+        (Refusal::NoExpansion, "-no-expansion", "EXPANSION"),
+        (Refusal::BadExpansion, "-bad-expansion", "EXPANSION EXPANSION 5"),
+        (Refusal::FixedExpansion, "-fixed-expansion", "NONSCALING EXPANSION 5"),
+    ];
+    for (refusal, name, options) in refusals {
+        let words = format!("BF.RESERVE k 0.01 3 {options}");
+        refused(all, refusal, &format!("reserve-primary{name}"), PRIMARY, &words);
+    }
 }
 
 pub fn reservations_that_are_refused(all: &Inputs) {
@@ -121,6 +143,17 @@ pub fn insertions(all: &Inputs) {
         PRIMARY,
         "BF.INSERT k EXTRA 3 NONSENSE",
     );
+    let primary = |made, name: &str, words: &str| creates(all, made, &format!("insert-primary-{name}"), PRIMARY, words);
+    primary(creation(0.01, 100, 5, Kind::RedisBloom), "e", "BF.INSERT k e 5 i a");
+    primary(creation(0.01, 100, 0, Kind::RedisBloom), "n", "BF.INSERT k N e 0 Nothing I a");
+    primary(creation(0.0625, 100, 0, Kind::RedisBloom), "numbers", "BF.INSERT k er 0X.1 Ex 4294967296 I a");
+    primary(creation(0.01, 7, 2, Kind::Native { seed: Some(9) }), "seed", "BF.INSERT k C 7 SEED 9 ITEMS a");
+    assert_eq!(outcome(all, "insert-primary-noc", PRIMARY, "BF.INSERT k noCx ITEMS a"), Parsed::Insert(None, 1));
+    for (refusal, name, option) in
+        [(Refusal::InsertUnknown, "unknown", "X 5"), (Refusal::InsertExpansion, "minus", "E -1")]
+    {
+        refused(all, refusal, &format!("insert-primary-{name}"), PRIMARY, &format!("BF.INSERT k {option} ITEMS a"));
+    }
 }
 
 pub fn insertions_that_are_refused(all: &Inputs) {

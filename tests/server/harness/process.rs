@@ -225,6 +225,15 @@ impl Server {
         let _ = fs::remove_file(self.log_path());
     }
 
+    /// Starts a server that was stopped and must not come up, and gives its log.
+    pub fn refuses_to_start_again(&mut self) -> String {
+        let outcome = self.launch();
+        self.child = None;
+        let log = self.log();
+        assert!(outcome.is_err(), "the server came up although it should not; its log:\n{log}");
+        log
+    }
+
     /// Starts the process and waits until it answers; where it ends instead, its exit status.
     pub fn launch(&mut self) -> Result<(), ExitStatus> {
         assert!(self.child.is_none(), "the server runs already");

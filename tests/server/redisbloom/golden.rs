@@ -213,6 +213,13 @@ pub fn start_on_snapshot(program: &Path, lines: &[&str], snapshot: &[u8]) -> Ser
 
 /// A server that was started on an append-only file of plain commands.
 pub fn start_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
+    let mut server = stopped_on_commands(program, lines, commands);
+    server.start_again();
+    server
+}
+
+/// A server that is to be started on an append-only file of plain commands.
+pub fn stopped_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
     let builder = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no");
     let mut server = lines.iter().fold(builder, |builder, line| builder.line(line)).start();
     server.stop(Stop::NoSave);
@@ -222,7 +229,6 @@ pub fn start_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Ser
     fs::write(folder.join("appendonly.aof.1.base.aof"), commands).expect("the commands are written");
     let manifest = "file appendonly.aof.1.base.aof seq 1 type b\n";
     fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("the manifest is written");
-    server.start_again();
     server
 }
 

@@ -17,3 +17,5 @@ mod model;
 pub mod payload;
 mod replication;
 mod stream;
+mod their_primary;
+mod words;

@@ -1,18 +1,14 @@
 //! RedisBloom's words in a stream: its append-only file, and a replica that follows RedisBloom's own primary.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-
 use super::dump::dump;
 use super::golden::{TODAY, filter, filters, snapshot, start_on_commands};
 use super::model::Model;
 use super::replication::contrary;
+use super::their_primary::{TheirPrimary, encode};
 use crate::harness::{Server, Stop, eventually, integer, ok, on_every_server, simple};
 
 /// Commands as RedisBloom propagates them, word for word as its clients sent them: also those that added nothing, that
-/// failed, that hold words it ignores or options that it knows by their first letters.
+/// failed inside the reply, that hold words it ignores or options that it knows by their first letters.
 const STREAM: &str = "\
 BF.RESERVE plain 0.01 100
 BF.RESERVE plain 0.01 100
@@ -33,8 +29,7 @@ BF.INSERT short CAP 20 ERR 0.001 EXP 3 I a b
 BF.INSERT lower cap 20 err 0.001 exp 3 items a b
 BF.INSERT short-fixed CAP 2 NON ITEMS a b
 BF.INSERT short-fixed NOC ITEMS a c d
-BF.INSERT defaults ITEMS a b
-BF.INSERT absent NOCREATE ITEMS a";
+BF.INSERT defaults ITEMS a b";
 
 /// The same, worked out.
 fn stream_models() -> Vec<(&'static str, Model)> {
@@ -73,7 +68,6 @@ fn assert_as_the_models(server: &Server, models: &[(&str, Model)]) {
         }
         assert_eq!(&saved, model, "{key}");
     }
-    assert_eq!(client.run("EXISTS absent"), integer(0));
 }
 
 /// Adds that make several filters of the stream grow.
@@ -87,16 +81,6 @@ fn growth(models: &mut Vec<(&'static str, Model)>) -> Vec<String> {
         }
     }
     lines
-}
-
-fn encode(lines: &[&str]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        bytes.extend(format!("*{}\r\n", words.len()).bytes());
-        words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
-    }
-    bytes
 }
 
 #[test]
@@ -117,65 +101,6 @@ fn redisblooms_commands_in_the_append_only_file_make_its_filters() {
         assert_as_the_models(&server, &models);
         assert_eq!(server.connect().run("TYPE ours"), simple("bloomgate"));
     });
-}
-
-/// A primary that sends RedisBloom's snapshot and then what it is given, as RedisBloom's would.
-struct TheirPrimary {
-    port: u16,
-    stream: Sender<Vec<u8>>,
-}
-
-impl TheirPrimary {
-    fn start(snapshot: Vec<u8>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        let (stream, commands) = channel();
-        // It ends when the test drops the sender or the replica hangs up.
-        thread::spawn(move || {
-            let (link, _) = listener.accept().expect("a replica");
-            let _ = serve(link, &snapshot, &commands);
-        });
-        Self { port, stream }
-    }
-
-    fn send(&self, lines: &[&str]) {
-        self.stream.send(encode(lines)).expect("the primary runs");
-    }
-}
-
-fn serve(mut link: TcpStream, snapshot: &[u8], commands: &Receiver<Vec<u8>>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(link.try_clone()?);
-    loop {
-        let words = read_command(&mut reader)?;
-        match words[0].to_ascii_uppercase().as_str() {
-            "PING" => link.write_all(b"+PONG\r\n")?,
-            "PSYNC" => break,
-            _ => link.write_all(b"+OK\r\n")?,
-        }
-    }
-    link.write_all(format!("+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), snapshot.len()).as_bytes())?;
-    link.write_all(snapshot)?;
-    while let Ok(bytes) = commands.recv() {
-        link.write_all(&bytes)?;
-    }
-    Ok(())
-}
-
-fn read_command(reader: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
-    let number = |reader: &mut BufReader<TcpStream>| {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        line.trim_start_matches(['*', '$']).trim_end().parse::<usize>().map_err(std::io::Error::other)
-    };
-    let count = number(reader)?;
-    (0..count)
-        .map(|_| {
-            let mut word = vec![0; number(reader)? + 2];
-            reader.read_exact(&mut word)?;
-            word.truncate(word.len() - 2);
-            Ok(String::from_utf8_lossy(&word).into_owned())
-        })
-        .collect()
 }
 
 #[test]

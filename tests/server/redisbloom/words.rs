@@ -1,0 +1,176 @@
+//! Commands that RedisBloom took and carries word for word, however they are spelled: a replica and the reader of its
+//! append-only file take all of them, a client's words stay strict. What cannot be obeyed ends the server.
+
+use std::path::Path;
+
+use super::dump::dump;
+use super::golden::{TODAY, snapshot, start_on_commands, stopped_on_commands};
+use super::model::Model;
+use super::replication::contrary;
+use super::their_primary::{TheirPrimary, encode};
+use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server, simple};
+
+/// What the log of a server has at its end that could not obey.
+pub const LAST_WORDS: &str = "bloomgate: cannot do what the primary or the AOF says, the server ends: ";
+
+/// A filter that today's RedisBloom or 2.6 makes of the line, and the items in it.
+fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
+    let mut model = Model::reserve(rate, capacity, growth);
+    for item in items.split_terminator(' ') {
+        model.add(item.as_bytes());
+    }
+    model
+}
+
+/// The words behind BF.INSERT and the key; no client may say them.
+fn insertions() -> Vec<(&'static str, Model)> {
+    vec![
+        ("e 5 i a b", model(0.01, 100, 5, "a b")),
+        ("Ez 5 ITEMS a", model(0.01, 100, 5, "a")),
+        ("EXP 5 ITEMS a", model(0.01, 100, 5, "a")),
+        ("eRx 0.1 ITEMS a", model(0.1, 100, 2, "a")),
+        ("N ITEMS a", model(0.01, 100, 0, "a")),
+        ("no Items a", model(0.01, 100, 0, "a")),
+        ("NOx ITEMS a", model(0.01, 100, 0, "a")),
+        ("Nothing e 5 ITEMS a", model(0.01, 100, 0, "a")),
+        ("C 7 Ignored a b c", model(0.01, 7, 2, "a b c")),
+        ("c 7 cap 9 I I I", model(0.01, 9, 2, "I I")),
+        ("ERROR 0x1p-4 ITEMS a", model(0.0625, 100, 2, "a")),
+        ("ERROR +0X.1 ITEMS a", model(0.0625, 100, 2, "a")),
+        ("ER 0x1.999999999999ap-4 EXPANSION 32769 ITEMS a", model(0.1, 100, 32769, "a")),
+        ("EXPANSION 4294967297 ITEMS a", model(0.01, 100, 1, "a")),
+        ("EXPANSION 4294967296 ITEMS a", model(0.01, 100, 0, "a")),
+        // The primary had the key.
+        ("NOCx ITEMS a", model(0.01, 100, 2, "a")),
+        ("NOCREATE ITEMS a b", model(0.01, 100, 2, "a b")),
+    ]
+}
+
+/// The words behind BF.RESERVE and the key. `BF.ADD key x` follows.
+fn reservations() -> Vec<(&'static str, Model)> {
+    vec![
+        ("0x1p-4 100", model(0.0625, 100, 2, "x")),
+        ("0.01 100 EXPANSION 4 EXPANSION", model(0.01, 100, 4, "x")),
+        ("0.01 100 FOO EXPANSION 4", model(0.01, 100, 4, "x")),
+        ("0.01 100 NONSCALING NONSCALING", model(0.01, 100, 0, "x")),
+        ("0.01 100 EXP 5", model(0.01, 100, 2, "x")),
+        ("0.01 100 NON", model(0.01, 100, 2, "x")),
+        ("0.01 100 SEED EXPANSION 5", model(0.01, 100, 5, "x")),
+        ("0.01 100 SEED -1", model(0.01, 100, 2, "x")),
+        ("0.01 100 LAYOUT nowhere", model(0.01, 100, 2, "x")),
+        ("0.01 100 LAYOUT", model(0.01, 100, 2, "x")),
+        ("0.01 100 EXPANSION 4294967299", model(0.01, 100, 3, "x")),
+        ("0.01 100 EXPANSION 32769", model(0.01, 100, 32769, "x")),
+    ]
+}
+
+/// What comes from the primary, and the filters that it makes, by key.
+fn stream() -> (Vec<String>, Vec<(String, Model)>) {
+    let (mut lines, mut models) = (Vec::new(), Vec::new());
+    for (number, (words, model)) in insertions().into_iter().enumerate() {
+        lines.push(format!("BF.INSERT insert/{number} {words}"));
+        models.push((format!("insert/{number}"), model));
+    }
+    for (number, (words, model)) in reservations().into_iter().enumerate() {
+        lines.push(format!("BF.RESERVE reserve/{number} {words}"));
+        lines.push(format!("BF.ADD reserve/{number} x"));
+        models.push((format!("reserve/{number}"), model));
+    }
+    // RedisBloom looks for its words in the place of the key, too.
+    lines.push("BF.RESERVE nonScaling 0.01 100".to_owned());
+    models.push(("nonScaling".to_owned(), model(0.01, 100, 0, "")));
+    // An effect of ours for such a key.
+    lines.push("BF.RESERVE NONSCALING 0.01 100 EXPANSION 2".to_owned());
+    models.push(("NONSCALING".to_owned(), model(0.01, 100, 2, "")));
+    (lines, models)
+}
+
+fn assert_as_the_models(client: &mut Connection, lines: &[String], models: &[(String, Model)]) {
+    for (key, model) in models {
+        let line = lines.iter().find(|line| line.contains(&format!(" {key} "))).unwrap();
+        assert_eq!(client.run(&format!("TYPE {key}")), simple("MBbloom--"), "{line}");
+        let mut saved = Model::of_payload(&dump(client, key)).1;
+        if model.options == 13 {
+            // What growth a fixed filter stores is of no consequence.
+            saved.growth = model.growth;
+        }
+        assert_eq!(&saved, model, "{line}");
+    }
+}
+
+/// Words that make a filter of another layout also in what a primary carries.
+fn assert_other_layouts(client: &mut Connection) {
+    for (key, kind) in [("ours", "bloomgate"), ("ours-too", "bloomgate"), ("theirs", "bloomfltr")] {
+        assert_eq!(client.run(&format!("TYPE {key}")), simple(kind), "{key}");
+        assert_eq!(client.run(&format!("BF.EXISTS {key} a")), integer(1), "{key}");
+    }
+}
+
+const OTHER_LAYOUTS: [&str; 3] = [
+    "BF.INSERT ours CAPACITY 10 ERROR 0.01 EXPANSION 2 SEED 7 ITEMS a",
+    "BF.INSERT ours-too N LAYOUT native ITEMS a",
+    "BF.INSERT theirs CAPACITY 10 ERROR 0.01 TIGHTENING 0.5 EXPANSION 2 ITEMS a",
+];
+
+#[test]
+fn a_replica_takes_all_words_that_redisbloom_takes() {
+    on_every_server(|program| {
+        let (lines, models) = stream();
+        let primary = TheirPrimary::start(snapshot(TODAY));
+        let replica = following(program, &primary);
+        primary.send(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        primary.send(&OTHER_LAYOUTS);
+        primary.send(&["SET the-end x"]);
+        let mut client = replica.connect();
+        eventually("the end of the stream", || client.run("EXISTS the-end") == integer(1));
+        assert_as_the_models(&mut client, &lines, &models);
+        assert_other_layouts(&mut client);
+    });
+}
+
+#[test]
+fn its_append_only_file_is_read_as_it_was_taken_and_clients_stay_strict() {
+    on_every_server(|program| {
+        let (lines, models) = stream();
+        let all: Vec<&str> = lines.iter().map(String::as_str).chain(OTHER_LAYOUTS).collect();
+        let server = start_on_commands(program, &[], &encode(&all));
+        let mut client = server.connect();
+        assert_as_the_models(&mut client, &lines, &models);
+        assert_other_layouts(&mut client);
+        client.run("FLUSHALL");
+        for (words, _) in insertions() {
+            assert!(client.run(&format!("BF.INSERT k {words}")).is_error(), "{words}");
+        }
+        for (words, _) in reservations().into_iter().filter(|(words, _)| *words != "0.01 100 NONSCALING NONSCALING") {
+            assert!(client.run(&format!("BF.RESERVE k {words}")).is_error(), "{words}");
+        }
+        assert_eq!(client.run("DBSIZE"), integer(0));
+        client.run("BF.RESERVE NONSCALING 0.01 100");
+        assert_eq!(client.run("BF.INFO NONSCALING EXPANSION").elements()[0], integer(2));
+    });
+}
+
+/// A replica of such a primary, with the link up.
+pub fn following(program: &Path, primary: &TheirPrimary) -> Server {
+    let server = contrary(program);
+    let mut client = server.connect();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
+    eventually("the snapshot", || client.info("master_link_status") == "up");
+    primary.send(&["SELECT 0"]);
+    server
+}
+
+#[test]
+fn items_behind_words_that_nobody_understands_end_the_server() {
+    on_every_server(|program| {
+        for line in ["BF.INSERT k HASH siphash ITEMS a", "BF.INSERT k CAPACITY x ITEMS a"] {
+            let primary = TheirPrimary::start(snapshot(TODAY));
+            let mut replica = following(program, &primary);
+            primary.send(&[line]);
+            eventually("the replica to end", || replica.log().contains(LAST_WORDS));
+            replica.stop(Stop::Kill);
+            let log = stopped_on_commands(program, &[], &encode(&[line])).refuses_to_start_again();
+            assert!(log.contains(LAST_WORDS), "{line}:\n{log}");
+        }
+    });
+}
