@@ -20,7 +20,8 @@ pub const BLOCK_BYTES: usize = 64;
 pub const BLOCK_BITS: usize = BLOCK_BYTES * 8;
 /// From this size on a bitmap begins at a page, so that a group of 64 blocks is one page of memory.
 pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
-const PAGE_BYTES: usize = 4096;
+/// Size of a page of memory in bytes: the usual one, on every machine.
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// A bit of a block, 0 to 511.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +179,13 @@ const fn alignment(size: usize) -> usize {
 fn first_block(storage: &[u8], size: usize) -> usize {
     // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
     storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size)
+}
+
+/// Whether bytes are all zero. Compares pages, which is much faster than bytes, and reads no further than to the first that
+/// is not zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+    bytes.chunks(PAGE_BYTES).all(|page| ZEROS.get(..page.len()) == Some(page))
 }
 
 /// Zeroed bytes, or nothing where the allocator refuses. The standard library has no stable way to ask for zeroed

@@ -1,6 +1,7 @@
 //! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
 
 use super::Error;
+use super::bits::{PAGE_BYTES, is_zero};
 use super::ceiling::{Ceiling, Unlimited};
 use super::description::{LayerDescription, Scaling};
 use super::hash::{BATCH, HashBatch};
@@ -84,14 +85,11 @@ impl<R: Rules> Chain<R> {
     /// # Errors
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
-        const PIECE: usize = 4096;
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
         for (from, to) in self.layers.iter().zip(&mut copy.layers) {
-            let pieces = from.bytes().chunks(PIECE).zip(to.bits_mut().bytes_mut().chunks_mut(PIECE));
-            for (from, to) in pieces.filter(|(from, _)| from.iter().any(|byte| *byte != 0)) {
-                to.copy_from_slice(from);
-            }
+            let pages = from.bytes().chunks(PAGE_BYTES).zip(to.bits_mut().bytes_mut().chunks_mut(PAGE_BYTES));
+            pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
         }
         Ok(copy)
     }

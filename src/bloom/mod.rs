@@ -27,7 +27,7 @@ mod relocate;
 pub mod sizing;
 pub mod valkey_bloom;
 
-pub(crate) use bits::try_box;
+pub(crate) use bits::{is_zero, try_box};
 pub use ceiling::{Ceiling, Unlimited};
 pub use chain::{Added, Chain, LAYERS_MAX};
 pub use description::{Description, LayerDescription, Scaling};

@@ -22,7 +22,7 @@
 use super::native::{self, CHUNK_BYTES};
 use super::{ByteSink, ByteSource, Error, Sink, Source};
 use crate::bloom::sizing::Geometry;
-use crate::bloom::{BloomFilter, Description, LAYERS_MAX, Layer, LayerDescription};
+use crate::bloom::{BloomFilter, Description, LAYERS_MAX, Layer, LayerDescription, is_zero};
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
 const MAGIC: [u8; 8] = *b"\xb1oomgate";
@@ -212,7 +212,7 @@ fn chunk_checksum(identity: u32, iterator: u64, tag: u8, items: &[u8], bits: &[u
 }
 
 fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, bits: &[u8]) -> Result<Vec<u8>, Error> {
-    let (tag, bits) = if native::is_zero(bits) { (TAG_ZEROS, &[][..]) } else { (TAG_BITS, bits) };
+    let (tag, bits) = if is_zero(bits) { (TAG_ZEROS, &[][..]) } else { (TAG_BITS, bits) };
     let tag = tag | if items.is_some() { TAG_COUNTED } else { 0 };
     let items = items.map(u64::to_le_bytes);
     let items = items.as_ref().map_or(&[][..], |bytes| &bytes[..]);

@@ -40,6 +40,7 @@ use super::{Arrival, Error, Sink, Source, Value};
 use crate::bloom::sizing::{self, Geometry};
 use crate::bloom::{
     BloomFilter, Ceiling, Chain, Description, LAYERS_MAX, Layer, LayerDescription, RedisBloomFilter, Rules, Scaling,
+    is_zero,
 };
 
 /// Size of a chunk of bits, in bytes.
@@ -194,12 +195,6 @@ pub(super) fn read_description(source: &mut impl Source) -> Result<Description, 
 
 pub(super) fn read_u32(source: &mut impl Source) -> Result<u32, Error> {
     u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)
-}
-
-/// Whether a chunk is all zero. Compares pages, which is much faster than bytes.
-pub(super) fn is_zero(chunk: &[u8]) -> bool {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    chunk.chunks(ZEROS.len()).all(|page| ZEROS.get(..page.len()) == Some(page))
 }
 
 #[cfg(test)]
