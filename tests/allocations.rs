@@ -2,13 +2,13 @@
 //! the module keeps for its replies and effects is counted in a server (`tests/server/reliability/faults/counts.rs`).
 
 // All of this file is test code: a panic is how a test fails.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 // The counting allocator takes the place of the module's.
 #![cfg(not(feature = "module"))]
 
 use allocation_counter::measure;
 use bloomgate::bloom::{
-    BATCH, BloomFilter, Filter, RedisBloomFilter, Scaling, Unlimited, ValkeyBloom, ValkeyBloomFilter,
+    BATCH, Bits, BloomFilter, Filter, RedisBloomFilter, Scaling, Unlimited, ValkeyBloom, ValkeyBloomFilter,
 };
 
 fn filters() -> [Filter; 3] {
@@ -75,4 +75,22 @@ fn a_layer_is_asked_for() {
         assert_eq!(filter.layer_count(), 2);
         assert!((1..=3).contains(&asked.count_total), "the layer, and its place in the list: {asked:?}");
     }
+}
+
+/// The list of a chain's layers is not copied for each of them: that would be 160 MB here.
+#[test]
+fn a_long_chain_asks_for_its_list_a_few_times() {
+    const LAYERS: u64 = 2000;
+    let mut filter = BloomFilter::new(0.25, 1, Scaling::from_expansion(1), 1, &Unlimited).unwrap();
+    let asked = measure(|| {
+        let mut items = (0u32..).map(u32::to_le_bytes);
+        while filter.layers().len() < LAYERS as usize {
+            filter.add(&items.next().unwrap(), &Unlimited).unwrap();
+        }
+    });
+    let bits: u64 = filter.layers().iter().map(|layer| layer.bits().allocated_bytes()).sum();
+    // Each layer's bits may be asked for twice: they come aligned the second time.
+    let (layer, copies) = (size_of_val(&filter.layers()[0]) as u64, 12);
+    assert!(asked.bytes_total <= 2 * bits + copies * LAYERS * layer, "{asked:?}, {bits} bytes of bits");
+    assert!(asked.count_total <= 2 * LAYERS + 100, "{asked:?}");
 }

@@ -12,12 +12,13 @@ use std::collections::HashSet;
 
 use bloomgate::bloom::sizing::{self, Geometry, RATE_MAX, RATE_MIN};
 use bloomgate::bloom::{
-    Added, BATCH, BloomFilter, Ceiling, Description, Error, LAYERS_MAX, LayerDescription, Scaling, Unlimited,
+    Added, BATCH, BloomFilter, Ceiling, Description, Error, LAYERS_MAX, LayerDescription, Native, Rules, Scaling,
+    Unlimited,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A filter may weigh so many bytes. What one weighs depends a little on where its bits happen to lie.
+/// A filter may weigh so many bytes.
 struct FilterOf(u64);
 
 impl Ceiling for FilterOf {
@@ -196,7 +197,7 @@ proptest! {
 
     #[test]
     fn a_refusal_changes_nothing(mut filter in filters(), batches in batches(), room in 0u64..20_000) {
-        let ceiling = FilterOf(filter.allocated_bytes() + room);
+        let ceiling = FilterOf(filter.size_bytes() + room);
         let mut twin = filter.try_clone().unwrap();
         for batch in &batches {
             let added = add_batch(&mut filter, batch, &ceiling);
@@ -205,7 +206,7 @@ proptest! {
             match added.error {
                 Some(Error::OutOfMemory { asked_bytes, available_bytes }) => {
                     prop_assert!(asked_bytes > available_bytes);
-                    let weight = filter.allocated_bytes();
+                    let weight = filter.size_bytes();
                     prop_assert_eq!(available_bytes, ceiling.0.saturating_sub(weight));
                 }
                 Some(Error::Full) => prop_assert_eq!(filter.scaling(), Scaling::Fixed),
@@ -267,7 +268,8 @@ fn a_description_that_no_filter_has_is_refused() {
         assert!(BloomFilter::with_zero_bits(&description, &SMALL).is_err(), "{what}");
     }
     // The ceiling is asked for all layers together.
-    let asked_bytes = sound.layers.iter().map(|layer| layer.geometry.size_bytes()).sum();
+    let bits_bytes = sound.layers.iter().map(|layer| layer.geometry.size_bytes()).sum();
+    let asked_bytes = Native::size_bytes(sound.layers.len(), bits_bytes);
     let short = Error::OutOfMemory { asked_bytes, available_bytes: asked_bytes - 1 };
     assert_eq!(BloomFilter::with_zero_bits(&sound, &FilterOf(asked_bytes - 1)).unwrap_err(), short);
     assert!(BloomFilter::with_zero_bits(&sound, &FilterOf(asked_bytes)).is_ok());
@@ -378,7 +380,7 @@ fn rates_and_capacities_have_edges() {
     assert_eq!(one.add(b"", &Unlimited), Ok(true));
     assert_eq!(one.add(b"a", &Unlimited), Err(Error::Full));
     assert_eq!(one.add(b"", &Unlimited), Ok(false));
-    let asked_bytes = Geometry::for_layer(1000, 0.01).unwrap().size_bytes();
+    let asked_bytes = Native::size_bytes(1, Geometry::for_layer(1000, 0.01).unwrap().size_bytes());
     let short = Error::OutOfMemory { asked_bytes, available_bytes: asked_bytes - 1 };
     assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes - 1)).unwrap_err(), short);
     assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes)).is_ok());

@@ -8,6 +8,7 @@ use super::hash::{BATCH, HashBatch};
 use super::layer::{Layer, Prefetch};
 use super::layout::{Bits, HashOf, Layout, Rules};
 use super::relocate::{self, Mover};
+use super::totals::{self, Totals};
 
 /// The longest chain of a filter that can be made here. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
@@ -28,6 +29,7 @@ pub struct Added {
 pub struct Chain<R: Rules> {
     rules: R,
     layers: Vec<Layer<R::Layout>>,
+    totals: Totals,
 }
 
 impl<R: Rules> Chain<R> {
@@ -40,7 +42,7 @@ impl<R: Rules> Chain<R> {
         first: &LayerDescription<R::Layout>,
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        let mut filter = Self { rules, layers: Vec::new() };
+        let mut filter = Self::hollow(rules);
         filter.push_layer(first, ceiling)?;
         Ok(filter)
     }
@@ -55,10 +57,10 @@ impl<R: Rules> Chain<R> {
         layers: impl ExactSizeIterator<Item = LayerDescription<R::Layout>> + Clone,
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        check_chain(&rules, layers.clone().map(|layer| layer.capacity.max(layer.items)))?;
-        let asked_bytes = layers.clone().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry.size_bytes()));
-        check_ceiling(ceiling, 0, asked_bytes)?;
-        let mut filter = Self { rules, layers: Vec::new() };
+        check_length(&rules, layers.len())?;
+        let totals = Totals::of(layers.clone())?;
+        ceiling.check_bytes(0, R::size_bytes(layers.len(), totals.bits_bytes))?;
+        let mut filter = Self { rules, layers: Vec::new(), totals };
         reserve(&mut filter.layers, layers.len())?;
         for layer in layers {
             filter.layers.push(filter.rules.empty_layer(&layer)?);
@@ -71,13 +73,14 @@ impl<R: Rules> Chain<R> {
     /// # Errors
     /// [`Error::Unsound`] for a number of layers that no filter has, and for more items than 64 bits count.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Layout>>) -> Result<Self, Error> {
-        check_chain(&rules, layers.iter().map(|layer| layer.capacity().max(layer.items())))?;
-        Ok(Self { rules, layers })
+        check_length(&rules, layers.len())?;
+        let totals = Totals::of(layers.iter().map(Layer::description))?;
+        Ok(Self { rules, layers, totals })
     }
 
     /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
     pub(super) const fn hollow(rules: R) -> Self {
-        Self { rules, layers: Vec::new() }
+        Self { rules, layers: Vec::new(), totals: Totals { older_items: 0, capacity: 0, bits_bytes: 0 } }
     }
 
     /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy.
@@ -114,14 +117,14 @@ impl<R: Rules> Chain<R> {
 
     /// The number of items that all its layers together are made for.
     #[must_use]
-    pub fn total_capacity(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    pub const fn total_capacity(&self) -> u64 {
+        self.totals.capacity
     }
 
     /// The number of items that were added: the adds that were answered "new".
     #[must_use]
     pub fn items(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.items()))
+        self.totals.older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
     }
 
     /// The number of items that can be added before it is full or grows.
@@ -130,10 +133,17 @@ impl<R: Rules> Chain<R> {
         self.layers.last().map_or(0, |newest| newest.capacity().saturating_sub(newest.items()))
     }
 
-    /// Bytes that were asked of the allocator, the filter's own fields included.
+    /// What the filter is made of, in bytes: its fields and the bits of its layers, as BF.INFO tells it. It is the same for
+    /// equal filters, and what a ceiling is asked for.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        R::size_bytes(self.layers.len(), self.totals.bits_bytes)
+    }
+
+    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let fields = size_of::<Self>() + self.layers.len() * size_of::<Layer<R::Layout>>();
+        let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Layout>>();
         self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.bits().allocated_bytes()))
     }
 
@@ -161,9 +171,17 @@ impl<R: Rules> Chain<R> {
     /// Counts at least so many items in a layer, for a reader that fills in bits of more than were counted.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for more than the layer is made for. Nothing has changed then.
+    /// [`Error::Unsound`] for more than the layer is made for, or than can be counted. Nothing has changed then.
     pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
-        self.layers.get_mut(layer).ok_or(Error::Unsound)?.count_at_least(items)
+        let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
+        let is_older = layer + 1 < self.layers.len();
+        let counted = self.layers.get_mut(layer).ok_or(Error::Unsound)?;
+        let more = if is_older { items.saturating_sub(counted.items()) } else { 0 };
+        let older_items = self.totals.older_items.checked_add(more).ok_or(Error::Unsound)?;
+        older_items.checked_add(of_newest).ok_or(Error::Unsound)?;
+        counted.count_at_least(items)?;
+        self.totals.older_items = older_items;
+        Ok(())
     }
 
     /// The hash of an item, for the batches.
@@ -243,21 +261,25 @@ impl<R: Rules> Chain<R> {
 
     fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::Full)?;
-        if self.layers.len() >= R::LAYERS_MAX {
-            return Err(Error::TooManyLayers);
-        }
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
-        let mut items = self.layers.iter().map(|layer| layer.capacity().max(layer.items()));
-        items.try_fold(next.capacity, u64::checked_add).ok_or(Error::CapacityOutOfRange)?;
         self.push_layer(&next, ceiling)
     }
 
     /// Adds a layer or changes nothing.
     fn push_layer(&mut self, layer: &LayerDescription<R::Layout>, ceiling: &impl Ceiling) -> Result<(), Error> {
-        let filter_bytes = if self.layers.is_empty() { 0 } else { self.allocated_bytes() };
-        check_ceiling(ceiling, filter_bytes, layer.geometry.size_bytes())?;
-        reserve(&mut self.layers, 1)?;
-        self.layers.push(self.rules.empty_layer(layer)?);
+        let count = self.layers.len();
+        let newest_items = self.layers.last().map_or(0, Layer::items);
+        let totals = self.totals.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
+        totals::check_layer::<R>(ceiling, count, self.totals.bits_bytes, layer.geometry.size_bytes())?;
+        // The list comes last: where a layer is refused, it has not grown either.
+        let layer = self.rules.empty_layer(layer)?;
+        if count == self.layers.capacity() {
+            // One more while there are few: the list is part of what a filter weighs. To a long one an eighth is added, so
+            // that it is not copied for every layer.
+            reserve(&mut self.layers, 1.max(count / 8))?;
+        }
+        self.layers.push(layer);
+        self.totals = totals;
         Ok(())
     }
 }
@@ -275,26 +297,10 @@ impl<R: Rules> PartialEq for Chain<R> {
     }
 }
 
-/// The number of items that a chain can grow to in `limit_bytes` of bits, by the layers that it would have: each one's
-/// capacity and size in bytes.
-pub(super) fn reachable_capacity(layers: impl Iterator<Item = (u64, u64)>, limit_bytes: u64) -> u64 {
-    let (mut size_bytes, mut reached) = (0u64, 0u64);
-    for (capacity, layer_bytes) in layers.take(LAYERS_MAX) {
-        size_bytes = size_bytes.saturating_add(layer_bytes);
-        if size_bytes > limit_bytes {
-            break;
-        }
-        reached = reached.saturating_add(capacity);
-    }
-    reached
-}
-
-/// Whether layers that can have so many items each make a chain: not too many, and their items can be counted together.
-fn check_chain<R: Rules>(rules: &R, items: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
-    let layers = items.len();
+/// Whether a chain can have so many layers.
+fn check_length<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
     let sound = (1..=R::LAYERS_MAX).contains(&layers) && (layers == 1 || rules.scaling() != Scaling::Fixed);
-    let counted = items.into_iter().try_fold(0u64, u64::checked_add);
-    if sound && counted.is_some() { Ok(()) } else { Err(Error::Unsound) }
+    if sound { Ok(()) } else { Err(Error::Unsound) }
 }
 
 /// The first items of a list, as many as fit a batch, and the mask that names all of them.
@@ -348,11 +354,6 @@ fn add_until_full<L: Layout>(newest: &mut Layer<L>, hashes: &[L::Hash], wanted: 
     true
 }
 
-fn check_ceiling(ceiling: &impl Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
-    let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);
-    if asked_bytes > available_bytes { Err(Error::OutOfMemory { asked_bytes, available_bytes }) } else { Ok(()) }
-}
-
 /// Adds a layer that has come to those before it. Memory is asked for as they come, not by the number that is promised.
 pub(crate) fn push<L: Layout>(layers: &mut Vec<Layer<L>>, layer: Layer<L>) -> Result<(), Error> {
     layers.try_reserve(1).map_err(|_| refused::<L>(layers.len()))?;
@@ -360,7 +361,7 @@ pub(crate) fn push<L: Layout>(layers: &mut Vec<Layer<L>>, layer: Layer<L>) -> Re
     Ok(())
 }
 
-/// Room for more layers. Exactly that many: the chain is part of what a filter weighs.
+/// Room for so many more layers, exactly.
 fn reserve<L: Layout>(layers: &mut Vec<Layer<L>>, additional: usize) -> Result<(), Error> {
     layers.try_reserve_exact(additional).map_err(|_| refused::<L>(additional))
 }

@@ -6,8 +6,7 @@ use super::ceiling::Ceiling;
 use super::chain::{Added, Chain};
 use super::description::Scaling;
 use super::error::Error;
-use super::layer::Layer;
-use super::layout::{Bits as _, Layout, Rules};
+use super::layout::{Layout as _, Rules};
 use super::native::BloomFilter;
 use super::redisbloom::RedisBloomFilter;
 use super::relocate::{self, Mover};
@@ -48,8 +47,6 @@ impl From<ValkeyBloomFilter> for Filter {
 pub struct LayerSummary {
     /// Size of the bits, in bytes.
     pub size_bytes: u64,
-    /// Bytes that were asked of the allocator for them.
-    pub allocated_bytes: u64,
     /// Number of bits that items can have: a position is below it.
     pub bits: u64,
     /// Number of bits of an item, k.
@@ -60,6 +57,32 @@ pub struct LayerSummary {
     pub items: u64,
     /// Its own false positive rate.
     pub rate: f64,
+}
+
+/// What there is to count of a filter, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// What it is made of, in bytes; see [`Chain::size_bytes`].
+    pub size_bytes: u64,
+    /// Number of layers.
+    pub layers: u64,
+    /// Number of items that were added.
+    pub items: u64,
+    /// Number of items that the layers are made for.
+    pub capacity: u64,
+}
+
+impl Contents {
+    /// Of a filter.
+    #[must_use]
+    pub fn of<R: Rules>(filter: &Chain<R>) -> Self {
+        Self {
+            size_bytes: filter.size_bytes(),
+            layers: filter.layers().len() as u64,
+            items: filter.items(),
+            capacity: filter.total_capacity(),
+        }
+    }
 }
 
 /// The same expression for the filter inside, whatever its layout.
@@ -151,14 +174,16 @@ impl Filter {
         inside!(self, filter => (filter.allocated_bytes() + own as u64) - size_of_val(filter) as u64)
     }
 
-    /// The bytes that the module whose layout it has would tell.
+    /// What it is made of, in bytes; see [`Chain::size_bytes`].
     #[must_use]
-    pub fn told_bytes(&self) -> u64 {
-        match self {
-            Self::Native(_) => self.allocated_bytes(),
-            Self::RedisBloom(filter) => filter.told_bytes(),
-            Self::ValkeyBloom(filter) => filter.told_bytes(),
-        }
+    pub fn size_bytes(&self) -> u64 {
+        inside!(self, filter => filter.size_bytes())
+    }
+
+    /// What there is to count of it.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        inside!(self, filter => Contents::of(filter))
     }
 
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
@@ -200,7 +225,6 @@ impl Filter {
 fn summary<R: Rules>(filter: &Chain<R>, index: usize) -> Option<LayerSummary> {
     filter.layers().get(index).map(|layer| LayerSummary {
         size_bytes: layer.geometry().size_bytes(),
-        allocated_bytes: layer.bits().allocated_bytes() + size_of::<Layer<R::Layout>>() as u64,
         bits: layer.geometry().modulus(),
         hashes: layer.geometry().hashes(),
         capacity: layer.capacity(),

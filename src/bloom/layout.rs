@@ -75,6 +75,9 @@ pub trait Rules: Clone + PartialEq + Debug {
     /// [`Error::Full`], [`Error::CapacityOutOfRange`], [`Error::RateTooLow`], or [`Error::OutOfMemory`] for a size that
     /// cannot be.
     fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Layout>, Error>;
+    /// What a filter of so many layers is made of, in bytes, by the bytes of the bits of all its layers: what BF.INFO tells.
+    /// Of other modules' layouts it is what they tell.
+    fn size_bytes(layers: usize, bits_bytes: u64) -> u64;
     /// Bits for a layer, all zero.
     ///
     /// # Errors

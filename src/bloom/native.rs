@@ -3,12 +3,13 @@
 use super::Error;
 use super::bits::Bitmap;
 use super::ceiling::Ceiling;
-use super::chain::{self, Chain, LAYERS_MAX};
+use super::chain::Chain;
 use super::description::{Description, LayerDescription, Scaling};
 use super::hash::ItemHash;
 use super::layer::Layer;
 use super::layout::Rules;
 use super::sizing::{self, Geometry};
+use super::totals::{self, Reach};
 
 /// What a native filter was asked for. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,14 @@ impl Rules for Native {
 
     fn next_layer(&self, index: usize, capacity: u64, _rate: f64) -> Result<LayerDescription, Error> {
         self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
+    }
+
+    /// The fields are counted as the first release had them, whatever they take: a number that clients compare, and that a
+    /// ceiling goes by.
+    fn size_bytes(layers: usize, bits_bytes: u64) -> u64 {
+        const FILTER_BYTES: u64 = 48;
+        const LAYER_BYTES: u64 = 72;
+        (FILTER_BYTES + LAYER_BYTES * layers as u64).saturating_add(bits_bytes)
     }
 
     fn zeroed(&self, geometry: &Geometry) -> Result<Bitmap, Error> {
@@ -95,18 +104,12 @@ impl BloomFilter {
         Self::hollow(Native { rate: sizing::RATE_MAX, capacity: 1, scaling: Scaling::Fixed, seed: 0 })
     }
 
-    /// The number of items that a filter with this rate, first capacity and scaling can grow to in `limit_bytes` of
-    /// bitmaps. Works out up to [`LAYERS_MAX`] sizes, about 60 ns each.
+    /// How far a filter with this rate, first capacity and scaling can grow. The ceiling is asked as for a filter of
+    /// `filter_bytes` (0: a new one); up to [`LAYERS_MAX`](super::LAYERS_MAX) sizes are worked out, about 60 ns each.
     #[must_use]
-    pub fn reachable_capacity(rate: f64, capacity: u64, scaling: Scaling, limit_bytes: u64) -> u64 {
+    pub fn reach(rate: f64, capacity: u64, scaling: Scaling, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         let rules = Native { rate, capacity, scaling, seed: 0 };
-        let mut next = Some(capacity);
-        let layers = (0..LAYERS_MAX).map_while(|index| {
-            let layer = rules.layer(index, next?).ok()?;
-            next = sizing::next_capacity(layer.capacity, scaling).ok();
-            Some((layer.capacity, layer.geometry.size_bytes()))
-        });
-        chain::reachable_capacity(layers, limit_bytes)
+        totals::reach(&rules, rules.layer(0, capacity), filter_bytes, ceiling)
     }
 
     /// Everything about the filter but its bits.

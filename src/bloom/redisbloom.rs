@@ -8,12 +8,13 @@ use std::num::NonZeroU32;
 
 use super::Error;
 use super::ceiling::Ceiling;
-use super::chain::{self, Chain};
+use super::chain::Chain;
 use super::description::{LayerDescription, Scaling};
 use super::flat::{BitArray, Flat, HASHES_MAX, Positions};
 use super::layout::Rules;
 use super::murmur2::{murmur_hash_2, murmur_hash_64a};
 use super::sizing::{self, to_f64, to_u64};
+use super::totals::{self, Reach};
 
 /// Options of a filter, bits of one number: sizes are not rounded up to powers of two.
 const NOROUND: u32 = 1;
@@ -113,6 +114,10 @@ impl Rules for RedisBloom {
         layer(sizing::next_capacity(capacity, self.scaling())?, rate * 0.5)
     }
 
+    fn size_bytes(layers: usize, bits_bytes: u64) -> u64 {
+        (32 + 64 * layers as u64).saturating_add(bits_bytes)
+    }
+
     fn zeroed(&self, geometry: &Geometry) -> Result<BitArray, Error> {
         BitArray::zeroed(&[], geometry.size_bytes)
     }
@@ -151,14 +156,11 @@ impl RedisBloomFilter {
         Self::with_first_layer(RedisBloom::new(scaling), &first, ceiling)
     }
 
-    /// The number of items that such a filter can grow to in `limit_bytes` of bits.
+    /// How far such a filter can grow. The ceiling is asked as for a filter of `filter_bytes` (0: a new one).
     #[must_use]
-    pub fn reachable_capacity(rate: f64, capacity: u64, scaling: Scaling, limit_bytes: u64) -> u64 {
-        let rules = RedisBloom::new(scaling);
-        let layers = std::iter::successors(first_layer(rate, capacity, scaling).ok(), |newest| {
-            rules.next_layer(0, newest.capacity, newest.rate).ok()
-        });
-        chain::reachable_capacity(layers.map(|layer| (layer.capacity, layer.geometry.size_bytes)), limit_bytes)
+    pub fn reach(rate: f64, capacity: u64, scaling: Scaling, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        let first = first_layer(rate, capacity, scaling);
+        totals::reach(&RedisBloom::new(scaling), first, filter_bytes, ceiling)
     }
 
     /// The false positive rate that was asked for.
@@ -172,13 +174,6 @@ impl RedisBloomFilter {
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.layers().first().map_or(1, super::Layer::capacity)
-    }
-
-    /// What RedisBloom says that it takes, in bytes.
-    #[must_use]
-    pub fn told_bytes(&self) -> u64 {
-        let layers = self.layers().len() as u64;
-        self.layers().iter().fold(32 + 64 * layers, |sum, layer| sum.saturating_add(layer.geometry().size_bytes))
     }
 }
 
@@ -196,6 +191,7 @@ fn first_layer(rate: f64, capacity: u64, scaling: Scaling) -> Result<LayerDescri
 mod tests {
     use super::*;
     use crate::bloom::Unlimited;
+    use crate::bloom::ceiling::Limits;
 
     fn growing() -> Scaling {
         Scaling::from_expansion(2)
@@ -253,9 +249,10 @@ mod tests {
 
     #[test]
     fn the_reach_is_what_the_chain_comes_to() {
-        let filter_bytes = 144 + 312 + 696;
-        assert_eq!(RedisBloomFilter::reachable_capacity(0.01, 100, growing(), filter_bytes), 700);
-        assert_eq!(RedisBloomFilter::reachable_capacity(0.01, 100, growing(), filter_bytes - 1), 300);
-        assert_eq!(RedisBloomFilter::reachable_capacity(0.01, 100, Scaling::Fixed, 1 << 30), 100);
+        let reach = |scaling, ceiling| RedisBloomFilter::reach(0.01, 100, scaling, 0, &ceiling).capacity;
+        let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
+        assert_eq!(reach(growing(), Limits { size_bytes }), 700);
+        assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1 }), 300);
+        assert_eq!(reach(Scaling::Fixed, Limits { size_bytes: 1 << 30 }), 100);
     }
 }

@@ -14,6 +14,7 @@ use super::description::{LayerDescription, Scaling};
 use super::flat::{BitArray, Flat, HASHES_MAX, Positions};
 use super::layout::Rules;
 use super::sizing::{self, to_f64, to_u64};
+use super::totals::{self, Reach};
 
 /// The seed of filters whose seed is not random.
 pub const FIXED_SEED: [u8; 32] = [
@@ -132,6 +133,13 @@ impl Rules for ValkeyBloom {
         self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
     }
 
+    /// A list of layers grows from 1 to 4, 8, 16 ... places of 8 bytes.
+    fn size_bytes(layers: usize, bits_bytes: u64) -> u64 {
+        let layers = layers as u64;
+        let places = if layers <= 1 { 1 } else { layers.next_power_of_two().max(4) };
+        (48 + 208 * layers + 8 * places).saturating_add(bits_bytes)
+    }
+
     fn zeroed(&self, geometry: &Geometry) -> Result<BitArray, Error> {
         let mut prefix = [0; Self::PREFIX_BYTES];
         let fields: [&[u8]; 4] =
@@ -160,24 +168,10 @@ impl ValkeyBloomFilter {
         Self::with_first_layer(rules, &rules.layer(0, capacity)?, ceiling)
     }
 
-    /// The number of items that such a filter can grow to in `limit_bytes`, as valkey-bloom counts them; and whether it
-    /// is the rate that ends it.
+    /// How far such a filter can grow. The ceiling is asked as for a filter of `filter_bytes` (0: a new one).
     #[must_use]
-    pub fn reachable_capacity(rules: &ValkeyBloom, capacity: u64, limit_bytes: u64) -> (u64, bool) {
-        let (mut next, mut bits_bytes, mut reached) = (Ok(capacity), 0u64, 0u64);
-        for index in 0..ValkeyBloom::LAYERS_MAX {
-            let layer = match next.and_then(|capacity| rules.layer(index, capacity)) {
-                Ok(layer) => layer,
-                Err(error) => return (reached, error == Error::RateTooLow),
-            };
-            bits_bytes = bits_bytes.saturating_add(layer.geometry.size_bytes);
-            if told_bytes(index as u64 + 1, bits_bytes) > limit_bytes {
-                break;
-            }
-            reached = reached.saturating_add(layer.capacity);
-            next = sizing::next_capacity(layer.capacity, rules.scaling);
-        }
-        (reached, false)
+    pub fn reach(rules: &ValkeyBloom, capacity: u64, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        totals::reach(rules, rules.layer(0, capacity), filter_bytes, ceiling)
     }
 
     /// The capacity that was asked for.
@@ -185,24 +179,12 @@ impl ValkeyBloomFilter {
     pub fn capacity(&self) -> u64 {
         self.layers().first().map_or(1, super::Layer::capacity)
     }
-
-    /// What valkey-bloom says that it takes, in bytes.
-    #[must_use]
-    pub fn told_bytes(&self) -> u64 {
-        let bits = self.layers().iter().fold(0u64, |sum, layer| sum.saturating_add(layer.geometry().size_bytes));
-        told_bytes(self.layers().len() as u64, bits)
-    }
-}
-
-/// A list of layers grows from 1 to 4, 8, 16 ... places of 8 bytes.
-fn told_bytes(layers: u64, bits_bytes: u64) -> u64 {
-    let places = if layers <= 1 { 1 } else { layers.next_power_of_two().max(4) };
-    (48 + 208 * layers + 8 * places).saturating_add(bits_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bloom::ceiling::Limits;
 
     fn rules(rate: f64, tightening: f64, expansion: u32) -> ValkeyBloom {
         ValkeyBloom::new(rate, tightening, Scaling::from_expansion(expansion), FIXED_SEED)
@@ -240,7 +222,10 @@ mod tests {
     #[test]
     fn golden_reach() {
         let reach = |rate, tightening, capacity, expansion| {
-            ValkeyBloomFilter::reachable_capacity(&rules(rate, tightening, expansion), capacity, 128 << 20)
+            let rules = rules(rate, tightening, expansion);
+            let ceiling = Limits { size_bytes: 128 << 20 };
+            let reach = ValkeyBloomFilter::reach(&rules, capacity, 0, &ceiling);
+            (reach.capacity, reach.ends_by_rate)
         };
         assert_eq!(reach(0.01, 0.5, 100, 2), (26_214_300, false));
         assert_eq!(reach(0.001, 0.5, 50, 4), (17_476_250, false));

@@ -16,7 +16,7 @@ mod value;
 pub use arriving::{NativeArrival, came_already};
 pub use fields::{ByteSink, ByteSource};
 pub use redisbloom_dump::RedisBloomArrival;
-pub use value::{Arrival, Contents, Progress, Value};
+pub use value::{Arrival, Progress, Value};
 
 use crate::bloom;
 
@@ -162,13 +162,4 @@ fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
 
 fn refused(asked_bytes: usize) -> Error {
     bloom::Error::OutOfMemory { asked_bytes: asked_bytes as u64, available_bytes: 0 }.into()
-}
-
-/// Asks the ceiling for bytes that a filter of so many bytes is to have more.
-fn allow(ceiling: &impl bloom::Ceiling, filter_bytes: u64, asked_bytes: u64) -> Result<(), Error> {
-    let available_bytes = ceiling.available_bytes(filter_bytes, asked_bytes);
-    if asked_bytes > available_bytes {
-        return Err(bloom::Error::OutOfMemory { asked_bytes, available_bytes }.into());
-    }
-    Ok(())
 }

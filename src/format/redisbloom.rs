@@ -27,7 +27,7 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::redisbloom::Geometry;
 use crate::bloom::sizing::{to_f64, to_u64};
-use crate::bloom::{self, Ceiling, Layer, LayerDescription, RedisBloom, RedisBloomFilter, chain};
+use crate::bloom::{self, Ceiling, Layer, LayerDescription, RedisBloom, RedisBloomFilter, chain, check_layer};
 
 /// The encoding that is written, and the highest that is read.
 pub const ENCODING: u32 = 4;
@@ -65,8 +65,9 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
     let options = if encoding >= 2 { read_u32(source)? } else { 0 };
     let rules =
         if encoding >= 4 { RedisBloom { options, growth: read_u32(source)? } } else { RedisBloom::before_2_0(options) };
-    let (mut layers, mut filter_bytes) = (Vec::new(), 0u64);
-    for _ in 0..count {
+    let (mut layers, mut bits_bytes) = (Vec::new(), 0u64);
+    for index in 0..count {
+        let check = |layer_bytes| check_layer::<RedisBloom>(ceiling, index, bits_bytes, layer_bytes);
         let (capacity, rate) = (source.u64()?, source.f64()?);
         let hashes = read_u32(source)?;
         let bits_per_item = source.f64()?;
@@ -75,11 +76,11 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
         } else {
             to_u64((to_f64(capacity) * bits_per_item).floor())
         };
-        super::allow(ceiling, filter_bytes, modulus.div_ceil(8))?;
+        check(modulus.div_ceil(8))?;
         let bits = source.owned_bytes()?;
         let size_bytes = bits.len() as u64;
-        super::allow(ceiling, filter_bytes, size_bytes)?;
-        filter_bytes = filter_bytes.saturating_add(size_bytes);
+        check(size_bytes)?;
+        bits_bytes = bits_bytes.saturating_add(size_bytes);
         let geometry = Geometry::new(size_bytes, modulus, hashes, bits_per_item);
         let description = LayerDescription { rate, capacity, items: source.u64()?, geometry };
         let bits = BitArray::from_stored(bits, 0).ok_or(bloom::Error::Unsound)?;

@@ -22,7 +22,9 @@ use super::{Error, Sink, Source};
 use crate::bloom::flat::BitArray;
 use crate::bloom::sizing::to_f64;
 use crate::bloom::valkey_bloom::Geometry;
-use crate::bloom::{self, Ceiling, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter, chain};
+use crate::bloom::{
+    self, Ceiling, Layer, LayerDescription, Scaling, ValkeyBloom, ValkeyBloomFilter, chain, check_layer,
+};
 
 /// The encoding.
 pub const ENCODING: u32 = 1;
@@ -60,10 +62,37 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBl
         let capacity = source.u64()?;
         let items = if index + 1 == count { source.u64()? } else { capacity };
         let stored = source.owned_bytes()?;
-        super::allow(ceiling, parts.bytes, stored.len() as u64)?;
+        parts.check(stored.len(), ceiling)?;
         parts.push(capacity, items, stored)?;
     }
     parts.into_filter()
+}
+
+/// The length of the argument of BF.LOAD, in bytes.
+#[must_use]
+pub fn load_length(filter: &ValkeyBloomFilter) -> usize {
+    /// In front of the layers, and of each layer beside its bitmap.
+    const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
+    const LAYER_BYTES: usize = 3 * 8;
+    filter.layers().iter().fold(FRONT_BYTES, |sum, layer| sum + LAYER_BYTES + layer.bits().stored().len())
+}
+
+/// Tells the argument of BF.LOAD part by part, [`load_length`] bytes in all.
+pub fn write_load(filter: &ValkeyBloomFilter, mut put: impl FnMut(&[u8])) {
+    let rules = filter.rules();
+    put(&[LOAD_VERSION]);
+    put(&rules.scaling.expansion().to_le_bytes());
+    put(&rules.rate.to_le_bytes());
+    put(&rules.tightening.to_le_bytes());
+    put(&[rules.is_seed_random.into()]);
+    put(&(filter.layers().len() as u64).to_le_bytes());
+    for layer in filter.layers() {
+        let stored = layer.bits().stored();
+        put(&(stored.len() as u64).to_le_bytes());
+        put(stored);
+        put(&layer.items().to_le_bytes());
+        put(&layer.capacity().to_le_bytes());
+    }
 }
 
 /// The argument of BF.LOAD.
@@ -71,26 +100,9 @@ pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBl
 /// # Errors
 /// [`Error::Filter`] where there is no memory for it.
 pub fn encode_load(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
-    /// In front of the layers, and of each layer beside its bitmap.
-    const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
-    const LAYER_BYTES: usize = 3 * 8;
-    let length = |sum, layer: &Layer<Geometry>| sum + LAYER_BYTES + layer.bits().stored().len();
-    let rules = filter.rules();
     let mut data = Vec::new();
-    super::reserve(&mut data, filter.layers().iter().fold(FRONT_BYTES, length))?;
-    data.push(LOAD_VERSION);
-    data.extend_from_slice(&rules.scaling.expansion().to_le_bytes());
-    data.extend_from_slice(&rules.rate.to_le_bytes());
-    data.extend_from_slice(&rules.tightening.to_le_bytes());
-    data.push(rules.is_seed_random.into());
-    data.extend_from_slice(&(filter.layers().len() as u64).to_le_bytes());
-    for layer in filter.layers() {
-        let stored = layer.bits().stored();
-        data.extend_from_slice(&(stored.len() as u64).to_le_bytes());
-        data.extend_from_slice(stored);
-        data.extend_from_slice(&layer.items().to_le_bytes());
-        data.extend_from_slice(&layer.capacity().to_le_bytes());
-    }
+    super::reserve(&mut data, load_length(filter))?;
+    write_load(filter, |part| data.extend_from_slice(part));
     Ok(data)
 }
 
@@ -109,12 +121,11 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
     let is_seed_random = fields.u8()?;
     let count = super::number_of_layers::<ValkeyBloom>(fields.u64()?)?;
     let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
-    // What is asked of the ceiling has come, so it is no more than the command holds.
-    super::allow(ceiling, 0, data.len() as u64)?;
     for _ in 0..count {
         let length = usize::try_from(fields.u64()?).map_err(|_| Error::Truncated)?;
         let (stored, rest) = fields.0.split_at_checked(length).ok_or(Error::Truncated)?;
         fields.0 = rest;
+        parts.check(length, ceiling)?;
         let items = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
         let capacity = u64::try_from(i64::from_le_bytes(fields.take()?)).map_err(|_| Error::OutOfRange)?;
         parts.push(capacity, items, super::try_copy(stored)?)?;
@@ -126,7 +137,7 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
 struct Parts {
     rules: ValkeyBloom,
     layers: Vec<Layer<Geometry>>,
-    bytes: u64,
+    bits_bytes: u64,
 }
 
 impl Parts {
@@ -141,7 +152,13 @@ impl Parts {
         if !rules.is_sound() {
             return Err(Error::OutOfRange);
         }
-        Ok(Self { rules, layers: Vec::new(), bytes: 0 })
+        Ok(Self { rules, layers: Vec::new(), bits_bytes: 0 })
+    }
+
+    /// Asks the ceiling for a layer whose stored form is so long.
+    fn check(&self, stored_bytes: usize, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let layer_bytes = stored_bytes.saturating_sub(ValkeyBloom::PREFIX_BYTES) as u64;
+        Ok(check_layer::<ValkeyBloom>(ceiling, self.layers.len(), self.bits_bytes, layer_bytes)?)
     }
 
     fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
@@ -166,7 +183,7 @@ impl Parts {
         } else if self.rules.seed != seed {
             return Err(Error::Filter(bloom::Error::Unsound));
         }
-        self.bytes = self.bytes.saturating_add(stored.len() as u64);
+        self.bits_bytes = self.bits_bytes.saturating_add(size_bytes);
         let bits = size_bytes.saturating_mul(8);
         let geometry = Geometry::new(size_bytes, bits, hashes, to_f64(bits) / to_f64(capacity));
         let rate = self.rules.layer_rate(self.layers.len());

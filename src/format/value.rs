@@ -1,7 +1,7 @@
 //! What a key of ours holds: a filter, or one whose chunks have not all arrived.
 
 use super::{Error, NativeArrival, RedisBloomArrival};
-use crate::bloom::{self, Filter, try_box};
+use crate::bloom::{self, Contents, Filter, try_box};
 
 /// What a key holds.
 #[derive(Debug, PartialEq)]
@@ -54,32 +54,34 @@ impl Value {
         try_box(arrival).map(Self::Arriving)
     }
 
-    /// Bytes that were asked of the allocator for what the value holds, its own fields included.
+    /// Bytes that were asked of the allocator for what the value holds, its own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let fields = match self {
-            Self::Filter(_) => size_of::<Self>() - size_of::<Filter>(),
-            Self::Arriving(_) => size_of::<Self>() + size_of::<Arrival>(),
+        /// What a filter inside an arrival, whose fields are counted there, has outside of it.
+        fn outside<R: bloom::Rules>(filter: &bloom::Chain<R>) -> u64 {
+            filter.allocated_bytes() - size_of_val(filter) as u64
+        }
+        let (fields, held) = match self {
+            Self::Filter(filter) => (size_of::<Self>() - size_of::<Filter>(), filter.allocated_bytes()),
+            Self::Arriving(arrival) => {
+                let held = match &**arrival {
+                    Arrival::Native(arrival) => outside(arrival.filter()),
+                    Arrival::RedisBloom(arrival) => outside(arrival.filter()) + arrival.header().len() as u64,
+                };
+                (size_of::<Self>() + size_of::<Arrival>(), held)
+            }
         };
-        self.contents().bytes.saturating_add(fields as u64)
+        held.saturating_add(fields as u64)
     }
 
-    /// What there is to count of it.
+    /// What there is to count of it; of an arriving one what it becomes.
     #[must_use]
     pub fn contents(&self) -> Contents {
         match self {
-            Self::Filter(filter) => Contents {
-                bytes: filter.allocated_bytes(),
-                layers: filter.layer_count() as u64,
-                items: filter.items(),
-                capacity: filter.total_capacity(),
-            },
+            Self::Filter(filter) => filter.contents(),
             Self::Arriving(arrival) => match &**arrival {
                 Arrival::Native(arrival) => Contents::of(arrival.filter()),
-                Arrival::RedisBloom(arrival) => {
-                    let contents = Contents::of(arrival.filter());
-                    Contents { bytes: contents.bytes.saturating_add(arrival.header().len() as u64), ..contents }
-                }
+                Arrival::RedisBloom(arrival) => Contents::of(arrival.filter()),
             },
         }
     }
@@ -121,31 +123,6 @@ impl Arrival {
         match self {
             Self::Native(arrival) => arrival.accept(iterator, data),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
-        }
-    }
-}
-
-/// What there is to count of a value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// Bytes that were asked of the allocator, without the value's own fields.
-    pub bytes: u64,
-    /// Number of layers.
-    pub layers: u64,
-    /// Number of items that were added.
-    pub items: u64,
-    /// Number of items that the layers are made for.
-    pub capacity: u64,
-}
-
-impl Contents {
-    /// Bytes of what a filter inside an arrival, whose own fields are counted there, has outside of it.
-    fn of<R: bloom::Rules>(filter: &bloom::Chain<R>) -> Self {
-        Self {
-            bytes: filter.allocated_bytes() - size_of_val(filter) as u64,
-            layers: filter.layers().len() as u64,
-            items: filter.items(),
-            capacity: filter.total_capacity(),
         }
     }
 }

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis_module::raw;
 
 use super::context::Context;
-use crate::bloom::Filter;
-use crate::format::Contents;
+use crate::bloom::Contents;
 
 /// A number that goes up and down.
 struct Gauge(AtomicU64);
@@ -68,7 +67,7 @@ static FIELDS: [(&CStr, &Gauge); 11] = [
     (c"bloom_defrag_misses", &DEFRAG_MISSES),
 ];
 
-/// Bytes of all filters.
+/// What all filters are made of, in bytes.
 pub fn bytes() -> u64 {
     BYTES.get()
 }
@@ -76,7 +75,7 @@ pub fn bytes() -> u64 {
 /// A filter has come.
 pub fn filter_came(contents: Contents) {
     OBJECTS.add(1);
-    BYTES.add(contents.bytes);
+    BYTES.add(contents.size_bytes);
     LAYERS.add(contents.layers);
     ITEMS.add(contents.items);
     CAPACITY.add(contents.capacity);
@@ -85,7 +84,7 @@ pub fn filter_came(contents: Contents) {
 /// A filter goes.
 pub fn filter_goes(contents: Contents) {
     OBJECTS.subtract(1);
-    BYTES.subtract(contents.bytes);
+    BYTES.subtract(contents.size_bytes);
     LAYERS.subtract(contents.layers);
     ITEMS.subtract(contents.items);
     CAPACITY.subtract(contents.capacity);
@@ -101,13 +100,11 @@ pub fn items_added(asked: usize, new: usize) {
     }
 }
 
-/// A filter grew by the layers behind the first `before`.
-pub fn filter_grew(filter: &Filter, before: usize) {
-    for layer in filter.layers_behind(before) {
-        BYTES.add(layer.allocated_bytes);
-        LAYERS.add(1);
-        CAPACITY.add(layer.capacity);
-    }
+/// A filter grew. Its items are counted by [`items_added`].
+pub fn filter_grew(before: Contents, after: Contents) {
+    BYTES.add(after.size_bytes.wrapping_sub(before.size_bytes));
+    LAYERS.add(after.layers.wrapping_sub(before.layers));
+    CAPACITY.add(after.capacity.wrapping_sub(before.capacity));
 }
 
 /// So many items were looked up, and so many of them may be in.

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::metrics;
 use crate::bloom::{Error, Filter, try_box};
 use crate::format::dump::GENERATIONS;
-use crate::format::{Arrival, Contents, Value};
+use crate::format::{Arrival, Value};
 
 /// A value of ours in the server's hands.
 pub struct Stored {
@@ -39,7 +39,7 @@ impl Stored {
         };
         let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS;
         let stored = Self { value, generation: arriving.unwrap_or_else(next) };
-        metrics::filter_came(stored.contents());
+        metrics::filter_came(stored.value.contents());
         stored
     }
 
@@ -59,7 +59,7 @@ impl Stored {
         try_box(MaybeUninit::uninit()).map(Room)
     }
 
-    /// Bytes that were asked of the allocator.
+    /// Bytes that were asked of the allocator. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
         self.value.allocated_bytes().saturating_add(own)
@@ -77,15 +77,10 @@ impl Stored {
 
     /// Changes what there is to count of the value, in the server's books too.
     pub fn change<T>(&mut self, change: impl FnOnce(&mut Value) -> T) -> T {
-        metrics::filter_goes(self.contents());
+        metrics::filter_goes(self.value.contents());
         let result = change(&mut self.value);
-        metrics::filter_came(self.contents());
+        metrics::filter_came(self.value.contents());
         result
-    }
-
-    /// What there is to count of it, its bytes with everything that it is stored in.
-    fn contents(&self) -> Contents {
-        Contents { bytes: self.allocated_bytes(), ..self.value.contents() }
     }
 }
 
@@ -101,6 +96,6 @@ impl Room {
 
 impl Drop for Stored {
     fn drop(&mut self) {
-        metrics::filter_goes(self.contents());
+        metrics::filter_goes(self.value.contents());
     }
 }

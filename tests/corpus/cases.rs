@@ -12,8 +12,9 @@ use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
 const UNSOUND: Error = Error::Filter(bloom::Error::Unsound);
 
-/// A filter that wants so many bytes.
-const fn too_large(asked_bytes: u64) -> Error {
+/// A filter of one layer of these rules, whose bits take so many bytes.
+fn too_large<R: bloom::Rules>(bits_bytes: u64) -> Error {
+    let asked_bytes = R::size_bytes(1, bits_bytes);
     Error::Filter(bloom::Error::OutOfMemory { asked_bytes, available_bytes: CEILING_BYTES })
 }
 
@@ -49,9 +50,9 @@ pub fn bits_beyond_the_bytes(all: &Inputs) {
         meets(all, error, REDISBLOOM_SNAPSHOT, &format!("cve-2026-25589-{name}"), &redisbloom(change).snapshot());
     };
     snapshot(UNSOUND, "bits-beyond-the-bytes", &|f| f.layers[0].bits = 1153);
-    snapshot(too_large(1 << 60), "bits-far-beyond-the-bytes", &|f| f.layers[0].bits = 1 << 63);
+    snapshot(too_large::<bloom::RedisBloom>(1 << 60), "bits-far-beyond-the-bytes", &|f| f.layers[0].bits = 1 << 63);
     snapshot(UNSOUND, "n2-beyond-the-bytes", &|f| (f.layers[0].bits, f.layers[0].n2) = (0, 11));
-    snapshot(too_large(1 << 60), "n2-far-beyond-the-bytes", &|f| f.layers[0].n2 = 63);
+    snapshot(too_large::<bloom::RedisBloom>(1 << 60), "n2-far-beyond-the-bytes", &|f| f.layers[0].n2 = 63);
     snapshot(Error::OutOfRange, "n2-of-64", &|f| f.layers[0].n2 = 64);
     snapshot(Error::OutOfRange, "n2-of-2-to-the-32", &|f| f.layers[0].n2 = 1 << 32);
     snapshot(UNSOUND, "no-bytes", &|f| f.layers[0].string.clear());
@@ -63,7 +64,7 @@ pub fn bits_beyond_the_bytes(all: &Inputs) {
         f.encoding = 0;
         f.layers[0].bits_per_entry = 11.6;
     });
-    snapshot(too_large(1 << 61), "encoding-0-bits-without-end", &|f| {
+    snapshot(too_large::<bloom::RedisBloom>(1 << 61), "encoding-0-bits-without-end", &|f| {
         f.encoding = 0;
         f.layers[0].bits_per_entry = 1e300;
     });
@@ -128,9 +129,9 @@ pub fn sizes_that_overflow(all: &Inputs) {
     let dump = |error, name, change: &dyn Fn(&mut RedisBloom)| {
         meets(all, error, REDISBLOOM_DUMP, name, &redisbloom(change).dump());
     };
-    dump(too_large(1 << 61), "bytes-whose-bits-overflow", &|f| f.layers[0].bytes = 1 << 61);
-    dump(too_large(u64::MAX), "bytes-without-end", &|f| f.layers[0].bytes = u64::MAX);
-    dump(too_large(u64::MAX), "bytes-whose-sum-overflows", &|f| {
+    dump(too_large::<bloom::RedisBloom>(1 << 61), "bytes-whose-bits-overflow", &|f| f.layers[0].bytes = 1 << 61);
+    dump(too_large::<bloom::RedisBloom>(u64::MAX), "bytes-without-end", &|f| f.layers[0].bytes = u64::MAX);
+    dump(too_large::<bloom::RedisBloom>(u64::MAX), "bytes-whose-sum-overflows", &|f| {
         f.layers = vec![f.layers[0].clone(); 3];
         f.count = 3;
         f.layers.iter_mut().for_each(|layer| layer.bytes = 1 << 63);
@@ -142,8 +143,14 @@ pub fn sizes_that_overflow(all: &Inputs) {
     meets(all, UNSOUND, REDISBLOOM_SNAPSHOT, "items-whose-sum-overflows", &counted.snapshot());
     meets(all, UNSOUND, REDISBLOOM_DUMP, "items-whose-sum-overflows", &counted.dump());
     let overflowing = native(|f| (f.layers[0].groups, f.layers[0].blocks_per_group) = (1 << 58, 64));
-    meets(all, too_large(u64::MAX), NATIVE_SNAPSHOT, "groups-whose-bytes-overflow", &overflowing.snapshot());
-    meets(all, too_large(u64::MAX), NATIVE_DUMP, "groups-whose-bytes-overflow", &overflowing.dump());
+    meets(
+        all,
+        too_large::<bloom::Native>(u64::MAX),
+        NATIVE_SNAPSHOT,
+        "groups-whose-bytes-overflow",
+        &overflowing.snapshot(),
+    );
+    meets(all, too_large::<bloom::Native>(u64::MAX), NATIVE_DUMP, "groups-whose-bytes-overflow", &overflowing.dump());
     let negative = valkey(|f| f.layers[0].items = u64::MAX).load();
     meets(all, Error::OutOfRange, VALKEY_BLOOM_LOAD, "items-below-zero", &negative);
     let negative = valkey(|f| f.layers[0].capacity = 1 << 63);
@@ -157,14 +164,14 @@ pub fn exabytes(all: &Inputs) {
     let filter = redisbloom(|f| {
         (f.layers[0].entries, f.layers[0].bytes, f.layers[0].bits) = (1_000_000_000_000_000_000, BYTES, BYTES * 8);
     });
-    meets(all, too_large(BYTES), REDISBLOOM_SNAPSHOT, "exabytes", &filter.snapshot());
-    meets(all, too_large(BYTES), REDISBLOOM_DUMP, "exabytes", &filter.dump());
+    meets(all, too_large::<bloom::RedisBloom>(BYTES), REDISBLOOM_SNAPSHOT, "exabytes", &filter.snapshot());
+    meets(all, too_large::<bloom::RedisBloom>(BYTES), REDISBLOOM_DUMP, "exabytes", &filter.dump());
     let filter = native(|f| {
         f.capacity = 1_000_000_000_000_000_000;
         (f.layers[0].capacity, f.layers[0].groups, f.layers[0].blocks_per_group) = (f.capacity, 1 << 48, 64);
     });
-    meets(all, too_large(1 << 60), NATIVE_SNAPSHOT, "exabytes", &filter.snapshot());
-    meets(all, too_large(1 << 60), NATIVE_DUMP, "exabytes", &filter.dump());
+    meets(all, too_large::<bloom::Native>(1 << 60), NATIVE_SNAPSHOT, "exabytes", &filter.snapshot());
+    meets(all, too_large::<bloom::Native>(1 << 60), NATIVE_DUMP, "exabytes", &filter.dump());
 }
 
 /// At least one bit and at least one hash (none: [`hashes_without_end`]).
@@ -226,7 +233,7 @@ pub fn doubles_out_of_range(all: &Inputs) {
         let filter = redisbloom(|f| f.layers[0].bits_per_entry = number);
         meets(all, UNSOUND, REDISBLOOM_SNAPSHOT, &format!("bits-per-entry-{name}"), &filter.snapshot());
         let filter = RedisBloom { encoding: 0, ..filter };
-        let error = if number == f64::INFINITY { too_large(1 << 61) } else { UNSOUND };
+        let error = if number == f64::INFINITY { too_large::<bloom::RedisBloom>(1 << 61) } else { UNSOUND };
         meets(all, error, REDISBLOOM_SNAPSHOT, &format!("encoding-0-bits-per-entry-{name}"), &filter.snapshot());
     }
     let small = valkey(|f| {
@@ -242,12 +249,15 @@ pub fn a_filter_over_the_limit(all: &Inputs) {
         (f.layers[0].groups, f.layers[0].blocks_per_group) = (1024, 64);
         f.layers[0].chunks = vec![vec![]; 4];
     });
-    meets(all, too_large(4 << 20), NATIVE_SNAPSHOT, "a-filter-over-the-limit", &filter.snapshot());
-    meets(all, too_large(4 << 20), NATIVE_DUMP, "a-filter-over-the-limit", &filter.dump());
+    meets(all, too_large::<bloom::Native>(4 << 20), NATIVE_SNAPSHOT, "a-filter-over-the-limit", &filter.snapshot());
+    meets(all, too_large::<bloom::Native>(4 << 20), NATIVE_DUMP, "a-filter-over-the-limit", &filter.dump());
     assert!(native::read(&mut ByteSource(&filter.snapshot()), &Unlimited).is_ok());
     let snapshot = valkey(|_| ()).snapshot();
-    let refused = bloom::Error::OutOfMemory { asked_bytes: 45 + 120, available_bytes: 164 };
-    assert_eq!(valkey_bloom::read(&mut ByteSource(&snapshot), &FilterOf(164)), Err(Error::Filter(refused)));
+    // As valkey-bloom counts: the filter, a layer, a place in the list of them, the bits.
+    let asked_bytes = 48 + 208 + 8 + 120;
+    let refused = bloom::Error::OutOfMemory { asked_bytes, available_bytes: asked_bytes - 1 };
+    assert_eq!(valkey_bloom::read(&mut ByteSource(&snapshot), &FilterOf(asked_bytes - 1)), Err(Error::Filter(refused)));
+    assert!(valkey_bloom::read(&mut ByteSource(&snapshot), &FilterOf(asked_bytes)).is_ok());
     assert!(valkey_bloom::read(&mut ByteSource(&snapshot), &Unlimited).is_ok());
 }
 

@@ -124,7 +124,7 @@ fn a_lookup_and_an_add_that_finds_room_cannot_be_refused() {
             assert_eq!(filter.add(b"another", &Unlimited), Ok(true));
             assert!(filter.contains(b"another") && !filter.contains(b"a third"));
             assert!(filter.layers_behind(0).map(|layer| layer.items).sum::<u64>() == filter.items());
-            let asked_of_it = (filter.room(), filter.rate(), filter.allocated_bytes(), filter.told_bytes());
+            let asked_of_it = (filter.room(), filter.rate(), filter.allocated_bytes(), filter.size_bytes());
             assert!(asked_of_it.0 > 0);
         });
         assert_eq!(asked, Asked { requests: 0, refused: 0 });

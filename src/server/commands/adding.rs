@@ -3,7 +3,7 @@
 
 use super::refuse;
 use crate::bloom::valkey_bloom::FIXED_SEED;
-use crate::bloom::{BATCH, BloomFilter, Ceiling, Error, Filter, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter};
+use crate::bloom::{BATCH, BloomFilter, Error, Filter, Reach, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter};
 use crate::server::args::{Args, Word};
 use crate::server::ceiling::ServerCeiling;
 use crate::server::config;
@@ -39,30 +39,32 @@ pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refu
     }
     let must_obey = context.must_obey();
     let ceiling = ServerCeiling(context);
-    // What a client wants to grow to, and the bytes that it may take.
-    let goal = scale_to.filter(|_| !must_obey).map(|items| (items, ceiling.available_bytes(0, u64::MAX)));
-    let reached = |reachable: u64, items: u64| if reachable < items { Err(Refusal::ScaleTo) } else { Ok(()) };
+    // What a client wants to grow to.
+    let goal = scale_to.filter(|_| !must_obey);
+    let reached = |reach: Reach, items: u64| match reach {
+        Reach { capacity, .. } if capacity >= items => Ok(()),
+        Reach { ends_by_rate: true, .. } => Err(Refusal::ScaleToRate),
+        Reach { .. } => Err(Refusal::ScaleTo),
+    };
     let made: Result<Filter, Error> = match creation.kind {
         Kind::Native { seed } => {
-            if let Some((items, limit_bytes)) = goal {
-                reached(BloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes), items)?;
+            if let Some(items) = goal {
+                reached(BloomFilter::reach(rate, capacity, scaling, 0, &ceiling), items)?;
             }
             let seed = seed.unwrap_or_else(|| if must_obey { 0 } else { context.random_seed() });
             BloomFilter::new(rate, capacity, scaling, seed, &ceiling).map(Filter::Native)
         }
         Kind::RedisBloom => {
-            if let Some((items, limit_bytes)) = goal {
-                reached(RedisBloomFilter::reachable_capacity(rate, capacity, scaling, limit_bytes), items)?;
+            if let Some(items) = goal {
+                reached(RedisBloomFilter::reach(rate, capacity, scaling, 0, &ceiling), items)?;
             }
             RedisBloomFilter::new(rate, capacity, scaling, &ceiling).map(Filter::RedisBloom)
         }
         Kind::ValkeyBloom { tightening, seed } => {
             let drawn = || if config::random_seeds() { context.random_bytes() } else { FIXED_SEED };
             let rules = ValkeyBloom::new(rate, tightening, scaling, seed.unwrap_or_else(drawn));
-            if let Some((items, limit_bytes)) = goal {
-                let (reachable, ended_by_rate) = ValkeyBloomFilter::reachable_capacity(&rules, capacity, limit_bytes);
-                reached(reachable, items)
-                    .map_err(|refusal| if ended_by_rate { Refusal::ScaleToRate } else { refusal })?;
+            if let Some(items) = goal {
+                reached(ValkeyBloomFilter::reach(&rules, capacity, 0, &ceiling), items)?;
             }
             ValkeyBloomFilter::new(rules, capacity, &ceiling).and_then(Filter::boxed)
         }
@@ -123,12 +125,13 @@ pub fn add_items(
 
 /// Adds and answers; tells whether the filter has grown.
 fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) -> bool {
-    let layers = filter.layer_count();
+    let before = filter.contents();
     add_and_reply(context, filter, items, shape, new_items);
     metrics::items_added(items.len(), new_items.len());
-    let has_grown = filter.layer_count() > layers;
+    let after = filter.contents();
+    let has_grown = after.layers > before.layers;
     if has_grown {
-        metrics::filter_grew(filter, layers);
+        metrics::filter_grew(before, after);
     }
     has_grown
 }

@@ -3,7 +3,7 @@
 //! Filters of our layout and of RedisBloom's answer as RedisBloom does, with five fields; of valkey-bloom's words they know
 //! what they have, and answer a single value. Filters of valkey-bloom's layout answer as valkey-bloom does.
 
-use crate::bloom::{BloomFilter, Ceiling, Filter, RedisBloomFilter, Scaling, ValkeyBloomFilter};
+use crate::bloom::{BloomFilter, Filter, RedisBloomFilter, Scaling, ValkeyBloomFilter};
 use crate::server::args::Args;
 use crate::server::ceiling::ServerCeiling;
 use crate::server::context::Context;
@@ -73,7 +73,7 @@ fn as_valkey_bloom(context: Context, filter: &Filter, field: Option<Field>) -> R
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
     Ok(match (field, filter) {
         (Field::Capacity, _) => Content::Number(filter.total_capacity()),
-        (Field::Size, _) => Content::Number(filter.told_bytes()),
+        (Field::Size, _) => Content::Number(filter.size_bytes()),
         (Field::Filters, _) => Content::Number(filter.layer_count() as u64),
         (Field::Items, _) => Content::Number(filter.items()),
         (Field::Error, _) => Content::Fraction(filter.rate()),
@@ -92,18 +92,18 @@ fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, R
     })
 }
 
-/// The number of items that a filter can grow to under the ceiling.
+/// The number of items that a filter can grow to under the ceiling; where it is beyond that, what it has room for.
 fn max_scaled_capacity(context: Context, filter: &Filter) -> u64 {
-    let size_bytes = filter.allocated_bytes();
-    let limit = ServerCeiling(context).available_bytes(size_bytes, u64::MAX).saturating_add(size_bytes);
+    let (ceiling, size_bytes) = (ServerCeiling(context), filter.size_bytes());
     let (rate, scaling) = (filter.rate(), filter.scaling());
-    match filter {
-        Filter::Native(filter) => BloomFilter::reachable_capacity(rate, filter.capacity(), scaling, limit),
-        Filter::RedisBloom(filter) => RedisBloomFilter::reachable_capacity(rate, filter.capacity(), scaling, limit),
+    let reach = match filter {
+        Filter::Native(filter) => BloomFilter::reach(rate, filter.capacity(), scaling, size_bytes, &ceiling),
+        Filter::RedisBloom(filter) => RedisBloomFilter::reach(rate, filter.capacity(), scaling, size_bytes, &ceiling),
         Filter::ValkeyBloom(filter) => {
-            ValkeyBloomFilter::reachable_capacity(filter.rules(), filter.capacity(), limit).0
+            ValkeyBloomFilter::reach(filter.rules(), filter.capacity(), size_bytes, &ceiling)
         }
-    }
+    };
+    reach.capacity.max(filter.total_capacity())
 }
 
 fn value(context: Context, content: Content) {
