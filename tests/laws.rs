@@ -12,8 +12,8 @@ use std::collections::HashSet;
 
 use bloomgate::bloom::sizing::{self, Geometry, RATE_MAX, RATE_MIN};
 use bloomgate::bloom::{
-    Added, BATCH, BloomFilter, Ceiling, Description, Error, LAYERS_MAX, LayerDescription, Native, Rules, Scaling,
-    Unlimited,
+    Added, BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Description, Error, LAYERS_MAX, LayerDescription, Native,
+    Rules, Scaling, Unlimited,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -340,6 +340,46 @@ fn a_chain_ends_at_its_longest() {
     assert!((0..added).all(|item| filter.contains(&item.to_le_bytes())));
     assert_eq!(filter.add(&0u32.to_le_bytes(), &Unlimited), Ok(false));
     assert_same(&filter, &before);
+}
+
+/// Whoever asks may not have so many layers.
+struct LayersOf(usize);
+
+impl Ceiling for LayersOf {
+    fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn layers_max(&self) -> usize {
+        self.0
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "1100 layers take an hour")]
+fn a_chain_is_not_longer_than_the_ceiling_allows() {
+    let client = LayersOf(CLIENT_LAYERS_MAX);
+    let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &client).unwrap();
+    let batches: Vec<Vec<Vec<u8>>> = (0..100u32)
+        .map(|batch| (0..32u32).map(|item| [batch, item].map(u32::to_le_bytes).concat()).collect())
+        .collect();
+    let refused = batches.iter().map(|batch| add_batch(&mut filter, batch, &client).error).find(Option::is_some);
+    assert_eq!(refused, Some(Some(Error::TooManyLayers)));
+    assert_eq!((filter.layers().len(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
+    // For whoever may have more it goes on; then it is longer than others may have, and answers them.
+    batches.iter().for_each(|batch| assert_eq!(add_batch(&mut filter, batch, &Unlimited).error, None));
+    assert!(filter.layers().len() > CLIENT_LAYERS_MAX + 100);
+    let before = filter.try_clone().unwrap();
+    assert!(batches.iter().all(|batch| add_batch(&mut filter, batch, &client).new == 0));
+    let strangers = (0..10_000u32).map(|number| number.to_le_bytes()).filter(|item| !filter.contains(item));
+    let stranger = strangers.last().unwrap();
+    assert_eq!(filter.add(&stranger, &client), Err(Error::TooManyLayers));
+    assert_same(&filter, &before);
+    let described = BloomFilter::with_zero_bits(&filter.description(), &client);
+    assert_eq!(described.unwrap_err(), Error::TooManyLayers);
+    // How far a filter can grow says the same.
+    let reach = |layers| BloomFilter::reach(RATE_MAX, 7, Scaling::from_expansion(1), 0, &LayersOf(layers)).capacity;
+    assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
 }
 
 #[test]

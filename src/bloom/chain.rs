@@ -10,7 +10,8 @@ use super::layout::{Bits, HashOf, Layout, Rules};
 use super::relocate::{self, Mover};
 use super::totals::{self, Totals};
 
-/// The longest chain of a filter that can be made here. A lookup of an absent item visits every layer.
+/// The longest chain of a filter, wherever it comes from; see [`CLIENT_LAYERS_MAX`](super::CLIENT_LAYERS_MAX) for what a
+/// client may make. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
 
 /// What a batch of adds did.
@@ -51,13 +52,16 @@ impl<R: Rules> Chain<R> {
     /// once, for the whole of it, before anything is allocated.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a description that no filter has, [`Error::OutOfMemory`].
+    /// [`Error::Unsound`] for a description that no filter has; [`Error::TooManyLayers`] and [`Error::OutOfMemory`].
     pub(crate) fn with_empty_layers(
         rules: R,
         layers: impl ExactSizeIterator<Item = LayerDescription<R::Layout>> + Clone,
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
+        if layers.len() > ceiling.layers_max() {
+            return Err(Error::TooManyLayers);
+        }
         let totals = Totals::of(layers.clone())?;
         ceiling.check_bytes(0, R::size_bytes(layers.len(), totals.bits_bytes))?;
         let mut filter = Self { rules, layers: Vec::new(), totals };

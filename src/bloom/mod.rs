@@ -29,7 +29,7 @@ mod totals;
 pub mod valkey_bloom;
 
 pub(crate) use bits::{is_zero, try_box};
-pub use ceiling::{Ceiling, Unlimited};
+pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};
 pub use chain::{Added, Chain, LAYERS_MAX};
 pub use description::{Description, LayerDescription, Scaling};
 pub use error::Error;

@@ -251,8 +251,9 @@ mod tests {
     fn the_reach_is_what_the_chain_comes_to() {
         let reach = |scaling, ceiling| RedisBloomFilter::reach(0.01, 100, scaling, 0, &ceiling).capacity;
         let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
-        assert_eq!(reach(growing(), Limits { size_bytes }), 700);
-        assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1 }), 300);
-        assert_eq!(reach(Scaling::Fixed, Limits { size_bytes: 1 << 30 }), 100);
+        assert_eq!(reach(growing(), Limits { size_bytes, layers: 3 }), 700);
+        assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1, layers: 3 }), 300);
+        assert_eq!(reach(growing(), Limits { size_bytes, layers: 2 }), 300);
+        assert_eq!(reach(Scaling::Fixed, Limits { size_bytes: 1 << 30, layers: 3 }), 100);
     }
 }

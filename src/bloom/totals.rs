@@ -50,7 +50,7 @@ pub(crate) fn check_layer<R: Rules>(
     bits_bytes: u64,
     layer_bytes: u64,
 ) -> Result<(), Error> {
-    if layers >= R::LAYERS_MAX {
+    if layers >= R::LAYERS_MAX.min(ceiling.layers_max()) {
         return Err(Error::TooManyLayers);
     }
     let filter_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, bits_bytes) };
@@ -77,7 +77,7 @@ pub(super) fn reach<R: Rules>(
 ) -> Reach {
     let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
     let (mut next, mut bits_bytes, mut capacity) = (first, 0u64, 0u64);
-    for index in 0..R::LAYERS_MAX {
+    for index in 0..R::LAYERS_MAX.min(ceiling.layers_max()) {
         let layer = match next {
             Ok(layer) => layer,
             Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },

@@ -223,7 +223,7 @@ mod tests {
     fn golden_reach() {
         let reach = |rate, tightening, capacity, expansion| {
             let rules = rules(rate, tightening, expansion);
-            let ceiling = Limits { size_bytes: 128 << 20 };
+            let ceiling = Limits { size_bytes: 128 << 20, layers: usize::MAX };
             let reach = ValkeyBloomFilter::reach(&rules, capacity, 0, &ceiling);
             (reach.capacity, reach.ends_by_rate)
         };

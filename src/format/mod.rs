@@ -135,9 +135,11 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A number of layers that a filter of these rules can have.
-fn number_of_layers<R: bloom::Rules>(number: u64) -> Result<usize, Error> {
-    usize::try_from(number).ok().filter(|number| (1..=R::LAYERS_MAX).contains(number)).ok_or(Error::OutOfRange)
+/// A number of layers that a filter of these rules can have, for whom the ceiling binds.
+fn number_of_layers<R: bloom::Rules>(number: u64, ceiling: &impl bloom::Ceiling) -> Result<usize, Error> {
+    let layers = usize::try_from(number).ok().filter(|layers| (1..=R::LAYERS_MAX).contains(layers));
+    let layers = layers.ok_or(Error::OutOfRange)?;
+    if layers > ceiling.layers_max() { Err(bloom::Error::TooManyLayers.into()) } else { Ok(layers) }
 }
 
 /// Room for so many more elements, and not more.

@@ -61,7 +61,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
         return Err(Error::UnknownVersion(encoding.into()));
     }
     let _items = source.u64()?;
-    let count = super::number_of_layers::<RedisBloom>(source.u64()?)?;
+    let count = super::number_of_layers::<RedisBloom>(source.u64()?, ceiling)?;
     let options = if encoding >= 2 { read_u32(source)? } else { 0 };
     let rules =
         if encoding >= 4 { RedisBloom { options, growth: read_u32(source)? } } else { RedisBloom::before_2_0(options) };

@@ -54,7 +54,7 @@ pub fn write(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
 /// # Errors
 /// For what is no sound filter, and where the ceiling refuses.
 pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
-    let count = super::number_of_layers::<ValkeyBloom>(source.u64()?)?;
+    let count = super::number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;
     let (rate, tightening, is_seed_random) = (source.f64()?, source.f64()?, source.u64()?);
     let mut parts = Parts::new(expansion, rate, tightening, is_seed_random)?;
@@ -119,7 +119,7 @@ pub fn decode_load(data: &[u8], ceiling: &impl Ceiling) -> Result<ValkeyBloomFil
     let expansion = fields.u32()?;
     let (rate, tightening) = (fields.f64()?, fields.f64()?);
     let is_seed_random = fields.u8()?;
-    let count = super::number_of_layers::<ValkeyBloom>(fields.u64()?)?;
+    let count = super::number_of_layers::<ValkeyBloom>(fields.u64()?, ceiling)?;
     let mut parts = Parts::new(expansion, rate, tightening, is_seed_random.into())?;
     for _ in 0..count {
         let length = usize::try_from(fields.u64()?).map_err(|_| Error::Truncated)?;

@@ -19,7 +19,7 @@ use super::config;
 use super::context::Context;
 use super::metrics;
 use super::text::Text;
-use crate::bloom::Ceiling;
+use crate::bloom::{CLIENT_LAYERS_MAX, Ceiling};
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
 /// the room would cost more than making the filter.
@@ -42,6 +42,10 @@ impl Ceiling for ServerCeiling {
         }
         let Some(memory) = ServerMemory::now(self.0) else { return u64::MAX };
         memory.limit().saturating_sub(if memory.evicts { metrics::bytes() } else { memory.used })
+    }
+
+    fn layers_max(&self) -> usize {
+        if self.0.must_obey() { usize::MAX } else { CLIENT_LAYERS_MAX }
     }
 }
 

@@ -143,6 +143,13 @@ impl Ceiling for LoadCeiling {
             Self::None => Unlimited.available_bytes(filter_bytes, asked_bytes),
         }
     }
+
+    fn layers_max(&self) -> usize {
+        match self {
+            Self::Client(ceiling) => ceiling.layers_max(),
+            Self::None => Unlimited.layers_max(),
+        }
+    }
 }
 
 fn load(io: *mut raw::RedisModuleIO, read: impl FnOnce(&LoadCeiling) -> Result<Value, format::Error>) -> *mut c_void {

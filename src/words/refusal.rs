@@ -158,6 +158,11 @@ impl fmt::Display for Refusal {
             Self::Load(format::Error::UnknownVersion(_)) => "ERR bloom object decoding failed. Unsupported version",
             Self::BadLoadIterator => "ERR Second argument must be numeric",
             Self::BadData => "ERR received bad data",
+            Self::Chunk(format::Error::Filter(Error::TooManyLayers))
+            | Self::Header(format::Error::Filter(Error::TooManyLayers))
+            | Self::Load(format::Error::Filter(Error::TooManyLayers)) => {
+                "ERR the filter has more layers than a client may bring"
+            }
             Self::Chunk(format::Error::BehindEnd) => "ERR invalid offset - no link found",
             Self::Chunk(format::Error::TooLong) => "ERR invalid chunk - Too big for current filter",
             Self::Dump(format::Error::Filter(error @ Error::OutOfMemory { .. }))

@@ -188,35 +188,6 @@ fn a_full_cache_that_evicts_makes_room_for_a_filter() {
 }
 
 #[test]
-fn a_filter_stops_growing_at_4096_layers() {
-    on_every_server(|program| {
-        let mut server = Server::start(program);
-        let mut client = server.connect();
-        client.run("BF.RESERVE k 0.01 1 EXPANSION 1 SEED 1");
-        let (known, refusal) = fill(&mut client, "k", 6000);
-        eprintln!("the refusal: {refusal:?}");
-        assert!(refusal.error_text().starts_with("ERR "), "{refusal:?}");
-        let info = client.run("BF.INFO k");
-        assert_eq!(info.field("Number of filters"), &integer(4096));
-        assert_eq!(info.field("Capacity"), &integer(4096));
-        assert_eq!(client.run("BF.CARD k"), integer(4096));
-
-        let before = state(&mut client, "k");
-        let last = format!("item {}", known.len());
-        assert_eq!(client.call(&["BF.ADD", "k", &last]), refusal);
-        assert_eq!(client.call(&["BF.INSERT", "k", "ITEMS", &last]), array([refusal]));
-        assert_eq!(state(&mut client, "k"), before);
-        assert!(client.batched(&[b"BF.MEXISTS", b"k"], &known).iter().all(|&present| present));
-        assert_eq!(client.run("COPY k copy"), integer(1));
-        assert_eq!(client.run("DEBUG DIGEST-VALUE copy"), before[2]);
-        server.restart(Stop::Save);
-        let mut client = server.connect();
-        assert_eq!(state(&mut client, "k")[1..], before[1..]);
-        assert_eq!(client.run("UNLINK k copy"), integer(2));
-    });
-}
-
-#[test]
 fn the_smallest_filter_works() {
     on_every_server(|program| {
         let server = Server::start(program);

@@ -27,6 +27,7 @@ mod insert;
 mod items;
 mod layout;
 mod loadchunk;
+mod long_chains;
 mod lookup;
 mod membership;
 mod memory;

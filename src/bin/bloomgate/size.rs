@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use bloomgate::bloom::sizing::{self, Geometry};
-use bloomgate::bloom::{LAYERS_MAX, Scaling};
+use bloomgate::bloom::{CLIENT_LAYERS_MAX, Scaling};
 use indicatif::{BinaryBytes, HumanCount};
 
 /// Work out the memory of a filter for a number of items at a rate
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let wanted = items.unwrap_or(capacity);
     println!("{:>7} {:>20} {:>12} {:>14}", "layers", "items", "memory", "bits an item");
     let (mut size_bytes, mut total, mut next) = (0u64, 0u64, capacity);
-    for index in 0..LAYERS_MAX {
+    for index in 0..CLIENT_LAYERS_MAX {
         let share = sizing::share(scaling, capacity, u32::try_from(index)?);
         let Ok(geometry) = Geometry::for_layer(next, rate * share) else { bail!("no bitmap is that large") };
         size_bytes = size_bytes.saturating_add(geometry.size_bytes());
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             Err(_) => bail!("it cannot grow to {} items", HumanCount(wanted)),
         };
     }
-    bail!("it cannot grow to {} items: it has {LAYERS_MAX} layers then", HumanCount(wanted))
+    bail!("it cannot grow to {} items: it has {CLIENT_LAYERS_MAX} layers then", HumanCount(wanted))
 }
 
 fn bits_per_item(size_bytes: u64, items: u64) -> f64 {

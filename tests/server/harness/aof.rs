@@ -36,6 +36,20 @@ fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
+/// Commands as they stand in an append-only file.
+pub fn encode<W: AsRef<[u8]>>(commands: impl IntoIterator<Item = impl AsRef<[W]>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for words in commands {
+        bytes.extend(format!("*{}\r\n", words.as_ref().len()).bytes());
+        for word in words.as_ref().iter().map(AsRef::as_ref) {
+            bytes.extend(format!("${}\r\n", word.len()).bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend(b"\r\n");
+        }
+    }
+    bytes
+}
+
 /// The length of the append-only file in bytes, since the last rewrite.
 pub fn append_only_length(server: &Server) -> u64 {
     fs::metadata(newest(server, ".incr.aof")).expect("an append-only file").len()

@@ -1,0 +1,168 @@
+//! Chains of many layers, which make every lookup dear. A client's ends where RedisBloom's end; what a primary, the AOF or a
+//! snapshot brings may be longer: it answers, and does not grow for clients.
+
+use std::path::Path;
+
+use crate::harness::{
+    Connection, Reply, Server, Stop, array, encode, error, eventually, integer, ok, on_every_server, rewritten_commands,
+};
+use crate::persistence::rewrite_append_only_file;
+use crate::redisbloom::golden::start_on_commands;
+
+/// The longest chain of a client.
+const LAYERS: i64 = 1100;
+
+fn full() -> Reply {
+    error("ERR filter cannot grow: it has as many layers as a filter can have")
+}
+
+fn items(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("item-{number}")).collect()
+}
+
+fn layers(client: &mut Connection, key: &str) -> i64 {
+    client.run(&format!("BF.INFO {key}")).field("Number of filters").number()
+}
+
+fn digest(client: &mut Connection, key: &str) -> Reply {
+    client.run(&format!("DEBUG DIGEST-VALUE {key}"))
+}
+
+/// One command of a client with more items than its layers take: those that are in, and the error at the end.
+fn fill(client: &mut Connection, line: &str) -> (Vec<String>, Reply) {
+    let items = items(4000);
+    let words: Vec<&str> = line.split(' ').chain(items.iter().map(String::as_str)).collect();
+    let reply = client.call(&words);
+    let (last, answers) = reply.elements().split_last().expect("an answer");
+    assert!(last.is_error(), "{line}: all items went in");
+    (items[..answers.len()].to_vec(), last.clone())
+}
+
+#[test]
+fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        for (key, words) in [("native", ""), ("theirs", " ERROR 1e-30 TIGHTENING 0.9999999")] {
+            let (known, refusal) = fill(&mut client, &format!("BF.INSERT {key} CAPACITY 1 EXPANSION 1{words} ITEMS"));
+            assert_eq!(refusal, full(), "{key}");
+            assert_eq!(layers(&mut client, key), LAYERS, "{key}");
+            assert_eq!(client.run(&format!("BF.CARD {key}")), integer(LAYERS));
+            // It stays as it was, and answers.
+            let before = digest(&mut client, key);
+            let last = format!("item-{}", known.len());
+            assert_eq!(client.call(&["BF.ADD", key, &last]), full());
+            assert_eq!(client.call(&["BF.INSERT", key, "ITEMS", &known[0], &last]), array([integer(0), full()]));
+            assert_eq!(digest(&mut client, key), before);
+            assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &known).iter().all(|&present| present), "{key}");
+            assert_eq!(client.call(&["COPY", key, &format!("copy-{key}")]), integer(1));
+            assert_eq!(digest(&mut client, &format!("copy-{key}")), before);
+            let payload = client.call(&["DUMP", key]).bytes().to_vec();
+            let restored = format!("restored-{key}");
+            assert_eq!(client.call(&[b"RESTORE".as_slice(), restored.as_bytes(), b"0", &payload]), ok());
+        }
+        // RedisBloom's chains end by their rates, as they do there.
+        let (known, refusal) = fill(&mut client, "BF.INSERT redisbloom CAPACITY 1 EXPANSION 1 LAYOUT redisbloom ITEMS");
+        assert_eq!(refusal, error("ERR the error rate of the filter or of its next layer is too low"));
+        assert_eq!(layers(&mut client, "redisbloom"), 1067);
+        assert!(client.batched(&[b"BF.MEXISTS", b"redisbloom"], &known).iter().all(|&present| present));
+        let before = client.run("DEBUG DIGEST");
+        server.restart(Stop::Save);
+        assert_eq!(server.connect().run("DEBUG DIGEST"), before);
+    });
+}
+
+#[test]
+fn what_a_filter_may_grow_to_is_told_by_the_layers_too() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let refused = error("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
+        for words in ["", " TIGHTENING 0.9999"] {
+            let line = format!("BF.INSERT k CAPACITY 10 EXPANSION 1{words} VALIDATESCALETO");
+            assert_eq!(client.run(&format!("{line} 11001 ITEMS a")), refused);
+            assert_eq!(client.run(&format!("{line} 11000 ITEMS a")), array([integer(1)]));
+            assert_eq!(client.run("BF.INFO k MAXSCALEDCAPACITY"), integer(10 * LAYERS));
+            client.run("DEL k");
+        }
+    });
+}
+
+/// A server whose append-only file holds a native filter and one of valkey-bloom's layout, each of thousands of layers.
+fn start_on_long_chains(program: &Path) -> (Server, Vec<String>) {
+    let items = items(3000);
+    let line = |words: &str| {
+        let words = words.split(' ').map(str::to_owned);
+        ["BF.INSERT".to_owned()].into_iter().chain(words).chain(["ITEMS".to_owned()]).chain(items.clone()).collect()
+    };
+    // As their primaries carry them. Each takes a little less items than it is asked: some it takes for members.
+    let native: Vec<String> = line("native CAPACITY 1 ERROR 0.01 EXPANSION 1 SEED 1");
+    let theirs = line("theirs CAPACITY 1 ERROR 1e-30 EXPANSION 1 TIGHTENING 0.9999999");
+    let server = start_on_commands(program, &[], &encode([native, theirs]));
+    (server, items)
+}
+
+const KEYS: [&str; 2] = ["native", "theirs"];
+
+#[test]
+fn a_longer_chain_from_the_file_answers_and_does_not_grow_for_clients() {
+    on_every_server(|program| {
+        let (mut server, items) = start_on_long_chains(program);
+        let mut client = server.connect();
+        for key in KEYS {
+            let count = layers(&mut client, key);
+            assert!(count > LAYERS + 100, "{key}: {count} layers");
+            assert_eq!(client.run(&format!("BF.CARD {key}")), integer(count));
+            assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).iter().all(|&present| present));
+            let before = digest(&mut client, key);
+            let stranger = (0..1000).map(|number| format!("stranger-{number}"));
+            let mut absent = stranger.filter(|item| client.call(&["BF.EXISTS", key, item]) == integer(0));
+            let absent = absent.next().expect("an item that is absent");
+            assert_eq!(client.call(&["BF.ADD", key, &absent]), full());
+            assert_eq!(client.call(&["BF.MADD", key, "item-1", &absent]), array([integer(0), full()]));
+            assert_eq!(digest(&mut client, key), before);
+            let told = client.run(&format!("BF.INFO {key} MAXSCALEDCAPACITY"));
+            assert_eq!(told, integer(count), "{key}: what it holds already");
+        }
+        // It stays whatever the server does with it.
+        let whole = client.run("DEBUG DIGEST");
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), whole, "a snapshot");
+        let replica = Server::start(program);
+        let mut follower = replica.connect();
+        follower.run(&format!("REPLICAOF 127.0.0.1 {}", server.port));
+        eventually("the replica to follow", || {
+            follower.info("master_link_status") == "up" && follower.run("DEBUG DIGEST") == whole
+        });
+        assert_eq!(client.run("COPY native copied"), integer(1));
+        eventually("the copy", || follower.run("EXISTS copied") == integer(1));
+        assert_eq!(digest(&mut follower, "copied"), digest(&mut client, "native"));
+        client.run("DEL copied");
+        rewrite_append_only_file(&mut client);
+        server.restart(Stop::Kill);
+        assert_eq!(server.connect().run("DEBUG DIGEST"), whole, "a rewritten file");
+    });
+}
+
+#[test]
+fn a_client_cannot_bring_a_longer_chain() {
+    on_every_server(|program| {
+        let (server, _) = start_on_long_chains(program);
+        let mut client = server.connect();
+        let refused = error("ERR the filter has more layers than a client may bring");
+        for key in KEYS {
+            let payload = client.call(&["DUMP", key]).bytes().to_vec();
+            assert!(client.call(&[b"RESTORE".as_slice(), b"restored", b"0", &payload]).is_error(), "{key}");
+        }
+        assert!(server.log().contains("TooManyLayers"), "the log says why");
+        let header = client.run("BF.SCANDUMP native 0");
+        let iterator = header.elements()[0].number().to_string();
+        let words = [b"BF.LOADCHUNK".as_slice(), b"loaded", iterator.as_bytes(), header.elements()[1].bytes()];
+        assert_eq!(client.call(&words), refused);
+        rewrite_append_only_file(&mut client);
+        let commands = rewritten_commands(&server);
+        let load = commands.iter().find(|words| words[0] == b"BF.LOAD").expect("a filter of valkey-bloom's layout");
+        assert_eq!(client.call(&[b"BF.LOAD".as_slice(), b"loaded", &load[2]]), refused);
+        assert_eq!(client.run("EXISTS restored loaded"), integer(0));
+    });
+}
