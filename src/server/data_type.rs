@@ -9,11 +9,12 @@ use redis_module::raw;
 use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel};
 use super::defrag;
+use super::rewrite;
 use super::snapshot::Snapshot;
 use super::stored::Stored;
 use super::text::Text;
 use crate::bloom::{self, Ceiling, Filter, Unlimited};
-use crate::format::{self, Arrival, Value, dump, native, redisbloom, redisbloom_dump, valkey_bloom};
+use crate::format::{self, Value, native, redisbloom, valkey_bloom};
 
 /// A type, as the server knows it.
 struct Type {
@@ -70,7 +71,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
         rdb_load: own.load,
         rdb_save: Some(save),
-        aof_rewrite: Some(rewrite),
+        aof_rewrite: Some(rewrite::run),
         mem_usage: Some(memory_usage),
         digest: Some(digest),
         free: Some(free),
@@ -105,7 +106,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
 
 /// # Safety
 /// `value` must be one that the server holds for a key of our type, and must not be written to meanwhile.
-unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
+pub(super) unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
     // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
     unsafe { &*value.cast::<Stored>() }
 }
@@ -190,69 +191,6 @@ fn write(value: &Value, sink: &mut impl format::Sink) {
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server passes a value of ours.
     write(&unsafe { stored_at(value) }.value, &mut Snapshot(io));
-}
-
-/// Writes a value to the AOF. The server calls it in a child; there is no way to tell that it failed, so a child that lacks
-/// the memory for a record ends, and the server keeps the file that it has.
-unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
-    // SAFETY: the server passes its own, and a value of ours.
-    if let Err(error) = unsafe { emit(io, key, stored_at(value)) } {
-        Context::new(std::ptr::null_mut()).give_up(format_args!("bloomgate: the AOF cannot be rewritten: {error}"));
-    }
-}
-
-/// Emits a value as the records of a dump, of an arriving one as many as have come; of valkey-bloom's layout as its one
-/// command.
-///
-/// # Safety
-/// `io` and `key` must be the server's.
-unsafe fn emit(
-    io: *mut raw::RedisModuleIO,
-    key: *mut raw::RedisModuleString,
-    stored: &Stored,
-) -> Result<(), format::Error> {
-    let load_chunk = |iterator: u64, data: &[u8]| {
-        // SAFETY: the arguments are those that the format announces: a string, a number, bytes and their length.
-        unsafe {
-            if let Some(emit) = raw::RedisModule_EmitAOF {
-                let (name, format) = (c"BF.LOADCHUNK".as_ptr(), c"slb".as_ptr());
-                emit(io, name, format, key, iterator.cast_signed(), data.as_ptr(), data.len());
-            }
-        }
-    };
-    match &stored.value {
-        Value::Filter(Filter::Native(filter)) => {
-            for record in dump::records(filter, stored.generation) {
-                let (iterator, data) = record?;
-                load_chunk(iterator, &data);
-            }
-        }
-        Value::Filter(Filter::RedisBloom(filter)) => {
-            for record in redisbloom_dump::records(filter) {
-                let (iterator, data) = record?;
-                load_chunk(iterator, &data);
-            }
-        }
-        Value::Filter(Filter::ValkeyBloom(filter)) => {
-            let data = valkey_bloom::encode_load(filter)?;
-            // SAFETY: the arguments are those that the format announces: a string, bytes and their length.
-            unsafe {
-                if let Some(emit) = raw::RedisModule_EmitAOF {
-                    emit(io, c"BF.LOAD".as_ptr(), c"sb".as_ptr(), key, data.as_ptr(), data.len());
-                }
-            }
-        }
-        Value::Arriving(arrival) => match &**arrival {
-            Arrival::Native(arrival) => {
-                for record in arrival.records() {
-                    let (iterator, data) = record?;
-                    load_chunk(iterator, &data);
-                }
-            }
-            Arrival::RedisBloom(arrival) => arrival.records().for_each(|(iterator, data)| load_chunk(iterator, data)),
-        },
-    }
-    Ok(())
 }
 
 unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {

@@ -14,6 +14,7 @@ mod metrics;
 mod registration;
 mod replicate;
 mod reply;
+mod rewrite;
 mod snapshot;
 mod stored;
 mod text;

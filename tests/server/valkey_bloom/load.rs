@@ -1,12 +1,15 @@
 //! BF.LOAD as a command: its errors to the letter, what it lets pass, what it carries on, and what binds it.
 
+use std::fs;
+use std::time::{Duration, Instant};
+
 use super::golden::{
     THEIR_CEILING, digest, goldens, load, restore, started_from_append_only_file, started_from_snapshot, unpacked,
 };
 use super::model::Model;
 use crate::harness::{
-    Reply, Server, Stop, append_only_commands, append_only_length, array, bulk, error, eventually, integer, ok,
-    on_every_server,
+    Connection, Reply, Server, Stop, append_only_commands, append_only_length, array, bulk, error, eventually, integer,
+    ok, on_every_server,
 };
 
 const DECODING_FAILED: &str = "ERR bloom object decoding failed";
@@ -219,4 +222,65 @@ fn the_ceiling_never_binds_a_snapshot_the_append_only_file_or_a_primary() {
         let expected = first.run("DEBUG DIGEST");
         eventually("the replica to be equal", || replica.run("DEBUG DIGEST") == expected);
     });
+}
+
+/// The record of a filter exists once in the child that rewrites the file, not twice: it grows in the string that the server
+/// writes.
+#[test]
+fn a_rewrite_holds_a_record_once() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let mut client = server.connect();
+        let many: Vec<String> = (0..40_000).map(|number| number.to_string()).collect();
+        // Large; one that grew; layers of one size, which would be copied again and again; small.
+        for (key, words) in [
+            ("large", "CAPACITY 50000000 NONSCALING TIGHTENING 0.5 ITEMS a"),
+            ("grown", "CAPACITY 1000 EXPANSION 4 TIGHTENING 0.5 ITEMS a"),
+            ("even", "CAPACITY 1000 EXPANSION 1 TIGHTENING 0.9 ITEMS a"),
+            ("small", "CAPACITY 100 TIGHTENING 0.5 ITEMS a"),
+        ] {
+            assert_eq!(client.run(&format!("BF.INSERT {key} {words}")), array([integer(1)]));
+            if key != "small" {
+                client.batched(&[b"BF.MADD", key.as_bytes()], &many);
+            }
+        }
+        assert!(client.run("BF.INFO even").field("Number of filters").number() > 20);
+        let size = client.run("BF.INFO large").field("Size").number();
+        let whole = client.run("DEBUG DIGEST");
+        // The child is seen now and then only: the most of several.
+        let most = (0..5).filter_map(|_| most_of_a_rewrite(&server, &mut client)).max();
+        match most {
+            Some(most) => {
+                eprintln!("a record of {size} bytes: at most {most} bytes of its own in the child");
+                assert!(most > size / 2, "the child was not seen at work");
+                assert!(most < size + size / 4, "{most} bytes beside a filter of {size}");
+            }
+            None => eprintln!("SKIPPED: this system does not tell what a child has of its own"),
+        }
+        server.restart(Stop::Kill);
+        assert_eq!(server.connect().run("DEBUG DIGEST"), whole);
+    });
+}
+
+/// Rewrites the file; answers the most memory of its own that the child was seen with, in bytes.
+fn most_of_a_rewrite(server: &Server, client: &mut Connection) -> Option<i64> {
+    let parent = server.process_id();
+    let own = || {
+        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+        let child = children.split_whitespace().next()?.to_owned();
+        let smaps = fs::read_to_string(format!("/proc/{child}/smaps_rollup")).ok()?;
+        let line = smaps.lines().find_map(|line| line.strip_prefix("Private_Dirty:"))?;
+        line.trim().trim_end_matches(" kB").parse::<i64>().ok().map(|kibibytes| kibibytes << 10)
+    };
+    let mut most = None;
+    client.run("BGREWRITEAOF");
+    eventually("the rewrite to end", || {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(50) {
+            most = most.max(own());
+        }
+        client.info("aof_rewrite_in_progress") == "0" && client.info("aof_rewrite_scheduled") == "0"
+    });
+    assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
+    most
 }
