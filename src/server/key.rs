@@ -10,7 +10,6 @@ use super::data_type;
 use super::reply::Refusal;
 use super::stored::{Room, Stored};
 use crate::bloom::Filter;
-use crate::format::Value;
 
 /// An open key. It is closed when it goes out of scope.
 pub struct Key<'a> {
@@ -61,14 +60,11 @@ impl<'a> Key<'a> {
     /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
     #[inline]
     pub fn filter(&mut self) -> Result<Option<&mut Filter>, Refusal> {
-        match self.stored()? {
-            None => Ok(None),
-            Some(Stored { value: Value::Filter(filter), .. }) => Ok(Some(filter)),
-            Some(Stored { value: Value::Arriving(_), .. }) => Err(Refusal::StillLoading),
-        }
+        self.stored()?.map(Stored::filter).transpose()
     }
 
-    /// Puts a value under a key that is open for writing, in the place of what it holds, time to live included.
+    /// Puts a value under a key that is open for writing, in the place of what it holds, time to live included. The server
+    /// tells that the key is new to those who listen, who may delete it: what is to be done to the value comes before.
     pub fn install(&mut self, stored: Box<Stored>) {
         let module_type = data_type::raw_type_of(&stored.value);
         let value = Box::into_raw(stored).cast();
@@ -108,16 +104,28 @@ impl<'a> Key<'a> {
         Ok(())
     }
 
-    /// Tells the server that the value changed: WATCH, client-side caches.
-    pub fn signal_changed(&self) {
+    /// Closes the key, whose value has changed, and tells the server so: WATCH, client-side caches.
+    pub fn close_changed(self) -> Changed<'a> {
+        let changed = Changed { context: self.context, name: self.name };
+        drop(self);
         // SAFETY: the context and the name are valid while the command runs.
         unsafe {
             if let Some(signal) = raw::RedisModule_SignalModifiedKey {
-                signal(self.context.raw, self.name.raw);
+                signal(changed.context.raw, changed.name.raw);
             }
         }
+        changed
     }
+}
 
+/// The name of a key whose value a command has changed. The key is closed: whoever listens to key space events is called at
+/// once and may delete it.
+pub struct Changed<'a> {
+    context: Context,
+    name: Word<'a>,
+}
+
+impl Changed<'_> {
     /// Tells those who listen to key space events.
     pub fn notify(&self, event: &CStr) {
         // SAFETY: the context and the name are valid while the command runs; the event is a C string.

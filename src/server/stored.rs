@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::context::Context;
 use super::metrics;
+use super::reply::Refusal;
 use crate::bloom::{Error, Filter, try_box};
 use crate::format::dump::GENERATIONS;
 use crate::format::{Arrival, Value};
@@ -63,6 +64,18 @@ impl Stored {
     pub fn allocated_bytes(&self) -> u64 {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
         self.value.allocated_bytes().saturating_add(own)
+    }
+
+    /// The filter.
+    ///
+    /// # Errors
+    /// [`Refusal::StillLoading`].
+    #[inline]
+    pub fn filter(&mut self) -> Result<&mut Filter, Refusal> {
+        match &mut self.value {
+            Value::Filter(filter) => Ok(filter),
+            Value::Arriving(_) => Err(Refusal::StillLoading),
+        }
     }
 
     /// Takes the filter out, of an arriving one when its last chunk has come. What is left holds nothing.

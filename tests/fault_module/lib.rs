@@ -8,6 +8,9 @@
 //!
 //! - `FAULTS.FAIL n`: the nth request from now on fails, once. `FAULTS.FAIL n ON`: that one and all behind it. 0: none.
 //! - `FAULTS.COUNT`: requests, the bytes asked for, and the requests refused since the last time.
+//! - `FAULTS.NOTIFIED`: key space events that the module told since the last time, and how many of them while it had a key
+//!   open. Whoever listens to events is called at once, and may delete the key.
+//! - `FAULTS.DELETE n`: with 1, a listener of this module's deletes every key whose filter an event is about.
 //!
 //! Only functions that may fail do. The server's `Alloc` and `Calloc` end the process where there is no memory: a request
 //! of this kind at the number that is to fail passes and is reported by `FAULTS.COUNT` as a fourth number, which no path of
@@ -35,6 +38,14 @@ type CreateCommand = unsafe extern "C" fn(
 ) -> c_int;
 type TextOf = unsafe extern "C" fn(string: *const c_void, length: *mut usize) -> *const c_char;
 type ReplyArray = unsafe extern "C" fn(context: *mut c_void, length: std::ffi::c_long) -> c_int;
+type OpenKey = unsafe extern "C" fn(context: *mut c_void, name: *mut c_void, mode: c_int) -> *mut c_void;
+type CloseKey = unsafe extern "C" fn(key: *mut c_void);
+type DeleteKey = unsafe extern "C" fn(key: *mut c_void) -> c_int;
+type Notify =
+    unsafe extern "C" fn(context: *mut c_void, class: c_int, event: *const c_char, name: *mut c_void) -> c_int;
+type Listener =
+    unsafe extern "C" fn(context: *mut c_void, class: c_int, event: *const c_char, name: *mut c_void) -> c_int;
+type Subscribe = unsafe extern "C" fn(context: *mut c_void, classes: c_int, listener: Listener) -> c_int;
 type ReplyNumber = unsafe extern "C" fn(context: *mut c_void, number: c_longlong) -> c_int;
 
 const OK: c_int = 0;
@@ -70,6 +81,11 @@ static TRY_REALLOC: Function = Function::new(c"RedisModule_TryRealloc");
 static CREATE_COMMAND: Function = Function::new(c"RedisModule_CreateCommand");
 static TEXT_OF: Function = Function::new(c"RedisModule_StringPtrLen");
 static REPLY_ARRAY: Function = Function::new(c"RedisModule_ReplyWithArray");
+static OPEN_KEY: Function = Function::new(c"RedisModule_OpenKey");
+static CLOSE_KEY: Function = Function::new(c"RedisModule_CloseKey");
+static DELETE_KEY: Function = Function::new(c"RedisModule_DeleteKey");
+static NOTIFY: Function = Function::new(c"RedisModule_NotifyKeyspaceEvent");
+static SUBSCRIBE: Function = Function::new(c"RedisModule_SubscribeToKeyspaceEvents");
 static REPLY_NUMBER: Function = Function::new(c"RedisModule_ReplyWithLongLong");
 
 /// The number of the next request that fails, from 1 on; 0: none does.
@@ -85,6 +101,14 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static UNREFUSABLE: AtomicU64 = AtomicU64::new(0);
 /// The size of the last `TryAlloc` that passed.
 static PROBED: AtomicUsize = AtomicUsize::new(0);
+
+/// Keys that the real module has open.
+static OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
+/// What FAULTS.NOTIFIED tells.
+static NOTIFIED: AtomicU64 = AtomicU64::new(0);
+static NOTIFIED_WITH_OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
+/// Whether the listener deletes.
+static DELETES: AtomicU64 = AtomicU64::new(0);
 
 /// Counts a request; answers whether it is to fail.
 fn is_refused(bytes: usize) -> bool {
@@ -147,6 +171,50 @@ unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     unsafe { REALLOC.get::<Resize>().map_or(std::ptr::null_mut(), |resize| resize(block, bytes)) }
 }
 
+unsafe extern "C" fn open_key(context: *mut c_void, name: *mut c_void, mode: c_int) -> *mut c_void {
+    // SAFETY: the server's function, of this type.
+    let key =
+        unsafe { OPEN_KEY.get::<OpenKey>().map_or(std::ptr::null_mut(), |open_key| open_key(context, name, mode)) };
+    OPEN_KEYS.fetch_add(u64::from(!key.is_null()), Relaxed);
+    key
+}
+
+unsafe extern "C" fn close_key(key: *mut c_void) {
+    OPEN_KEYS.fetch_sub(u64::from(!key.is_null()), Relaxed);
+    // SAFETY: the server's function, of this type; the key is the caller's.
+    unsafe {
+        if let Some(close_key) = CLOSE_KEY.get::<CloseKey>() {
+            close_key(key);
+        }
+    }
+}
+
+unsafe extern "C" fn notify(context: *mut c_void, class: c_int, event: *const c_char, name: *mut c_void) -> c_int {
+    NOTIFIED.fetch_add(1, Relaxed);
+    NOTIFIED_WITH_OPEN_KEYS.fetch_add(u64::from(OPEN_KEYS.load(Relaxed) > 0), Relaxed);
+    // SAFETY: the server's function, of this type.
+    unsafe { NOTIFY.get::<Notify>().map_or(ERR, |notify| notify(context, class, event, name)) }
+}
+
+/// Deletes a key, when it is told to: as a module may that makes its own of what becomes of filters.
+unsafe extern "C" fn listen(context: *mut c_void, _class: c_int, event: *const c_char, name: *mut c_void) -> c_int {
+    const READ_AND_WRITE: c_int = 3;
+    // SAFETY: the server passes its context, a C string and the name of a key; the functions are its own, of these types.
+    unsafe {
+        if DELETES.load(Relaxed) == 0 || !CStr::from_ptr(event).to_bytes().starts_with(b"bloom.") {
+            return OK;
+        }
+        if let (Some(open), Some(delete), Some(close)) =
+            (OPEN_KEY.get::<OpenKey>(), DELETE_KEY.get::<DeleteKey>(), CLOSE_KEY.get::<CloseKey>())
+        {
+            let key = open(context, name, READ_AND_WRITE);
+            delete(key);
+            close(key);
+        }
+    }
+    OK
+}
+
 /// What the real module asks in the server's place.
 unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_int {
     // SAFETY: the caller, a module, passes a C string and a place for a pointer, as the server wants them.
@@ -156,13 +224,16 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
         if answer != OK {
             return answer;
         }
-        let own: [(&Function, *const ()); 6] = [
+        let own: [(&Function, *const ()); 9] = [
             (&ALLOC, alloc as *const ()),
             (&TRY_ALLOC, try_alloc as *const ()),
             (&CALLOC, calloc as *const ()),
             (&TRY_CALLOC, try_calloc as *const ()),
             (&REALLOC, realloc as *const ()),
             (&TRY_REALLOC, try_realloc as *const ()),
+            (&OPEN_KEY, open_key as *const ()),
+            (&CLOSE_KEY, close_key as *const ()),
+            (&NOTIFY, notify as *const ()),
         ];
         if let Some((function, ours)) = own.into_iter().find(|(function, _)| function.name == CStr::from_ptr(name)) {
             function.address.store((*place).addr(), Relaxed);
@@ -185,7 +256,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
         let server = *first_word;
         GET_API.address.store(server.addr(), Relaxed);
         let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
-        for function in [&CREATE_COMMAND, &TEXT_OF, &REPLY_ARRAY, &REPLY_NUMBER] {
+        for function in [&CREATE_COMMAND, &TEXT_OF, &REPLY_ARRAY, &REPLY_NUMBER, &DELETE_KEY, &SUBSCRIBE] {
             let mut address = std::ptr::null_mut();
             if ask(function.name.as_ptr(), &raw mut address) != OK {
                 return ERR;
@@ -204,7 +275,16 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
         }
         let Some(create) = CREATE_COMMAND.get::<CreateCommand>() else { return ERR };
         let flags = c"fast".as_ptr();
-        let commands: [(&CStr, Handler); 2] = [(c"faults.fail", fail), (c"faults.count", count_out)];
+        let commands: [(&CStr, Handler); 4] = [
+            (c"faults.fail", fail),
+            (c"faults.count", count_out),
+            (c"faults.notified", notified),
+            (c"faults.delete", delete),
+        ];
+        const GENERIC_EVENTS: c_int = 1 << 2;
+        if SUBSCRIBE.get::<Subscribe>().is_none_or(|subscribe| subscribe(context, GENERIC_EVENTS, listen) != OK) {
+            return ERR;
+        }
         commands.iter().map(|(name, handler)| create(context, name.as_ptr(), *handler, flags, 0, 0, 0)).sum()
     }
 }
@@ -247,15 +327,41 @@ unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: 
     }
 }
 
+/// FAULTS.DELETE n
+unsafe extern "C" fn delete(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server passes its context and so many words.
+    unsafe {
+        let word = if count > 1 { TEXT_OF.get::<TextOf>() } else { None };
+        let deletes = word.is_some_and(|text| CStr::from_ptr(text(*words.add(1), std::ptr::null_mut())) == c"1");
+        DELETES.store(deletes.into(), Relaxed);
+        REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, OK.into()))
+    }
+}
+
 /// FAULTS.COUNT
 unsafe extern "C" fn count_out(context: *mut c_void, _words: *mut *mut c_void, _count: c_int) -> c_int {
     // SAFETY: the server passes its context.
+    unsafe { counters_out(context, &[&REQUESTS, &BYTES, &REFUSED, &UNREFUSABLE]) }
+}
+
+/// FAULTS.NOTIFIED
+unsafe extern "C" fn notified(context: *mut c_void, _words: *mut *mut c_void, _count: c_int) -> c_int {
+    // SAFETY: the server passes its context.
+    unsafe { counters_out(context, &[&NOTIFIED, &NOTIFIED_WITH_OPEN_KEYS]) }
+}
+
+/// Replies with counters, which begin anew.
+///
+/// # Safety
+/// The context must be that of a command.
+unsafe fn counters_out(context: *mut c_void, counters: &[&AtomicU64]) -> c_int {
+    // SAFETY: the caller's promise; the functions are of these types.
     unsafe {
         let (Some(array), Some(number)) = (REPLY_ARRAY.get::<ReplyArray>(), REPLY_NUMBER.get::<ReplyNumber>()) else {
             return ERR;
         };
-        array(context, 4);
-        for counter in [&REQUESTS, &BYTES, &REFUSED, &UNREFUSABLE] {
+        array(context, counters.len() as std::ffi::c_long);
+        for counter in counters {
             number(context, c_longlong::try_from(counter.swap(0, Relaxed)).unwrap_or(c_longlong::MAX));
         }
     }

@@ -104,21 +104,22 @@ pub fn add_items(
     } else {
         let creation = creation().ok_or(Refusal::NotFound)?;
         new_items.reserve(items.len().min(BATCH))?;
-        key.install(create(context, &creation)?);
-        let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+        let mut stored = create(context, &creation)?;
+        let filter = stored.filter()?;
         has_grown = add_to(context, filter, items, shape, &mut new_items);
         created = true;
         replicate::created(context, name, filter, &new_items);
+        key.install(stored);
     }
-    key.signal_changed();
+    let changed = key.close_changed();
     if created {
-        key.notify(c"bloom.reserve");
+        changed.notify(c"bloom.reserve");
     }
     if has_grown {
-        key.notify(c"bloom.scale");
+        changed.notify(c"bloom.scale");
     }
     if new_items.len() > 0 {
-        key.notify(c"bloom.add");
+        changed.notify(c"bloom.add");
     }
     Ok(())
 }

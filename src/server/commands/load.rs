@@ -22,8 +22,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let filter = valkey_bloom::decode_load(data, &ServerCeiling(context)).map_err(Refusal::Load)?;
     key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
-    key.signal_changed();
-    key.notify(c"bloom.reserve");
+    key.close_changed().notify(c"bloom.reserve");
     reply::ok(context);
     Ok(())
 }

@@ -33,7 +33,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     };
     if progress != Progress::Known {
         replicate::verbatim(context);
-        key.signal_changed();
+        key.close_changed();
     }
     reply::ok(context);
     Ok(())

@@ -17,12 +17,10 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     if key.stored()?.is_some() {
         return Err(Refusal::Exists);
     }
-    key.install(adding::create(context, &creation)?);
-    if let Some(filter) = key.filter()? {
-        replicate::created(context, name, filter, &NewItems::new());
-    }
-    key.signal_changed();
-    key.notify(c"bloom.reserve");
+    let mut stored = adding::create(context, &creation)?;
+    replicate::created(context, name, stored.filter()?, &NewItems::new());
+    key.install(stored);
+    key.close_changed().notify(c"bloom.reserve");
     reply::ok(context);
     Ok(())
 }

@@ -11,6 +11,7 @@
 mod commands;
 mod counts;
 mod followers;
+mod listeners;
 mod loads;
 
 use std::path::Path;
