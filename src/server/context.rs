@@ -31,9 +31,10 @@ impl Context {
     /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
     /// whatever the limits for clients are.
     pub fn must_obey(self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED)
-            || self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
-            || self.has(raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+        const CARRIED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED
+            | raw::REDISMODULE_CTX_FLAGS_LOADING
+            | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+        self.has(CARRIED)
     }
 
     /// Whether this server is a primary.
@@ -46,10 +47,11 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
     }
 
-    fn has(self, flag: u32) -> bool {
+    /// Whether one of these flags is set.
+    fn has(self, flags_wanted: u32) -> bool {
         // SAFETY: the context is valid while the command runs.
         let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
-        flags.cast_unsigned() & flag != 0
+        flags.cast_unsigned() & flags_wanted != 0
     }
 
     /// A seed for a new filter of ours.

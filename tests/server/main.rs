@@ -19,6 +19,7 @@ mod client_library;
 mod configuration;
 mod crash;
 mod effects;
+mod eviction;
 mod fleet;
 mod growth_limits;
 mod hostile_payloads;
