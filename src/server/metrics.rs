@@ -72,6 +72,11 @@ pub fn bytes() -> u64 {
     BYTES.get()
 }
 
+/// Number of filters.
+pub fn objects() -> u64 {
+    OBJECTS.get()
+}
+
 /// A filter has come.
 pub fn filter_came(contents: Contents) {
     OBJECTS.add(1);

@@ -109,6 +109,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
         registration::register(context, command, has_category)?;
     }
     stored::begin_generations(context);
+    ceiling::count_databases(context);
     metrics::register(context);
     config::register(context)
 }

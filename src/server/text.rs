@@ -1,6 +1,6 @@
 //! Texts for the server, made without asking for memory: where there is none left, the client still reads why.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::fmt::{self, Display, Write};
 
 /// A line of the server's log is not longer.
@@ -27,6 +27,11 @@ impl Text {
         self.bytes.as_ptr().cast()
     }
 
+    /// The text with the NUL byte behind it.
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
     /// The text without the NUL byte.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
@@ -50,8 +55,6 @@ impl Write for Text {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
-
     use super::*;
 
     #[test]

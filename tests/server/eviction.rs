@@ -2,13 +2,101 @@
 
 use std::fs;
 
-use crate::harness::{Connection, Reply, Server, on_every_server};
+use crate::harness::{Connection, Reply, Server, integer, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
 
 /// What is available to a filter that is far too large.
 fn available(client: &mut Connection) -> i64 {
     let refusal = client.run("BF.RESERVE too-large 0.01 35184372088832 NONSCALING");
     sizes_of_a_refusal(&refusal).1 as i64
+}
+
+/// Makes keys of so many bytes each, with a time to live or without.
+fn populate(client: &mut Connection, name: &str, count: usize, bytes: usize, expires: bool) {
+    let ending = if expires { ", 'EX', 100000" } else { "" };
+    let script = format!(
+        "for i = 1, {count} do redis.call('SET', '{name}:' .. i, string.rep('x', {bytes}){ending}) end return 1"
+    );
+    assert_eq!(client.call(&["EVAL", &script, "0"]), integer(1));
+}
+
+#[test]
+fn keys_that_do_not_expire_are_no_room() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET maxmemory 100mb");
+        populate(&mut client, "kept", 70, 1_000_000, false);
+        let without = available(&mut client);
+        assert!((20 << 20..40 << 20).contains(&without), "{without} bytes available");
+        for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "volatile-lrm"] {
+            if client.run(&format!("CONFIG SET maxmemory-policy {policy}")) != ok() {
+                assert_eq!(policy, "volatile-lrm", "which older servers do not have");
+                continue;
+            }
+            assert!((available(&mut client) - without).abs() < 1 << 20, "{policy}");
+            // 80 MiB.
+            sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 70000000"));
+            assert_eq!(client.run("BF.RESERVE fits 0.01 10000000"), ok());
+            assert!(client.info_number("used_memory") < 100 << 20);
+            assert_eq!(client.run("SET a write"), ok());
+            // That filters expire changes nothing: as many keys that do are filters.
+            client.run("EXPIRE fits 100000");
+            sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 70000000"));
+            client.run("DEL fits");
+        }
+        // With any policy that may take every key there is room, and most with none that spares some.
+        client.run("CONFIG SET maxmemory-policy allkeys-lru");
+        assert!(available(&mut client) > 90 << 20);
+    });
+}
+
+#[test]
+fn keys_that_expire_are_room() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET maxmemory 40mb");
+        client.run("CONFIG SET maxmemory-policy volatile-lru");
+        assert_eq!(client.run("BF.RESERVE first 0.01 100000"), ok());
+        // In two databases, the higher of which has most.
+        populate(&mut client, "cached", 2000, 2000, true);
+        client.run("SELECT 15");
+        populate(&mut client, "cached", 30_000, 2000, true);
+        client.run("SELECT 0");
+        assert!(client.info_number("evicted_keys") > 0, "the cache is full");
+        let room = available(&mut client);
+        assert!((20 << 20..40 << 20).contains(&room), "{room} bytes available");
+        // Filters without a time to live are made and grow, and stay.
+        assert_eq!(client.run("BF.RESERVE seen 0.01 300000"), ok());
+        let items: Vec<String> = (0..400_000).map(|number| number.to_string()).collect();
+        client.batched(&[b"BF.MADD", b"seen"], &items);
+        assert_eq!(client.run("BF.INFO seen").field("Number of filters"), &integer(2));
+        assert_eq!(client.run("EXISTS first seen"), integer(2));
+        // What does not fit beside them is refused, and nothing is evicted for it.
+        let evicted = client.info_number("evicted_keys");
+        sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 40000000"));
+        assert_eq!(client.info_number("evicted_keys"), evicted);
+        // The room is never more than with a policy that may take any key.
+        let room = available(&mut client);
+        client.run("CONFIG SET maxmemory-policy allkeys-lru");
+        assert!(room <= available(&mut client));
+    });
+}
+
+#[test]
+fn of_keys_some_of_which_expire_a_part_is_room() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("CONFIG SET maxmemory 100mb");
+        client.run("CONFIG SET maxmemory-policy volatile-ttl");
+        populate(&mut client, "kept", 20_000, 2000, false);
+        populate(&mut client, "cached", 20_000, 2000, true);
+        let free = (100 << 20) - client.info_number("used_memory");
+        let evictable = available(&mut client) - free;
+        assert!((35 << 20..46 << 20).contains(&evictable), "of some 80 MiB half can go: {evictable}");
+    });
 }
 
 /// MemTotal and MemAvailable, in bytes.
