@@ -9,6 +9,7 @@ use redis_module::raw;
 use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel};
 use super::defrag;
+use super::reply::Refusal;
 use super::rewrite;
 use super::snapshot::Snapshot;
 use super::stored::Stored;
@@ -241,24 +242,36 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
 }
 
-/// COPY. Without the memory for it there is no copy, and the server says so; a replica, or a server that reads its AOF, ends.
+/// COPY. Where there is no room for the copy there is none, and the server says that the key failed to copy; why is in the
+/// log. A replica, or a server that reads its AOF, ends.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
+    let context = Context::new(std::ptr::null_mut());
     // SAFETY: the server passes a value of ours.
-    let copy = unsafe { stored_at(value) }.value.try_clone().and_then(Stored::boxed);
-    match copy {
+    match try_copy(context, &unsafe { stored_at(value) }.value) {
         Ok(copy) => Box::into_raw(copy).cast(),
         Err(error) => {
-            let context = Context::new(std::ptr::null_mut());
             if context.must_obey() || !context.is_primary() {
                 context.cannot_obey(error);
             }
+            let reason = Text::of(Refusal::from(error));
+            let reason = reason.as_str().trim_start_matches("ERR ");
+            context.log(LogLevel::Warning, format_args!("bloomgate: a filter is not copied: {reason}"));
             std::ptr::null_mut()
         }
     }
+}
+
+/// A copy. The ceiling is asked for the whole of it, where a client asks: there is none to be seen here, but only a primary
+/// that is not loading has one.
+fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, bloom::Error> {
+    if context.is_primary() {
+        ServerCeiling(context).check_bytes(0, value.contents().size_bytes)?;
+    }
+    value.try_clone().and_then(Stored::boxed)
 }
 
 // A background thread frees values.

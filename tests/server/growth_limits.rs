@@ -1,7 +1,7 @@
 //! Where a filter may not be made or may not grow: the ceiling, maxmemory, the number of layers. The answer says so, and
 //! what was there stays as it was.
 
-use crate::harness::{Connection, Reply, Server, Stop, array, integer, ok, on_every_server};
+use crate::harness::{Connection, Reply, Server, Stop, array, error, eventually, integer, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
 
 /// Everything about a filter that an add which failed must not have changed.
@@ -163,6 +163,88 @@ fn maxmemory_binds_creation_and_growth() {
         assert_eq!(client.run("BF.CARD k"), integer(1_000_000));
         client.run("CONFIG SET maxmemory 0");
         assert_eq!(client.run(&format!("BF.ADD k {number}")), integer(1));
+    });
+}
+
+const NOT_COPIED: &str = "ERR module key failed to copy";
+
+#[test]
+fn the_ceiling_binds_a_copy() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.RESERVE k 0.01 100000", "BF.RESERVE theirs 0.01 100000 LAYOUT redisbloom"] {
+            assert_eq!(client.run(line), ok());
+        }
+        for key in ["k", "theirs"] {
+            let size = client.run(&format!("BF.INFO {key}")).field("Size").number();
+            client.run(&format!("CONFIG SET bf.max-filter-bytes {size}"));
+            assert_eq!(client.run(&format!("COPY {key} copied")), integer(1));
+            client.run("DEL copied");
+            client.run(&format!("CONFIG SET bf.max-filter-bytes {}", size - 1));
+            let before = state(&mut client, key);
+            assert_eq!(client.run(&format!("COPY {key} copied")), error(NOT_COPIED));
+            assert_eq!(client.run("EXISTS copied"), integer(0));
+            assert_eq!(state(&mut client, key), before);
+            let reason = format!("a filter is not copied: Insufficient memory to create filter: {size} bytes asked");
+            assert!(server.log().contains(&reason), "the log says why");
+        }
+        // A filter above the ceiling came with a snapshot.
+        client.run("CONFIG SET bf.max-filter-bytes 500");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::Save);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.EXISTS k a"), integer(0));
+        assert_eq!(client.run("COPY k copied"), error(NOT_COPIED));
+        assert_eq!(client.run("COPY k copied DB 3"), error(NOT_COPIED));
+        assert_eq!(client.run("EXISTS copied"), integer(0));
+    });
+}
+
+#[test]
+fn maxmemory_binds_a_copy() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE k 0.01 4000000"), ok());
+        assert_eq!(client.run("BF.RESERVE small 0.01 10000"), ok());
+        let header = client.run("BF.SCANDUMP k 0");
+        let iterator = header.elements()[0].number().to_string();
+        let words = [b"BF.LOADCHUNK".as_slice(), b"arriving", iterator.as_bytes(), header.elements()[1].bytes()];
+        assert_eq!(client.call(&words), ok());
+        let limit = client.info_number("used_memory") + 2_000_000;
+        assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+        for key in ["k", "arriving"] {
+            assert_eq!(client.run(&format!("COPY {key} copied")), error(NOT_COPIED), "{key}");
+        }
+        assert!(client.info_number("used_memory") < limit);
+        assert_eq!(client.run("COPY small copied"), integer(1));
+        assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
+        assert_eq!(client.run("COPY k large"), integer(1));
+        assert_eq!(client.run("DEBUG DIGEST-VALUE large"), client.run("DEBUG DIGEST-VALUE k"));
+    });
+}
+
+#[test]
+fn a_copy_that_a_primary_or_the_file_has_is_made() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let replica = Server::with(program).line("bf.max-filter-bytes 500").start();
+        let (mut client, mut follower) = (server.connect(), replica.connect());
+        follower.run(&format!("REPLICAOF 127.0.0.1 {}", server.port));
+        eventually("the replica to follow", || follower.info("master_link_status") == "up");
+        client.run("BF.RESERVE k 0.01 100000");
+        client.run("BF.MADD k a b c");
+        assert_eq!(client.run("COPY k copied"), integer(1));
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert_eq!(client.run("WAIT 1 0"), integer(1));
+        assert_eq!(follower.run("DEBUG DIGEST-VALUE copied"), digest);
+        client.run("CONFIG SET bf.max-filter-bytes 500");
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!(client.run("DEBUG DIGEST-VALUE copied"), digest);
+        assert_eq!(client.run("COPY k another"), error(NOT_COPIED));
     });
 }
 
