@@ -156,6 +156,22 @@ impl RedisBloomFilter {
         Self::with_first_layer(RedisBloom::new(scaling), &first, ceiling)
     }
 
+    /// A filter as a primary's RedisBloom made it. Release 2.6 takes any capacity; where 64 bits do not count the bits for
+    /// it, their number wraps to 0 (on x86-64), and the layer gets the least that there is, 64.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn carried(rate: f64, capacity: u64, scaling: Scaling, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        const BITS_MAX: f64 = 18_446_744_073_709_551_616.0;
+        let least = first_layer(rate, 1, scaling)?;
+        let Geometry { hashes, bits_per_item, .. } = least.geometry;
+        if to_f64(capacity) * bits_per_item < BITS_MAX {
+            return Self::new(rate, capacity, scaling, ceiling);
+        }
+        let first = LayerDescription { capacity, geometry: Geometry::new(8, 64, hashes, bits_per_item), ..least };
+        Self::with_first_layer(RedisBloom::new(scaling), &first, ceiling)
+    }
+
     /// How far such a filter can grow. The ceiling is asked as for a filter of `filter_bytes` (0: a new one).
     #[must_use]
     pub fn reach(rate: f64, capacity: u64, scaling: Scaling, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
@@ -245,6 +261,21 @@ mod tests {
             RedisBloomFilter::new(0.01, u64::MAX, growing(), &Unlimited),
             Err(Error::OutOfMemory { asked_bytes: u64::MAX, .. })
         ));
+    }
+
+    /// As 2.6.28 made them.
+    #[test]
+    fn a_capacity_beyond_all_bits_wraps_in_what_is_carried() {
+        let carried = |rate, capacity| RedisBloomFilter::carried(rate, capacity, growing(), &Unlimited);
+        for (rate, capacity, hashes) in [(0.01, 1_700_000_000_000_000_000, 8), (1e-300, i64::MAX.unsigned_abs(), 998)] {
+            let mut filter = carried(rate, capacity).unwrap();
+            let geometry = filter.layers()[0].geometry();
+            assert_eq!((geometry.size_bytes, geometry.modulus, geometry.hashes), (8, 64, hashes));
+            assert_eq!(filter.capacity(), capacity);
+            assert_eq!(filter.add(b"a", &Unlimited), Ok(true));
+        }
+        assert!(matches!(carried(0.01, 1_600_000_000_000_000_000), Err(Error::OutOfMemory { .. })));
+        assert_eq!(carried(0.01, 100), RedisBloomFilter::new(0.01, 100, growing(), &Unlimited));
     }
 
     #[test]

@@ -99,17 +99,24 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
         let mut options = Self { creation: usual.creation(), kind: KindWords::default(), may_create: true, items: &[] };
         let Self { creation, kind, may_create, items } = &mut options;
         let must_obey = usual.must_obey;
-        let mut fixed = false;
+        let (mut capacity, mut expansion, mut fixed) = (None, None, false);
         let mut index = 2;
         while index < words.len() {
             let name = Name::of(word(words, index)?, must_obey).ok_or(Refusal::InsertUnknown)?;
             let value = || word(words, index + 1);
             match name {
-                Name::Capacity => creation.capacity = numbers::capacity(value()?).ok_or(Refusal::InsertCapacity)?,
-                Name::Error => creation.rate = numbers::fraction(value()?, must_obey).ok_or(Refusal::InsertRate)?,
+                Name::Capacity => {
+                    let number = numbers::integer(value()?).filter(|number| must_obey || *number > 0);
+                    capacity = Some(number.ok_or(Refusal::InsertCapacity)?);
+                }
+                Name::Error => {
+                    let rate = numbers::float(value()?, must_obey).filter(|rate| must_obey || numbers::is_rate(*rate));
+                    creation.rate = rate.ok_or(Refusal::InsertRate)?;
+                }
                 Name::Expansion => {
-                    let expansion = numbers::integer(value()?).and_then(|number| numbers::expansion(number, must_obey));
-                    creation.scaling = Scaling::from_expansion(expansion.ok_or(Refusal::InsertExpansion)?);
+                    let may_be = |number: &i64| must_obey || numbers::expansion(*number, false).is_some();
+                    let number = numbers::integer(value()?).filter(may_be);
+                    expansion = Some(number.ok_or(Refusal::InsertExpansion)?);
                 }
                 Name::NoCreate => *may_create = false,
                 Name::NonScaling => fixed = true,
@@ -127,6 +134,18 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
                 }
             }
             index += if matches!(name, Name::NoCreate | Name::NonScaling) { 1 } else { 2 };
+        }
+        // RedisBloom 2.6 looks at the range of the number that counts, and of no other.
+        if let Some(number) = capacity {
+            let number = u64::try_from(number).ok().filter(|number| *number > 0);
+            creation.capacity = number.ok_or(Refusal::InsertCapacity)?;
+        }
+        if !numbers::is_rate(creation.rate) {
+            return Err(Refusal::InsertRate);
+        }
+        if let Some(number) = expansion {
+            let number = numbers::expansion(number, must_obey).ok_or(Refusal::InsertExpansion)?;
+            creation.scaling = Scaling::from_expansion(number);
         }
         if fixed {
             creation.scaling = Scaling::Fixed;

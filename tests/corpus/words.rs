@@ -148,10 +148,15 @@ pub fn insertions(all: &Inputs) {
     primary(creation(0.01, 100, 0, Kind::RedisBloom), "n", "BF.INSERT k N e 0 Nothing I a");
     primary(creation(0.0625, 100, 0, Kind::RedisBloom), "numbers", "BF.INSERT k er 0X.1 Ex 4294967296 I a");
     primary(creation(0.01, 7, 2, Kind::Native { seed: Some(9) }), "seed", "BF.INSERT k C 7 SEED 9 ITEMS a");
+    let words = "BF.INSERT k C -1 ER 5 E -1 C 7 ER 0.1 E 3 I a";
+    primary(creation(0.1, 7, 3, Kind::RedisBloom), "the-last-counts", words);
     assert_eq!(outcome(all, "insert-primary-noc", PRIMARY, "BF.INSERT k noCx ITEMS a"), Parsed::Insert(None, 1));
-    for (refusal, name, option) in
-        [(Refusal::InsertUnknown, "unknown", "X 5"), (Refusal::InsertExpansion, "minus", "E -1")]
-    {
+    for (refusal, name, option) in [
+        (Refusal::InsertRate, "rate", "ER 0.1 ER 1"),
+        (Refusal::InsertCapacity, "capacity", "C 7 C 0"),
+        (Refusal::InsertUnknown, "unknown", "X 5"),
+        (Refusal::InsertExpansion, "minus", "E -1"),
+    ] {
         refused(all, refusal, &format!("insert-primary-{name}"), PRIMARY, &format!("BF.INSERT k {option} ITEMS a"));
     }
 }

@@ -5,7 +5,7 @@ use super::refuse;
 use crate::bloom::valkey_bloom::FIXED_SEED;
 use crate::bloom::{BATCH, BloomFilter, Error, Filter, Reach, RedisBloomFilter, ValkeyBloom, ValkeyBloomFilter};
 use crate::server::args::{Args, Word};
-use crate::server::ceiling::ServerCeiling;
+use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
 use crate::server::config;
 use crate::server::context::{Context, LogLevel};
 use crate::server::key::Key;
@@ -58,7 +58,8 @@ pub fn create(context: Context, creation: &Creation) -> Result<Box<Stored>, Refu
             if let Some(items) = goal {
                 reached(RedisBloomFilter::reach(rate, capacity, scaling, 0, &ceiling), items)?;
             }
-            RedisBloomFilter::new(rate, capacity, scaling, &ceiling).map(Filter::RedisBloom)
+            let make = if must_obey { RedisBloomFilter::carried } else { RedisBloomFilter::new };
+            make(rate, capacity, scaling, &ceiling).map(Filter::RedisBloom)
         }
         Kind::ValkeyBloom { tightening, seed } => {
             let drawn = || if config::random_seeds() { context.random_bytes() } else { FIXED_SEED };
@@ -147,7 +148,7 @@ fn add_and_reply(context: Context, filter: &mut Filter, items: &[Word<'_>], shap
                 }
                 reply::boolean(context, is_new);
             }
-            Err(error) => refuse(context, error.into()),
+            Err(error) => refuse_item(context, filter, error),
         }
         return;
     }
@@ -185,9 +186,25 @@ fn add_batches(context: Context, filter: &mut Filter, items: &[Word<'_>], new_it
         }
         answered += added.done;
         if let Some(error) = added.error {
-            refuse(context, error.into());
+            refuse_item(context, filter, error);
             return answered + 1;
         }
     }
     answered
+}
+
+/// Replies why a filter does not take an item. RedisBloom carries also the adds that it refused. Where its filter would have
+/// to get a layer that no machine holds, so did the primary.
+fn refuse_item(context: Context, filter: &Filter, error: Error) {
+    match (filter, error) {
+        (Filter::RedisBloom(_), Error::OutOfMemory { asked_bytes, .. }) if asked_bytes > MACHINE_BYTES_MAX => {
+            if context.must_obey() {
+                let line =
+                    format_args!("bloomgate: an item needs a layer that no machine holds: {}", Refusal::from(error));
+                context.log(LogLevel::Warning, line);
+            }
+            reply::error(context, error.into());
+        }
+        _ => refuse(context, error.into()),
+    }
 }

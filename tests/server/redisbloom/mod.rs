@@ -10,6 +10,7 @@ pub mod golden;
 mod growth;
 mod hash;
 mod hostile;
+mod impossible;
 mod keyspace;
 mod limits;
 mod loadchunk;

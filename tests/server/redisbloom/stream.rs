@@ -4,7 +4,7 @@ use super::dump::dump;
 use super::golden::{TODAY, filter, filters, snapshot, start_on_commands};
 use super::model::Model;
 use super::replication::contrary;
-use super::their_primary::{TheirPrimary, encode};
+use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use crate::harness::{Server, Stop, eventually, integer, ok, on_every_server, simple};
 
 /// Commands as RedisBloom propagates them, word for word as its clients sent them: also those that added nothing, that
@@ -143,11 +143,7 @@ fn a_time_to_live_in_the_middle_of_a_load_is_kept() {
             if number == 3 {
                 bytes.extend(encode_lines(&["PEXPIREAT k 4102444800123"]));
             }
-            bytes.extend(b"*4\r\n$12\r\nBF.LOADCHUNK\r\n$1\r\nk\r\n");
-            let iterator = iterator.to_string();
-            bytes.extend(format!("${}\r\n{iterator}\r\n${}\r\n", iterator.len(), data.len()).bytes());
-            bytes.extend(data);
-            bytes.extend(b"\r\n");
+            bytes.extend(encode_chunk("k", *iterator, data));
         }
         let server = start_on_commands(program, &[], &bytes);
         assert_eq!(server.connect().run("PEXPIRETIME k"), integer(4_102_444_800_123));

@@ -81,3 +81,15 @@ pub fn encode(lines: &[&str]) -> Vec<u8> {
     }
     bytes
 }
+
+/// A BF.LOADCHUNK, as it is sent and stored.
+pub fn encode_chunk(key: &str, iterator: i64, data: &[u8]) -> Vec<u8> {
+    let iterator = iterator.to_string();
+    let mut bytes = b"*4\r\n".to_vec();
+    for word in [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data] {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}

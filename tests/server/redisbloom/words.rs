@@ -40,6 +40,7 @@ fn insertions() -> Vec<(&'static str, Model)> {
         ("ER 0x1.999999999999ap-4 EXPANSION 32769 ITEMS a", model(0.1, 100, 32769, "a")),
         ("EXPANSION 4294967297 ITEMS a", model(0.01, 100, 1, "a")),
         ("EXPANSION 4294967296 ITEMS a", model(0.01, 100, 0, "a")),
+        ("CAPACITY 0 ERROR 5 EXPANSION -1 C 7 ER 0.1 EX 3 ITEMS a", model(0.1, 7, 3, "a")),
         // The primary had the key.
         ("NOCx ITEMS a", model(0.01, 100, 2, "a")),
         ("NOCREATE ITEMS a b", model(0.01, 100, 2, "a b")),
