@@ -26,12 +26,13 @@ const UNCHECKED_BYTES: u64 = 64 * 1024;
 
 /// The number of databases, which a server cannot change while it runs.
 static DATABASES: AtomicU32 = AtomicU32::new(16);
+
 /// More memory than any machine has: 64 TiB.
 pub const MACHINE_BYTES_MAX: u64 = 1 << 46;
 
 /// All memory of this machine, used or not, in bytes.
 pub fn machine_bytes(context: Context) -> u64 {
-    ServerMemory::now(context).map_or(MACHINE_BYTES_MAX, |memory| memory.machine)
+    Memory::now(context).map_or(MACHINE_BYTES_MAX, |memory| memory.machine)
 }
 
 /// The ceiling of filters of this server. It binds clients; what comes from a primary or the AOF is obeyed.

@@ -29,12 +29,17 @@ impl Context {
     }
 
     /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
-    /// whatever the limits for clients are.
+    /// whatever the limits for clients are. While a server reads its AOF, no client's commands are run. While a replica
+    /// loads beside what it has (`repl-diskless-load swapdb`, the flag ASYNC_LOADING), they are: that flag says nothing of
+    /// where a command comes from.
     pub fn must_obey(self) -> bool {
-        const CARRIED: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED
-            | raw::REDISMODULE_CTX_FLAGS_LOADING
-            | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-        self.has(CARRIED)
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    /// Whether a value that the server asks for has to be had: for a snapshot, the AOF, a primary's RESTORE or COPY. In
+    /// those callbacks there is no client to ask, so a replica obeys its own clients' as well.
+    pub fn must_obey_without_client(self) -> bool {
+        self.must_obey() || !self.is_primary()
     }
 
     /// Whether this server is a primary.

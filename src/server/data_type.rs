@@ -163,7 +163,7 @@ fn load(io: *mut raw::RedisModuleIO, read: impl FnOnce(&LoadCeiling) -> Result<V
         Ok(stored) => Box::into_raw(stored).cast(),
         Err(error) => {
             if let (format::Error::Filter(bloom::Error::OutOfMemory { .. }), Some(context)) = (error, context)
-                && (context.must_obey() || !context.is_primary())
+                && context.must_obey_without_client()
             {
                 context.cannot_obey(error);
             }
@@ -254,7 +254,7 @@ unsafe extern "C" fn copy(
     match try_copy(context, &unsafe { stored_at(value) }.value) {
         Ok(copy) => Box::into_raw(copy).cast(),
         Err(error) => {
-            if context.must_obey() || !context.is_primary() {
+            if context.must_obey_without_client() {
                 context.cannot_obey(error);
             }
             let reason = Text::of(Refusal::from(error));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Builder, Connection, Server, eventually, integer, ok, on_every_server};
+use crate::harness::{Builder, Connection, Server, eventually, integer, ok, on_every_server, simple};
 use crate::zoo::{Zoo, assert_same};
 
 /// A replica whose own settings are as far from the primary's as they can be.
@@ -162,5 +162,39 @@ fn a_promoted_replica_goes_on_by_itself() {
         follow(&mut primary, &other);
         catch_up(&mut replica, &mut primary);
         assert_equal_keys("after the change of roles", &mut replica, &mut primary);
+    });
+}
+
+/// While a replica loads a snapshot beside what it has, its clients are served, and may write where it is writable. They are
+/// clients: limits bind them, and a refusal does not end the server.
+#[test]
+fn a_client_of_a_replica_that_loads_is_a_client() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("repl-diskless-sync yes").line("repl-backlog-size 16kb").start();
+        let mut primary = server.connect();
+        for number in 0..300 {
+            primary.call(&[b"SET".as_slice(), format!("k{number}").as_bytes(), &[number as u8; 2000]]);
+        }
+        // It looks at its clients after every key, and takes its time from then on.
+        let other = Server::with(program).line("repl-diskless-load swapdb").line("replica-read-only no");
+        let other = other.line("loading-process-events-interval-bytes 1024").start();
+        let mut replica = other.connect();
+        follow(&mut replica, &server);
+        assert_eq!(replica.run("CONFIG SET key-load-delay 10000"), ok());
+        // The link breaks, and before it is back there is more than the backlog holds: another full synchronisation, with
+        // the primary that it knows.
+        primary.pipeline(&["CLIENT KILL TYPE replica", &format!("SET noise {}", "x".repeat(100_000))]);
+        eventually("the replica to load beside its data", || replica.info("async_loading") == "1");
+        let refused = replica.run("BF.RESERVE k 0.01 100000000000000000");
+        assert!(refused.error_text().starts_with("ERR Insufficient memory to create filter"), "{refused:?}");
+        assert_eq!(replica.run("BF.ADD a-client-s x"), integer(1));
+        assert_eq!(replica.run("TYPE a-client-s"), simple("bloomgate"));
+        assert_eq!(replica.info("async_loading"), "1", "it was over before it was looked at");
+        eventually("the end of it", || {
+            replica.info("async_loading") == "0" && replica.info("master_link_status") == "up"
+        });
+        assert_eq!(replica.run("EXISTS noise"), integer(1));
+        assert_eq!(primary.info_number("sync_full"), 2);
+        assert!(!other.log().contains("cannot do what the primary or the AOF says"));
     });
 }
