@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, ok, on_every_server};
+use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, integer, ok, on_every_server};
 
 /// The items of each layout's filter that must never be denied again.
 type Kept = [Mutex<Vec<String>>; 3];
@@ -62,7 +62,9 @@ fn what_wait_confirmed_survives_the_primary() {
             let (old, new) =
                 if round % 2 == 0 { (&mut first[0], &mut second[0]) } else { (&mut second[0], &mut first[0]) };
             let mut replica = new.connect();
+            // Before the first replica's link is up, WAIT may confirm what no replica has; see the test below.
             follow(&mut replica, old.port);
+            catch_up(&mut old.connect(), &mut replica);
             let before: usize = kept.iter().map(|items| items.lock().unwrap().len()).sum();
             thread::scope(|scope| {
                 for worker in 0..3 {
@@ -86,6 +88,33 @@ fn what_wait_confirmed_survives_the_primary() {
             assert_equal("the former primary", &mut replica, &mut former);
         }
         figures(&format!("failover: {kills} kills survived, {checked} adds verified after the last"));
+    });
+}
+
+/// A replica that takes what it is sent and never says how far it got, like one that is still loading.
+fn silent_replica(port: u16) -> Connection {
+    let mut link = Connection::open(port).expect("the primary accepts a connection");
+    assert_eq!(link.run("REPLCONF capa eof capa psync2"), ok());
+    let reply = link.run("PSYNC ? -1");
+    assert!(reply.text().starts_with("FULLRESYNC "), "{reply:?}");
+    link
+}
+
+/// Not of filters: what WAIT says of a string, and why an application lets the replica's link come up before it relies on it.
+#[test]
+fn wait_may_confirm_a_write_before_the_first_replica_that_no_replica_has() {
+    on_every_server(|program| {
+        let primary = Server::start(program);
+        let (mut client, mut control) = (primary.connect(), primary.connect());
+        assert_eq!(client.run("SET string made-before"), ok());
+        let link = silent_replica(primary.port);
+        eventually("the primary to have sent everything", || control.info("slave0").contains("state=online"));
+        // The write is at offset 0, which every replica has reached: the server counts from the first replica on.
+        assert_eq!(client.run("WAIT 1 100"), integer(1), "although nothing was acknowledged");
+        // Of what comes after, it is asked.
+        assert_eq!(client.run("SET string made-after"), ok());
+        assert_eq!(client.run("WAIT 1 100"), integer(0));
+        drop(link);
     });
 }
 
