@@ -1,5 +1,5 @@
 //! Filters whose memory is moved, as a server's defragmenter does it: block by block, to any address, all of it or as much
-//! as there is time for. The server at hand has no defragmenter; this one moves every block that it is offered.
+//! as there is time for. A server moves what lies badly; the mover here moves every block that it is offered, to any address.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

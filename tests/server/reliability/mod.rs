@@ -3,6 +3,7 @@
 //! many times as much is tried as in a usual run. Every test prints what it did.
 
 mod adversary;
+mod defragmentation;
 mod disk;
 mod elsewhere;
 mod faults;
