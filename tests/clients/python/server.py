@@ -133,3 +133,11 @@ class Server:
         assert not ended_alone, f"the server ended by itself:\n{log}"
         for mark in CRASH_MARKS:
             assert mark not in log, f"the log has {mark!r}:\n{log}"
+
+
+def version(client):
+    """The server's version, and whether it is Valkey, which goes on from 7.2 with numbers of its own."""
+    info = client.info("server")
+    is_valkey = "valkey_version" in info
+    number = info["valkey_version"] if is_valkey else info["redis_version"]
+    return tuple(int(part) for part in str(number).split(".")[:2]), is_valkey

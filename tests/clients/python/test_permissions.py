@@ -5,6 +5,8 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
+from server import version
+
 READING = [
     "BF.EXISTS {key} a",
     "BF.MEXISTS {key} a b",
@@ -21,6 +23,7 @@ WRITING = [
     "BF.INSERT {key} NOCREATE ITEMS new",
     "BF.RESERVE {key} 0.01 100",
     "BF.LOADCHUNK {key} 1 data",
+    "BF.LOAD {key} data",
 ]
 
 
@@ -118,14 +121,6 @@ def test_the_server_knows_which_word_is_the_key(client):
         for line in lines:
             [(key, flags)] = client.execute_command("COMMAND GETKEYSANDFLAGS", *line.format(key="seen:1").split())
             assert (key, set(flags)) == (b"seen:1", expected), line
-
-
-def version(client):
-    """The server's version, and whether it is Valkey, which goes on from 7.2 with numbers of its own."""
-    info = client.info("server")
-    is_valkey = "valkey_version" in info
-    number = info["valkey_version"] if is_valkey else info["redis_version"]
-    return tuple(int(part) for part in str(number).split(".")[:2]), is_valkey
 
 
 def verbs_in(client, category):
