@@ -159,6 +159,9 @@ fn maxmemory_binds_creation_and_growth() {
         for line in ["BF.RESERVE x 0.01 1", "BF.ADD k a", "BF.MADD k a", "BF.INSERT k ITEMS a", "BF.LOADCHUNK k 1 x"] {
             assert!(client.run(line).error_text().starts_with("OOM"), "{line}");
         }
+        for line in ["BF.MEXISTS k 999000", "BF.INFO k", "BF.DEBUG k", "BF.SCANDUMP k 0"] {
+            assert!(!client.run(line).is_error(), "{line}");
+        }
         assert_eq!(client.run("BF.EXISTS k 999000"), integer(1));
         assert_eq!(client.run("BF.CARD k"), integer(1_000_000));
         client.run("CONFIG SET maxmemory 0");

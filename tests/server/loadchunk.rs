@@ -37,6 +37,8 @@ fn assert_not_live(client: &mut Connection) {
         "BF.CARD k",
         "BF.INFO k",
         "BF.INFO k SIZE",
+        "BF.DEBUG k",
+        "BF.SCANDUMP k 0",
         "BF.INSERT k ITEMS 1",
         "BF.INSERT k NOCREATE ITEMS 1",
     ] {

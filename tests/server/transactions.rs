@@ -61,31 +61,45 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 "BF.ADD k a",
                 "BF.MADD k a b a",
                 "BF.INSERT k ITEMS b",
+                "BF.INSERT k NOCREATE CAPACITY 9 ITEMS b",
                 "BF.EXISTS k a",
                 "BF.MEXISTS k z",
                 "BF.CARD k",
                 "BF.INFO k",
+                "BF.INFO k ITEMS",
+                "BF.DEBUG k",
+                "BF.SCANDUMP k 0",
                 "BF.RESERVE k 0.01 100",
                 "BF.INSERT k CAPACITY 0 ITEMS z",
                 "BF.ADD full z",
                 "BF.MADD full z a",
+                "BF.EXISTS missing a",
+                "BF.INSERT missing NOCREATE ITEMS a",
+                "BF.INSERT missing CAPACITY x ITEMS a",
+                "BF.LOADCHUNK missing 2 rubbish",
             ] {
-                client.run("WATCH k full");
+                client.run("WATCH k full missing");
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
                 assert_eq!(client.run("EXEC"), array([simple("PONG")]), "{line}");
             }
-            for line in ["BF.ADD k c", "BF.MADD k a d", "BF.INSERT k ITEMS e", "BF.ADD missing x", "BF.RESERVE r 0.1 9"]
-            {
-                client.run("WATCH k missing r");
+            for line in [
+                "BF.ADD k c",
+                "BF.MADD k a d",
+                "BF.INSERT k ITEMS e",
+                "BF.ADD missing x",
+                "BF.RESERVE r 0.1 9",
+                "BF.INSERT new CAPACITY 9 ITEMS a",
+            ] {
+                client.run("WATCH k missing r new");
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
                 let aborted = if protocol == 3 { nil(3) } else { crate::harness::Reply::NullArray };
                 assert_eq!(client.run("EXEC"), aborted, "{line}");
             }
-            other.run("DEL missing r");
+            other.run("DEL missing r new");
         }
     });
 }

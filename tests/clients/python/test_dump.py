@@ -1,5 +1,5 @@
-"""BF.SCANDUMP and BF.LOADCHUNK through the client's own methods: a dump of a filter that is in use, what is not live
-before it is whole, and what does not belong together."""
+"""BF.SCANDUMP and BF.LOADCHUNK through the client's own methods: a dump of a filter that is in use, and what does not belong
+together. What is refused of a record, and when a filter is live, is in tests/server."""
 
 import itertools
 
@@ -9,7 +9,6 @@ import redis
 # Larger than three of the dump's chunks, which are 1 MiB.
 CAPACITY = 2_000_000
 MEMBERS = range(3000)
-LOADING = "^filter is still being loaded$"
 
 
 @pytest.fixture
@@ -67,28 +66,6 @@ def test_a_dump_goes_to_another_server_in_the_other_protocol(bf, client, start, 
     assert all(other.bf().mexists("k", *MEMBERS))
 
 
-def test_filters_of_all_kinds(client):
-    bf = client.bf()
-    bf.create("empty", 0.01, 100)
-    bf.create("fixed", 0.0001, 500, noScale=True)
-    bf.madd("fixed", *range(400))
-    bf.create("grown", 0.01, 10, expansion=3)
-    bf.madd("grown", *range(5000))
-    bf.create("large and empty", 0.000001, 50_000_000)
-    for key in ["empty", "fixed", "grown", "large and empty"]:
-        load(bf, "copy", records(bf, key))
-        assert digest(client, "copy") == digest(client, key), key
-        client.delete("copy")
-
-
-def test_items_that_come_in_between(bf, client):
-    numbers = itertools.count(10_000)
-    dump = list(records(bf, "k", lambda: bf.madd("k", *itertools.islice(numbers, 1000))))
-    load(bf, "copy", dump)
-    assert all(bf.mexists("copy", *MEMBERS)), "what was in when the dump began is in the copy"
-    assert bf.exists("k", 10_000) == 1
-
-
 def test_a_filter_that_grows_in_between(client):
     bf = client.bf()
     bf.create("k", 0.01, 100)
@@ -133,74 +110,6 @@ def test_a_key_that_goes_in_between(bf, client):
         bf.scandump("k", 0)
 
 
-def test_a_filter_is_live_with_its_last_record(bf, client):
-    dump = list(records(bf, "k"))
-    for record in dump[:-1]:
-        load(bf, "copy", [record])
-        for words in [
-            "BF.EXISTS copy 1",
-            "BF.MEXISTS copy 1 2",
-            "BF.ADD copy 1",
-            "BF.MADD copy 1 2",
-            "BF.INSERT copy ITEMS 1",
-            "BF.CARD copy",
-            "BF.INFO copy",
-            "BF.DEBUG copy",
-            "BF.SCANDUMP copy 0",
-        ]:
-            with pytest.raises(redis.ResponseError, match=LOADING):
-                client.execute_command(*words.split())
-    client.expire("copy", 1000)
-    load(bf, "copy", dump[-1:])
-    assert bf.exists("copy", 1) == 1
-    assert 990 <= client.ttl("copy") <= 1000, "the time to live is kept"
-
-
-def test_records_in_the_wrong_order(bf, client):
-    dump = list(records(bf, "k"))
-    header, first, second, third = dump[:4]
-    with pytest.raises(redis.ResponseError):
-        bf.loadchunk("copy", *first)
-    assert client.exists("copy") == 0, "a chunk alone makes no key"
-    load(bf, "copy", [header])
-    assert "out of order" in refusal(bf, "copy", *second)
-    load(bf, "copy", [first])
-    assert "out of order" in refusal(bf, "copy", *third)
-    load(bf, "copy", dump[2:])
-    assert digest(client, "copy") == digest(client, "k")
-
-
-def test_a_record_that_comes_twice(bf, client):
-    dump = list(records(bf, "k"))
-    for number, record in enumerate(dump):
-        load(bf, "copy", [record, record])
-        load(bf, "copy", dump[:number])
-    assert digest(client, "copy") == digest(client, "k")
-    load(bf, "copy", [dump[-1]])
-    assert bf.add("copy", "after it was whole") == 1
-    load(bf, "copy", [dump[-1]])
-    assert bf.exists("copy", "after it was whole") == 1
-
-
-def test_torn_records(bf, client):
-    dump = list(records(bf, "k"))
-    for number, (iterator, data) in enumerate(dump):
-        flipped = bytearray(data)
-        flipped[len(data) // 2] ^= 1
-        for what, wrong in {
-            "a bit": bytes(flipped),
-            "shorter": data[:-1],
-            "longer": data + b"x",
-            "empty": b"",
-            "as text": data.decode("utf-8", "replace").encode(),
-        }.items():
-            assert refusal(bf, "copy", iterator, wrong), f"record {number}, {what}"
-        for wrong in [0, -1, 2**53, 2**63 - 1, iterator + 2**27, "x", ""]:
-            assert refusal(bf, "copy", wrong, data), f"record {number}, iterator {wrong}"
-        load(bf, "copy", [(iterator, data)])
-    assert digest(client, "copy") == digest(client, "k")
-
-
 def test_records_of_two_filters(bf, client):
     bf.create("other", 0.001, CAPACITY)
     bf.madd("other", *range(50_000, 52_000))
@@ -215,18 +124,6 @@ def test_records_of_two_filters(bf, client):
     assert refusal(bf, "other", *dump[0])
 
 
-def test_records_of_two_servers(bf, client, start, protocol):
-    second = start().client(protocol).bf()
-    second.create("k", 0.001, CAPACITY)
-    second.madd("k", *range(50_000, 52_000))
-    dump, other = list(records(bf, "k")), list(records(second, "k"))
-    load(bf, "copy", dump[:1])
-    for record in other[1:]:
-        assert refusal(bf, "copy", *record)
-    load(bf, "copy", dump[1:])
-    assert digest(client, "copy") == digest(client, "k")
-
-
 def test_a_dump_that_goes_on_after_a_restart(bf, server, protocol):
     dump = records(bf, "k")
     next(dump)
@@ -235,19 +132,6 @@ def test_a_dump_that_goes_on_after_a_restart(bf, server, protocol):
     bf.create("k", 0.001, CAPACITY)
     with pytest.raises(redis.ResponseError, match="^the filter was replaced since the dump began$"):
         next(dump)
-
-
-def test_a_key_of_another_type_is_left_alone(bf, client):
-    dump = list(records(bf, "k"))
-    client.set("string", "x")
-    for record in dump:
-        with pytest.raises(redis.ResponseError, match="^WRONGTYPE"):
-            bf.loadchunk("string", *record)
-    assert client.get("string") == b"x"
-
-
-def test_a_negative_iterator_is_the_end(bf):
-    assert bf.scandump("k", -1) == [0, b""]
 
 
 def test_a_dump_in_a_pipeline(bf, client):
@@ -261,19 +145,3 @@ def test_a_dump_in_a_pipeline(bf, client):
         assert set(loaded) <= {b"OK", "OK"} and len(loaded) == len(dump)
         assert all(found)
         client.delete("copy")
-
-
-def test_dump_and_restore_of_the_server(bf, client, start):
-    """The server's own way, DUMP and RESTORE, takes the same filter."""
-    payload = client.dump("k")
-    client.restore("copy", 0, payload)
-    assert digest(client, "copy") == digest(client, "k")
-    other = start().client()
-    other.restore("k", 100_000, payload)
-    assert all(other.bf().mexists("k", *MEMBERS))
-    assert 0 < other.ttl("k") <= 100
-    torn = bytearray(payload)
-    torn[100] ^= 1
-    with pytest.raises(redis.ResponseError):
-        client.restore("torn", 0, bytes(torn))
-    assert client.exists("torn") == 0

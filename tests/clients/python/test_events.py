@@ -1,4 +1,4 @@
-"""Key space events for those who subscribe, and the counters in the section `bf` of INFO."""
+"""Key space events for those who subscribe, and the section of INFO among those of all modules."""
 
 import pytest
 import redis
@@ -126,46 +126,6 @@ def test_a_replica_tells_of_events_too(start, protocol):
         seen.append(message["channel"].decode().split(":")[-1])
     assert seen == ["bloom.reserve", "bloom.add", "bloom.add"]
     pubsub.close()
-
-
-def test_info_counts_filters_and_questions(client):
-    bf = client.bf()
-
-    def counters():
-        return {name.removeprefix("bf_bloom_"): value for name, value in client.info("bf").items()}
-
-    zero = counters()
-    for name in ["total_memory_bytes", "num_objects", "num_filters_across_objects", "num_items_across_objects"]:
-        assert zero[name] == 0, name
-    for name in ["capacity_across_objects", "adds", "new_items", "lookups", "positives"]:
-        assert zero[name] == 0, name
-    assert zero["defrag_hits"] == zero["defrag_misses"] == 0
-
-    bf.create("k", 1e-9, 10)
-    bf.madd("k", *range(15), 0, 1, 2)
-    bf.add("other", "a")
-    bf.mexists("k", 0, 1, "x", "y")
-    bf.exists("other", "a")
-    bf.exists("missing", "a")
-    now = counters()
-    assert now["num_objects"] == 2
-    assert now["num_filters_across_objects"] == 3
-    assert now["num_items_across_objects"] == 16
-    assert now["capacity_across_objects"] == 10 + 20 + 100
-    assert now["total_memory_bytes"] > 100
-    assert (now["adds"], now["new_items"]) == (19, 16)
-    assert (now["lookups"], now["positives"]) == (6, 3)
-
-    client.delete("k")
-    now = counters()
-    assert now["num_objects"] == 1
-    assert now["num_filters_across_objects"] == 1
-    assert now["num_items_across_objects"] == 1
-    assert now["capacity_across_objects"] == 100
-    assert (now["adds"], now["new_items"]) == (19, 16), "what was asked stays asked"
-    client.flushall()
-    now = counters()
-    assert now["num_objects"] == now["total_memory_bytes"] == now["capacity_across_objects"] == 0
 
 
 def test_the_section_is_shown_with_all_modules(client):

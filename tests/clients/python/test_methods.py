@@ -102,14 +102,6 @@ def test_madd_and_mexists(bf, answers):
     answers(bf.mexists("missing", "a", "b"), [0, 0])
 
 
-def test_madd_of_thousands(bf, mode):
-    items = [f"item-{number}" for number in range(5000)]
-    added = bf.madd("k", *items)
-    assert len(added) == 5000 and sum(added) > 4900, "a few may be wrongly taken for known"
-    assert all(bf.mexists("k", *items)), "no item that was added is denied"
-    assert bf.card("k") == sum(added) == fields(mode, bf.info("k"))[3]
-
-
 def test_insert(bf, mode, answers):
     answers(bf.insert("k", ["a", "b", "a"]), [1, 1, 0])
     answers(bf.insert("described", ["a"], capacity=500, error=0.001, expansion=3), [1])
@@ -240,34 +232,14 @@ def test_a_client_that_decodes(mode, server, answers):
     assert bf.loadchunk("copy", iterator, data) == "OK"
 
 
-WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+# One of each way in which texts begin. The client takes an ERR in front for the kind, and leaves it out.
 ERRORS = [
-    ("BF.ADD string a", WRONG_TYPE),
-    ("BF.EXISTS string a", WRONG_TYPE),
-    ("BF.MEXISTS string a b", WRONG_TYPE),
-    ("BF.CARD string", WRONG_TYPE),
-    ("BF.INFO string", WRONG_TYPE),
-    ("BF.RESERVE string 0.01 100", WRONG_TYPE),
-    ("BF.SCANDUMP string 0", WRONG_TYPE),
-    ("BF.RESERVE k x 100", "bad error rate"),
+    ("BF.ADD string a", "WRONGTYPE Operation against a key holding the wrong kind of value"),
     ("BF.RESERVE k 1 100", "error rate must be in the range (0.000000, 1.000000)"),
-    ("BF.RESERVE k 0.01 x", "bad capacity"),
-    ("BF.RESERVE k 0.01 0", "capacity must be in the range [1, 1073741824]"),
-    ("BF.RESERVE k 0.01 9 EXPANSION", "no expansion"),
-    ("BF.RESERVE k 0.01 9 EXPANSION x", "bad expansion"),
-    ("BF.RESERVE k 0.01 9 EXPANSION 32769", "expansion must be in the range [0, 32768]"),
     ("BF.RESERVE k 0.01 9 EXPANSION 2 NONSCALING", "Nonscaling filters cannot expand"),
     ("BF.INSERT k ERROR x ITEMS a", "Bad error rate"),
-    ("BF.INSERT k CAPACITY x ITEMS a", "Bad capacity"),
-    ("BF.INSERT k EXPANSION x ITEMS a", "Bad expansion"),
-    ("BF.INSERT k FROBNICATE ITEMS a", "Unknown argument received"),
-    ("BF.INSERT k ITEMS", "wrong number of arguments for 'bf.insert' command"),
-    ("BF.ADD k", "wrong number of arguments for 'bf.add' command"),
     ("BF.MADD k", "wrong number of arguments for 'bf.madd' command"),
-    ("BF.INFO missing", "not found"),
     ("BF.DEBUG missing", "not found"),
-    ("BF.SCANDUMP missing 0", "not found"),
-    ("BF.SCANDUMP k x", "Second argument must be numeric"),
     ("BF.LOADCHUNK k x y", "Second argument must be numeric"),
 ]
 

@@ -114,17 +114,6 @@ def test_a_dump_inside_a_script(client):
     assert all(client.bf().mexists("copy", *range(500)))
 
 
-def test_a_script_that_reads_cannot_add(client):
-    client.bf().add("k", "a")
-    assert client.eval_ro("return redis.call('BF.EXISTS', KEYS[1], 'a')", 1, "k") == 1
-    assert client.eval_ro("return redis.call('BF.CARD', KEYS[1])", 1, "k") == 1
-    for words in ["'BF.ADD', KEYS[1], 'b'", "'BF.RESERVE', 'r', 0.01, 9", "'BF.INSERT', KEYS[1], 'ITEMS', 'b'"]:
-        with pytest.raises(redis.ResponseError, match="(?i)write commands are not allowed"):
-            client.eval_ro(f"return redis.call({words})", 1, "k")
-    assert client.bf().card("k") == 1
-    assert client.exists("r") == 0
-
-
 def test_functions(client, protocol):
     assert client.function_load(LIBRARY) in (b"seen", "seen")
     assert client.fcall("first_time", 1, "k", "a") == 1
