@@ -28,32 +28,12 @@ fn memory(target: Target, promised_bytes: u64) {
 }
 
 #[test]
-fn native_snapshot() {
+fn decoders() {
     memory(targets::NATIVE_SNAPSHOT, PROMISED);
-}
-
-#[test]
-fn native_dump() {
     memory(targets::NATIVE_DUMP, PROMISED);
-}
-
-#[test]
-fn redisbloom_snapshot() {
     memory(targets::REDISBLOOM_SNAPSHOT, ALL_HAVE_COME);
-}
-
-#[test]
-fn redisbloom_dump() {
     memory(targets::REDISBLOOM_DUMP, PROMISED);
-}
-
-#[test]
-fn valkey_bloom_snapshot() {
     memory(targets::VALKEY_BLOOM_SNAPSHOT, ALL_HAVE_COME);
-}
-
-#[test]
-fn valkey_bloom_load() {
     memory(targets::VALKEY_BLOOM_LOAD, ALL_HAVE_COME);
 }
 

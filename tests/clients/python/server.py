@@ -1,12 +1,13 @@
 """A server of a test's own: started in a fresh directory on a free port, stopped and started again as the test wants,
 ended with the test. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module;
-`scripts/test-clients` sets both."""
+`scripts/test-clients` sets both. `server.py COMMAND...` runs a command beside such a server."""
 
 import os
 import random
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -141,3 +142,16 @@ def version(client):
     is_valkey = "valkey_version" in info
     number = info["valkey_version"] if is_valkey else info["redis_version"]
     return tuple(int(part) for part in str(number).split(".")[:2]), is_valkey
+
+
+def run_beside_a_server(command):
+    """Runs a command with a server's port for each `{port}` in its words; gives its exit status."""
+    server = Server().start()
+    try:
+        return subprocess.call([word.replace("{port}", str(server.port)) for word in command])
+    finally:
+        server.end()
+
+
+if __name__ == "__main__":
+    sys.exit(run_beside_a_server(sys.argv[1:]))

@@ -1,6 +1,8 @@
 //! The harness itself, tried on a server without the module: a reader that took one reply for another, or a restart that
 //! lost the directory, would make every other test worthless.
 
+use std::path::Path;
+
 use super::{
     Connection, Reply, Server, Stop, append_only_commands, array, bulk, integer, nil, ok, on_every_server, simple,
 };
@@ -75,12 +77,15 @@ fn a_server_ends_with_its_test_and_its_directory_goes_too() {
 }
 
 #[test]
-fn a_server_that_crashed_fails_its_test() {
+fn a_server_that_crashed_fails_its_test_unless_that_ends_it() {
+    let crashed = |program: &Path| {
+        let server = Server::with(program).without_module().start();
+        let _ = server.connect().try_call(&["DEBUG", "SEGFAULT"]);
+        server
+    };
     on_every_server(|program| {
-        let outcome = std::panic::catch_unwind(|| {
-            let server = Server::with(program).without_module().start();
-            let _ = server.connect().try_call(&["DEBUG", "SEGFAULT"]);
-        });
+        crashed(program).end();
+        let outcome = std::panic::catch_unwind(|| drop(crashed(program)));
         let message = *outcome.expect_err("the crash is noticed").downcast::<String>().expect("a message");
         assert!(message.contains("log"), "{message}");
     });

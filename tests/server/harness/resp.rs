@@ -193,7 +193,7 @@ impl Connection {
         for line in lines {
             encode(&line.split(' ').collect::<Vec<_>>(), &mut bytes);
         }
-        self.reader.get_mut().write_all(&bytes).expect("the server takes the pipeline");
+        self.stream().get_mut().write_all(&bytes).expect("the server takes the pipeline");
         lines.iter().map(|_| self.receive().expect("a reply to each command")).collect()
     }
 
