@@ -89,7 +89,7 @@ fn redisblooms_commands_in_the_append_only_file_make_its_filters() {
         let mut models = stream_models();
         let more = growth(&mut models);
         let lines: Vec<&str> = STREAM.lines().chain(more.iter().map(String::as_str)).collect();
-        let mut server = start_on_commands(program, &[], &encode_lines(&lines));
+        let mut server = start_on_commands(program, &[], &encode(&lines));
         assert_as_the_models(&server, &models);
         // It goes on: what clients ask for is native again, and the file stays readable.
         let mut client = server.connect();
@@ -141,7 +141,7 @@ fn a_time_to_live_in_the_middle_of_a_load_is_kept() {
         let mut bytes = Vec::new();
         for (number, (iterator, data)) in golden.chunks.iter().enumerate() {
             if number == 3 {
-                bytes.extend(encode_lines(&["PEXPIREAT k 4102444800123"]));
+                bytes.extend(encode(&["PEXPIREAT k 4102444800123"]));
             }
             bytes.extend(encode_chunk("k", *iterator, data));
         }
