@@ -360,7 +360,7 @@ unsafe fn counters_out(context: *mut c_void, counters: &[&AtomicU64]) -> c_int {
         let (Some(array), Some(number)) = (REPLY_ARRAY.get::<ReplyArray>(), REPLY_NUMBER.get::<ReplyNumber>()) else {
             return ERR;
         };
-        array(context, counters.len() as std::ffi::c_long);
+        array(context, std::ffi::c_long::try_from(counters.len()).unwrap_or(0));
         for counter in counters {
             number(context, c_longlong::try_from(counter.swap(0, Relaxed)).unwrap_or(c_longlong::MAX));
         }
