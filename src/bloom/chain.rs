@@ -144,6 +144,11 @@ impl<R: Rules> Chain<R> {
         R::size_bytes(self.layers.len(), self.totals.bits_bytes)
     }
 
+    /// What it was made of when it had so many layers, in front of others whose bits take `bits_bytes`.
+    pub(super) fn size_bytes_before(&self, layers: usize, bits_bytes: u64) -> u64 {
+        R::size_bytes(layers, self.totals.bits_bytes.saturating_sub(bits_bytes))
+    }
+
     /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
@@ -263,6 +268,7 @@ impl<R: Rules> Chain<R> {
         added
     }
 
+    #[cold]
     fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::Full)?;
         let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;

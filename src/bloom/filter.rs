@@ -6,6 +6,7 @@ use super::ceiling::Ceiling;
 use super::chain::{Added, Chain};
 use super::description::Scaling;
 use super::error::Error;
+use super::layer::Layer;
 use super::layout::{Layout as _, Rules};
 use super::native::BloomFilter;
 use super::redisbloom::RedisBloomFilter;
@@ -73,6 +74,19 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// What a filter has more than when it had so many layers, items aside. Visits the layers behind them.
+    fn since<R: Rules>(filter: &Chain<R>, layers: usize) -> Self {
+        let new = filter.layers().get(layers..).unwrap_or_default();
+        let sum = |number: fn(&Layer<R::Layout>) -> u64| new.iter().map(number).fold(0, u64::saturating_add);
+        let bits_bytes = sum(|layer| layer.geometry().size_bytes());
+        Self {
+            size_bytes: filter.size_bytes().saturating_sub(filter.size_bytes_before(layers, bits_bytes)),
+            layers: new.len() as u64,
+            items: 0,
+            capacity: sum(Layer::capacity),
+        }
+    }
+
     /// Of a filter.
     #[must_use]
     pub fn of<R: Rules>(filter: &Chain<R>) -> Self {
@@ -184,6 +198,12 @@ impl Filter {
     #[must_use]
     pub fn contents(&self) -> Contents {
         inside!(self, filter => Contents::of(filter))
+    }
+
+    /// What it has more than when it had so many layers, items aside.
+    #[must_use]
+    pub fn grown_since(&self, layers: usize) -> Contents {
+        inside!(self, filter => Contents::since(filter, layers))
     }
 
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].

@@ -60,7 +60,10 @@ impl<'a> Key<'a> {
     /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
     #[inline]
     pub fn filter(&mut self) -> Result<Option<&mut Filter>, Refusal> {
-        self.stored()?.map(Stored::filter).transpose()
+        match self.stored()? {
+            None => Ok(None),
+            Some(stored) => stored.filter().map(Some),
+        }
     }
 
     /// Puts a value under a key that is open for writing, in the place of what it holds, time to live included. The server

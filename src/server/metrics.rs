@@ -105,11 +105,11 @@ pub fn items_added(asked: usize, new: usize) {
     }
 }
 
-/// A filter grew. Its items are counted by [`items_added`].
-pub fn filter_grew(before: Contents, after: Contents) {
-    BYTES.add(after.size_bytes.wrapping_sub(before.size_bytes));
-    LAYERS.add(after.layers.wrapping_sub(before.layers));
-    CAPACITY.add(after.capacity.wrapping_sub(before.capacity));
+/// A filter grew by so much. Its items are counted by [`items_added`].
+pub fn filter_grew(more: Contents) {
+    BYTES.add(more.size_bytes);
+    LAYERS.add(more.layers);
+    CAPACITY.add(more.capacity);
 }
 
 /// So many items were looked up, and so many of them may be in.

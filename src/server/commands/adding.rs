@@ -127,13 +127,12 @@ pub fn add_items(
 
 /// Adds and answers; tells whether the filter has grown.
 fn add_to(context: Context, filter: &mut Filter, items: &[Word<'_>], shape: Shape, new_items: &mut NewItems) -> bool {
-    let before = filter.contents();
+    let layers = filter.layer_count();
     add_and_reply(context, filter, items, shape, new_items);
     metrics::items_added(items.len(), new_items.len());
-    let after = filter.contents();
-    let has_grown = after.layers > before.layers;
+    let has_grown = filter.layer_count() > layers;
     if has_grown {
-        metrics::filter_grew(before, after);
+        metrics::filter_grew(filter.grown_since(layers));
     }
     has_grown
 }
