@@ -3,7 +3,8 @@
 //! One file per topic. Every test starts servers of its own, each in a directory of its own and on a free port, and they
 //! end with the test, also when it fails. `BLOOMGATE_SERVERS` lists the servers to try (paths, separated by `:`); left
 //! out, it is every `redis-server` and `valkey-server` on the PATH. `BLOOMGATE_MODULE` names the module to load; left
-//! out, it is the library that cargo built for these tests.
+//! out, it is the library that cargo built for these tests. `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries,
+//! for the tests beside it; left out, these say SKIPPED.
 #![cfg(feature = "module")]
 // This whole crate is test code: a panic is how a test fails, and its helpers are not all inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -34,6 +35,7 @@ mod membership;
 mod memory;
 mod migrating;
 mod observation;
+mod peers;
 mod persistence;
 mod redisbloom;
 mod registration;

@@ -44,12 +44,12 @@ fn contrary(program: &Path) -> Builder {
 }
 
 /// Makes a server follow another, also where it does already; one that is loading refuses that, and is asked again.
-fn follow(replica: &mut Connection, port: u16) {
+pub fn follow(replica: &mut Connection, port: u16) {
     eventually("REPLICAOF to be taken", || !replica.run(&format!("REPLICAOF 127.0.0.1 {port}")).is_error());
 }
 
 /// Waits until the replica follows the primary's very history and has all of it.
-fn catch_up(primary: &mut Connection, replica: &mut Connection) {
+pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     eventually("the replica to have everything", || {
         replica.info("role") == "slave"
             && replica.info("master_link_status") == "up"

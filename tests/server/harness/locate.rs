@@ -29,7 +29,7 @@ pub fn on_servers_with(what: &str, can: fn(Version) -> bool, test: impl Fn(&Path
 }
 
 /// The servers of `BLOOMGATE_SERVERS`, or every `redis-server` and `valkey-server` on the PATH.
-fn servers() -> Vec<PathBuf> {
+pub fn servers() -> Vec<PathBuf> {
     if let Some(list) = env::var_os("BLOOMGATE_SERVERS") {
         let listed: Vec<PathBuf> = env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
         assert!(!listed.is_empty(), "BLOOMGATE_SERVERS is set but names no server");

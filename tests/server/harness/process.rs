@@ -49,10 +49,12 @@ pub enum Stop {
     Kill,
 }
 
-/// A server to be: lines for its configuration file and words for the module.
+/// A server to be: lines for its configuration file, the module and words for it.
 pub struct Builder {
     program: PathBuf,
     lines: Vec<String>,
+    /// Where it is not the module that is tested.
+    library: Option<PathBuf>,
     module_words: Option<String>,
     debug_commands: &'static str,
 }
@@ -61,6 +63,12 @@ impl Builder {
     /// Adds a line to the configuration file.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Another library in the place of the module that is tested.
+    pub fn module(mut self, library: &Path) -> Self {
+        self.library = Some(library.to_owned());
         self
     }
 
@@ -111,7 +119,8 @@ impl Builder {
             text += &format!("{line}\n");
         }
         if let Some(words) = &self.module_words {
-            text += &format!("loadmodule {} {words}\n", locate::module().display());
+            let library = self.library.unwrap_or_else(locate::module);
+            text += &format!("loadmodule {} {words}\n", library.display());
         }
         fs::write(folder.path().join("redis.conf"), text).expect("the configuration file is written");
         Server { program: self.program, folder, port: 0, child: None }
@@ -133,6 +142,7 @@ impl Server {
         Builder {
             program: program.to_owned(),
             lines: Vec::new(),
+            library: None,
             module_words: Some(String::new()),
             debug_commands: DEBUG_COMMANDS,
         }

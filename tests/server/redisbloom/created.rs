@@ -60,7 +60,7 @@ fn insert_makes_the_filter_that_reserve_makes() {
             assert_eq!(client.run(&format!("BF.RESERVE {key}-a {reserve} LAYOUT redisbloom")), ok());
             client.run(&format!("BF.MADD {key}-a x y z"));
             client.run(&format!("BF.INSERT {key}-b {insert} LAYOUT redisbloom ITEMS x y z"));
-            assert_eq!(dump(&mut client, &format!("{key}-a")), dump(&mut client, &format!("{key}-b")), "{key}");
+            assert_eq!(dump(&mut client, format!("{key}-a")), dump(&mut client, format!("{key}-b")), "{key}");
         }
     });
 }

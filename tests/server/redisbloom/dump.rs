@@ -11,18 +11,18 @@ use crate::harness::{
 use crate::persistence::rewrite_append_only_file;
 
 /// The two bytes of version and the checksum behind them are the server's, not the filter's.
-const FOOTER: usize = 10;
+pub const FOOTER: usize = 10;
 
-pub fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
-    client.run(&format!("DUMP {key}")).bytes().to_vec()
+pub fn dump(client: &mut Connection, key: impl AsRef<[u8]>) -> Vec<u8> {
+    client.call(&[b"DUMP", key.as_ref()]).bytes().to_vec()
 }
 
 /// All pairs that BF.SCANDUMP gives, without the empty one at the end.
-pub fn scandump(client: &mut Connection, key: &str) -> Vec<(i64, Vec<u8>)> {
+pub fn scandump(client: &mut Connection, key: impl AsRef<[u8]>) -> Vec<(i64, Vec<u8>)> {
     let mut chunks = Vec::new();
     let mut iterator = 0;
     loop {
-        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
+        let reply = client.call(&[b"BF.SCANDUMP", key.as_ref(), iterator.to_string().as_bytes()]);
         let [next, data] = reply.elements() else { panic!("not a pair: {reply:?}") };
         iterator = next.number();
         if iterator == 0 {

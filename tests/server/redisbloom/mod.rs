@@ -3,7 +3,7 @@
 mod arrival;
 mod created;
 mod data;
-mod dump;
+pub mod dump;
 mod encodings;
 mod extremes;
 pub mod golden;

@@ -17,7 +17,7 @@ mod torn_files;
 use crate::harness::Connection;
 
 /// A number of tries, times the effort that was asked for; at least 1.
-fn scaled(tries: usize) -> usize {
+pub fn scaled(tries: usize) -> usize {
     let effort = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
     ((tries as f64 * effort) as usize).max(1)
 }
