@@ -244,6 +244,15 @@ impl Server {
         log
     }
 
+    /// Has the next start load another library, without words.
+    pub fn load_instead(&self, library: &Path) {
+        let path = self.folder.path().join("redis.conf");
+        let text = fs::read_to_string(&path).expect("the configuration file is readable");
+        let others = text.lines().filter(|line| !line.starts_with("loadmodule "));
+        let changed: String = others.map(|line| format!("{line}\n")).collect();
+        fs::write(&path, format!("{changed}loadmodule {}\n", library.display())).expect("and can be written");
+    }
+
     /// Starts the process and waits until it answers; where it ends instead, its exit status.
     pub fn launch(&mut self) -> Result<(), ExitStatus> {
         assert!(self.child.is_none(), "the server runs already");

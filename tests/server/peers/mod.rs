@@ -8,7 +8,9 @@
 //!
 //! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
 
+mod extremes;
 mod replicas;
+mod snapshots;
 mod stream;
 mod view;
 
@@ -17,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Builder, Rng, Server, ok, servers, watched};
+use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, watched};
 
 /// A release of RedisBloom and a server that it was made for.
 pub struct Peer {
@@ -35,6 +37,8 @@ pub enum Side {
 }
 
 impl Side {
+    pub const BOTH: [Self; 2] = [Self::Ours, Self::Theirs];
+
     pub fn other(self) -> Self {
         match self {
             Self::Ours => Self::Theirs,
@@ -55,6 +59,17 @@ impl Peer {
         let server = lines.iter().fold(self.with(side), |builder, line| builder.line(line)).start();
         use_redisblooms_layout(&server, side);
         server
+    }
+
+    /// Stops a server and starts it on its files with the module of one side.
+    pub fn restart_with(&self, side: Side, server: &mut Server, how: Stop) {
+        server.stop(how);
+        match side {
+            Side::Ours => server.load_instead(&module()),
+            Side::Theirs => server.load_instead(&self.library),
+        }
+        server.start_again();
+        use_redisblooms_layout(server, side);
     }
 }
 
