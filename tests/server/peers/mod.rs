@@ -8,6 +8,7 @@
 //!
 //! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
 
+mod append_only;
 mod extremes;
 mod replicas;
 mod snapshots;
