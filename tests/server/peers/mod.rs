@@ -12,6 +12,7 @@ mod append_only;
 mod edges;
 mod extremes;
 mod replicas;
+mod settings;
 mod snapshots;
 mod stream;
 mod view;
