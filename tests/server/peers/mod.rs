@@ -9,6 +9,7 @@
 //! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
 
 mod append_only;
+mod carried;
 mod commands;
 mod edges;
 mod extremes;
