@@ -163,6 +163,91 @@ fn a_setting_below_1e_12_is_taken_as_1e_12() {
 }
 
 #[test]
+fn values_that_are_none_are_refused_in_the_same_words() {
+    beside_releases(
+        |major| major >= 8,
+        |peer| {
+            let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+            let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+            for (name, values) in [
+                ("bf-error-rate", ["0", "1", "-1", "inf", "2"].as_slice()),
+                ("bf-initial-size", &["0", "-1", "1073741825", "9223372036854775807"]),
+                ("bf-expansion-factor", &["-1", "32769", "-9223372036854775808"]),
+            ] {
+                for value in values {
+                    let line = format!("CONFIG SET {name} {value}");
+                    assert_eq!(ours.run(&line), theirs.run(&line), "{line}");
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn names_of_settings_are_load_time_words_of_8() {
+    beside_releases(
+        |major| major >= 8,
+        |peer| {
+            for words in
+                ["bf-error-rate 0.02 bf-initial-size 200", "BF-Error-Rate 0.02 INITIAL_SIZE 9", "cf-max-expansions 32"]
+            {
+                assert_taken_alike(peer, words);
+            }
+            for words in ["bf-error-rate 7", "bf-error-rate x", "bf-initial-size 0", "bf-initial-size"] {
+                for side in Side::BOTH {
+                    peer.with(side).module_words(words).refuses_to_start();
+                }
+            }
+        },
+    );
+}
+
+/// A redis.conf that starts RedisBloom starts ours.
+#[test]
+fn settings_of_other_filters_do_not_stop_the_start() {
+    beside_releases(
+        |major| major >= 8,
+        |peer| {
+            for side in Side::BOTH {
+                let lines =
+                    ["cf-initial-size 2048", "cf-bucket-size 4", "cf-max-iterations 10", "cf-expansion-factor 2"];
+                peer.start(side, &lines);
+                peer.start(side, &["cf-max-expansions 16", "bf-error-rate 0.02"]);
+            }
+        },
+    );
+}
+
+/// Of fixed filters, too.
+#[test]
+fn the_configured_expansion_is_stored() {
+    beside_releases(
+        |major| major >= 8,
+        |peer| {
+            let [ours, theirs] = Side::BOTH.map(|side| peer.start(side, &[]));
+            let (mut ours, mut theirs) = (ours.connect(), theirs.connect());
+            for expansion in [2, 7, 0] {
+                for client in [&mut ours, &mut theirs] {
+                    client.run("FLUSHALL");
+                    assert_eq!(client.run(&format!("CONFIG SET bf-expansion-factor {expansion}")), ok());
+                }
+                for line in [
+                    "BF.ADD added a",
+                    "BF.RESERVE reserved 0.01 10",
+                    "BF.RESERVE fixed 0.01 10 NONSCALING",
+                    "BF.INSERT inserted NONSCALING ITEMS a",
+                    "BF.INSERT both EXPANSION 3 NONSCALING ITEMS a",
+                    "BF.INSERT zero EXPANSION 0 ITEMS a",
+                ] {
+                    assert_eq!(ours.run(line), theirs.run(line), "{line}");
+                }
+                View::of(&mut ours).assert_same(&View::of(&mut theirs), &format!("bf-expansion-factor {expansion}"));
+            }
+        },
+    );
+}
+
+#[test]
 fn commands_are_registered_alike() {
     beside_releases(
         |major| major >= 8,
