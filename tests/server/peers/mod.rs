@@ -24,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, watched};
+use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, skipped, watched};
 
 /// A release of RedisBloom and a server that it was made for.
 pub struct Peer {
@@ -94,11 +94,11 @@ fn beside_redisbloom(test: impl Fn(&Peer)) {
 /// The same for the releases whose first number is wanted.
 fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
     let Some(folder) = env::var_os("BLOOMGATE_PEERS") else {
-        eprintln!("SKIPPED: BLOOMGATE_PEERS names no folder with RedisBloom's libraries");
+        skipped("BLOOMGATE_PEERS names no folder with RedisBloom's libraries");
         return;
     };
     if watched() {
-        eprintln!("SKIPPED: the memory of RedisBloom is not ours to watch");
+        skipped("the memory of RedisBloom is not ours to watch");
         return;
     }
     let libraries = libraries(Path::new(&folder));
@@ -113,7 +113,7 @@ fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
             }
             None => {
                 let version = if major >= 8 { "8" } else { "7" };
-                eprintln!("SKIPPED: no Redis {version} for {} (BLOOMGATE_SERVERS)", library.display());
+                skipped(&format!("no Redis {version} for {} (BLOOMGATE_SERVERS)", library.display()));
             }
         }
     }
