@@ -16,7 +16,7 @@
 //! It needs a server with the module, and takes its URL (the key `known-pages` there is replaced):
 //!
 //! ```text
-//! cargo run --profile tools --no-default-features --features cli --example guard_database redis://127.0.0.1:6379
+//! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379
 //! ```
 
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ use redis::{Connection, cmd};
 use rusqlite::{OptionalExtension, Statement};
 
 /// The pages of a site, as a crawler found them: each distinct link is a row of the table.
-const LINKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/frontier.txt.gz");
+const LINKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/frontier.txt.gz");
 /// The filter, and its name while it is being filled.
 const FILTER: &str = "known-pages";
 const FILTER_BEING_FILLED: &str = "known-pages:filling";

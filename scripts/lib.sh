@@ -146,9 +146,9 @@ END
   export BLOOMGATE_SERVERS
 }
 
-# watch_servers FOLDER COMMAND: starts them with a tool that watches their memory. It takes the place of malloc also where
-# jemalloc is linked as a library, as Debian does; a server that has jemalloc inside keeps it, and the tool would not see the
-# ends of its blocks. Such a server is left out; where no other is left, nothing is to be run.
+# watch_servers FOLDER COMMAND: starts them with a tool that watches their memory. The tool replaces malloc, also where jemalloc
+# is a shared library, as on Debian. In a server with jemalloc inside it would not see where blocks end: such a server is left
+# out. If no other is left, nothing can be run.
 watch_servers() {
   local program left=''
   while read -r program; do

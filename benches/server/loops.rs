@@ -4,7 +4,8 @@
 use std::hint::black_box;
 
 use anyhow::{Context, Result, bail};
-use bloomgate::bloom::{BATCH, BloomFilter, Filter, RedisBloomFilter, Scaling, Unlimited};
+use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec};
+use bloomgate_filter::{BATCH, Filter, Scaling, Spec, Unlimited};
 
 use super::items::Set;
 
@@ -25,12 +26,13 @@ const RATE: f64 = 0.01;
 /// Looks up absent items, `times` of them.
 pub fn run(name: &str, times: u64) -> Result<()> {
     let (layout, lookups) = name.split_once('-').context("no such loop")?;
-    let mut filter: Filter = match layout {
-        "native" => BloomFilter::new(RATE, CAPACITY, Scaling::Fixed, 1_000, &Unlimited).map(Into::into),
-        "redisbloom" => RedisBloomFilter::new(RATE, CAPACITY, Scaling::Fixed, &Unlimited).map(Into::into),
+    let (rate, capacity, scaling) = (RATE, CAPACITY, Scaling::Fixed);
+    let spec = match layout {
+        "native" => Spec::Native(NativeSpec { rate, capacity, scaling, seed: 1_000 }),
+        "redisbloom" => Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }),
         _ => bail!("there is no layout {layout}"),
-    }
-    .map_err(|error| anyhow::anyhow!("{error:?}"))?;
+    };
+    let mut filter = Filter::new(&spec, &Unlimited)?;
     for first in (0..MEMBERS).step_by(BATCH) {
         let items = items(Set::Members, first..first + BATCH as u64);
         filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited);
@@ -58,7 +60,7 @@ fn measured_lookups(filter: &Filter, items: &[Vec<u8>], together: usize) -> u32 
         }
     } else {
         for batch in items.chunks(together) {
-            found += black_box(filter).contains_batch(black_box(batch).iter().map(Vec::as_slice)).count_ones();
+            found += black_box(filter).contains_batch(black_box(batch).iter().map(Vec::as_slice)).len();
         }
     }
     found

@@ -1,9 +1,10 @@
 //! Inputs that arrive record by record, as BF.LOADCHUNK gets them: our own dump and RedisBloom's. The first record is the
-//! header; those behind the last chunk are held against the filter that is whole.
+//! header; those after the last chunk are held against the filter that is whole.
 
-use bloomgate::bloom::Filter;
-use bloomgate::format::redisbloom_dump::{self, HEADER};
-use bloomgate::format::{Arrival, Error, NativeArrival, Progress, RedisBloomArrival, Value, came_already};
+use bloomgate_filter::format::{Error, Progress};
+use bloomgate_filter::kinds::redisbloom::dump::HEADER;
+use bloomgate_filter::kinds::{Arrival, NativeArrival, RedisBloomArrival};
+use bloomgate_filter::{Filter, Value};
 
 use super::records::{self, RIGHT_ITERATORS, Spelled, Sums};
 use super::{CEILING, Outcome, laws};
@@ -81,16 +82,13 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
 fn take(outcome: &mut Outcome, accept: Accept, generation: u16, iterator: u64, data: &[u8]) {
     let Some(value) = &mut outcome.value else { return };
     let result = match value {
-        Value::Filter(Filter::Native(filter)) => came_already(filter, generation, iterator, data),
-        Value::Filter(Filter::RedisBloom(filter)) => redisbloom_dump::came_already(filter, iterator, data),
-        Value::Filter(Filter::ValkeyBloom(filter)) => panic!("nothing that arrives becomes {filter:?}"),
-        Value::Arriving(arrival) => match accept(arrival, iterator, data) {
-            Ok(Progress::Complete) => {
-                *value = value.take_filter().into();
-                Ok(())
-            }
-            other => other.map(|_| ()),
-        },
+        Value::Arriving(arrival) => accept(arrival, iterator, data),
+        Value::Filter(_) => value.accept(generation, iterator, data),
     };
+    if result == Ok(Progress::Complete) {
+        let filter = value.take_filter();
+        assert!(!matches!(filter, Filter::ValkeyBloom(_)), "nothing that arrives becomes {filter:?}");
+        *value = filter.into();
+    }
     outcome.refused = outcome.refused.or(result.err());
 }

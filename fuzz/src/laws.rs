@@ -1,12 +1,14 @@
 //! What holds for everything that a decoder made, whatever the bytes were: its numbers are sound, it answers every
 //! question, a copy and what is saved and read again are equal, an item that was added is in, and what is arriving arrives.
 
-use bloomgate::bloom::flat::HASHES_MAX;
-use bloomgate::bloom::{
-    BATCH, Error as FilterError, Filter, LayerSummary, Native, RedisBloom, Rules, Unlimited, ValkeyBloom,
-};
-use bloomgate::format::{Arrival, Error, NativeArrival, Progress, RedisBloomArrival, Value};
-use bloomgate::format::{came_already, dump, redisbloom_dump, valkey_bloom};
+use bloomgate_filter::format::{Error, Progress};
+use bloomgate_filter::geometry::HASHES_MAX;
+use bloomgate_filter::kinds::info::LayerSummary;
+use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
+use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
+use bloomgate_filter::kinds::{AofRecord, Arrival, NativeSpec, native};
+use bloomgate_filter::shape::Rules;
+use bloomgate_filter::{BATCH, Error as FilterError, Filter, Mask, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
 
@@ -16,13 +18,15 @@ const ITEMS: u8 = 200;
 const GROWN: FilterOf = FilterOf(1 << 14);
 /// What is arriving is compared with what it was before a record only where that is quick, in bytes.
 const COMPARED_TO_BYTES: u64 = 1 << 16;
+/// The generation in records of an AOF.
+const GENERATION: u16 = 3;
 
 /// Holds an outcome to the laws: it is a refusal, or a value that is sound.
 pub fn of_outcome(outcome: Outcome) {
     match outcome.value {
         None => assert!(outcome.refused.is_some(), "nothing was made and nothing refused"),
         Some(Value::Filter(filter)) => of_filter(filter),
-        Some(arriving) => of_arriving(&arriving),
+        Some(arriving) => of_arriving(arriving),
     }
 }
 
@@ -39,19 +43,17 @@ fn of_filter(filter: Filter) {
 
 /// Its numbers are those of a filter, and agree.
 fn of_numbers(filter: &Filter) {
-    let layers: Vec<_> = filter.layers_behind(0).collect();
+    let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
-        Filter::Native(_) => Native::LAYERS_MAX,
+        Filter::Native(_) => NativeSpec::LAYERS_MAX,
         Filter::RedisBloom(_) => RedisBloom::LAYERS_MAX,
         Filter::ValkeyBloom(_) => ValkeyBloom::LAYERS_MAX,
     };
     assert!((1..=layers_max).contains(&layers.len()) && filter.layer_count() == layers.len());
-    assert_eq!(filter.layers_behind(layers.len() - 1).next(), layers.last().copied());
-    assert_eq!(filter.layers_behind(usize::MAX).next(), None);
     for layer in &layers {
         assert!(layer.bits >= 1 && layer.bits <= layer.size_bytes.saturating_mul(8), "{layer:?}");
         assert!(layer.hashes >= 1 && layer.hashes <= HASHES_MAX && layer.capacity >= 1, "{layer:?}");
-        assert!(layer.rate > 0.0 && layer.rate < 1.0, "{layer:?}");
+        assert!(layer.rate > 0.0 && layer.rate < 1.0 && layer.items <= filter.items(), "{layer:?}");
     }
     let sum = |number: fn(&LayerSummary) -> u64| layers.iter().map(number).try_fold(0, u64::checked_add);
     assert_eq!(Some(filter.items()), sum(|layer| layer.items));
@@ -59,55 +61,53 @@ fn of_numbers(filter: &Filter) {
     let size_bytes = sum(|layer| layer.size_bytes).unwrap();
     assert!(filter.size_bytes() > size_bytes && filter.allocated_bytes() > size_bytes);
     assert!(size_bytes <= CEILING.0, "{size_bytes} bytes");
-    assert!(filter.room() <= filter.total_capacity());
-    assert!(filter.rate() > 0.0 && filter.rate().is_finite());
+    assert!(filter.remaining_capacity() <= filter.total_capacity());
+    assert!(filter.spec().rate() > 0.0 && filter.spec().rate().is_finite());
     assert!(filter.scaling().expansion() > 0 || layers.len() == 1);
 }
 
-/// A copy is equal, and so is what is saved and read again, or dumped and loaded.
+/// A copy is equal, and so is what is saved and read again, and what is made anew by the records of an AOF.
 fn of_copies(value: &Value) {
     let copy = value.try_clone().unwrap();
     assert!(copy == *value, "a copy is not equal");
-    assert_eq!(copy.contents().items, value.contents().items);
+    assert_eq!(copy.contents(), value.contents());
     let saved = snapshot::written(value);
     let again = snapshot::read_again(value, &saved);
     assert!(again.as_ref() == Ok(value), "not what was saved: {again:?}");
     assert!(snapshot::written(&copy) == saved, "a copy is saved in another way");
-    if let Value::Filter(filter) = value {
-        let loaded = dumped_and_loaded(filter);
-        assert!(loaded.as_ref() == Ok(filter), "not what was dumped: {loaded:?}");
-    }
+    let followed = followed(value, copy);
+    assert!(followed == *value, "not what its records tell: {followed:?}");
 }
 
-fn dumped_and_loaded(filter: &Filter) -> Result<Filter, Error> {
-    const GENERATION: u16 = 3;
-    match filter {
-        Filter::Native(filter) => {
-            let (iterator, header) = dump::first_record(filter, GENERATION)?;
-            assert!(dump::is_header(&header));
-            let mut arrival = Arrival::Native(NativeArrival::begin(iterator, &header, &Unlimited)?);
-            for record in dump::records(filter, GENERATION) {
-                let (iterator, data) = record?;
-                assert_eq!(came_already(filter, GENERATION, iterator, &data), Ok(()));
-                arrival.accept(iterator, &data)?;
-            }
-            Ok(Value::from(arrival).take_filter())
+/// What the records of a value make. The value knows them when they come again: its copy is asked.
+fn followed(value: &Value, mut copy: Value) -> Value {
+    // RedisBloom's header has nothing that a whole filter could be held against.
+    let unknown = matches!(value, Value::Filter(Filter::RedisBloom(_))).then_some(redisbloom::dump::HEADER);
+    let mut followed = None;
+    let told = value.for_each_record(GENERATION, |record| match record {
+        AofRecord::Whole(filter) => {
+            assert!(followed.is_none(), "a record before the whole filter");
+            followed = Some(Filter::from(load::decode(&load::encode(filter)?, &Unlimited)?).into());
+            Ok(())
         }
-        Filter::RedisBloom(filter) => {
-            let mut arrival = RedisBloomArrival::begin(&redisbloom_dump::encode_header(filter)?, &Unlimited)?;
-            for record in redisbloom_dump::records(filter) {
-                let (iterator, data) = record?;
-                if iterator != redisbloom_dump::HEADER {
-                    assert_eq!(redisbloom_dump::came_already(filter, iterator, &data), Ok(()));
+        AofRecord::Chunk { iterator, data } => {
+            match &mut followed {
+                None => followed = Some(Value::from(Arrival::begin(iterator, data, &Unlimited)?)),
+                Some(value) => {
+                    if value.accept(GENERATION, iterator, data).unwrap() == Progress::Complete {
+                        *value = value.take_filter().into();
+                    }
                 }
-                arrival.accept(iterator, &data)?;
             }
-            Ok(arrival.into_filter().into())
+            if Some(iterator) != unknown {
+                assert_eq!(copy.accept(GENERATION, iterator, data), Ok(Progress::Known));
+            }
+            Ok(())
         }
-        Filter::ValkeyBloom(filter) => {
-            Ok(valkey_bloom::decode_load(&valkey_bloom::encode_load(filter)?, &Unlimited)?.into())
-        }
-    }
+    });
+    assert_eq!(told, Ok(()));
+    assert!(copy == *value, "a record that was known changed it");
+    followed.unwrap()
 }
 
 /// An item that was added is in; the answers of a batch are those of its items; what is refused changes nothing.
@@ -117,11 +117,12 @@ fn of_adds(filter: &mut Filter) {
     for batch in items.chunks(BATCH) {
         let batch = || batch.iter().map(Vec::as_slice);
         let were_in = filter.contains_batch(batch());
-        assert_eq!(were_in, batch().rev().fold(0, |mask, item| mask << 1 | u32::from(filter.contains(item))));
+        let one_by_one = batch().map(|item| filter.contains(item));
+        assert!(one_by_one.enumerate().all(|(index, is_in)| were_in.contains(index) == is_in));
         let before = filter.items();
         let added = filter.add_batch(batch(), &GROWN);
-        assert_eq!(added.new & were_in, 0, "what was in is not new");
-        assert_eq!(filter.items(), before + u64::from(added.new.count_ones()));
+        assert_eq!(added.new & were_in, Mask::NONE, "what was in is not new");
+        assert_eq!(filter.items(), before + u64::from(added.new.len()));
         members += added.done;
         let Some(error) = added.error else {
             assert_eq!(added.done, batch().len());
@@ -159,40 +160,30 @@ pub fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progr
 
 /// A copy of what is small.
 fn copy(arrival: &Arrival) -> Option<Arrival> {
-    match arrival {
-        Arrival::Native(arrival) if arrival.filter().allocated_bytes() <= COMPARED_TO_BYTES => {
-            arrival.try_clone().ok().map(Arrival::Native)
-        }
-        Arrival::RedisBloom(arrival) if arrival.filter().allocated_bytes() <= COMPARED_TO_BYTES => {
-            arrival.try_clone().ok().map(Arrival::RedisBloom)
-        }
-        _ => None,
-    }
+    let allocated_bytes = match arrival {
+        Arrival::Native(arrival) => arrival.filter().allocated_bytes(),
+        Arrival::RedisBloom(arrival) => arrival.filter().allocated_bytes(),
+    };
+    (allocated_bytes <= COMPARED_TO_BYTES).then(|| arrival.try_clone().unwrap())
 }
 
 /// What has come can be saved, copied and told record by record, and the rest makes it whole.
-fn of_arriving(value: &Value) {
-    of_copies(value);
-    let Value::Arriving(arrival) = value else { return };
-    let (told, mut whole): (Arrival, Vec<(u64, Vec<u8>)>) = match &**arrival {
+fn of_arriving(mut value: Value) {
+    of_copies(&value);
+    let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
+    let mut whole: Vec<(u64, Vec<u8>)> = match &**arrival {
         Arrival::Native(arrival) => {
-            let told: Vec<_> = arrival.records().collect::<Result<_, _>>().unwrap();
-            let mut again = NativeArrival::begin(told[0].0, &told[0].1, &Unlimited).unwrap();
-            assert!(told.iter().all(|(iterator, data)| again.accept(*iterator, data).is_ok()));
-            let whole = dump::records(arrival.filter(), arrival.generation());
-            (Arrival::Native(again), whole.map(Result::unwrap).collect())
+            native::dump::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
         }
-        Arrival::RedisBloom(arrival) => {
-            let mut again = RedisBloomArrival::begin(arrival.header(), &Unlimited).unwrap();
-            assert!(arrival.records().all(|(iterator, data)| again.accept(iterator, data).is_ok()));
-            let whole = redisbloom_dump::records(arrival.filter()).map(Result::unwrap);
-            (Arrival::RedisBloom(again), whole.map(|(iterator, data)| (iterator, data.into_owned())).collect())
-        }
+        Arrival::RedisBloom(arrival) => redisbloom::dump::records(arrival.filter())
+            .map(Result::unwrap)
+            .map(|(iterator, data)| (iterator, data.into_owned()))
+            .collect(),
     };
-    assert!(told == **arrival, "not what its records tell");
-    let Ok(Value::Arriving(mut arriving)) = value.try_clone() else { panic!("a copy that is not arriving") };
     let last = whole.pop().unwrap();
-    whole.iter().for_each(|(iterator, data)| assert_ne!(arriving.accept(*iterator, data), Ok(Progress::Complete)));
-    assert_eq!(arriving.accept(last.0, &last.1), Ok(Progress::Complete));
-    of_filter(Value::Arriving(arriving).take_filter());
+    for (iterator, data) in &whole {
+        assert_ne!(value.accept(GENERATION, *iterator, data), Ok(Progress::Complete));
+    }
+    assert_eq!(value.accept(GENERATION, last.0, &last.1), Ok(Progress::Complete));
+    of_filter(value.take_filter());
 }

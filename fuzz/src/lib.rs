@@ -1,5 +1,5 @@
 //! What is fuzzed: every decoder of bytes from outside, each as a [`Target`], and the [`words`] of commands. The
-//! fuzz targets and the ordinary tests (`tests/corpus`) run the same code from here.
+//! fuzz targets and the ordinary tests (`crates/filter/tests/corpus`) run the same code from here.
 //!
 //! The rule that each input is held to: it is refused with an error, or what it makes passes the [`laws`]. Nothing panics,
 //! and the work is bounded by the input and by the ceiling.
@@ -12,8 +12,8 @@ pub mod records;
 pub mod snapshot;
 pub mod words;
 
-use bloomgate::bloom::Ceiling;
-use bloomgate::format::{Error, Value};
+use bloomgate_filter::format::Error;
+use bloomgate_filter::{Ceiling, Value};
 
 /// What a filter may weigh here, in bytes: enough for a layer of three chunks, so little that it is made quickly.
 pub const CEILING_BYTES: u64 = 5 << 19;
@@ -36,7 +36,7 @@ pub const CEILING: FilterOf = FilterOf(CEILING_BYTES);
 pub struct Outcome {
     /// What it made. Nothing where all of it was refused.
     pub value: Option<Value>,
-    /// The first error that it met. A dump that has begun goes on behind a record that was refused.
+    /// The first error that it met. A dump that has begun goes on after a record that was refused.
     pub refused: Option<Error>,
 }
 
@@ -71,7 +71,7 @@ pub const NATIVE_SNAPSHOT: Target = Target {
 pub const NATIVE_DUMP: Target =
     Target { name: "native_dump", decode: dump::native, check: |data| laws::of_outcome(dump::native_by_law(data)) };
 
-/// A snapshot of RedisBloom's type, behind a byte that says which encoding.
+/// A snapshot of RedisBloom's type, after a byte that says which encoding.
 pub const REDISBLOOM_SNAPSHOT: Target = Target {
     name: "redisbloom_snapshot",
     decode: snapshot::redisbloom,

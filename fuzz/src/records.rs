@@ -7,7 +7,7 @@
 //!        length      u16 of the data, or as many as are left
 //!        data
 //! ```
-//! All little-endian. Without the checksums put right no change of a byte would get behind them.
+//! All little-endian. Without the checksums put right no change of a byte would get past them.
 
 /// The checksums of our own dump are put right: its records come without them.
 pub const RIGHT_SUMS: u8 = 1;

@@ -1,21 +1,26 @@
 //! The words of commands, and what holds for them: nothing panics, each word is read once, what is accepted is in range
 //! and what is refused has one of the texts of its command; letters may be of any case; what a client may say a primary
-//! may, too; and a creation that is put in words as replication does makes the same creation.
+//! may, too; and what makes a filter, put in words as replication does it, makes the same filter.
 //!
 //! An input is a byte that says who asks, and the words, a line each:
 //!
 //! ```text
-//! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed
-//! words            the first is the command, BF.RESERVE to BF.LOADCHUNK, or MODULE for those behind the path in loadmodule
+//! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed; 8: seeds of
+//!                  valkey-bloom's layout are random
+//! words            the first is the command, BF.RESERVE to BF.LOADCHUNK, or MODULE for those after the path in loadmodule
 //! ```
 
 use std::cell::Cell;
 
-use bloomgate::bloom::redisbloom::CAPACITY_MAX;
-use bloomgate::bloom::{Scaling, sizing};
-use bloomgate::words::creation::LayoutName;
-use bloomgate::words::insert::Insert;
-use bloomgate::words::{Creation, Kind, Refusal, Usual, effect, info, insert, load_time, records, reserve};
+use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
+use bloomgate_filter::kinds::effect::{EffectWord, WORDS_MAX};
+use bloomgate_filter::kinds::info::Field;
+use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
+use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
+use bloomgate_filter::kinds::{Defaults, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::words::insert::Insert;
+use bloomgate_filter::words::{Creation, Refusal, info, insert, iterators, load_time, reserve};
+use bloomgate_filter::{Scaling, Spec};
 
 /// The name of the target.
 pub const NAME: &str = "command_words";
@@ -23,15 +28,23 @@ pub const NAME: &str = "command_words";
 const MUST_OBEY: u8 = 1;
 const REDISBLOOM: u8 = 2;
 const FIXED: u8 = 4;
+const RANDOM_SEEDS: u8 = 8;
+
+/// The seed of a native filter that a client asks for without one.
+pub const NATIVE_SEED: u32 = 0x0403_0201;
 
 /// What the server would say besides the words.
-const fn usual(asking: u8) -> Usual {
-    Usual {
+fn defaults(asking: u8) -> Defaults {
+    let mut entropy = [9; 32];
+    entropy[..4].copy_from_slice(&NATIVE_SEED.to_le_bytes());
+    Defaults {
         rate: 0.01,
         capacity: 100,
         scaling: Scaling::from_expansion(if asking & FIXED == 0 { 2 } else { 0 }),
         layout: if asking & REDISBLOOM == 0 { LayoutName::Native } else { LayoutName::RedisBloom },
         tightening: 0.5,
+        entropy,
+        has_random_seeds: asking & RANDOM_SEEDS != 0,
         must_obey: asking & MUST_OBEY != 0,
     }
 }
@@ -44,7 +57,7 @@ pub enum Parsed {
     /// BF.INSERT: what may be created, and the number of items.
     Insert(Option<Creation>, usize),
     /// BF.INFO.
-    Info(Option<info::Field>),
+    Info(Option<Field>),
     /// BF.SCANDUMP: the iterator.
     Scandump(i64),
     /// BF.LOADCHUNK: the iterator, and the length of the data.
@@ -61,31 +74,31 @@ pub enum Parsed {
 
 /// Who asks, and the words.
 #[must_use]
-pub fn of(input: &[u8]) -> (Usual, Vec<&[u8]>) {
+pub fn of(input: &[u8]) -> (Defaults, Vec<&[u8]>) {
     let (asking, words) = input.split_first().unwrap_or((&0, &[]));
-    (usual(*asking), words.split(|byte| *byte == b'\n').collect())
+    (defaults(*asking), words.split(|byte| *byte == b'\n').collect())
 }
 
 /// Parses the words of an input.
 #[must_use]
 pub fn parse(input: &[u8]) -> Parsed {
-    let (usual, words) = of(input);
-    parsed(&words, &usual)
+    let (defaults, words) = of(input);
+    parsed(&words, &defaults)
 }
 
 /// Parses words.
 #[must_use]
-pub fn parsed<W: AsRef<[u8]>>(words: &[W], usual: &Usual) -> Parsed {
-    let (name, behind) = words.split_first().map_or((&[][..], words), |(name, rest)| (name.as_ref(), rest));
+pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
+    let (name, after) = words.split_first().map_or((&[][..], words), |(name, rest)| (name.as_ref(), rest));
     let result = match name.to_ascii_uppercase().as_slice() {
-        b"BF.RESERVE" => reserve::parse(words, usual).map(Parsed::Reserve),
+        b"BF.RESERVE" => reserve::parse(words, defaults).map(Parsed::Reserve),
         b"BF.INSERT" => {
-            insert::parse(words, usual).map(|Insert { creation, items }| Parsed::Insert(creation, items.len()))
+            insert::parse(words, defaults).map(|Insert { creation, items }| Parsed::Insert(creation, items.len()))
         }
         b"BF.INFO" => info::parse(words).map(Parsed::Info),
-        b"BF.SCANDUMP" => records::scandump(words).map(Parsed::Scandump),
-        b"BF.LOADCHUNK" => records::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
-        b"MODULE" => return load_time::parse(behind).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
+        b"BF.SCANDUMP" => iterators::scandump(words).map(Parsed::Scandump),
+        b"BF.LOADCHUNK" => iterators::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
+        b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,
     };
     result.unwrap_or_else(Parsed::Refused)
@@ -93,13 +106,13 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], usual: &Usual) -> Parsed {
 
 /// Parses an input and holds what came of it to the laws; panics where one is broken.
 pub fn check(input: &[u8]) {
-    let (usual, words) = of(input);
-    let parsed = parsed(&words, &usual);
+    let (defaults, words) = of(input);
+    let parsed = parsed(&words, &defaults);
     match &parsed {
-        Parsed::Reserve(creation) => of_creation(creation, &usual),
+        Parsed::Reserve(creation) => of_creation(creation, &defaults),
         Parsed::Insert(creation, items) => {
             assert!(*items < words.len());
-            creation.iter().for_each(|creation| of_creation(creation, &usual));
+            creation.iter().for_each(|creation| of_creation(creation, &defaults));
         }
         Parsed::Info(field) => {
             let named = field.map_or("", |field| field.words().0);
@@ -118,10 +131,10 @@ pub fn check(input: &[u8]) {
         Parsed::LoadTimeRefused(line) => assert!(!line.is_empty() && line.len() <= 3 * input.len() + 100, "{line}"),
         Parsed::NoCommand => {}
     }
-    each_word_is_read_once(&words, &usual);
-    letters_of_any_case(&words, &usual, &parsed);
-    if !usual.must_obey {
-        a_primary_may_say_what_a_client_may(&words, &usual, &parsed);
+    each_word_is_read_once(&words, &defaults);
+    letters_of_any_case(&words, &defaults, &parsed);
+    if !defaults.must_obey {
+        a_primary_may_say_what_a_client_may(&words, &defaults, &parsed);
     }
 }
 
@@ -131,41 +144,52 @@ fn is_rate(rate: f64) -> bool {
 }
 
 /// It is in range, and what replication makes of it says the same.
-fn of_creation(creation: &Creation, usual: &Usual) {
-    let Creation { rate, capacity, scaling, kind, scale_to } = *creation;
-    assert!(is_rate(rate) && capacity >= 1 && capacity <= i64::MAX.cast_unsigned(), "{creation:?}");
-    assert!(usual.must_obey || scaling.expansion() <= 32768, "{creation:?}");
-    assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
-    let (taken, changed) = creation.taken_rate();
-    assert!(is_rate(taken) && changed == (taken.to_bits() != rate.to_bits()), "{creation:?}");
-    match kind {
-        Kind::Native { .. } => assert!((sizing::RATE_MIN..=sizing::RATE_MAX).contains(&taken), "{creation:?}"),
-        Kind::RedisBloom => assert!(usual.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
-        Kind::ValkeyBloom { tightening, .. } => assert!(is_rate(tightening), "{creation:?}"),
-    }
-    // A filter has a seed, and was made for the rate that was taken.
-    let made = match kind {
-        Kind::Native { seed } => Kind::Native { seed: seed.or(Some(u32::MAX)) },
-        Kind::RedisBloom => Kind::RedisBloom,
-        Kind::ValkeyBloom { tightening, seed } => Kind::ValkeyBloom { tightening, seed: seed.or(Some([b' '; 32])) },
+fn of_creation(creation: &Creation, defaults: &Defaults) {
+    let Creation { spec, asked_rate, scale_to } = *creation;
+    let (capacity, scaling) = match spec {
+        Spec::Native(NativeSpec { capacity, scaling, .. }) => (capacity, scaling),
+        Spec::RedisBloom(RedisBloomSpec { capacity, scaling, .. }) => (capacity, scaling),
+        Spec::ValkeyBloom(ValkeyBloomSpec { capacity, rules }) => (capacity, rules.scaling),
     };
-    let made = Creation { rate: taken, kind: made, scale_to: None, ..*creation };
+    assert!(is_rate(asked_rate) && capacity >= 1 && capacity <= i64::MAX.cast_unsigned(), "{creation:?}");
+    assert!(defaults.must_obey || scaling.expansion() <= 32768, "{creation:?}");
+    assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
+    // RedisBloom takes any low rate, valkey-bloom any rate.
+    let nearest = match spec {
+        Spec::Native(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
+        Spec::RedisBloom(_) => asked_rate.min(RATE_MAX),
+        Spec::ValkeyBloom(_) => asked_rate,
+    };
+    assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
+    match spec {
+        Spec::Native(_) => {}
+        Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
+        Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
+    }
+    of_effect(spec);
+}
+
+/// What replication says of a filter makes the same filter.
+fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
-    let name = effect::creation(&made, |word| {
+    let name = spec.spell(|word| {
         spelled.push(match word {
-            effect::Word::Text(text) => text.to_string().into_bytes(),
-            effect::Word::Bytes(bytes) => bytes.to_vec(),
+            EffectWord::Text(text) => text.to_string().into_bytes(),
+            EffectWord::Bytes(bytes) => bytes.to_vec(),
         });
     });
-    assert!(spelled.len() <= effect::WORDS_MAX);
+    assert!(spelled.len() <= WORDS_MAX);
+    assert_eq!(spec.takes_items(), name == c"BF.INSERT");
     let words = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
+    let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None };
     // Whoever follows may have any settings.
-    for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED] {
-        let followed = match parsed(&words, &self::usual(asking)) {
+    for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED | RANDOM_SEEDS] {
+        let followed = match parsed(&words, &defaults(asking)) {
             Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => creation,
-            other => panic!("{made:?} is spelled {words:?}, which is {other:?}"),
+            other => panic!("{spec:?} is spelled {words:?}, which is {other:?}"),
         };
-        assert!(followed == made && followed.rate.to_bits() == made.rate.to_bits(), "{made:?}, {followed:?}");
+        let has_same_rate = followed.spec.rate().to_bits() == spec.rate().to_bits();
+        assert!(followed == expected && has_same_rate, "{spec:?}, {followed:?}");
     }
 }
 
@@ -235,9 +259,9 @@ impl AsRef<[u8]> for Counted<'_> {
 }
 
 /// However many words there are: the work is that of reading each.
-fn each_word_is_read_once(words: &[&[u8]], usual: &Usual) {
+fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     let counted: Vec<_> = words.iter().map(|word| Counted { word, reads: Cell::new(0) }).collect();
-    let outcome = parsed(&counted, usual);
+    let outcome = parsed(&counted, defaults);
     assert!(counted.iter().all(|word| word.reads.get() <= 1), "{words:?}");
     if let Parsed::Insert(_, items) = outcome {
         assert!(counted[counted.len() - items..].iter().all(|item| item.reads.get() == 0), "an item was looked at");
@@ -245,7 +269,7 @@ fn each_word_is_read_once(words: &[&[u8]], usual: &Usual) {
 }
 
 /// With small letters for capital ones and the other way round they say the same, apart from a seed of 32 raw bytes.
-fn letters_of_any_case(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
+fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
     let swapped: Vec<Vec<u8>> = words.iter().map(|word| word.iter().map(swap).collect()).collect();
     let without_names = |parsed: Parsed| match parsed {
@@ -256,13 +280,14 @@ fn letters_of_any_case(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
         Parsed::LoadTimeRefused(_) => Parsed::LoadTimeRefused(String::new()),
         other => other,
     };
-    same(&without_names(parsed(&swapped, usual)), &without_names(outcome.clone()), words);
+    same(&without_names(parsed(&swapped, defaults)), &without_names(outcome.clone()), words);
 }
 
 fn without_raw_seed(creation: Creation) -> Creation {
-    match creation.kind {
-        Kind::ValkeyBloom { tightening, seed } => {
-            Creation { kind: Kind::ValkeyBloom { tightening, seed: seed.map(|_| [0; 32]) }, ..creation }
+    match creation.spec {
+        Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity }) => {
+            let rules = ValkeyBloom { seed: [0; 32], is_seed_random: false, ..rules };
+            Creation { spec: Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity }), ..creation }
         }
         _ => creation,
     }
@@ -270,14 +295,21 @@ fn without_raw_seed(creation: Creation) -> Creation {
 
 /// What is accepted from a client is accepted from whoever carries it, with the same meaning; where the words do not say
 /// which layout, it is RedisBloom's. In a reservation RedisBloom looks at the key, too.
-fn a_primary_may_say_what_a_client_may(words: &[&[u8]], usual: &Usual, outcome: &Parsed) {
+fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let key_is_word = words.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"NONSCALING"));
     if matches!(outcome, Parsed::Refused(_)) || matches!(outcome, Parsed::Reserve(_)) && key_is_word {
         return;
     }
-    let from_primary = parsed(words, &Usual { must_obey: true, ..*usual });
-    let as_redisbloom = |creation: Creation| match creation.kind {
-        Kind::Native { seed: None } => Creation { kind: Kind::RedisBloom, ..creation },
+    let from_primary = parsed(words, &Defaults { must_obey: true, ..*defaults });
+    if from_primary == *outcome {
+        return;
+    }
+    // A seed that nobody asked for: the primary's is 0, where LAYOUT names ours.
+    let as_redisbloom = |creation: Creation| match creation.spec {
+        Spec::Native(NativeSpec { capacity, scaling, seed: 0 | NATIVE_SEED, .. }) => {
+            let rate = creation.asked_rate.min(RATE_MAX);
+            Creation { spec: Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), ..creation }
+        }
         _ => creation,
     };
     let of_any_layout = |parsed: Parsed| match parsed {

@@ -5,13 +5,12 @@
 //! out, it is every `redis-server` and `valkey-server` on the PATH. `BLOOMGATE_MODULE` names the module to load; left
 //! out, it is the library that cargo built for these tests. `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries,
 //! for the tests beside it; left out, these say SKIPPED.
-#![cfg(feature = "module")]
 // This whole crate is test code: a panic is how a test fails, and its helpers are not all inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 #[allow(dead_code, unused_imports, reason = "the tests of the corpus need more of it")]
-#[path = "../corpus/inputs.rs"]
+#[path = "../../crates/filter/tests/corpus/inputs.rs"]
 mod corpus;
 mod harness;
 

@@ -103,37 +103,3 @@ fn a_native_filter_filled_alongside_takes_over_without_an_item_twice_or_lost() {
         assert!(client.batched(&[b"BF.MEXISTS", b"seen"], &members).iter().all(|known| *known));
     });
 }
-
-/// The command-line tool, built together with these tests where the feature is on.
-#[cfg(feature = "cli")]
-#[test]
-fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
-    use std::process::Command;
-
-    let survey = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_bloomgate")).arg("survey").args(words).output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(text).unwrap())
-    };
-    on_every_server(|program| {
-        let old = start_on_snapshot(program, &[], &snapshot(TODAY));
-        let new = Server::start(program);
-        let urls = [&old, &new].map(|server| format!("redis://127.0.0.1:{}", server.port));
-        old.connect().run("SET greeting hello");
-        let (fine, text) = survey(&["--url", &urls[0]]);
-        assert!(fine, "{text}");
-        assert!(text.contains("MBbloom--               8") && text.contains("others                  1"), "{text}");
-
-        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
-        assert!(!fine && text.contains("compared: 8 filters, 8 of them differ"), "{text}");
-        follow(&new, &old);
-        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
-        assert!(fine && text.contains("compared: 8 filters, 0 of them differ"), "{text}");
-        old.connect().run("BF.ADD tiny another");
-        new.connect().run("REPLICAOF NO ONE");
-        new.connect().run("BF.ADD tiny third");
-        new.connect().run("BF.ADD tiny fourth");
-        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
-        assert!(!fine && text.contains("these filters differ: tiny"), "{text}");
-    });
-}

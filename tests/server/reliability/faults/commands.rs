@@ -55,7 +55,7 @@ fn a_filter_that_cannot_grow_stays_as_it_was() {
 
 #[test]
 fn a_command_of_more_items_than_are_kept_room_for_says_which_are_in() {
-    try_all("long commands", 15, |_, _| {
+    try_all("long commands", 12, |_, _| {
         let mut cases = Vec::new();
         for (name, maker) in makers(100_000) {
             let before = [words(&maker), with_items("BF.MADD k", 0, 2500)];

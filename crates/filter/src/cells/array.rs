@@ -1,0 +1,96 @@
+//! Bits in one flat array, after the few bytes that belong to its stored form.
+
+use std::mem::take;
+
+use bitvec::boxed::BitBox;
+use bitvec::order::Lsb0;
+
+use super::Cells;
+use super::prefetch::prefetch;
+use super::relocate::{self, Mover};
+use crate::error::Error;
+use crate::memory::zeroed_bytes;
+
+/// A flat array of bits, after a few bytes that belong to its stored form. Bit p is byte p / 8, mask `1 << (p % 8)`.
+///
+/// The stored form is kept whole, so that a layer is saved from where it lies, and loaded without a second copy.
+pub struct BitArray {
+    stored: BitBox<u8, Lsb0>,
+    /// Where the bits begin in `stored`, in bytes.
+    start: usize,
+}
+
+impl BitArray {
+    /// An array of `size_bytes` after a prefix, all zero.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses.
+    pub fn zeroed(prefix: &[u8], size_bytes: u64) -> Result<Self, Error> {
+        let size = usize::try_from(size_bytes).ok().and_then(|size| size.checked_add(prefix.len()));
+        let mut stored = zeroed_bytes(size.ok_or(Error::SizeOverflow)?, size_bytes)?;
+        stored.iter_mut().zip(prefix).for_each(|(to, from)| *to = *from);
+        Self::from_stored(stored, prefix.len()).ok_or(Error::SizeOverflow)
+    }
+
+    /// The array in a stored form that begins with a prefix of `start` bytes; nothing where it is not that long.
+    #[must_use]
+    pub fn from_stored(stored: Box<[u8]>, start: usize) -> Option<Self> {
+        let stored = BitBox::try_from_boxed_slice(stored).ok().filter(|stored| start <= stored.as_raw_slice().len())?;
+        Some(Self { stored, start })
+    }
+
+    /// The prefix and the bits.
+    #[must_use]
+    pub fn stored(&self) -> &[u8] {
+        self.stored.as_raw_slice()
+    }
+
+    /// Whether a bit is set; one beyond the end is not.
+    #[inline]
+    pub(crate) fn is_set(&self, position: usize) -> bool {
+        self.stored.get(self.start * 8 + position).is_some_and(|bit| *bit)
+    }
+
+    /// Sets a bit, none beyond the end. Stores only what changes: a page that is not written is not copied while a
+    /// snapshot is saved.
+    #[inline]
+    pub(crate) fn set(&mut self, position: usize) {
+        if !self.is_set(position)
+            && let Some(mut bit) = self.stored.get_mut(self.start * 8 + position)
+        {
+            *bit = true;
+        }
+    }
+
+    /// Starts to load the cache line of a bit.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: usize) {
+        prefetch(self.stored.as_raw_slice().as_ptr().wrapping_add(self.start + position / 8));
+    }
+}
+
+impl Cells for BitArray {
+    fn bytes(&self) -> &[u8] {
+        self.stored.as_raw_slice().get(self.start..).unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.stored.as_raw_mut_slice().get_mut(self.start..).unwrap_or_default()
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        self.stored.as_raw_slice().len() as u64
+    }
+
+    fn relocate(&mut self, mover: &mut impl Mover) {
+        let mut stored = take(&mut self.stored).into_boxed_slice();
+        relocate::bytes(&mut stored, mover);
+        self.stored = BitBox::from_boxed_slice(stored);
+    }
+}
+
+impl std::fmt::Debug for BitArray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BitArray").field("bytes", &self.bytes().len()).finish_non_exhaustive()
+    }
+}

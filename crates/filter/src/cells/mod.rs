@@ -1,0 +1,33 @@
+//! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]).
+
+mod array;
+mod blocks;
+pub(crate) mod prefetch;
+mod relocate;
+
+pub use array::BitArray;
+pub use blocks::{BLOCK_BITS, BLOCK_BYTES, BlockBit, Blocks, PAGE_ALIGNED_FROM_BYTES};
+pub use relocate::Mover;
+pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
+
+/// Size of a page of memory in bytes: the usual one, on every machine.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// The cells of a layer.
+pub trait Cells {
+    /// The cells as bytes, in the order in which they are stored everywhere.
+    fn bytes(&self) -> &[u8];
+    /// The cells as bytes, to be filled from a snapshot or a dump.
+    fn bytes_mut(&mut self) -> &mut [u8];
+    /// Bytes that were asked of the allocator.
+    fn allocated_bytes(&self) -> u64;
+    /// Lets the mover move their memory.
+    fn relocate(&mut self, mover: &mut impl Mover);
+}
+
+/// Whether bytes are all zero. Compares pages, which is much faster than bytes, and reads no further than to the first that
+/// is not zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+    bytes.chunks(PAGE_BYTES).all(|page| ZEROS.get(..page.len()) == Some(page))
+}

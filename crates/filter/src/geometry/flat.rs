@@ -1,0 +1,136 @@
+//! The classic layout of a Bloom filter (Bloom 1970), as other modules have it: an item's k bits lie anywhere in one flat
+//! array of bits. k cache misses an item where ours has two, so a batch asks for its lines before it looks at one.
+
+use std::ops::Range;
+
+use super::{Geometry, LayerDescription};
+use crate::cells::BitArray;
+use crate::error::Error;
+
+/// The most bits of an item that are accepted. RedisBloom gets to 998 at a rate of 1e-300; a number without a bound would
+/// let a few bytes of a snapshot keep every lookup busy for minutes.
+pub const HASHES_MAX: u32 = 1100;
+
+/// How many positions a lookup reads first. In a full layer half of the bits are set: three of them tell seven absent items
+/// of eight.
+const FIRST: u32 = 3;
+
+/// What an item's positions in an array of bits follow from.
+pub trait Positions: Copy + Default + std::fmt::Debug {
+    /// Position `index` of the item, below `modulus`, which is at least 1.
+    fn position(self, index: u32, modulus: u64) -> u64;
+}
+
+/// The geometry of a flat layer. `P`: how positions follow from an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Flat<P> {
+    /// Size of the array, in bytes.
+    pub size_bytes: u64,
+    /// Positions are below this, 1 to `size_bytes` * 8.
+    pub modulus: u64,
+    /// Number of bits of an item, k, 1 to [`HASHES_MAX`].
+    pub hashes: u32,
+    /// Bits of the array for each item of the capacity, as the layer was sized.
+    pub bits_per_item: f64,
+    positions: std::marker::PhantomData<P>,
+}
+
+impl<P> Flat<P> {
+    /// A geometry of these numbers; whether it can be is for [`check`](Geometry::check) to say.
+    #[must_use]
+    pub const fn new(size_bytes: u64, modulus: u64, hashes: u32, bits_per_item: f64) -> Self {
+        Self { size_bytes, modulus, hashes, bits_per_item, positions: std::marker::PhantomData }
+    }
+}
+
+impl<P> PartialEq for Flat<P> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.size_bytes, self.modulus, self.hashes) == (other.size_bytes, other.modulus, other.hashes)
+            && self.bits_per_item.to_bits() == other.bits_per_item.to_bits()
+    }
+}
+
+impl<P: Positions> Flat<P> {
+    fn positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, 0..self.hashes)
+    }
+
+    /// Those that a lookup reads first.
+    fn first_positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, 0..FIRST.min(self.hashes))
+    }
+
+    /// The others.
+    fn other_positions(self, item: P) -> impl Iterator<Item = usize> {
+        self.positions_of(item, FIRST..self.hashes)
+    }
+
+    fn positions_of(self, item: P, indices: Range<u32>) -> impl Iterator<Item = usize> {
+        // What does not fit an index is beyond any array.
+        indices.map(move |index| usize::try_from(item.position(index, self.modulus)).unwrap_or(usize::MAX))
+    }
+}
+
+impl<P: Positions> Geometry for Flat<P> {
+    type Hash = P;
+    type Probe = P;
+    type Cells = BitArray;
+
+    /// The numbers of other modules' data: any rate inside (0, 1), and a layer may hold more items than it is made for.
+    fn check(description: &LayerDescription<Self>) -> Result<(), Error> {
+        let LayerDescription {
+            rate, capacity, geometry: Self { size_bytes, modulus, hashes, bits_per_item, .. }, ..
+        } = *description;
+        let sound = rate > 0.0
+            && rate < 1.0
+            && capacity >= 1
+            && modulus >= 1
+            && size_bytes.checked_mul(8).is_some_and(|bits| modulus <= bits)
+            && (1..=HASHES_MAX).contains(&hashes)
+            && bits_per_item.is_finite()
+            && bits_per_item > 0.0;
+        if sound { Ok(()) } else { Err(Error::Unsound) }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn modulus(&self) -> u64 {
+        self.modulus
+    }
+
+    fn hashes(&self) -> u32 {
+        self.hashes
+    }
+
+    #[inline]
+    fn probe(&self, hash: P) -> P {
+        hash
+    }
+
+    #[inline]
+    fn prefetch_first(&self, cells: &BitArray, probe: P) {
+        self.first_positions(probe).for_each(|position| cells.prefetch(position));
+    }
+
+    #[inline]
+    fn prefetch_rest(&self, cells: &BitArray, probe: P) {
+        self.other_positions(probe).for_each(|position| cells.prefetch(position));
+    }
+
+    #[inline]
+    fn contains_first(&self, cells: &BitArray, probe: P) -> bool {
+        self.first_positions(probe).all(|position| cells.is_set(position))
+    }
+
+    #[inline]
+    fn contains_rest(&self, cells: &BitArray, probe: P) -> bool {
+        self.other_positions(probe).all(|position| cells.is_set(position))
+    }
+
+    #[inline]
+    fn insert(&self, cells: &mut BitArray, probe: P) {
+        self.positions(probe).for_each(|position| cells.set(position));
+    }
+}

@@ -1,0 +1,61 @@
+//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`Paged`]) and that
+//! of other modules ([`Flat`]) are plugged in.
+
+mod flat;
+mod paged;
+pub mod sizing;
+
+use std::fmt::Debug;
+
+pub use flat::{Flat, HASHES_MAX, Positions};
+pub use paged::{Paged, PagedProbe};
+
+use crate::cells::Cells;
+use crate::error::Error;
+
+/// Everything about a layer but its cells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerDescription<G> {
+    /// The layer's own rate.
+    pub rate: f64,
+    /// The number of items that it is made for.
+    pub capacity: u64,
+    /// The number of items that were added to it, at most `capacity` in a filter of ours.
+    pub items: u64,
+    /// The shape of its cells.
+    pub geometry: G,
+}
+
+/// Where an item's cells are. A value of it is the geometry of one layer.
+pub trait Geometry: Copy + PartialEq + Debug {
+    /// What an item is to every layer.
+    type Hash: Copy + Default;
+    /// Where an item is in this layer.
+    type Probe: Copy + Default;
+    /// What items leave.
+    type Cells: Cells + Debug;
+
+    /// Whether a layer can be like that, wherever the description came from.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] if not.
+    fn check(description: &LayerDescription<Self>) -> Result<(), Error>;
+    /// Size of the cells, in bytes.
+    fn size_bytes(&self) -> u64;
+    /// Number of bits that an item's bits are chosen from.
+    fn modulus(&self) -> u64;
+    /// Number of cells of an item, k.
+    fn hashes(&self) -> u32;
+    /// Where an item is.
+    fn probe(&self, hash: Self::Hash) -> Self::Probe;
+    /// Starts to load what a lookup reads first into the cache.
+    fn prefetch_first(&self, cells: &Self::Cells, probe: Self::Probe);
+    /// Starts to load what a lookup reads then into the cache.
+    fn prefetch_rest(&self, cells: &Self::Cells, probe: Self::Probe);
+    /// Whether an item has those of its cells that a lookup reads first. Most absent items have not.
+    fn contains_first(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
+    /// Whether it has the others.
+    fn contains_rest(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
+    /// Sets the cells of an item.
+    fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
+}

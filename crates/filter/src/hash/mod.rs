@@ -1,0 +1,91 @@
+//! From an item to the numbers that everything else is worked out from.
+//!
+//! A native filter has seeded MurmurHash3, x64, 128 bit. The seed keeps ids that were picked in advance, and clashes of one
+//! filter, from working on every filter. It is no defence against somebody who knows members of 24 bytes or more:
+//! MurmurHash3 has collisions for every seed.
+//!
+//! The hash mixes its seed with the item's length. A seed that equals the length of an item of 8 bytes or fewer makes
+//! both halves follow from one number, and such a filter is wrong up to a quarter more often: the seeds from 1 to 8 are poor
+//! for items of that length. Those that are picked for new filters begin at [`SEED_MIN`].
+
+pub mod murmur2;
+pub mod murmur3;
+
+use crate::mask::BATCH;
+
+/// Seeds that nobody asked for begin here: below are those that equal the length of a short item.
+pub const SEED_MIN: u32 = 256;
+
+/// The two halves of an item's 128-bit hash. Every layer of a filter uses the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemHash {
+    /// Low half: chooses the group and the two blocks.
+    pub h1: u64,
+    /// High half: chooses the bits inside the blocks.
+    pub h2: u64,
+}
+
+impl ItemHash {
+    /// Hashes an item of any length, the empty one included. Costs about 12 ns for 64 bytes.
+    #[inline]
+    #[must_use]
+    pub fn of(item: &[u8], seed: u32) -> Self {
+        let [h1, h2] = murmur3::murmur3_x64_128(item, seed);
+        Self { h1, h2 }
+    }
+}
+
+/// The hashes of a batch of items, on the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct HashBatch<H = ItemHash> {
+    hashes: [H; BATCH],
+    length: usize,
+}
+
+impl<H> std::ops::Deref for HashBatch<H> {
+    type Target = [H];
+
+    #[inline]
+    fn deref(&self) -> &[H] {
+        self.hashes.get(..self.length).unwrap_or(&self.hashes)
+    }
+}
+
+impl<H: Copy + Default> HashBatch<H> {
+    /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
+    #[inline]
+    pub fn of<'a>(items: impl IntoIterator<Item = &'a [u8]>, hash_of: impl Fn(&[u8]) -> H) -> Self {
+        let mut batch = Self { hashes: [H::default(); BATCH], length: 0 };
+        for (hash, item) in batch.hashes.iter_mut().zip(items) {
+            *hash = hash_of(item);
+            batch.length += 1;
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the reference implementation of MurmurHash3_x64_128 (its printed hexadecimal form is h1 then h2).
+    #[test]
+    fn equals_the_reference_implementation() {
+        let cases: [(&[u8], u32, u64, u64); 4] = [
+            (b"", 0, 0, 0),
+            (b"hello", 0, 0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19),
+            (b"hello, world", 0, 0x342f_ac62_3a5e_bc8e, 0x4cdc_bc07_9642_414d),
+            (b"The quick brown fox jumps over the lazy dog.", 0, 0xcd99_481f_9ee9_02c9, 0x695d_a1a3_8987_b6e7),
+        ];
+        for (item, seed, h1, h2) in cases {
+            assert_eq!(ItemHash::of(item, seed), ItemHash { h1, h2 }, "{item:?}");
+        }
+    }
+
+    #[test]
+    fn a_seed_changes_the_hash_of_every_item() {
+        for item in [&b""[..], b"a", b"https://doc.rust-lang.org/std/"] {
+            assert_ne!(ItemHash::of(item, 1), ItemHash::of(item, 2));
+        }
+    }
+}

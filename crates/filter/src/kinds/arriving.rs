@@ -1,0 +1,136 @@
+//! A filter whose chunks have not all arrived, of any kind that has records.
+
+use super::{AofRecord, Contents, Filter, NativeArrival, RedisBloomArrival, native, redisbloom};
+use crate::ceiling::Ceiling;
+use crate::error;
+use crate::format::{Error, Progress};
+use crate::shape::{Chain, Rules};
+
+/// A filter whose chunks have not all arrived. It is saved, copied and replicated as what it is.
+#[derive(Debug, PartialEq)]
+pub enum Arrival {
+    /// A filter of ours.
+    Native(NativeArrival),
+    /// A filter of RedisBloom's layout.
+    RedisBloom(RedisBloomArrival),
+}
+
+impl Arrival {
+    /// Begins with the first record of a dump.
+    ///
+    /// # Errors
+    /// [`Error::NotADump`] and the like for what is no header; [`Error::Filter`] for a filter that cannot be or does not
+    /// fit under the ceiling.
+    pub fn begin(iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+        // RedisBloom's header begins with a number of items, which may be our magic. But it has the length that it says, and
+        // none of ours has that.
+        match RedisBloomArrival::begin(data, ceiling) {
+            Err(Error::NotADump | Error::Truncated) if native::dump::is_header(data) => {
+                NativeArrival::begin(iterator, data, ceiling).map(Self::Native)
+            }
+            result => result.map(Self::RedisBloom),
+        }
+    }
+
+    /// Takes a record. The header may come again, and every chunk that came already, with the same bytes.
+    ///
+    /// # Errors
+    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
+    /// then.
+    pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        match self {
+            Self::Native(arrival) => arrival.accept(iterator, data),
+            Self::RedisBloom(arrival) => arrival.accept(iterator, data),
+        }
+    }
+
+    /// The filter, when the last chunk has come.
+    #[must_use]
+    pub fn into_filter(self) -> Filter {
+        match self {
+            Self::Native(arrival) => Filter::Native(arrival.into_filter()),
+            Self::RedisBloom(arrival) => Filter::RedisBloom(arrival.into_filter()),
+        }
+    }
+
+    /// The generation that its dump has, where that kind's dumps have one.
+    #[must_use]
+    pub const fn generation(&self) -> Option<u16> {
+        match self {
+            Self::Native(arrival) => Some(arrival.generation()),
+            Self::RedisBloom(_) => None,
+        }
+    }
+
+    /// Number of layers and of items of what it becomes.
+    pub(super) fn extent(&self) -> (usize, u64) {
+        match self {
+            Self::Native(arrival) => (arrival.filter().layers().len(), arrival.filter().items()),
+            Self::RedisBloom(arrival) => (arrival.filter().layers().len(), arrival.filter().items()),
+        }
+    }
+
+    /// What there is to count of what it becomes.
+    pub(super) fn contents(&self) -> Contents {
+        match self {
+            Self::Native(arrival) => Contents::of(arrival.filter()),
+            Self::RedisBloom(arrival) => Contents::of(arrival.filter()),
+        }
+    }
+
+    /// Bytes that were asked of the allocator, without its own fields. Visits every layer.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        match self {
+            Self::Native(arrival) => outside(arrival.filter()),
+            Self::RedisBloom(arrival) => outside(arrival.filter()) + arrival.header().len() as u64,
+        }
+    }
+
+    /// A value with the same fields and bits.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, error::Error> {
+        Ok(match self {
+            Self::Native(arrival) => Self::Native(arrival.try_clone()?),
+            Self::RedisBloom(arrival) => Self::RedisBloom(arrival.try_clone()?),
+        })
+    }
+
+    /// What has come, record by record, for an AOF.
+    ///
+    /// # Errors
+    /// Where there is no memory for a record, and those of `emit`.
+    pub(super) fn for_each_record(
+        &self,
+        mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Native(arrival) => arrival.records().try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
+            Self::RedisBloom(arrival) => {
+                arrival.records().try_for_each(|(iterator, data)| emit(AofRecord::Chunk { iterator, data }))
+            }
+        }
+    }
+}
+
+/// What a filter inside an arrival, whose own fields are counted there, has outside of it.
+fn outside<R: Rules>(filter: &Chain<R>) -> u64 {
+    filter.allocated_bytes() - size_of_val(filter) as u64
+}
+
+/// Takes note of a record that a filter has had already: a client that got no answer sends the last one again. What was
+/// added since may be in the bits as well.
+///
+/// # Errors
+/// For a record that did not come with this filter.
+pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+    match filter {
+        Filter::Native(filter) => native::came_already(filter, generation, iterator, data),
+        Filter::RedisBloom(filter) => redisbloom::dump::came_already(filter, iterator, data),
+        Filter::ValkeyBloom(_) => Err(Error::NoRecords),
+    }
+}

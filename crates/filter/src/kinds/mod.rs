@@ -1,0 +1,440 @@
+//! The kinds of filter, a folder each: what makes a filter of the kind, its snapshot, its dump, the words that create it,
+//! what it tells of itself. Only this file matches on the kind: [`Spec`] is what makes a filter of any kind, [`Filter`] is
+//! one.
+
+mod arriving;
+pub mod effect;
+pub mod info;
+pub mod native;
+pub mod redisbloom;
+mod request;
+pub mod valkey_bloom;
+mod value;
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+
+pub use arriving::Arrival;
+pub use native::{BloomFilter, NativeArrival, NativeSpec};
+pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
+pub use request::{Defaults, LayoutName, Request, Seed};
+pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
+pub use value::{AofRecord, Contents, StoredAs, Value};
+
+use crate::ceiling::Ceiling;
+use crate::cells::{Mover, relocate_boxed};
+use crate::error::Error;
+use crate::format::{self, Sink};
+use crate::geometry::Geometry;
+use crate::mask::Mask;
+use crate::memory::try_box;
+use crate::scaling::Scaling;
+use crate::shape::{Added, Chain, Reach, Rules};
+use effect::EffectWord;
+use info::{Content, Field, InfoStyle, LayerSummary};
+
+/// Everything that makes a filter, whatever its kind: whoever makes one of it gets the same bits for the same items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spec {
+    /// Of our own layout.
+    Native(NativeSpec),
+    /// Of RedisBloom's.
+    RedisBloom(RedisBloomSpec),
+    /// Of valkey-bloom's.
+    ValkeyBloom(ValkeyBloomSpec),
+}
+
+/// A filter of any kind.
+#[derive(Debug, PartialEq)]
+pub enum Filter {
+    /// Of our own layout.
+    Native(BloomFilter),
+    /// Of RedisBloom's.
+    RedisBloom(RedisBloomFilter),
+    /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
+    ValkeyBloom(Box<ValkeyBloomFilter>),
+}
+
+/// A record of a dump: its iterator and its data.
+pub type Record<'a> = (u64, Cow<'a, [u8]>);
+
+impl From<BloomFilter> for Filter {
+    fn from(filter: BloomFilter) -> Self {
+        Self::Native(filter)
+    }
+}
+
+impl From<RedisBloomFilter> for Filter {
+    fn from(filter: RedisBloomFilter) -> Self {
+        Self::RedisBloom(filter)
+    }
+}
+
+/// Where there is no memory for the box, the process ends: [`Filter::boxed`] refuses.
+impl From<ValkeyBloomFilter> for Filter {
+    fn from(filter: ValkeyBloomFilter) -> Self {
+        Self::ValkeyBloom(Box::new(filter))
+    }
+}
+
+/// The same expression for the filter inside, whatever its kind.
+macro_rules! inside {
+    ($filter:expr, $inner:ident => $expression:expr) => {
+        match $filter {
+            Filter::Native($inner) => $expression,
+            Filter::RedisBloom($inner) => $expression,
+            Filter::ValkeyBloom($inner) => $expression,
+        }
+    };
+}
+
+impl Spec {
+    /// What a request asks for; nothing where its words are those of different kinds.
+    #[must_use]
+    pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
+        match (request.seed, request.tightening, request.layout) {
+            (Some(Seed::Number(seed)), None, None | Some(LayoutName::Native)) => {
+                Some(Self::Native(NativeSpec::of(request, seed)))
+            }
+            (Some(Seed::Bytes(seed)), _, None) => Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, seed, defaults))),
+            (None, Some(_), None) => {
+                Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, defaults.valkey_bloom_seed(), defaults)))
+            }
+            (None, None, layout) => Some(match layout.unwrap_or(defaults.layout()) {
+                LayoutName::Native => Self::Native(NativeSpec::of(request, defaults.native_seed())),
+                LayoutName::RedisBloom => Self::RedisBloom(RedisBloomSpec::of(request)),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The false positive rate that a filter of it is made for.
+    #[must_use]
+    pub const fn rate(&self) -> f64 {
+        match self {
+            Self::Native(spec) => spec.rate,
+            Self::RedisBloom(spec) => spec.rate,
+            Self::ValkeyBloom(spec) => spec.rules.rate,
+        }
+    }
+
+    /// How far a filter of it can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: a new one).
+    /// Works out as many sizes as it has layers then, about 60 ns each.
+    #[must_use]
+    pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        match self {
+            Self::Native(spec) => spec.reach(filter_bytes, ceiling),
+            Self::RedisBloom(spec) => spec.reach(filter_bytes, ceiling),
+            Self::ValkeyBloom(spec) => spec.reach(filter_bytes, ceiling),
+        }
+    }
+
+    /// Answers with the command that makes a filter of it, and says its words after the key. Items may follow after ITEMS,
+    /// but not for BF.RESERVE.
+    pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
+        match self {
+            Self::Native(spec) => spec.spell(say),
+            Self::RedisBloom(spec) => spec.spell(say),
+            Self::ValkeyBloom(spec) => spec.spell(say),
+        }
+    }
+
+    /// Whether the command that makes a filter of it takes items, too.
+    #[must_use]
+    pub const fn takes_items(&self) -> bool {
+        !matches!(self, Self::RedisBloom(_))
+    }
+
+    /// Whether it is RedisBloom's: its primaries carry what they refused, too.
+    #[must_use]
+    pub const fn is_redisbloom(&self) -> bool {
+        matches!(self, Self::RedisBloom(_))
+    }
+
+    /// Whether the most that RedisBloom lets a client ask for binds it.
+    #[must_use]
+    pub const fn is_beyond_redisbloom(&self) -> bool {
+        matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)
+    }
+}
+
+/// What makes a filter, and what there is of it.
+impl Filter {
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// As of the kind: [`BloomFilter::with_spec`], [`RedisBloomFilter::with_spec`], [`ValkeyBloomFilter::with_spec`].
+    pub fn new(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        match spec {
+            Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
+            Spec::RedisBloom(spec) => RedisBloomFilter::with_spec(*spec, ceiling).map(Self::RedisBloom),
+            Spec::ValkeyBloom(spec) => ValkeyBloomFilter::with_spec(*spec, ceiling).and_then(Self::boxed),
+        }
+    }
+
+    /// An empty filter, as the primary made it that carries its creation; see [`RedisBloomFilter::carried`].
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        match spec {
+            Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
+            Spec::Native(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
+        }
+    }
+
+    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    pub(crate) const fn nothing() -> Self {
+        Self::Native(BloomFilter::hollow(NativeSpec::NOTHING))
+    }
+
+    /// A filter of valkey-bloom's layout.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn boxed(filter: ValkeyBloomFilter) -> Result<Self, Error> {
+        try_box(filter).map(Self::ValkeyBloom)
+    }
+
+    /// A filter with the same fields and bits.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        match self {
+            Self::Native(filter) => filter.try_clone().map(Self::Native),
+            Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
+            Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
+        }
+    }
+
+    /// What would make it anew.
+    #[must_use]
+    pub fn spec(&self) -> Spec {
+        match self {
+            Self::Native(filter) => Spec::Native(filter.spec()),
+            Self::RedisBloom(filter) => Spec::RedisBloom(filter.spec()),
+            Self::ValkeyBloom(filter) => Spec::ValkeyBloom(filter.spec()),
+        }
+    }
+
+    /// What becomes of it when it is full.
+    #[must_use]
+    pub fn scaling(&self) -> Scaling {
+        inside!(self, filter => filter.scaling())
+    }
+
+    /// Number of layers.
+    #[must_use]
+    pub fn layer_count(&self) -> usize {
+        inside!(self, filter => filter.layers().len())
+    }
+
+    /// The layers, oldest first.
+    pub fn layers(&self) -> impl Iterator<Item = LayerSummary> {
+        (0..self.layer_count()).filter_map(|index| inside!(self, filter => summary(filter, index)))
+    }
+
+    /// The number of items that all its layers together are made for.
+    #[must_use]
+    pub fn total_capacity(&self) -> u64 {
+        inside!(self, filter => filter.total_capacity())
+    }
+
+    /// The number of items that were added: the adds that were answered "new".
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        inside!(self, filter => filter.items())
+    }
+
+    /// The number of items that can be added before it is full or grows.
+    #[must_use]
+    pub fn remaining_capacity(&self) -> u64 {
+        inside!(self, filter => filter.remaining_capacity())
+    }
+
+    /// What it is made of, in bytes; see [`Chain::size_bytes`].
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        inside!(self, filter => filter.size_bytes())
+    }
+
+    /// What there is to count of it.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        inside!(self, filter => Contents::of(filter))
+    }
+
+    /// What it has more than when it had so many layers, items aside.
+    #[must_use]
+    pub fn grown_since(&self, layers: usize) -> Contents {
+        inside!(self, filter => Contents::since(filter, layers))
+    }
+
+    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let own = size_of::<Self>();
+        inside!(self, filter => (filter.allocated_bytes() + own as u64) - size_of_val(filter) as u64)
+    }
+
+    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
+            relocate_boxed(filter, mover);
+        }
+        inside!(self, filter => filter.relocate(first, mover))
+    }
+}
+
+/// Adds and lookups.
+impl Filter {
+    /// Whether an item may have been added; see [`Chain::contains`].
+    #[must_use]
+    pub fn contains(&self, item: &[u8]) -> bool {
+        inside!(self, filter => filter.contains(item))
+    }
+
+    /// Adds an item; answers whether it was new. See [`Chain::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        inside!(self, filter => filter.add(item, ceiling))
+    }
+
+    /// Looks up to [`BATCH`](crate::BATCH) items up together; see [`Chain::contains_batch`].
+    pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> Mask {
+        inside!(self, filter => filter.contains_batch(&filter.hash_batch(items)))
+    }
+
+    /// Adds up to [`BATCH`](crate::BATCH) items together; see [`Chain::add_batch`].
+    pub fn add_batch<'a>(&mut self, items: impl IntoIterator<Item = &'a [u8]>, ceiling: &impl Ceiling) -> Added {
+        inside!(self, filter => {
+            let hashes = filter.hash_batch(items);
+            filter.add_batch(&hashes, ceiling)
+        })
+    }
+}
+
+/// What it tells of itself.
+impl Filter {
+    /// Whose BF.INFO it answers as.
+    #[must_use]
+    pub const fn info_style(&self) -> InfoStyle {
+        match self {
+            Self::Native(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
+            Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
+        }
+    }
+
+    /// What a field of BF.INFO holds; nothing for a field that it has not. How far it can grow is for the ceiling to say.
+    #[must_use]
+    pub fn info(&self, field: Field, ceiling: &impl Ceiling) -> Option<Content> {
+        Some(match field {
+            Field::Capacity => Content::Number(self.total_capacity()),
+            Field::Size => Content::Number(self.size_bytes()),
+            Field::Filters => Content::Number(self.layer_count() as u64),
+            Field::Items => Content::Number(self.items()),
+            Field::Error => Content::Fraction(self.spec().rate()),
+            Field::Expansion => match self.scaling() {
+                Scaling::Fixed => Content::Nothing,
+                Scaling::Growing { expansion } => Content::Number(expansion.get().into()),
+            },
+            Field::Tightening | Field::MaxScaledCapacity if self.scaling() == Scaling::Fixed => return None,
+            Field::MaxScaledCapacity => {
+                // Where it is beyond the ceiling, what it has room for.
+                let reach = self.spec().reach(self.size_bytes(), ceiling);
+                Content::Number(reach.capacity.max(self.total_capacity()))
+            }
+            Field::Tightening => match self {
+                // Of the others none has one ratio from layer to layer that could be set.
+                Self::Native(_) | Self::RedisBloom(_) => return None,
+                Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
+            },
+        })
+    }
+
+    /// Width of the hash of an item, in bits.
+    #[must_use]
+    pub fn hash_bits(&self) -> u32 {
+        match self {
+            Self::Native(_) => 128,
+            Self::RedisBloom(filter) => filter.rules().hash_bits(),
+            Self::ValkeyBloom(_) => 64,
+        }
+    }
+}
+
+/// As it is dumped and saved. Its snapshot is that of [`Value`].
+impl Filter {
+    /// The record after the one with this iterator, 0 for the first; nothing after the last one. `generation` is the
+    /// filter's.
+    ///
+    /// # Errors
+    /// [`format::Error::NoRecords`] for a kind without records; for what is no iterator of this filter; where there is no
+    /// memory for the record.
+    pub fn next_record(&self, generation: u16, iterator: u64) -> Result<Option<Record<'_>>, format::Error> {
+        let owned = |record: Option<(u64, Vec<u8>)>| record.map(|(iterator, data)| (iterator, Cow::Owned(data)));
+        match self {
+            Self::Native(filter) if iterator == 0 => {
+                native::dump::first_record(filter, generation).map(Some).map(owned)
+            }
+            Self::Native(filter) => native::dump::next_record(filter, generation, iterator).map(owned),
+            Self::RedisBloom(filter) => redisbloom::dump::next_record(filter, iterator),
+            Self::ValkeyBloom(_) => Err(format::Error::NoRecords),
+        }
+    }
+
+    /// The type that it is stored under.
+    #[must_use]
+    pub const fn stored_as(&self) -> StoredAs {
+        match self {
+            Self::Native(_) => StoredAs::Own,
+            Self::RedisBloom(_) => StoredAs::RedisBloom,
+            Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
+        }
+    }
+
+    /// Writes what a snapshot has of it: of our own layout what comes after the version.
+    pub(crate) fn write(&self, sink: &mut impl Sink) {
+        match self {
+            Self::Native(filter) => native::snapshot::write_filter(filter, sink),
+            Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
+            Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
+        }
+    }
+
+    /// What makes it anew in an AOF, record by record.
+    ///
+    /// # Errors
+    /// Where there is no memory for a record, and those of `emit`.
+    pub(crate) fn for_each_record(
+        &self,
+        generation: u16,
+        mut emit: impl FnMut(AofRecord<'_>) -> Result<(), format::Error>,
+    ) -> Result<(), format::Error> {
+        match self {
+            Self::Native(filter) => native::dump::records(filter, generation).try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
+            Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
+            Self::ValkeyBloom(filter) => emit(AofRecord::Whole(filter)),
+        }
+    }
+}
+
+fn summary<R: Rules>(filter: &Chain<R>, index: usize) -> Option<LayerSummary> {
+    filter.layers().get(index).map(|layer| LayerSummary {
+        size_bytes: layer.geometry().size_bytes(),
+        bits: layer.geometry().modulus(),
+        hashes: layer.geometry().hashes(),
+        capacity: layer.capacity(),
+        items: layer.items(),
+        rate: layer.rate(),
+    })
+}

@@ -1,0 +1,362 @@
+//! Filters of RedisBloom's layout: they hash, grow and are laid out by its rules, so that what it wrote stays true and what
+//! is written goes back to it.
+//!
+//! Each layer has half the rate of the one before. The first of a growing filter has half the rate that was asked for, so
+//! that all together stay within it.
+
+mod arrival;
+pub mod dump;
+pub mod snapshot;
+
+use std::ffi::CStr;
+use std::num::NonZeroU32;
+
+pub use arrival::RedisBloomArrival;
+
+use super::Request;
+use super::effect::{EffectWord, say_all, say_scaling};
+use crate::ceiling::Ceiling;
+use crate::cells::BitArray;
+use crate::error::Error;
+use crate::geometry::sizing::{self, to_f64, to_u64};
+use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
+use crate::hash::murmur2::{murmur_hash_2, murmur_hash_64a};
+use crate::scaling::Scaling;
+use crate::shape::{Chain, Layer, Reach, Rules, reach};
+
+/// Options of a filter, bits of one number: sizes are not rounded up to powers of two.
+const NOROUND: u32 = 1;
+/// The hash has 64 bits.
+const FORCE64: u32 = 4;
+/// The filter does not grow.
+const NO_SCALING: u32 = 8;
+/// Ours, unknown to RedisBloom, in what we store: the 64-bit hash takes seeds of 32 bits.
+const SHORT_SEEDS: u32 = 1 << 31;
+/// The growth that is stored for a filter without one.
+pub const GROWTH: u32 = 2;
+/// The largest capacity that RedisBloom lets a client ask for.
+pub const CAPACITY_MAX: u64 = 1 << 30;
+
+/// An item's positions by double hashing: position i is (a + i b) modulo the size, in 64 bits (Kirsch, Mitzenmacher: Less
+/// Hashing, Same Performance, 2006).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DoubleHash {
+    a: u64,
+    b: u64,
+}
+
+impl Positions for DoubleHash {
+    #[inline]
+    fn position(self, index: u32, modulus: u64) -> u64 {
+        self.a.wrapping_add(self.b.wrapping_mul(index.into())) % modulus
+    }
+}
+
+/// What makes a new filter of RedisBloom's layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RedisBloomSpec {
+    /// The false positive rate that was asked for, inside (0, 1).
+    pub rate: f64,
+    /// The capacity that was asked for, at least 1: that of the first layer.
+    pub capacity: u64,
+    /// What becomes of it when it is full.
+    pub scaling: Scaling,
+}
+
+/// How a filter hashes: releases differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hash {
+    /// 32 bits, of the first release.
+    Murmur32,
+    /// 64 bits, the seeds cut to 32: of the releases before 2.0. Nothing that they stored says so but the encoding.
+    Murmur64ShortSeeds,
+    /// 64 bits.
+    Murmur64,
+}
+
+/// What RedisBloom stores of a filter besides its layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedisBloom {
+    /// Bits that say how it hashes and whether it grows; those that mean nothing here are kept.
+    options: u32,
+    /// The factor from one layer's capacity to the next; stored for a fixed filter as well.
+    growth: u32,
+    hash: Hash,
+}
+
+impl RedisBloom {
+    /// The rules of a new filter.
+    #[must_use]
+    pub const fn new(scaling: Scaling) -> Self {
+        let (options, growth) = match scaling {
+            Scaling::Fixed => (NOROUND | FORCE64 | NO_SCALING, GROWTH),
+            Scaling::Growing { expansion } => (NOROUND | FORCE64, expansion.get()),
+        };
+        Self { options, growth, hash: Hash::Murmur64 }
+    }
+
+    /// The rules with options and growth as they are stored since 2.0, by RedisBloom and by us.
+    #[must_use]
+    pub const fn stored(options: u32, growth: u32) -> Self {
+        let hash = match (options & FORCE64 != 0, options & SHORT_SEEDS != 0) {
+            (false, _) => Hash::Murmur32,
+            (true, true) => Hash::Murmur64ShortSeeds,
+            (true, false) => Hash::Murmur64,
+        };
+        Self { options, growth, hash }
+    }
+
+    /// The rules of a filter that a release before 2.0 stored.
+    #[must_use]
+    pub const fn before_2_0(options: u32) -> Self {
+        let short_seeds = if options & FORCE64 == 0 { 0 } else { SHORT_SEEDS };
+        Self::stored(options | short_seeds, GROWTH)
+    }
+
+    /// The options as they are stored.
+    #[must_use]
+    pub const fn options(&self) -> u32 {
+        self.options
+    }
+
+    /// The growth as it is stored.
+    #[must_use]
+    pub const fn growth(&self) -> u32 {
+        self.growth
+    }
+
+    /// Whether its hash is none of today's RedisBloom.
+    #[must_use]
+    pub const fn has_short_seeds(&self) -> bool {
+        self.options & SHORT_SEEDS != 0
+    }
+
+    /// Width of the hash, in bits: 64, or 32 in filters of the first release.
+    #[must_use]
+    pub const fn hash_bits(&self) -> u32 {
+        if let Hash::Murmur32 = self.hash { 32 } else { 64 }
+    }
+}
+
+impl Rules for RedisBloom {
+    type Geometry = Flat<DoubleHash>;
+
+    #[inline]
+    fn hash(&self, item: &[u8]) -> DoubleHash {
+        let mask = match self.hash {
+            Hash::Murmur32 => {
+                // The sums wrapped at 32 bits there. The sizes were powers of two, so that makes no difference.
+                let a = murmur_hash_2(item, 0x9747_b28c);
+                return DoubleHash { a: a.into(), b: murmur_hash_2(item, a).into() };
+            }
+            Hash::Murmur64ShortSeeds => u64::from(u32::MAX),
+            Hash::Murmur64 => u64::MAX,
+        };
+        let a = murmur_hash_64a(item, 0xc6a4_a793_5bd1_e995 & mask);
+        DoubleHash { a, b: murmur_hash_64a(item, a & mask) }
+    }
+
+    fn scaling(&self) -> Scaling {
+        match NonZeroU32::new(self.growth) {
+            Some(expansion) if self.options & NO_SCALING == 0 => Scaling::Growing { expansion },
+            _ => Scaling::Fixed,
+        }
+    }
+
+    /// By today's rule, also after layers of old releases.
+    fn next_layer(&self, _index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
+        layer(sizing::next_capacity(capacity, self.scaling())?, rate * 0.5)
+    }
+
+    fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
+        (32 + 64 * layers as u64).saturating_add(cells_bytes)
+    }
+
+    fn zeroed(&self, geometry: &Flat<DoubleHash>) -> Result<BitArray, Error> {
+        BitArray::zeroed(&[], geometry.size_bytes)
+    }
+}
+
+/// A layer for `capacity` items at its own rate.
+fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
+    /// ln(2)^2 and ln(2), with the digits that RedisBloom has.
+    const LN_2_SQUARED: f64 = 0.480_453_013_918_201;
+    #[expect(clippy::approx_constant, reason = "fewer digits than the constant has, as there")]
+    const LN_2: f64 = 0.693_147_180_559_945;
+
+    if rate <= 0.0 {
+        return Err(Error::RateTooLow);
+    }
+    // The logarithm of the C library, as there: the stored number is the same to the last bit.
+    let bits_per_item = -rate.ln() / LN_2_SQUARED;
+    let hashes = to_u64((LN_2 * bits_per_item).ceil()).max(1);
+    let hashes = u32::try_from(hashes).ok().filter(|hashes| *hashes <= HASHES_MAX).ok_or(Error::RateTooLow)?;
+    let bits = to_u64((to_f64(capacity) * bits_per_item).floor()).max(1);
+    let bits = bits.checked_next_multiple_of(64).filter(|bits| *bits < u64::MAX / 2).ok_or(Error::SizeOverflow)?;
+    Ok(LayerDescription { rate, capacity, items: 0, geometry: Flat::new(bits / 8, bits, hashes, bits_per_item) })
+}
+
+/// A filter of RedisBloom's layout.
+pub type RedisBloomFilter = Chain<RedisBloom>;
+
+impl RedisBloomSpec {
+    /// What a request comes to. Any low rate is taken, a high one as RedisBloom takes it.
+    pub(super) const fn of(request: &Request) -> Self {
+        let Request { rate, capacity, scaling, .. } = *request;
+        Self { rate: rate.min(sizing::RATE_MAX), capacity, scaling }
+    }
+
+    fn first_layer(&self) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
+        let Self { rate, capacity, scaling } = *self;
+        if !(rate > 0.0 && rate < 1.0) {
+            return Err(Error::RateOutOfRange);
+        }
+        if capacity == 0 {
+            return Err(Error::CapacityOutOfRange);
+        }
+        layer(capacity, if scaling == Scaling::Fixed { rate } else { rate * 0.5 })
+    }
+
+    /// See [`Spec::reach`](super::Spec::reach).
+    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        reach(&RedisBloom::new(self.scaling), self.first_layer(), filter_bytes, ceiling)
+    }
+
+    /// In words that RedisBloom knows; see [`Spec::spell`](super::Spec::spell).
+    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
+        say_all(&mut say, &[EffectWord::Text(&self.rate), EffectWord::Text(&self.capacity)]);
+        say_scaling(self.scaling, &mut say);
+        c"BF.RESERVE"
+    }
+}
+
+impl RedisBloomFilter {
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`], [`Error::SizeOverflow`].
+    pub fn with_spec(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_first_layer(RedisBloom::new(spec.scaling), &spec.first_layer()?, ceiling)
+    }
+
+    /// A filter as a primary's RedisBloom made it. Release 2.6 takes any capacity; where 64 bits do not count the bits for
+    /// it, their number wraps to 0 (on x86-64), and the layer gets the least that there is, 64.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub fn carried(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        const BITS_MAX: f64 = 18_446_744_073_709_551_616.0;
+        let least = RedisBloomSpec { capacity: 1, ..spec }.first_layer()?;
+        let Flat { hashes, bits_per_item, .. } = least.geometry;
+        if to_f64(spec.capacity) * bits_per_item < BITS_MAX {
+            return Self::with_spec(spec, ceiling);
+        }
+        let geometry = Flat::new(8, 64, hashes, bits_per_item);
+        let first = LayerDescription { capacity: spec.capacity, geometry, ..least };
+        Self::with_first_layer(RedisBloom::new(spec.scaling), &first, ceiling)
+    }
+
+    /// What would make it anew.
+    #[must_use]
+    pub fn spec(&self) -> RedisBloomSpec {
+        let scaling = self.scaling();
+        let first = self.layers().first().map_or(sizing::RATE_MAX, Layer::rate);
+        let rate = if scaling == Scaling::Fixed { first } else { first * 2.0 };
+        RedisBloomSpec { rate, capacity: self.layers().first().map_or(1, Layer::capacity), scaling }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unlimited;
+    use crate::ceiling::Limits;
+
+    fn growing() -> Scaling {
+        Scaling::from_expansion(2)
+    }
+
+    fn spec(rate: f64, capacity: u64, scaling: Scaling) -> RedisBloomSpec {
+        RedisBloomSpec { rate, capacity, scaling }
+    }
+
+    fn with_spec(rate: f64, capacity: u64, expansion: u32) -> Result<RedisBloomFilter, Error> {
+        RedisBloomFilter::with_spec(spec(rate, capacity, Scaling::from_expansion(expansion)), &Unlimited)
+    }
+
+    /// From RedisBloom itself.
+    #[test]
+    fn golden_positions() {
+        let cases: [(&[u8], [u64; 8]); 4] = [
+            (b"", [366, 1077, 764, 451, 138, 849, 536, 223]),
+            (b"a", [1034, 539, 172, 829, 462, 1119, 752, 257]),
+            (b"hello", [537, 957, 97, 517, 809, 77, 497, 789]),
+            (b"item1", [907, 256, 629, 1002, 351, 724, 73, 446]),
+        ];
+        for (item, positions) in cases {
+            let hash = RedisBloom::new(growing()).hash(item);
+            assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|index| hash.position(index, 1152)), positions, "{item:?}");
+        }
+    }
+
+    /// Layers that RedisBloom made: bytes, bits, hashes, capacity, rate, bits an item.
+    #[test]
+    fn golden_sizes() {
+        let sizes = |rate, capacity, expansion, layers: usize| {
+            let scaling = Scaling::from_expansion(expansion);
+            let first = RedisBloomSpec { rate, capacity, scaling }.first_layer().unwrap();
+            let rules = RedisBloom::new(scaling);
+            let next =
+                |newest: &LayerDescription<Flat<DoubleHash>>| rules.next_layer(0, newest.capacity, newest.rate).ok();
+            let last = std::iter::successors(Some(first), next).nth(layers - 1).unwrap();
+            let Flat { size_bytes, modulus, hashes, bits_per_item, .. } = last.geometry;
+            (size_bytes, modulus, hashes, last.capacity, last.rate, bits_per_item)
+        };
+        assert_eq!(sizes(0.01, 100, 2, 1), (144, 1152, 8, 100, 0.005, 11.027753418256411));
+        assert_eq!(sizes(0.01, 100, 2, 6), (7304, 58432, 13, 3200, 0.00015625, 18.241228622701232));
+        assert_eq!(sizes(0.001, 1000, 0, 1), (1800, 14400, 10, 1000, 0.001, 14.37758756605117));
+        assert_eq!(sizes(0.0001, 200, 4, 4), (39912, 319296, 18, 12800, 6.25e-06, 24.940896918290754));
+        assert_eq!(sizes(0.05, 64, 1, 11), (184, 1472, 16, 64, 2.44140625e-05, 22.1048696793513));
+        assert_eq!(sizes(0.000001, 1, 2, 6), (152, 1216, 26, 32, 1.5625e-08, 37.41134537743613));
+        assert_eq!(sizes(1e-20, 1, 0, 1).2, 67);
+        assert_eq!(sizes(1e-300, 1, 0, 1).2, 997);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a chain of a thousand layers takes an hour")]
+    fn a_chain_ends_where_its_rates_do() {
+        let mut filter = with_spec(0.01, 1, 1).unwrap();
+        let refused = (0..20_000u32).find_map(|number| filter.add(&number.to_le_bytes(), &Unlimited).err());
+        assert_eq!(refused, Some(Error::RateTooLow));
+        assert!(filter.layers().len() > 1000 && filter.layers().len() < 1100);
+        assert!(matches!(with_spec(5e-324, 1, 2), Err(Error::RateTooLow)));
+        assert!(matches!(with_spec(0.01, u64::MAX, 2), Err(Error::SizeOverflow)));
+    }
+
+    /// As 2.6.28 made them.
+    #[test]
+    fn a_capacity_beyond_all_bits_wraps_in_what_is_carried() {
+        let carried = |rate, capacity| RedisBloomFilter::carried(spec(rate, capacity, growing()), &Unlimited);
+        for (rate, capacity, hashes) in [(0.01, 1_700_000_000_000_000_000, 8), (1e-300, i64::MAX.unsigned_abs(), 998)] {
+            let mut filter = carried(rate, capacity).unwrap();
+            let geometry = filter.layers()[0].geometry();
+            assert_eq!((geometry.size_bytes, geometry.modulus, geometry.hashes), (8, 64, hashes));
+            assert_eq!(filter.spec().capacity, capacity);
+            assert_eq!(filter.add(b"a", &Unlimited), Ok(true));
+        }
+        let refused = carried(0.01, 1_600_000_000_000_000_000);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. } | Error::SizeOverflow)));
+        assert_eq!(carried(0.01, 100), with_spec(0.01, 100, 2));
+    }
+
+    #[test]
+    fn the_reach_is_what_the_chain_comes_to() {
+        let reach = |scaling, ceiling| spec(0.01, 100, scaling).reach(0, &ceiling).capacity;
+        let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
+        assert_eq!(reach(growing(), Limits { size_bytes, layers: 3 }), 700);
+        assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1, layers: 3 }), 300);
+        assert_eq!(reach(growing(), Limits { size_bytes, layers: 2 }), 300);
+        assert_eq!(reach(Scaling::Fixed, Limits { size_bytes: 1 << 30, layers: 3 }), 100);
+    }
+}

@@ -1,0 +1,264 @@
+//! Filters of valkey-bloom's layout: they hash, grow and are laid out by its rules.
+//!
+//! Layer i has the rate that was asked for times the tightening ratio to the power of i. The first is not tightened, so a
+//! filter that grew is wrong up to twice as often as asked, at the ratio of 0.5.
+
+pub mod load;
+mod parts;
+pub mod snapshot;
+
+use std::ffi::CStr;
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+
+use super::effect::{EffectWord, say_all, say_scaling};
+use super::{Defaults, Request};
+use crate::ceiling::Ceiling;
+use crate::cells::BitArray;
+use crate::error::Error;
+use crate::geometry::sizing::{self, to_f64, to_u64};
+use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
+use crate::scaling::Scaling;
+use crate::shape::{Chain, Layer, Reach, Rules, reach};
+
+/// The seed of filters whose seed is not random.
+pub const FIXED_SEED: [u8; 32] = [
+    0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d, 0x89, 0x8a,
+    0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
+];
+
+/// Two hashes of an item. Its first two positions follow from one each, the others from sums of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashPair {
+    first: u64,
+    second: u64,
+}
+
+impl Positions for HashPair {
+    #[inline]
+    fn position(self, index: u32, modulus: u64) -> u64 {
+        /// The largest prime number below 2^64.
+        const PRIME: u64 = 0xffff_ffff_ffff_ffc5;
+        let position = match index {
+            0 => self.first,
+            1 => self.second,
+            _ => self.first.wrapping_add(self.second.wrapping_mul(index.into())) % PRIME,
+        };
+        position % modulus
+    }
+}
+
+/// What makes a filter of valkey-bloom's layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValkeyBloomSpec {
+    /// By which rules it hashes and grows.
+    pub rules: ValkeyBloom,
+    /// The capacity that was asked for, at least 1: that of the first layer.
+    pub capacity: u64,
+}
+
+/// What valkey-bloom stores of a filter besides its layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValkeyBloom {
+    /// The rate that was asked for, inside (0, 1).
+    pub rate: f64,
+    /// The factor from one layer's rate to the next, inside (0, 1).
+    pub tightening: f64,
+    /// What becomes of it when it is full.
+    pub scaling: Scaling,
+    /// The keys of the two hashes.
+    pub seed: [u8; 32],
+    /// Whether the seed was drawn, as the filter says of itself.
+    pub is_seed_random: bool,
+}
+
+impl ValkeyBloom {
+    /// Bytes of a bitmap's stored form before its bits: version, length, k, seed.
+    pub const PREFIX_BYTES: usize = 1 + 8 + 4 + 32;
+    /// The version of a bitmap's stored form.
+    pub const BITMAP_VERSION: u8 = 1;
+
+    /// The rules of a new filter with this seed.
+    #[must_use]
+    pub fn new(rate: f64, tightening: f64, scaling: Scaling, seed: [u8; 32]) -> Self {
+        Self { rate, tightening, scaling, seed, is_seed_random: seed != FIXED_SEED }
+    }
+
+    /// Whether a filter can have these rules: rate and ratio inside (0, 1).
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let inside = |number: f64| number > 0.0 && number < 1.0;
+        inside(self.rate) && inside(self.tightening)
+    }
+
+    /// The rate of layer `index`, from 0 on.
+    #[must_use]
+    pub fn layer_rate(&self, index: usize) -> f64 {
+        self.rate * libm::pow(self.tightening, to_f64(index as u64))
+    }
+
+    fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Flat<HashPair>>, Error> {
+        // Its formats have no larger number.
+        if i64::try_from(capacity).is_err() {
+            return Err(Error::CapacityOutOfRange);
+        }
+        let rate = self.layer_rate(index);
+        // Below are numbers of fewer digits, and then none.
+        if rate < f64::MIN_POSITIVE {
+            return Err(Error::RateTooLow);
+        }
+        let ln_2 = std::f64::consts::LN_2;
+        let bytes = to_u64((to_f64(capacity) * rate.ln() / (-8.0 * ln_2 * ln_2)).ceil()).max(1);
+        let bits = bytes.checked_mul(8).filter(|bits| *bits < u64::MAX / 2).ok_or(Error::SizeOverflow)?;
+        let bits_per_item = to_f64(bits) / to_f64(capacity);
+        let hashes = to_u64((bits_per_item * ln_2).round()).max(1);
+        // Of a tiny capacity at a tiny rate the bits are few, but k need not be more than what is accepted.
+        let hashes = u32::try_from(hashes).ok().filter(|hashes| *hashes <= HASHES_MAX).ok_or(Error::RateTooLow)?;
+        Ok(LayerDescription { rate, capacity, items: 0, geometry: Flat::new(bytes, bits, hashes, bits_per_item) })
+    }
+}
+
+impl Rules for ValkeyBloom {
+    type Geometry = Flat<HashPair>;
+    /// As many as a primary of theirs may have: at a high tightening ratio and expansion 1 the rates do not end it.
+    const LAYERS_MAX: usize = 1 << 16;
+
+    #[inline]
+    fn hash(&self, item: &[u8]) -> HashPair {
+        let [first, second] = [0, 16].map(|begin| {
+            let key = self.seed.get(begin..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
+            let mut hasher = SipHasher13::new_with_key(key);
+            hasher.write(&(item.len() as u64).to_le_bytes());
+            hasher.write(item);
+            hasher.finish()
+        });
+        HashPair { first, second }
+    }
+
+    fn scaling(&self) -> Scaling {
+        self.scaling
+    }
+
+    fn next_layer(&self, index: usize, capacity: u64, _rate: f64) -> Result<LayerDescription<Flat<HashPair>>, Error> {
+        self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
+    }
+
+    /// A list of layers grows from 1 to 4, 8, 16 ... places of 8 bytes.
+    fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
+        let layers = layers as u64;
+        let places = if layers <= 1 { 1 } else { layers.next_power_of_two().max(4) };
+        (48 + 208 * layers + 8 * places).saturating_add(cells_bytes)
+    }
+
+    fn zeroed(&self, geometry: &Flat<HashPair>) -> Result<BitArray, Error> {
+        let mut prefix = [0; Self::PREFIX_BYTES];
+        let fields: [&[u8]; 4] =
+            [&[Self::BITMAP_VERSION], &geometry.size_bytes.to_le_bytes(), &geometry.hashes.to_le_bytes(), &self.seed];
+        prefix.iter_mut().zip(fields.into_iter().flatten()).for_each(|(to, from)| *to = *from);
+        BitArray::zeroed(&prefix, geometry.size_bytes)
+    }
+}
+
+/// A filter of valkey-bloom's layout.
+pub type ValkeyBloomFilter = Chain<ValkeyBloom>;
+
+impl ValkeyBloomSpec {
+    /// What a request comes to. Any rate is taken.
+    pub(super) fn of(request: &Request, seed: [u8; 32], defaults: &Defaults) -> Self {
+        let Request { rate, capacity, scaling, tightening, .. } = *request;
+        let tightening = tightening.unwrap_or(defaults.tightening);
+        Self { rules: ValkeyBloom::new(rate, tightening, scaling, seed), capacity }
+    }
+
+    /// See [`Spec::reach`](super::Spec::reach).
+    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        reach(&self.rules, self.rules.layer(0, self.capacity), filter_bytes, ceiling)
+    }
+
+    /// See [`Spec::spell`](super::Spec::spell).
+    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
+        use EffectWord::{Bytes, Text};
+        let ValkeyBloom { rate, tightening, scaling, seed, .. } = self.rules;
+        say_all(&mut say, &[Text(&"CAPACITY"), Text(&self.capacity), Text(&"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Text(&"TIGHTENING"), Text(&tightening), Text(&"SEED"), Bytes(&seed)]);
+        say_scaling(scaling, &mut say);
+        c"BF.INSERT"
+    }
+}
+
+impl ValkeyBloomFilter {
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`] for rules that no filter has, [`Error::RateTooLow`], [`Error::CapacityOutOfRange`],
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::SizeOverflow`].
+    pub fn with_spec(spec: ValkeyBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let ValkeyBloomSpec { rules, capacity } = spec;
+        if !rules.is_sound() {
+            return Err(Error::RateOutOfRange);
+        }
+        if capacity == 0 {
+            return Err(Error::CapacityOutOfRange);
+        }
+        Self::with_first_layer(rules, &rules.layer(0, capacity)?, ceiling)
+    }
+
+    /// What would make it anew.
+    #[must_use]
+    pub fn spec(&self) -> ValkeyBloomSpec {
+        ValkeyBloomSpec { rules: *self.rules(), capacity: self.layers().first().map_or(1, Layer::capacity) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ceiling::Limits;
+
+    fn rules(rate: f64, tightening: f64, expansion: u32) -> ValkeyBloom {
+        ValkeyBloom::new(rate, tightening, Scaling::from_expansion(expansion), FIXED_SEED)
+    }
+
+    /// From valkey-bloom itself.
+    #[test]
+    fn golden_positions() {
+        let cases: [(&[u8], [u64; 7]); 3] = [
+            (b"a", [596, 218, 72, 34, 252, 214, 432]),
+            (b"hello", [953, 573, 179, 752, 365, 938, 551]),
+            (b"", [598, 580, 798, 418, 38, 618, 238]),
+        ];
+        for (item, positions) in cases {
+            let hash = rules(0.01, 0.5, 2).hash(item);
+            assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|index| hash.position(index, 960)), positions, "{item:?}");
+        }
+    }
+
+    /// Layers that valkey-bloom made.
+    #[test]
+    fn golden_sizes() {
+        let size = |rules: &ValkeyBloom, index, capacity| {
+            let layer = rules.layer(index, capacity).unwrap();
+            (layer.geometry.size_bytes, layer.geometry.hashes)
+        };
+        assert_eq!(size(&rules(0.01, 0.5, 2), 0, 100), (120, 7));
+        assert_eq!(size(&rules(0.01, 0.5, 2), 1, 200), (276, 8));
+        assert_eq!(size(&rules(0.001, 0.5, 0), 0, 1000), (1798, 10));
+        assert_eq!(size(&rules(0.02, 0.7, 2), 1, 200), (223, 6));
+        assert_eq!(size(&rules(0.05, 0.5, 1), 1, 64), (62, 5));
+    }
+
+    /// From the BF.INFO of valkey-bloom, whose limit is 128 MiB.
+    #[test]
+    fn golden_reach() {
+        let reach = |rate, tightening, capacity, expansion| {
+            let spec = ValkeyBloomSpec { rules: rules(rate, tightening, expansion), capacity };
+            let reach = spec.reach(0, &Limits { size_bytes: 128 << 20, layers: usize::MAX });
+            (reach.capacity, reach.ends_by_rate)
+        };
+        assert_eq!(reach(0.01, 0.5, 100, 2), (26_214_300, false));
+        assert_eq!(reach(0.001, 0.5, 50, 4), (17_476_250, false));
+        assert_eq!(reach(1e-7, 0.7, 100, 2), (13_107_100, false));
+        assert_eq!(reach(0.05, 0.5, 64, 1), (65_152, true), "here it is the rate that ends it");
+    }
+}

@@ -1,0 +1,410 @@
+//! What a key of ours holds: a filter, or one whose chunks have not all arrived; and the types that it is stored under.
+
+use std::ffi::CStr;
+
+use super::arriving::came_already;
+use super::native::snapshot as own;
+use super::{Arrival, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
+use crate::ceiling::Ceiling;
+use crate::error;
+use crate::format::{Error, Progress, Sink, Source};
+use crate::geometry::Geometry as _;
+use crate::memory::try_box;
+use crate::shape::{Chain, Layer, Rules};
+
+/// What a key holds.
+#[derive(Debug, PartialEq)]
+pub enum Value {
+    /// A filter.
+    Filter(Filter),
+    /// A filter whose chunks have not all arrived. It answers nothing yet.
+    Arriving(Box<Arrival>),
+}
+
+/// The type that a server stores a value under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredAs {
+    /// Ours: filters of our own layout, and everything that is arriving. The version of the layout is inside the value.
+    Own,
+    /// RedisBloom's.
+    RedisBloom,
+    /// valkey-bloom's.
+    ValkeyBloom,
+}
+
+/// A record of an AOF that makes a value anew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AofRecord<'a> {
+    /// Of BF.LOADCHUNK.
+    Chunk {
+        /// The iterator.
+        iterator: u64,
+        /// The data.
+        data: &'a [u8],
+    },
+    /// Of BF.LOAD: the whole filter, whose argument [`load`](super::valkey_bloom::load) writes.
+    Whole(&'a ValkeyBloomFilter),
+}
+
+/// What there is to count of a filter, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// What it is made of, in bytes; see [`Chain::size_bytes`].
+    pub size_bytes: u64,
+    /// Number of layers.
+    pub layers: u64,
+    /// Number of items that were added.
+    pub items: u64,
+    /// Number of items that the layers are made for.
+    pub capacity: u64,
+}
+
+impl Contents {
+    /// What a filter has more than when it had so many layers, items aside. Visits the layers after them.
+    pub(super) fn since<R: Rules>(filter: &Chain<R>, layers: usize) -> Self {
+        let new = filter.layers().get(layers..).unwrap_or_default();
+        let sum = |number: fn(&Layer<R::Geometry>) -> u64| new.iter().map(number).fold(0, u64::saturating_add);
+        let cells_bytes = sum(|layer| layer.geometry().size_bytes());
+        Self {
+            size_bytes: filter.size_bytes().saturating_sub(filter.size_bytes_before(layers, cells_bytes)),
+            layers: new.len() as u64,
+            items: 0,
+            capacity: sum(Layer::capacity),
+        }
+    }
+
+    pub(super) fn of<R: Rules>(filter: &Chain<R>) -> Self {
+        Self {
+            size_bytes: filter.size_bytes(),
+            layers: filter.layers().len() as u64,
+            items: filter.items(),
+            capacity: filter.total_capacity(),
+        }
+    }
+}
+
+/// The version of our own layout, which `native/snapshot.rs` draws.
+const VERSION: u64 = 1;
+
+impl StoredAs {
+    /// All types.
+    pub const ALL: [Self; 3] = [Self::Own, Self::RedisBloom, Self::ValkeyBloom];
+
+    /// Its name, nine characters.
+    #[must_use]
+    pub const fn name(self) -> &'static CStr {
+        match self {
+            Self::Own => c"bloomgate",
+            Self::RedisBloom => c"MBbloom--",
+            Self::ValkeyBloom => c"bloomfltr",
+        }
+    }
+
+    /// The encoding that is written, which the server keeps beside the name.
+    #[must_use]
+    pub const fn encoding(self) -> u32 {
+        match self {
+            Self::Own => 1,
+            Self::RedisBloom => redisbloom::snapshot::ENCODING,
+            Self::ValkeyBloom => valkey_bloom::snapshot::ENCODING,
+        }
+    }
+
+    /// Reads a value. The ceiling is asked for its memory before any is allocated.
+    ///
+    /// # Errors
+    /// For bytes that no value can have been written as, and where the ceiling or the allocator refuses.
+    pub fn read(self, encoding: u32, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
+        let unknown = Err(Error::UnknownVersion(encoding.into()));
+        Ok(match self {
+            Self::Own if encoding != self.encoding() => return unknown,
+            Self::Own => read_own(source, ceiling)?,
+            Self::RedisBloom => Filter::from(redisbloom::snapshot::read(source, encoding, ceiling)?).into(),
+            Self::ValkeyBloom if encoding != self.encoding() => return unknown,
+            Self::ValkeyBloom => Filter::boxed(valkey_bloom::snapshot::read(source, ceiling)?)?.into(),
+        })
+    }
+}
+
+fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
+    let version = source.u64()?;
+    if version != VERSION {
+        return Err(Error::UnknownVersion(version));
+    }
+    match source.u64()? {
+        own::KIND => Ok(Filter::Native(own::read_filter(source, ceiling)?).into()),
+        own::KIND_ARRIVING => Ok(Value::arriving(Arrival::Native(own::read_arrival(source, ceiling)?))?),
+        RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
+        kind => Err(Error::UnknownKind(kind)),
+    }
+}
+
+impl From<Filter> for Value {
+    fn from(filter: Filter) -> Self {
+        Self::Filter(filter)
+    }
+}
+
+/// Where there is no memory for the box, the process ends: [`Value::arriving`] refuses.
+impl From<Arrival> for Value {
+    fn from(arrival: Arrival) -> Self {
+        Self::Arriving(Box::new(arrival))
+    }
+}
+
+impl Value {
+    /// A filter whose chunks have not all arrived.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    pub fn arriving(arrival: Arrival) -> Result<Self, error::Error> {
+        try_box(arrival).map(Self::Arriving)
+    }
+
+    /// The type that it is stored under.
+    #[must_use]
+    pub const fn stored_as(&self) -> StoredAs {
+        match self {
+            Self::Filter(filter) => filter.stored_as(),
+            Self::Arriving(_) => StoredAs::Own,
+        }
+    }
+
+    /// Writes what a snapshot has of it.
+    pub fn write(&self, sink: &mut impl Sink) {
+        if self.stored_as() == StoredAs::Own {
+            sink.put_u64(VERSION);
+        }
+        match self {
+            Self::Filter(filter) => filter.write(sink),
+            Self::Arriving(arrival) => match &**arrival {
+                Arrival::Native(arrival) => own::write_arrival(arrival, sink),
+                Arrival::RedisBloom(arrival) => arrival.write(sink),
+            },
+        }
+    }
+
+    /// What makes it anew in an AOF, record by record; of an arriving one as much as has come. `generation` is the
+    /// filter's.
+    ///
+    /// # Errors
+    /// Where there is no memory for a record, and those of `emit`.
+    pub fn for_each_record(
+        &self,
+        generation: u16,
+        emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Filter(filter) => filter.for_each_record(generation, emit),
+            Self::Arriving(arrival) => arrival.for_each_record(emit),
+        }
+    }
+
+    /// Takes a record of a dump: as [`Arrival::accept`] where it is arriving; of a filter, whose `generation` is given,
+    /// one that came already, which changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn accept(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        match self {
+            Self::Arriving(arrival) => arrival.accept(iterator, data),
+            Self::Filter(filter) => came_already(filter, generation, iterator, data).map(|()| Progress::Known),
+        }
+    }
+
+    /// Bytes that were asked of the allocator for what the value holds, its own fields included. Visits every layer.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let (fields, held) = match self {
+            Self::Filter(filter) => (size_of::<Self>() - size_of::<Filter>(), filter.allocated_bytes()),
+            Self::Arriving(arrival) => (size_of::<Self>() + size_of::<Arrival>(), arrival.allocated_bytes()),
+        };
+        held.saturating_add(fields as u64)
+    }
+
+    /// What there is to count of it; of an arriving one what it becomes.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        match self {
+            Self::Filter(filter) => filter.contents(),
+            Self::Arriving(arrival) => arrival.contents(),
+        }
+    }
+
+    /// Number of layers and of items that were added.
+    #[inline]
+    #[must_use]
+    pub fn extent(&self) -> (usize, u64) {
+        match self {
+            Self::Filter(filter) => (filter.layer_count(), filter.items()),
+            Self::Arriving(arrival) => arrival.extent(),
+        }
+    }
+
+    /// What it has more than when it had so many layers, items aside. What is arriving does not grow.
+    #[must_use]
+    pub fn grown_since(&self, layers: usize) -> Contents {
+        match self {
+            Self::Filter(filter) => filter.grown_since(layers),
+            Self::Arriving(_) => Contents::default(),
+        }
+    }
+
+    /// A value with the same fields and bits.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, error::Error> {
+        match self {
+            Self::Filter(filter) => filter.try_clone().map(Self::Filter),
+            Self::Arriving(arrival) => Self::arriving(arrival.try_clone()?),
+        }
+    }
+
+    /// Takes the filter out, leaving one that holds nothing; of an arriving one when its last chunk has come.
+    #[must_use]
+    pub fn take_filter(&mut self) -> Filter {
+        match std::mem::replace(self, Filter::nothing().into()) {
+            Self::Filter(filter) => filter,
+            Self::Arriving(arrival) => arrival.into_filter(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error;
+    use crate::format::{ByteSink, ByteSource};
+    use crate::kinds::NativeArrival;
+    use crate::kinds::native::dump;
+    use crate::kinds::{Arrival, StoredAs};
+    use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
+
+    fn bytes_of(value: &Value) -> Vec<u8> {
+        let mut sink = ByteSink::default();
+        value.write(&mut sink);
+        sink.0
+    }
+
+    fn read_all(bytes: &[u8]) -> Result<Value, Error> {
+        let mut source = ByteSource(bytes);
+        let value = StoredAs::Own.read(1, &mut source, &Unlimited)?;
+        assert!(source.0.is_empty(), "everything is read");
+        Ok(value)
+    }
+
+    fn filter(capacity: u64, expansion: u32, items: u32) -> BloomFilter {
+        let mut filter = BloomFilter::new(0.01, capacity, Scaling::from_expansion(expansion), 42, &Unlimited).unwrap();
+        for number in 0..items {
+            filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
+        }
+        filter
+    }
+
+    fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
+        let mut records = dump::records(filter, 77).map(Result::unwrap);
+        let (iterator, header) = records.next().unwrap();
+        let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
+        for (iterator, data) in records.take(chunks) {
+            arrival.accept(iterator, &data).unwrap();
+        }
+        Arrival::Native(arrival).into()
+    }
+
+    /// What makes a filter grow several times: fewer under miri, which is slow.
+    const MANY: u32 = if cfg!(miri) { 150 } else { 10_000 };
+    /// What takes more than one chunk of bits.
+    const LARGE: u64 = if cfg!(miri) { 1000 } else { 3_000_000 };
+    /// From one torn byte to the next.
+    const STEP: usize = if cfg!(miri) { 23 } else { 1 };
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (capacity, expansion, items) in [(1, 0, 1), (100, 2, 0), (100, 2, MANY), (LARGE, 0, 100), (1, 1, 50)] {
+            let filter = filter(capacity, expansion, items);
+            if filter.layers().len() > 1 {
+                let value = arriving(&filter, 1);
+                assert_eq!(read_all(&bytes_of(&value)), Ok(value));
+            }
+            let value = Value::from(Filter::from(filter));
+            assert_eq!(read_all(&bytes_of(&value)), Ok(value));
+        }
+    }
+
+    /// Fixed for good: a snapshot of today must load in every later version.
+    #[test]
+    fn golden_bytes() {
+        let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
+        let numbers: Vec<u64> =
+            bytes.chunks_exact(8).take(16).map(|number| u64::from_le_bytes(number.try_into().unwrap())).collect();
+        let (rate, share) = (0.01f64.to_bits(), (0.01 / 32.0f64).to_bits());
+        assert_eq!(numbers, [1, 1, 1, rate, 10, 2, 42, 1, 1, share, 10, 1, 11, 1, 2, 128]);
+        assert_eq!(bytes.len(), 16 * 8 + 128);
+        // Worked out by a program in another language from the documented layout.
+        assert_eq!(crc32fast::hash(&bytes), 3_161_132_083);
+    }
+
+    #[test]
+    fn a_large_empty_filter_is_a_few_bytes() {
+        assert!(bytes_of(&Value::from(Filter::from(filter(100_000_000, 0, 0)))).len() < 2000);
+    }
+
+    #[test]
+    fn a_ceiling_binds_before_anything_is_allocated() {
+        struct Small;
+        impl Ceiling for Small {
+            fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
+                100_000
+            }
+        }
+        let bytes = bytes_of(&Value::from(Filter::from(filter(100_000_000, 0, 0))));
+        let refused = StoredAs::Own.read(1, &mut ByteSource(&bytes), &Small).unwrap_err();
+        assert!(matches!(refused, Error::Filter(error::Error::AboveCeiling { available_bytes: 100_000, .. })));
+    }
+
+    #[test]
+    fn torn_bytes_are_refused_or_make_a_sound_filter() {
+        for value in [Value::from(Filter::from(filter(10, 2, 15))), arriving(&filter(10, 2, 15), 1)] {
+            let bytes = bytes_of(&value);
+            for length in (0..bytes.len()).step_by(STEP) {
+                assert!(read_all(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
+            }
+            for position in (0..bytes.len()).step_by(STEP) {
+                for flip in [0x01, 0x80, 0xff] {
+                    let mut torn = bytes.clone();
+                    torn[position] ^= flip;
+                    let mut source = ByteSource(&torn);
+                    if let Ok(Value::Filter(mut filter)) = StoredAs::Own.read(1, &mut source, &Unlimited) {
+                        let _ = filter.contains(b"an item");
+                        let _ = filter.add_batch([&b"an item"[..]], &Unlimited);
+                        assert_eq!(filter.try_clone().unwrap(), filter);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
+        let with = |index: usize, number: u64| {
+            let mut bytes = bytes.clone();
+            bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
+            read_all(&bytes).unwrap_err()
+        };
+        assert_eq!(with(0, 2), Error::UnknownVersion(2));
+        assert_eq!(with(1, 4), Error::UnknownKind(4));
+        assert_eq!(with(2, 2), Error::UnknownHash(2));
+        assert_eq!(with(7, 2), Error::Filter(error::Error::Unsound), "policy");
+        assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");
+        assert_eq!(with(8, u64::MAX), Error::OutOfRange, "layers");
+        assert_eq!(with(3, f64::NAN.to_bits()), Error::Filter(error::Error::Unsound), "rate");
+        assert_eq!(with(11, 11), Error::Filter(error::Error::Unsound), "more items than capacity");
+        assert_eq!(with(12, 65), Error::Filter(error::Error::Unsound), "hashes");
+        assert_eq!(with(13, 0), Error::Filter(error::Error::Unsound), "groups");
+        assert_eq!(with(13, 1 << 58), Error::Filter(error::Error::Unsound), "groups");
+        assert_eq!(with(14, 1), Error::Filter(error::Error::Unsound), "blocks of a group");
+        assert_eq!(with(15, 127), Error::WrongLength);
+    }
+}

@@ -1,0 +1,46 @@
+//! The filter of bloomgate and its formats: pure Rust, no Redis, no files, no clock, no randomness of its own.
+//!
+//! The tour, from the inside out; each part knows those above it and none below:
+//! - [`hash`]: from an item to the numbers that everything else is worked out from.
+//! - [`cells`]: what items leave, bits in blocks of a cache line or in one flat array.
+//! - [`geometry`]: where an item's cells are, and the maths of sizes.
+//! - [`shape`]: a layer of fixed capacity, and the chain of layers that grows.
+//! - [`mod@format`]: bytes from outside, what the codecs share.
+//! - [`kinds`]: a folder for each kind of filter, with what makes it and how it is stored. [`kinds::Filter`] is any of them.
+//! - [`words`]: commands as words, what they ask for and why they are refused. Pure parsers.
+//!
+//! ```
+//! use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
+//!
+//! let mut seen = BloomFilter::new(0.01, 1000, Scaling::from_expansion(2), 42, &Unlimited)?;
+//! assert_eq!(seen.add(b"https://doc.rust-lang.org/std/", &Unlimited), Ok(true));
+//! assert_eq!(seen.add(b"https://doc.rust-lang.org/std/", &Unlimited), Ok(false));
+//! assert!(seen.contains(b"https://doc.rust-lang.org/std/"));
+//! assert!(!seen.contains(b"https://doc.rust-lang.org/book/"));
+//! # Ok::<(), bloomgate_filter::Error>(())
+//! ```
+
+mod ceiling;
+pub mod cells;
+mod error;
+pub mod format;
+pub mod geometry;
+pub mod hash;
+pub mod kinds;
+mod mask;
+mod memory;
+mod scaling;
+pub mod shape;
+pub mod words;
+
+pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};
+pub use error::Error;
+pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter, Value};
+pub use mask::{BATCH, Mask};
+pub use memory::try_box;
+pub use scaling::Scaling;
+
+/// The example of the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,131 @@
+//! Which items of a batch: a set of indices, one bit each.
+
+use std::ops::{BitAnd, BitOr, BitOrAssign, Sub};
+
+/// Items that are hashed and fetched together: enough to have many cache lines on their way at once, few enough that
+/// the first are still in the cache when their turn comes.
+pub const BATCH: usize = 32;
+
+/// A set of items of a batch, by their index, 0 to [`BATCH`] - 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask(u32);
+
+impl Mask {
+    /// No item.
+    pub const NONE: Self = Self(0);
+
+    /// The first `count` items; all where that is [`BATCH`] or more.
+    #[inline]
+    #[must_use]
+    pub const fn first(count: usize) -> Self {
+        if count >= BATCH { Self(u32::MAX) } else { Self((1 << count) - 1) }
+    }
+
+    /// Whether an item is in the set; one beyond the batch is not.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, index: usize) -> bool {
+        index < BATCH && self.0 & (1 << index) != 0
+    }
+
+    /// Puts an item into the set, none beyond the batch.
+    #[inline]
+    pub const fn insert(&mut self, index: usize) {
+        self.insert_if(index, true);
+    }
+
+    /// Puts an item into the set where the condition holds, without a branch, which could be guessed wrong.
+    #[inline]
+    pub const fn insert_if(&mut self, index: usize, condition: bool) {
+        if index < BATCH {
+            self.0 |= (condition as u32) << index;
+        }
+    }
+
+    /// Whether no item is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The number of items in the set.
+    #[inline]
+    #[must_use]
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// The indices of the items in the set, in order.
+    #[inline]
+    pub fn indices(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let index = left.trailing_zeros() as usize;
+            left &= left - 1;
+            Some(index)
+        })
+    }
+}
+
+/// The items of both sets.
+impl BitAnd for Mask {
+    type Output = Self;
+
+    #[inline]
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// The items of one or the other set.
+impl BitOr for Mask {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Mask {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The items of the first set that are not in the second.
+impl Sub for Mask {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_a_set_of_the_items_of_a_batch() {
+        let mut mask = Mask::NONE;
+        assert!(mask.is_empty());
+        for index in [0, 5, 31, 32, 1000] {
+            mask.insert(index);
+        }
+        mask.insert_if(7, false);
+        assert_eq!(mask.indices().collect::<Vec<_>>(), [0, 5, 31]);
+        assert_eq!(mask.len(), 3);
+        assert!(mask.contains(31) && !mask.contains(7) && !mask.contains(32));
+        assert_eq!((mask - Mask::first(6)).indices().collect::<Vec<_>>(), [31]);
+        assert_eq!((mask & Mask::first(6)).indices().collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(Mask::first(BATCH).len(), 32);
+        assert_eq!(Mask::first(0) | Mask::first(100), Mask::first(32));
+    }
+}

@@ -1,0 +1,368 @@
+//! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
+
+use super::layer::{Layer, Prefetch};
+use super::rules::{HashOf, Rules};
+use super::totals::{self, Totals};
+use crate::ceiling::{Ceiling, Unlimited};
+use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_elements};
+use crate::error::Error;
+use crate::geometry::{Geometry, LayerDescription};
+use crate::hash::HashBatch;
+use crate::mask::{BATCH, Mask};
+use crate::memory::reserve;
+use crate::scaling::Scaling;
+
+/// What a batch of adds did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// The items that were new.
+    pub new: Mask,
+    /// How many items of the batch were dealt with, from the first on; all of them unless there was an error.
+    pub done: usize,
+    /// Why the item after them was refused.
+    pub error: Option<Error>,
+}
+
+/// A filter: a chain of layers under the same rules.
+#[derive(Debug)]
+pub struct Chain<R: Rules> {
+    rules: R,
+    layers: Vec<Layer<R::Geometry>>,
+    totals: Totals,
+}
+
+impl<R: Rules> Chain<R> {
+    /// A filter with one empty layer.
+    ///
+    /// # Errors
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::SizeOverflow`], [`Error::Unsound`].
+    pub(crate) fn with_first_layer(
+        rules: R,
+        first: &LayerDescription<R::Geometry>,
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        let mut filter = Self::hollow(rules);
+        filter.push_layer(first, ceiling)?;
+        Ok(filter)
+    }
+
+    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked
+    /// once, for the whole of it, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a description that no filter has, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn with_empty_layers(
+        rules: R,
+        layers: impl ExactSizeIterator<Item = LayerDescription<R::Geometry>> + Clone,
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        check_length(&rules, layers.len())?;
+        if layers.len() > ceiling.layers_max() {
+            return Err(Error::TooManyLayers);
+        }
+        let totals = Totals::of(layers.clone())?;
+        ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes))?;
+        let mut filter = Self { rules, layers: Vec::new(), totals };
+        reserve(&mut filter.layers, layers.len())?;
+        for layer in layers {
+            filter.layers.push(filter.rules.empty_layer(&layer)?);
+        }
+        Ok(filter)
+    }
+
+    /// A filter of these layers.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a number of layers that no filter has, and for more items than 64 bits count.
+    pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
+        check_length(&rules, layers.len())?;
+        let totals = Totals::of(layers.iter().map(Layer::description))?;
+        Ok(Self { rules, layers, totals })
+    }
+
+    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    pub(crate) const fn hollow(rules: R) -> Self {
+        Self { rules, layers: Vec::new(), totals: Totals { older_items: 0, capacity: 0, cells_bytes: 0 } }
+    }
+
+    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let descriptions = self.layers.iter().map(Layer::description);
+        let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
+        for (from, to) in self.layers.iter().zip(&mut copy.layers) {
+            let pages = from.bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
+            pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
+        }
+        Ok(copy)
+    }
+
+    /// By which rules it hashes and grows.
+    #[must_use]
+    pub const fn rules(&self) -> &R {
+        &self.rules
+    }
+
+    /// What becomes of it when it is full.
+    #[must_use]
+    pub fn scaling(&self) -> Scaling {
+        self.rules.scaling()
+    }
+
+    /// Its layers, oldest first.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer<R::Geometry>] {
+        &self.layers
+    }
+
+    /// The number of items that all its layers together are made for.
+    #[must_use]
+    pub const fn total_capacity(&self) -> u64 {
+        self.totals.capacity
+    }
+
+    /// The number of items that were added: the adds that were answered "new".
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.totals.older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
+    }
+
+    /// The number of items that can be added before it is full or grows.
+    #[must_use]
+    pub fn remaining_capacity(&self) -> u64 {
+        self.layers.last().map_or(0, |newest| newest.capacity().saturating_sub(newest.items()))
+    }
+
+    /// What the filter is made of, in bytes: its fields and the cells of its layers, as BF.INFO tells it. It is the same for
+    /// equal filters, and what a ceiling is asked for.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        R::size_bytes(self.layers.len(), self.totals.cells_bytes)
+    }
+
+    /// What it was made of when it had so many layers, before others whose cells take `cells_bytes`.
+    pub(crate) fn size_bytes_before(&self, layers: usize, cells_bytes: u64) -> u64 {
+        R::size_bytes(layers, self.totals.cells_bytes.saturating_sub(cells_bytes))
+    }
+
+    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Geometry>>();
+        self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
+    }
+
+    /// Lets the mover move the memory of the layers from number `first` on, oldest first. Answers with the number of the
+    /// layer to go on with, if the mover has done enough before the last.
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if first == 0 {
+            relocate_elements(&mut self.layers, mover);
+        }
+        let count = self.layers.len();
+        for (index, layer) in self.layers.iter_mut().enumerate().skip(first) {
+            layer.cells_mut().relocate(mover);
+            if index + 1 < count && mover.has_done_enough() {
+                return Some(index + 1);
+            }
+        }
+        None
+    }
+
+    /// The stored bits of a layer, for a reader that fills them in.
+    pub fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
+        self.layers.get_mut(layer).map(|layer| layer.cells_mut().bytes_mut())
+    }
+
+    /// Counts at least so many items in a layer, for a reader that fills in bits of more than were counted.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for more than the layer is made for, or than can be counted. Nothing has changed then.
+    pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
+        let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
+        let is_older = layer + 1 < self.layers.len();
+        let counted = self.layers.get_mut(layer).ok_or(Error::Unsound)?;
+        let more = if is_older { items.saturating_sub(counted.items()) } else { 0 };
+        let older_items = self.totals.older_items.checked_add(more).ok_or(Error::Unsound)?;
+        older_items.checked_add(of_newest).ok_or(Error::Unsound)?;
+        counted.count_at_least(items)?;
+        self.totals.older_items = older_items;
+        Ok(())
+    }
+
+    /// The hash of an item, for the batches.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, item: &[u8]) -> HashOf<R> {
+        self.rules.hash(item)
+    }
+
+    /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
+    #[inline]
+    pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
+        HashBatch::of(items, |item| self.rules.hash(item))
+    }
+
+    /// Whether an item may have been added. `false` is certain; `true` is wrong for a part of the absent items that is
+    /// at most the rate, when the filter is full. Visits the layers newest first.
+    #[must_use]
+    pub fn contains(&self, item: &[u8]) -> bool {
+        contains_one(&self.layers, self.hash(item))
+    }
+
+    /// Adds an item; answers whether it was new. A new item that the filter takes for one that is in (a false
+    /// positive) is not added: it needs not be.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::OutOfMemory`]; the filter is
+    /// then as it was.
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        let hash = self.hash(item);
+        let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
+        let probe = newest.probe(hash);
+        if contains_one(older, hash) || newest.contains(probe) {
+            return Ok(false);
+        }
+        if newest.is_full() {
+            self.grow(ceiling)?;
+            let newest = self.layers.last_mut().ok_or(Error::Full)?;
+            newest.insert(newest.probe(hash));
+        } else {
+            newest.insert(probe);
+        }
+        Ok(true)
+    }
+
+    /// Looks up to [`BATCH`] items up together (the rest of a longer list is not looked at); answers which of them may have
+    /// been added.
+    #[must_use]
+    pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> Mask {
+        let (hashes, wanted) = batch(hashes);
+        contains_in(&self.layers, hashes, wanted)
+    }
+
+    /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are
+    /// those of adding them one by one.
+    pub fn add_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
+        let (hashes, all) = batch(hashes);
+        let mut added = Added { new: Mask::NONE, done: 0, error: None };
+        // Layers before the newest do not change: ask them for the whole batch first.
+        let mut in_older = self.layers.split_last().map_or(Mask::NONE, |(_, older)| contains_in(older, hashes, all));
+        while added.done < hashes.len() {
+            let Some(newest) = self.layers.last_mut() else { break };
+            let wanted = all - in_older - Mask::first(added.done);
+            if add_until_full(newest, hashes, wanted, &mut added) {
+                break;
+            }
+            // The next item needs a new layer; what is newest now will be one of the older.
+            in_older |= newest.contains_batch(hashes, wanted - Mask::first(added.done), Prefetch::Rest);
+            if let Err(error) = self.grow(ceiling) {
+                added.error = Some(error);
+                break;
+            }
+        }
+        added
+    }
+
+    #[cold]
+    fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let newest = self.layers.last().ok_or(Error::Full)?;
+        let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
+        self.push_layer(&next, ceiling)
+    }
+
+    /// Adds a layer or changes nothing.
+    fn push_layer(&mut self, layer: &LayerDescription<R::Geometry>, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let count = self.layers.len();
+        let newest_items = self.layers.last().map_or(0, Layer::items);
+        let totals = self.totals.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
+        totals::check_layer::<R>(ceiling, count, self.totals.cells_bytes, layer.geometry.size_bytes())?;
+        let layer = self.rules.empty_layer(layer)?;
+        if count == self.layers.capacity() {
+            // One more while there are few: the list is part of what a filter weighs. To a long one an eighth is added, so
+            // that it is not copied for every layer.
+            reserve(&mut self.layers, 1.max(count / 8))?;
+        }
+        self.layers.push(layer);
+        self.totals = totals;
+        Ok(())
+    }
+}
+
+/// Equal in every logical field and in every bit.
+impl<R: Rules> PartialEq for Chain<R> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rules == other.rules
+            && self.layers.len() == other.layers.len()
+            && self
+                .layers
+                .iter()
+                .zip(&other.layers)
+                .all(|(a, b)| a.description() == b.description() && a.bytes() == b.bytes())
+    }
+}
+
+/// Whether a chain can have so many layers.
+fn check_length<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
+    let sound = (1..=R::LAYERS_MAX).contains(&layers) && (layers == 1 || rules.scaling() != Scaling::Fixed);
+    if sound { Ok(()) } else { Err(Error::Unsound) }
+}
+
+/// The first items of a list, as many as fit a batch, and the mask of all of them.
+#[inline]
+fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
+    let hashes = hashes.get(..BATCH).unwrap_or(hashes);
+    (hashes, Mask::first(hashes.len()))
+}
+
+/// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer is asked first is on its way
+/// into the cache before this one is looked at; of the newest, which has most items, all that a lookup may read.
+#[inline]
+fn contains_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
+    let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
+    newest.prefetch(hashes, wanted);
+    let mut older = older.iter().rev().peekable();
+    if let Some(next) = older.peek() {
+        next.prefetch_first(hashes, wanted);
+    }
+    let mut present = newest.contains_batch(hashes, wanted, Prefetch::Nothing);
+    while let Some(layer) = older.next().filter(|_| present != wanted) {
+        let open = wanted - present;
+        if let Some(next) = older.peek() {
+            next.prefetch_first(hashes, open);
+        }
+        present |= layer.contains_batch(hashes, open, Prefetch::Rest);
+    }
+    present
+}
+
+/// Whether an item is in one of the layers, newest first.
+#[inline]
+fn contains_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
+    let Some((newest, older)) = layers.split_last() else { return false };
+    for layer in older.iter().rev() {
+        layer.prefetch_first(&[hash], Mask::first(1));
+    }
+    newest.contains(newest.probe(hash)) || older.iter().rev().any(|layer| layer.contains(layer.probe(hash)))
+}
+
+/// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether
+/// the batch is through; if not, the item at `added.done` is new and the layer full.
+#[inline]
+fn add_until_full<G: Geometry>(newest: &mut Layer<G>, hashes: &[G::Hash], wanted: Mask, added: &mut Added) -> bool {
+    newest.prefetch(hashes, wanted);
+    let probes = newest.probes(hashes);
+    for (index, probe) in probes.iter().enumerate().take(hashes.len()).skip(added.done) {
+        if wanted.contains(index) && !newest.contains(*probe) {
+            if newest.is_full() {
+                return false;
+            }
+            newest.insert(*probe);
+            added.new.insert(index);
+        }
+        added.done = index + 1;
+    }
+    true
+}

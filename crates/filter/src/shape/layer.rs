@@ -1,0 +1,206 @@
+//! One Bloom filter of fixed capacity: its cells, their geometry, and the number of items it took.
+
+use crate::cells::Cells;
+use crate::error::Error;
+use crate::geometry::{Geometry, LayerDescription};
+use crate::mask::{BATCH, Mask};
+
+/// Below this size the bits are in the cache anyway and asking for their lines costs time.
+const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
+/// The same for a layer of several: together they are too many for the first-level cache.
+const PREFETCH_FIRST_FROM_BYTES: u64 = 16 * 1024;
+
+/// One Bloom filter of fixed capacity. A filter is a chain of them. `G`: where an item's cells are.
+#[derive(Debug)]
+pub struct Layer<G: Geometry> {
+    rate: f64,
+    capacity: u64,
+    items: u64,
+    geometry: G,
+    cells: G::Cells,
+}
+
+/// What a lookup still has to fetch when it has come to a layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefetch {
+    /// What it reads after what it reads first.
+    Rest,
+    /// Nothing: all of it is on its way.
+    Nothing,
+}
+
+impl<G: Geometry> Layer<G> {
+    /// A layer as described, with these cells.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a description that no layer has, and for cells of another size.
+    pub(crate) fn new(description: &LayerDescription<G>, cells: G::Cells) -> Result<Self, Error> {
+        G::check(description)?;
+        let LayerDescription { rate, capacity, items, geometry } = *description;
+        if cells.bytes().len() as u64 != geometry.size_bytes() {
+            return Err(Error::Unsound);
+        }
+        Ok(Self { rate, capacity, items, geometry, cells })
+    }
+
+    /// Everything about the layer but its cells.
+    #[must_use]
+    pub const fn description(&self) -> LayerDescription<G> {
+        LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
+    }
+
+    /// The number of items that it is made for.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The number of items that were added to it.
+    #[must_use]
+    pub const fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// Its own false positive rate, when it is full: a share of the filter's.
+    #[must_use]
+    pub const fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The shape of its cells.
+    #[must_use]
+    pub const fn geometry(&self) -> G {
+        self.geometry
+    }
+
+    /// Its cells as bytes, in the order in which they are stored everywhere.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.cells.bytes()
+    }
+
+    /// Its cells.
+    #[must_use]
+    pub const fn cells(&self) -> &G::Cells {
+        &self.cells
+    }
+
+    pub(super) const fn cells_mut(&mut self) -> &mut G::Cells {
+        &mut self.cells
+    }
+
+    /// Whether it has taken as many items as it is made for.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.items >= self.capacity
+    }
+
+    /// The part of its bits that is set, 0 to 1; about a half when it is full. Reads all of them.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    pub fn fill_ratio(&self) -> f64 {
+        let ones: u64 = self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum();
+        ones as f64 / (self.geometry.size_bytes() as f64 * 8.0)
+    }
+
+    /// Where each item of a batch is.
+    #[inline]
+    pub(super) fn probes(&self, hashes: &[G::Hash]) -> [G::Probe; BATCH] {
+        let mut probes = [G::Probe::default(); BATCH];
+        for (probe, hash) in probes.iter_mut().zip(hashes) {
+            *probe = self.probe(*hash);
+        }
+        probes
+    }
+
+    /// Which items of the mask `wanted` have all their cells here. Looks at what is read first of all items, and then of
+    /// those that have it at the rest, which `prefetch` asks for in between.
+    #[inline]
+    pub(super) fn contains_batch(&self, hashes: &[G::Hash], wanted: Mask, prefetch: Prefetch) -> Mask {
+        let (geometry, cells) = (&self.geometry, &self.cells);
+        let maybe = self.select(hashes, wanted, |probe| geometry.contains_first(cells, probe));
+        if maybe.is_empty() {
+            return maybe;
+        }
+        if prefetch == Prefetch::Rest {
+            self.prefetch_rest(hashes, maybe);
+        }
+        self.select(hashes, maybe, |probe| geometry.contains_rest(cells, probe))
+    }
+
+    /// The items of a mask for which a question about their probe is answered with yes.
+    #[inline]
+    fn select(&self, hashes: &[G::Hash], mask: Mask, question: impl Fn(G::Probe) -> bool) -> Mask {
+        let mut yes = Mask::NONE;
+        for (index, hash) in each(mask, hashes) {
+            yes.insert_if(index, question(self.probe(hash)));
+        }
+        yes
+    }
+
+    /// Starts to load what lookups of the items of the mask `wanted` read, where that is not in the cache anyway.
+    #[inline]
+    pub(super) fn prefetch(&self, hashes: &[G::Hash], wanted: Mask) {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            for (_, hash) in each(wanted, hashes) {
+                let probe = self.probe(hash);
+                self.geometry.prefetch_first(&self.cells, probe);
+                self.geometry.prefetch_rest(&self.cells, probe);
+            }
+        }
+    }
+
+    /// Starts to load what such lookups read first, in a layer of several.
+    #[inline]
+    pub(super) fn prefetch_first(&self, hashes: &[G::Hash], wanted: Mask) {
+        if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
+            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_first(&self.cells, self.probe(hash)));
+        }
+    }
+
+    /// Starts to load what such lookups read then.
+    #[inline]
+    fn prefetch_rest(&self, hashes: &[G::Hash], wanted: Mask) {
+        if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_rest(&self.cells, self.probe(hash)));
+        }
+    }
+
+    /// Where an item is. Of a single item nothing is fetched in advance: the processor, which guesses how the lookup goes
+    /// on, asks for the lines as early, and an absent item needs but one of them.
+    #[inline]
+    pub(super) fn probe(&self, hash: G::Hash) -> G::Probe {
+        self.geometry.probe(hash)
+    }
+
+    /// Whether the item has all its cells here.
+    #[inline]
+    pub(super) fn contains(&self, probe: G::Probe) -> bool {
+        self.geometry.contains_first(&self.cells, probe) && self.geometry.contains_rest(&self.cells, probe)
+    }
+
+    /// Counts at least so many items.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for more than it is made for. Nothing has changed then.
+    pub(super) fn count_at_least(&mut self, items: u64) -> Result<(), Error> {
+        if items > self.capacity {
+            return Err(Error::Unsound);
+        }
+        self.items = self.items.max(items);
+        Ok(())
+    }
+
+    /// Adds the item, which is not in yet.
+    #[inline]
+    pub(super) fn insert(&mut self, probe: G::Probe) {
+        self.geometry.insert(&mut self.cells, probe);
+        self.items = self.items.saturating_add(1);
+    }
+}
+
+/// The items of a mask, each with its index.
+#[inline]
+fn each<T: Copy>(mask: Mask, items: &[T]) -> impl Iterator<Item = (usize, T)> {
+    mask.indices().map_while(|index| Some((index, *items.get(index)?)))
+}

@@ -1,0 +1,13 @@
+//! What filters are made of: layers of fixed capacity ([`Layer`]), and chains of them that grow ([`Chain`]) by the rules of
+//! their kind ([`Rules`]).
+
+mod chain;
+mod layer;
+mod rules;
+mod totals;
+
+pub use chain::{Added, Chain};
+pub use layer::Layer;
+pub use rules::{HashOf, LAYERS_MAX, Rules};
+pub use totals::Reach;
+pub(crate) use totals::{check_layer, reach};

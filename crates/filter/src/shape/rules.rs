@@ -1,0 +1,50 @@
+//! By which rules a filter hashes and grows: what the chain does not know.
+
+use std::fmt::Debug;
+
+use super::layer::Layer;
+use crate::error::Error;
+use crate::geometry::{Geometry, LayerDescription};
+use crate::scaling::Scaling;
+
+/// The longest chain of a filter of ours, wherever it comes from; see [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) for
+/// what a client may make. A lookup of an absent item visits every layer.
+pub const LAYERS_MAX: usize = 4096;
+
+/// The hash of an item in filters of these rules.
+pub type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
+
+/// What is common to the layers of a filter: how it hashes and how it grows.
+pub trait Rules: Clone + PartialEq + Debug {
+    /// Where an item's cells are.
+    type Geometry: Geometry;
+    /// The longest chain.
+    const LAYERS_MAX: usize = LAYERS_MAX;
+
+    /// The hash of an item.
+    fn hash(&self, item: &[u8]) -> HashOf<Self>;
+    /// What becomes of the filter when it is full.
+    fn scaling(&self) -> Scaling;
+    /// The layer after `index` others, the newest of which has this capacity and rate.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::CapacityOutOfRange`], [`Error::RateTooLow`], [`Error::SizeOverflow`].
+    fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Geometry>, Error>;
+    /// What a filter of so many layers is made of, in bytes, by the bytes of the cells of all its layers: what BF.INFO tells.
+    /// Of other modules' layouts it is what they tell.
+    fn size_bytes(layers: usize, cells_bytes: u64) -> u64;
+    /// Cells for a layer, all zero.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] where the allocator refuses.
+    fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
+
+    /// A layer as described, its cells all zero.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for a description that no layer has, and as [`zeroed`](Self::zeroed).
+    fn empty_layer(&self, description: &LayerDescription<Self::Geometry>) -> Result<Layer<Self::Geometry>, Error> {
+        Self::Geometry::check(description)?;
+        Layer::new(description, self.zeroed(&description.geometry)?)
+    }
+}

@@ -1,0 +1,21 @@
+//! The iterators of `BF.SCANDUMP key iterator` and `BF.LOADCHUNK key iterator data`.
+
+use super::{Refusal, numbers, word};
+
+/// The iterator of BF.SCANDUMP. One below 0 is a whole number, too: no record comes after it.
+///
+/// # Errors
+/// [`Refusal::BadDumpIterator`], [`Refusal::Arity`].
+pub fn scandump<W: AsRef<[u8]>>(words: &[W]) -> Result<i64, Refusal> {
+    numbers::integer(word(words, 2)?).ok_or(Refusal::BadDumpIterator)
+}
+
+/// The iterator and the data of BF.LOADCHUNK.
+///
+/// # Errors
+/// [`Refusal::BadLoadIterator`], [`Refusal::BadData`] for an iterator below 0, [`Refusal::Arity`].
+pub fn loadchunk<W: AsRef<[u8]>>(words: &[W]) -> Result<(u64, &[u8]), Refusal> {
+    let iterator = numbers::integer(word(words, 2)?).ok_or(Refusal::BadLoadIterator)?;
+    let iterator = u64::try_from(iterator).map_err(|_| Refusal::BadData)?;
+    Ok((iterator, word(words, 3)?))
+}

@@ -1,0 +1,157 @@
+//! Numbers as words.
+
+use crate::geometry::sizing::to_f64;
+
+/// The largest factor from one layer's capacity to the next that a client may ask for.
+pub const EXPANSION_MAX: u32 = 32768;
+
+/// A whole number, as strictly as the server reads one: an optional minus and digits without a leading zero.
+#[must_use]
+pub fn integer(word: &[u8]) -> Option<i64> {
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    let strict = digits.first().is_some_and(|first| (b'1'..=b'9').contains(first)) || word == b"0";
+    if strict { std::str::from_utf8(word).ok()?.parse().ok() } else { None }
+}
+
+/// A number with a fraction, NaN excluded. From a primary and the AOF also one in hexadecimal digits: RedisBloom reads with
+/// C's `strtod`.
+#[must_use]
+pub fn float(word: &[u8], must_obey: bool) -> Option<f64> {
+    let decimal: Option<f64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
+    decimal.or_else(|| hexadecimal(word).filter(|_| must_obey)).filter(|number| !number.is_nan())
+}
+
+/// A number as C spells it in hexadecimal: `0x1.8p-4` is 1.5 / 16.
+fn hexadecimal(word: &[u8]) -> Option<f64> {
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    let digits = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X"))?;
+    let (digits, power): (_, i32) = match digits.iter().position(|byte| byte.eq_ignore_ascii_case(&b'p')) {
+        Some(end) => (digits.get(..end)?, std::str::from_utf8(digits.get(end + 1..)?).ok()?.parse().ok()?),
+        None => (digits, 0),
+    };
+    // What does not fit is not lost for rounding: it sets the lowest bit.
+    let (mut number, mut power, mut after_point, mut any) = (0u64, power, false, false);
+    for byte in digits {
+        if *byte == b'.' && !after_point {
+            after_point = true;
+            continue;
+        }
+        let digit = u64::from(char::from(*byte).to_digit(16)?);
+        any = true;
+        if number < 1 << 60 {
+            number = number << 4 | digit;
+            power = power.checked_sub(if after_point { 4 } else { 0 })?;
+        } else {
+            number |= u64::from(digit > 0);
+            power = power.checked_add(if after_point { 0 } else { 4 })?;
+        }
+    }
+    any.then(|| libm::scalbn(to_f64(number), power))
+}
+
+/// Whether a number can be a rate or a ratio: inside (0, 1).
+#[must_use]
+pub fn is_rate(rate: f64) -> bool {
+    rate > 0.0 && rate < 1.0
+}
+
+/// A number inside (0, 1).
+#[must_use]
+pub fn fraction(word: &[u8], must_obey: bool) -> Option<f64> {
+    float(word, must_obey).filter(|number| is_rate(*number))
+}
+
+/// A number of items: at least 1.
+#[must_use]
+pub fn capacity(word: &[u8]) -> Option<u64> {
+    integer(word).and_then(|capacity| u64::try_from(capacity).ok()).filter(|capacity| *capacity > 0)
+}
+
+/// A seed: 0 to 2^32 - 1.
+#[must_use]
+pub fn seed(word: &[u8]) -> Option<u32> {
+    integer(word).and_then(|seed| u32::try_from(seed).ok())
+}
+
+/// An expansion: 0 to 32768, 0 for a fixed filter. From a primary and the AOF any that is not negative: valkey-bloom's has 32
+/// bits, and RedisBloom 2.6 cuts a larger number down to its lowest 32.
+#[must_use]
+pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
+    let number = u64::try_from(number).ok()?;
+    let number = if must_obey { number & u64::from(u32::MAX) } else { number };
+    u32::try_from(number).ok().filter(|expansion| must_obey || *expansion <= EXPANSION_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_strictly() {
+        for (word, number) in [("0", 0), ("7", 7), ("-7", -7), ("9223372036854775807", i64::MAX)] {
+            assert_eq!(integer(word.as_bytes()), Some(number));
+        }
+        for word in ["", "-", "-0", "+5", "007", " 5", "5 ", "5.0", "1e3", "9223372036854775808", "x", "\u{661}"] {
+            assert_eq!(integer(word.as_bytes()), None, "{word:?}");
+        }
+        assert_eq!(integer(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_rate_is_a_number_but_not_every_number_is_a_rate() {
+        for must_obey in [false, true] {
+            assert_eq!(float(b"1e-3", must_obey), Some(0.001));
+            assert_eq!(float(b"nan", must_obey), None);
+            assert_eq!(float(b"", must_obey), None);
+            assert_eq!(float(b"0.1x", must_obey), None);
+        }
+        for rate in [0.0, 1.0, -0.5, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(!is_rate(rate));
+        }
+        assert_eq!(fraction(b"0.5", false), Some(0.5));
+        assert_eq!(fraction(b"1", false), None);
+    }
+
+    /// As glibc's `strtod` reads them, where it reads all of the word.
+    #[test]
+    fn hexadecimal_numbers_are_read_where_a_primary_says_them() {
+        for (word, number) in [
+            ("0x1p-4", 0.0625),
+            ("0X1P-4", 0.0625),
+            ("+0x.8", 0.5),
+            ("0x1.8p-4", 0.09375),
+            ("0x1.p-0000000000000000000000000000001", 0.5),
+            ("0x0000000000000000000000000000001p-1", 0.5),
+            ("0x0.0000000000000000000000000000001p+120", 0.0625),
+            ("0x10000000000000000000000000000000p-128", 0.0625),
+            ("0x1.999999999999ap-4", 0.1),
+            ("0x1.99999999999998p-4", 0.1),
+            ("0x1.999999999999980000000000000000000000000000001p-4", 0.1),
+            ("0x1.99999999999997ffffffffffffffffffffffffffffffp-4", 0.099_999_999_999_999_99),
+            ("0x1.99999999999988p-4", 0.099_999_999_999_999_98),
+        ] {
+            assert_eq!(float(word.as_bytes(), true), Some(number), "{word}");
+            assert_eq!(float(word.as_bytes(), false), None, "{word}");
+        }
+        let other =
+            ["0x", "0xp-4", "0x.p-4", "0x1p", "0x1p-", "0x1.8.p-4", "0x1g", "1p-4", " 0x1p-4", "0x1p-4 ", "0x-1p-4"];
+        for word in other {
+            assert_eq!(float(word.as_bytes(), true), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn an_expansion_of_a_primary_is_cut_to_32_bits() {
+        for (number, client, primary) in [
+            (0, Some(0), Some(0)),
+            (32768, Some(32768), Some(32768)),
+            (32769, None, Some(32769)),
+            (1 << 32, None, Some(0)),
+            ((1 << 32) + 7, None, Some(7)),
+            (-1, None, None),
+        ] {
+            assert_eq!(expansion(number, false), client, "{number}");
+            assert_eq!(expansion(number, true), primary, "{number}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Why a command is refused, and every error text in one place.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::format;
+
+/// Why a command is refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Refusal {
+    /// The number of words is wrong.
+    Arity,
+    /// The key holds a value of another type.
+    WrongType,
+    /// There is no such key.
+    NotFound,
+    /// There is such a key already.
+    Exists,
+    /// The filter at the key has not arrived as a whole.
+    StillLoading,
+    /// A word that is no option.
+    Syntax,
+    /// BF.RESERVE: the rate is no number.
+    BadRate,
+    /// BF.RESERVE: the rate is not inside (0, 1).
+    RateRange,
+    /// BF.RESERVE: the capacity is no whole number.
+    BadCapacity,
+    /// BF.RESERVE: the capacity is not positive.
+    CapacityRange,
+    /// BF.RESERVE: nothing after EXPANSION.
+    NoExpansion,
+    /// BF.RESERVE: the expansion is no whole number.
+    BadExpansion,
+    /// BF.RESERVE: the expansion is not inside [0, 32768].
+    ExpansionRange,
+    /// BF.RESERVE: both EXPANSION and NONSCALING.
+    FixedExpansion,
+    /// BF.RESERVE: nothing after SEED.
+    NoSeed,
+    /// BF.RESERVE: the seed is not inside [0, 2^32 - 1].
+    BadSeed,
+    /// BF.RESERVE: nothing after LAYOUT.
+    NoLayout,
+    /// BF.RESERVE: a layout that is not known.
+    BadLayout,
+    /// Words that ask for filters of different layouts.
+    LayoutMismatch,
+    /// BF.INSERT: the rate is none.
+    InsertRate,
+    /// BF.INSERT: the capacity is none.
+    InsertCapacity,
+    /// BF.INSERT: the expansion is none.
+    InsertExpansion,
+    /// BF.INSERT: the seed is none.
+    InsertSeed,
+    /// BF.INSERT: a layout that is not known.
+    InsertLayout,
+    /// BF.INSERT: the tightening ratio is none.
+    InsertTightening,
+    /// BF.INSERT: the number of items to grow to is none.
+    InsertScaleTo,
+    /// BF.INSERT: both NONSCALING and VALIDATESCALETO.
+    FixedScaleTo,
+    /// BF.INSERT: the filter cannot grow to so many items.
+    ScaleTo,
+    /// BF.INSERT: the rates of its layers would come to an end before.
+    ScaleToRate,
+    /// BF.INSERT: a word that is no option.
+    InsertUnknown,
+    /// BF.INFO: a word that is no field.
+    InfoField,
+    /// BF.INFO: a word of valkey-bloom's for a field that this filter has not.
+    InfoFieldMissing,
+    /// BF.SCANDUMP: the iterator is no whole number.
+    BadDumpIterator,
+    /// BF.SCANDUMP: the iterator is not one of a dump of this filter.
+    Dump(format::Error),
+    /// BF.LOAD: there is such a key already.
+    LoadExists,
+    /// BF.LOAD: the data is refused.
+    Load(format::Error),
+    /// BF.LOADCHUNK: the iterator is no whole number.
+    BadLoadIterator,
+    /// BF.LOADCHUNK: the data does not belong here.
+    BadData,
+    /// BF.LOADCHUNK: the data is no header of RedisBloom's.
+    Header(format::Error),
+    /// BF.LOADCHUNK: the data is refused.
+    Chunk(format::Error),
+    /// The filter cannot be made, or cannot take the item.
+    Filter(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Filter(error)
+    }
+}
+
+impl Refusal {
+    /// Whether a server that must obey refuses for want of memory or of layers. BF.SCANDUMP changes nothing.
+    #[must_use]
+    pub const fn is_want(self) -> bool {
+        matches!(
+            self,
+            Self::Filter(error)
+                | Self::Chunk(format::Error::Filter(error))
+                | Self::Header(format::Error::Filter(error))
+                | Self::Load(format::Error::Filter(error))
+                if error.is_want_of_memory() || matches!(error, Error::TooManyLayers)
+        )
+    }
+}
+
+/// The text as clients compare it. ASCII, one line.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Arity => "ERR wrong number of arguments",
+            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::NotFound => "ERR not found",
+            Self::Exists => "ERR item exists",
+            Self::StillLoading => "ERR filter is still being loaded",
+            Self::Syntax => "ERR syntax error",
+            Self::BadRate => "ERR bad error rate",
+            Self::RateRange => "ERR error rate must be in the range (0.000000, 1.000000)",
+            Self::BadCapacity => "ERR bad capacity",
+            Self::CapacityRange => "ERR capacity must be in the range [1, 1073741824]",
+            Self::NoExpansion => "ERR no expansion",
+            Self::BadExpansion => "ERR bad expansion",
+            Self::ExpansionRange => "ERR expansion must be in the range [0, 32768]",
+            Self::FixedExpansion => "Nonscaling filters cannot expand",
+            Self::NoSeed => "ERR no seed",
+            Self::BadSeed => "ERR bad seed",
+            Self::NoLayout => "ERR no layout",
+            Self::BadLayout => "ERR bad layout",
+            Self::LayoutMismatch => "ERR a filter of this layout has no such seed or tightening ratio",
+            Self::InsertRate => "Bad error rate",
+            Self::InsertCapacity => "Bad capacity",
+            Self::InsertExpansion => "Bad expansion",
+            Self::InsertSeed => "Bad seed",
+            Self::InsertLayout => "Bad layout",
+            Self::InsertTightening => "Bad tightening ratio",
+            Self::InsertScaleTo => "Bad validatescaleto",
+            Self::FixedScaleTo => "ERR cannot use NONSCALING and VALIDATESCALETO options together",
+            Self::ScaleTo => "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit",
+            Self::ScaleToRate => "ERR provided VALIDATESCALETO causes false positive to degrade to 0",
+            Self::InsertUnknown => "Unknown argument received",
+            Self::InfoField => "Invalid information value",
+            Self::InfoFieldMissing => "ERR invalid information value",
+            Self::BadDumpIterator => "Second argument must be numeric",
+            Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
+            Self::Dump(format::Error::NoRecords) => {
+                "ERR BF.SCANDUMP cannot dump a filter of valkey-bloom's layout, DUMP can"
+            }
+            Self::LoadExists => "BUSYKEY Target key name already exists.",
+            Self::Load(format::Error::UnknownVersion(_)) => "ERR bloom object decoding failed. Unsupported version",
+            Self::BadLoadIterator => "ERR Second argument must be numeric",
+            Self::BadData | Self::Chunk(format::Error::NoRecords) => "ERR received bad data",
+            Self::Chunk(format::Error::Filter(Error::TooManyLayers))
+            | Self::Header(format::Error::Filter(Error::TooManyLayers))
+            | Self::Load(format::Error::Filter(Error::TooManyLayers)) => {
+                "ERR the filter has more layers than a client may bring"
+            }
+            Self::Chunk(format::Error::BeyondEnd) => "ERR invalid offset - no link found",
+            Self::Chunk(format::Error::TooLong) => "ERR invalid chunk - Too big for current filter",
+            Self::Dump(format::Error::Filter(error))
+            | Self::Chunk(format::Error::Filter(error))
+            | Self::Header(format::Error::Filter(error))
+            | Self::Load(format::Error::Filter(error))
+                if error.is_want_of_memory() =>
+            {
+                return write_filter(error, f);
+            }
+            Self::Filter(error) => return write_filter(error, f),
+            Self::Dump(_) => "ERR invalid iterator",
+            Self::Load(_) => "ERR bloom object decoding failed",
+            Self::Header(_) => "ERR received bad data",
+            Self::Chunk(error) => return write!(f, "ERR received bad data: {error}"),
+        })
+    }
+}
+
+fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        Error::Full => f.write_str("ERR non scaling filter is full"),
+        Error::TooManyLayers => f.write_str("ERR filter cannot grow: it has as many layers as a filter can have"),
+        Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
+        Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),
+        Error::SizeOverflow => write_memory(u64::MAX, 0, f),
+        Error::AboveCeiling { asked_bytes, available_bytes } => write_memory(asked_bytes, available_bytes, f),
+        Error::OutOfMemory { asked_bytes } => write_memory(asked_bytes, 0, f),
+        Error::RateOutOfRange => write!(f, "{}", Refusal::RateRange),
+        Error::Unsound => write!(f, "{}", Refusal::BadData),
+    }
+}
+
+fn write_memory(asked_bytes: u64, available_bytes: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let text = "ERR Insufficient memory to create filter";
+    write!(f, "{text}: {asked_bytes} bytes asked, {available_bytes} available")
+}

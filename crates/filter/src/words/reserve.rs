@@ -1,0 +1,112 @@
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`
+
+use super::creation::{Creation, layout};
+use super::{Refusal, is, numbers, word};
+use crate::kinds::{Defaults, Request, Seed};
+use crate::scaling::Scaling;
+
+/// All options together.
+const WORDS_MAX: usize = 11;
+
+/// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
+///
+/// # Errors
+/// What is wrong with the words. Nothing else: there need not be memory for the filter.
+pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creation, Refusal> {
+    let must_obey = defaults.must_obey;
+    if words.len() > WORDS_MAX && !must_obey {
+        return Err(Refusal::Arity);
+    }
+    let rate = numbers::float(word(words, 2)?, must_obey).ok_or(Refusal::BadRate)?;
+    if !numbers::is_rate(rate) {
+        return Err(Refusal::RateRange);
+    }
+    let capacity = numbers::integer(word(words, 3)?).ok_or(Refusal::BadCapacity)?;
+    let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
+
+    let mut request = Request { rate, capacity, ..Request::new(defaults) };
+    let options = words.get(4..).unwrap_or_default();
+    let Options { expansion, mut fixed } = if must_obey {
+        Options::of_primary(options, &mut request)?
+    } else {
+        Options::of_client(options, &mut request)?
+    };
+    if must_obey && expansion.is_none() && is(word(words, 1)?, "NONSCALING") {
+        // RedisBloom finds the word in the key's place, too. An effect of ours says how the filter scales.
+        fixed = true;
+    }
+    request.scaling = match (expansion, fixed) {
+        (Some(1..), true) => return Err(Refusal::FixedExpansion),
+        (_, true) => Scaling::Fixed,
+        (Some(expansion), false) => Scaling::from_expansion(expansion),
+        (None, false) => defaults.scaling,
+    };
+    let creation = match Creation::of(&request, None, defaults) {
+        // Words that are ours and do not belong together were none to RedisBloom.
+        Err(_) if must_obey => Creation::of(&Request { seed: None, layout: None, ..request }, None, defaults)?,
+        creation => creation?,
+    };
+    if creation.spec.is_beyond_redisbloom() && !must_obey {
+        return Err(Refusal::CapacityRange);
+    }
+    Ok(creation)
+}
+
+/// What the words after the capacity say of how the filter scales. What they say of its layout goes into the request.
+#[derive(Default)]
+struct Options {
+    expansion: Option<u32>,
+    fixed: bool,
+}
+
+impl Options {
+    /// Each word has to be known; of those of a kind the last one counts.
+    fn of_client<W: AsRef<[u8]>>(words: &[W], request: &mut Request) -> Result<Self, Refusal> {
+        let mut options = Self::default();
+        let mut words = words.iter().map(AsRef::as_ref);
+        while let Some(option) = words.next() {
+            let mut value = |missing| words.next().ok_or(missing);
+            if is(option, "EXPANSION") {
+                let number = numbers::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
+                options.expansion = Some(numbers::expansion(number, false).ok_or(Refusal::ExpansionRange)?);
+            } else if is(option, "SEED") {
+                let seed = numbers::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?;
+                request.seed = Some(Seed::Number(seed));
+            } else if is(option, "LAYOUT") {
+                request.layout = Some(layout(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
+            } else if is(option, "NONSCALING") {
+                options.fixed = true;
+            } else {
+                return Err(Refusal::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// RedisBloom passes over what it does not know and over an `EXPANSION` that comes again, and carries all of it. What
+    /// is none of our words with its value is passed over here as well.
+    fn of_primary<W: AsRef<[u8]>>(words: &[W], request: &mut Request) -> Result<Self, Refusal> {
+        let mut options = Self::default();
+        let mut words = words.iter().map(AsRef::as_ref).peekable();
+        while let Some(option) = words.next() {
+            if is(option, "EXPANSION") {
+                let value = words.peek().copied();
+                let expansion = value.and_then(numbers::integer).and_then(|number| numbers::expansion(number, true));
+                if expansion.is_some() {
+                    options.expansion = expansion;
+                } else if options.expansion.is_none() {
+                    return Err(if value.is_some() { Refusal::BadExpansion } else { Refusal::NoExpansion });
+                }
+            } else if is(option, "SEED") {
+                let seed = words.peek().copied().and_then(numbers::seed).map(Seed::Number);
+                request.seed = seed.or(request.seed);
+            } else if is(option, "LAYOUT") {
+                let named = words.peek().copied().and_then(layout);
+                request.layout = named.or(request.layout);
+            } else if is(option, "NONSCALING") {
+                options.fixed = true;
+            }
+        }
+        Ok(options)
+    }
+}

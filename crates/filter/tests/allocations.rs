@@ -1,0 +1,89 @@
+//! Counts what a filter asks of the allocator: nothing for a lookup, nothing for an add that finds room, in every layout. What
+//! the module keeps for its replies and effects is counted in a server (`tests/server/reliability/faults/counts.rs`).
+
+// All of this file is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod one_of_each;
+
+use allocation_counter::measure;
+use bloomgate_filter::cells::Cells as _;
+use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
+
+fn filters() -> [Filter; 3] {
+    one_of_each::specs(0.01, 100_000, 2).map(|(_, spec)| Filter::new(&spec, &Unlimited).unwrap())
+}
+
+fn items(first: usize) -> Vec<String> {
+    (first..first + 10_000).map(|number| format!("https://example.org/a/page/{number}")).collect()
+}
+
+#[test]
+fn a_lookup_asks_for_nothing() {
+    for mut filter in filters() {
+        for item in items(0) {
+            filter.add(item.as_bytes(), &Unlimited).unwrap();
+        }
+        let (known, unknown) = (items(0), items(1_000_000));
+        let asked = measure(|| {
+            let mut present = 0;
+            for batch in known.chunks(BATCH).chain(unknown.chunks(BATCH)) {
+                present += filter.contains_batch(batch.iter().map(String::as_bytes)).len();
+            }
+            assert!((10_000..10_500).contains(&present));
+            assert!(known.iter().all(|item| filter.contains(item.as_bytes())));
+        });
+        assert_eq!(asked.count_total, 0, "{asked:?}");
+    }
+}
+
+#[test]
+fn an_add_that_finds_room_asks_for_nothing() {
+    for mut filter in filters() {
+        let (first, second) = (items(0), items(20_000));
+        let asked = measure(|| {
+            for batch in first.chunks(BATCH) {
+                let added = filter.add_batch(batch.iter().map(String::as_bytes), &Unlimited);
+                assert_eq!((added.done, added.error), (batch.len(), None));
+            }
+            for item in &second {
+                filter.add(item.as_bytes(), &Unlimited).unwrap();
+            }
+        });
+        assert_eq!(asked.count_total, 0, "{asked:?}");
+        assert!(filter.items() > 19_500);
+    }
+}
+
+/// That the counter counts.
+#[test]
+fn a_layer_is_asked_for() {
+    for mut filter in filters() {
+        let items: Vec<_> = (0..11).flat_map(|part| items(part * 10_000)).collect();
+        let asked = measure(|| {
+            for item in &items {
+                filter.add(item.as_bytes(), &Unlimited).unwrap();
+            }
+        });
+        assert_eq!(filter.layer_count(), 2);
+        assert!((1..=3).contains(&asked.count_total), "the layer, and its place in the list: {asked:?}");
+    }
+}
+
+/// The list of a chain's layers is not copied for each of them: that would be 160 MB here.
+#[test]
+fn a_long_chain_asks_for_its_list_a_few_times() {
+    const LAYERS: usize = 2000;
+    let mut filter = BloomFilter::new(0.25, 1, Scaling::from_expansion(1), 1, &Unlimited).unwrap();
+    let asked = measure(|| {
+        let mut items = (0u32..).map(u32::to_le_bytes);
+        while filter.layers().len() < LAYERS {
+            filter.add(&items.next().unwrap(), &Unlimited).unwrap();
+        }
+    });
+    let cells: u64 = filter.layers().iter().map(|layer| layer.cells().allocated_bytes()).sum();
+    // Each layer's cells may be asked for twice: they come aligned the second time.
+    let (list, copies) = (size_of_val(filter.layers()) as u64, 12);
+    assert!(asked.bytes_total <= 2 * cells + copies * list, "{asked:?}, {cells} bytes of cells");
+    assert!(asked.count_total <= 2 * LAYERS as u64 + 100, "{asked:?}");
+}

@@ -1,0 +1,68 @@
+//! Inputs that broke a law here once, each as a named input: it is refused now, or what it makes is sound.
+
+use super::Inputs;
+use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer};
+use super::targets::{
+    NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target, VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT,
+};
+
+/// The input of this name is made, which keeps the laws.
+#[track_caller]
+fn holds(all: &Inputs, target: Target, name: &str, data: &[u8]) {
+    all.take(target.name, name, data);
+    (target.check)(data);
+}
+
+/// At a rate this near to 1 a layer of any capacity is small, so no ceiling ended the growth: the next capacity had 64
+/// bits, and neither form that is written could be read again.
+pub fn a_capacity_that_grows_beyond_63_bits(all: &Inputs) {
+    let near_1 = 1.0 - f64::EPSILON / 2.0;
+    let full = ValkeyBloomLayer {
+        capacity: 1 << 62,
+        items: 1 << 62,
+        hashes: 1,
+        length: 16,
+        bits: vec![0; 16],
+        seed: [7; 32],
+        version: 1,
+    };
+    let filter = ValkeyBloom { rate: near_1, tightening: near_1, layers: vec![full], ..ValkeyBloom::default() };
+    holds(all, VALKEY_BLOOM_SNAPSHOT, "capacity-that-grows-beyond-63-bits", &filter.snapshot());
+    holds(all, VALKEY_BLOOM_LOAD, "capacity-that-grows-beyond-63-bits", &filter.load());
+}
+
+/// A layer may hold more items than it is made for, and one that is not the newest need not be full: before the growth each
+/// sum was far from its end, but not that of the larger numbers, which is checked when it is read again.
+pub fn a_sum_that_growing_brings_to_its_end(all: &Inputs) {
+    let half = RedisBloomLayer { entries: 1 << 63, ..RedisBloomLayer::default() };
+    let full = RedisBloomLayer { entries: 1, size: (1 << 63) - 1, ..half.clone() };
+    let filter = RedisBloom { layers: vec![half, full], count: 2, ..RedisBloom::default() };
+    holds(all, REDISBLOOM_SNAPSHOT, "a-sum-that-growing-brings-to-its-end", &filter.snapshot());
+}
+
+/// A header of RedisBloom's begins with the number of items, and ours with a magic. A filter with as many items as that is as a
+/// number was saved as RedisBloom's, but the records of its AOF were taken for ours, and refused.
+pub fn items_that_are_our_magic(all: &Inputs) {
+    let size = u64::from_le_bytes(*b"\xb1oomgate");
+    let layers = vec![RedisBloomLayer { size, ..RedisBloomLayer::default() }];
+    let filter = RedisBloom { size, layers, ..RedisBloom::default() };
+    holds(all, REDISBLOOM_SNAPSHOT, "items-that-are-our-magic", &filter.snapshot());
+    holds(all, REDISBLOOM_DUMP, "items-that-are-our-magic", &filter.dump());
+}
+
+/// Bits after what has come, by the value's own account, were taken, but not told by its records; and a chunk of zeros
+/// left them set.
+pub fn bits_that_have_not_come(all: &Inputs) {
+    let dirty = NativeLayer { chunks: vec![vec![0xff; 128]], ..NativeLayer::default() };
+    let filter = Native { kind: 2, count: 2, layers: vec![NativeLayer::default(), dirty], ..Native::default() };
+    holds(all, NATIVE_SNAPSHOT, "arriving-with-bits-that-have-not-come", &filter.snapshot());
+
+    let layers = vec![RedisBloomLayer::default(); 2];
+    let header = RedisBloom { layers, count: 2, ..RedisBloom::default() }.header();
+    let number = |number: u64| number.to_le_bytes().to_vec();
+    let mut data = [number(1), number(3), number(header.len() as u64), header, number(0)].concat();
+    for byte in [0, 0xff] {
+        data.extend([number(144), vec![byte; 144]].concat());
+    }
+    holds(all, NATIVE_SNAPSHOT, "redisbloom-arriving-with-bits-that-have-not-come", &data);
+}

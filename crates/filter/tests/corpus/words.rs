@@ -1,0 +1,230 @@
+//! The words of commands: every option, every edge of a number and every refusal, each as a named input and
+//! with what becomes of it.
+
+use bloomgate_filter::kinds::info::Field;
+use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
+use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::words::load_time::LoadTime;
+use bloomgate_filter::words::{Creation, Refusal};
+use bloomgate_filter::{Scaling, Spec};
+
+use super::Inputs;
+use super::targets::words::{NAME, NATIVE_SEED, Parsed, check, parse};
+
+const CLIENT: u8 = b'0';
+const PRIMARY: u8 = b'1';
+const REDISBLOOM: u8 = b'2';
+
+/// The words, told apart by single spaces, as an input of this name and its outcome.
+#[track_caller]
+fn outcome(all: &Inputs, name: &str, asking: u8, words: &str) -> Parsed {
+    let data = [&[asking], words.replace(' ', "\n").as_bytes()].concat();
+    all.take(NAME, name, &data);
+    check(&data);
+    parse(&data)
+}
+
+#[track_caller]
+fn refused(all: &Inputs, refusal: Refusal, name: &str, asking: u8, words: &str) {
+    assert_eq!(outcome(all, name, asking, words), Parsed::Refused(refusal), "{words}");
+}
+
+#[track_caller]
+fn creates(all: &Inputs, creation: Creation, name: &str, asking: u8, words: &str) {
+    match outcome(all, name, asking, words) {
+        Parsed::Reserve(made) | Parsed::Insert(Some(made), _) => assert_eq!(made, creation, "{words}"),
+        other => panic!("{words}: {other:?}"),
+    }
+}
+
+/// What makes such a filter, for the rate that was asked for.
+const fn creation(spec: Spec) -> Creation {
+    Creation { spec, asked_rate: spec.rate(), scale_to: None }
+}
+
+const fn seeded(rate: f64, capacity: u64, expansion: u32, seed: u32) -> Creation {
+    creation(Spec::Native(NativeSpec { rate, capacity, scaling: Scaling::from_expansion(expansion), seed }))
+}
+
+const fn native(rate: f64, capacity: u64, expansion: u32) -> Creation {
+    seeded(rate, capacity, expansion, NATIVE_SEED)
+}
+
+const fn redisbloom(rate: f64, capacity: u64, expansion: u32) -> Creation {
+    creation(Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling: Scaling::from_expansion(expansion) }))
+}
+
+pub fn reservations(all: &Inputs) {
+    let client = |made, name: &str, words: &str| creates(all, made, &format!("reserve-{name}"), CLIENT, words);
+    client(native(0.01, 100, 2), "plain", "BF.RESERVE k 0.01 100");
+    client(native(0.01, 100, 4), "expansion", "bf.reserve k 1e-2 100 expansion 4");
+    client(native(0.01, 100, 0), "expansion-0", "BF.RESERVE k 0.01 100 EXPANSION 0 NONSCALING");
+    client(native(0.01, 1, 32768), "expansion-largest", "BF.RESERVE k 0.01 1 EXPANSION 1 EXPANSION 32768");
+    // A rate of no use is taken as the nearest that is.
+    let highest = Creation { asked_rate: 0.5, ..seeded(0.25, 7, 0, u32::MAX) };
+    client(highest, "seed", "BF.RESERVE k 0.5 7 NONSCALING SEED 4294967295 LAYOUT Native");
+    client(native(0.01, 1 << 62, 2), "capacity-large", "BF.RESERVE k .01 4611686018427387904");
+    let lowest = Creation { asked_rate: f64::from_bits(1), ..native(1e-12, i64::MAX as u64, 2) };
+    client(lowest, "rate-subnormal", "BF.RESERVE k 5e-324 9223372036854775807");
+    let highest = Creation { asked_rate: 0.9, ..redisbloom(0.25, 3, 2) };
+    client(highest, "layout", "BF.RESERVE k 0.9 3 LAYOUT REDISBLOOM");
+    let words = "BF.RESERVE k 0.01 3";
+    creates(all, redisbloom(0.01, 3, 2), "reserve-redisbloom-by-configuration", REDISBLOOM, words);
+}
+
+/// RedisBloom passes over much, and its primaries carry it. What says the layout is taken at its word.
+pub fn reservations_of_a_primary(all: &Inputs) {
+    let primary = |made, name: &str, words: &str| creates(all, made, &format!("reserve-primary{name}"), PRIMARY, words);
+    let theirs = |expansion| redisbloom(0.01, 3, expansion);
+    let words = "BF.RESERVE k 0.01 1152921504606846976 EXPANSION 4294967295 whatever";
+    primary(redisbloom(0.01, 1 << 60, u32::MAX), "", words);
+    let words = "BF.RESERVE k 0x1.8P-4 3 expansion 4 EXPANSION";
+    primary(redisbloom(0.09375, 3, 4), "-hexadecimal", words);
+    primary(theirs(1), "-expansion-33-bits", "BF.RESERVE k 0.01 3 whatever EXPANSION 4294967297");
+    primary(theirs(5), "-seed-none", "BF.RESERVE k 0.01 3 SEED EXPANSION 5");
+    primary(theirs(2), "-layout-none", "BF.RESERVE k 0.01 3 LAYOUT LAYOUT of-another");
+    primary(theirs(2), "-layouts-mixed", "BF.RESERVE k 0.01 3 SEED 1 LAYOUT redisbloom");
+    primary(theirs(0), "-key-nonscaling", "BF.RESERVE NonScaling 0.01 3");
+    primary(theirs(2), "-key-nonscaling-effect", "BF.RESERVE NONSCALING 0.01 3 EXPANSION 2");
+    primary(seeded(0.01, 3, 2, 7), "-seed", "BF.RESERVE k 0.01 3 SEED 7");
+    let refusals = [
+        (Refusal::NoExpansion, "-no-expansion", "EXPANSION"),
+        (Refusal::BadExpansion, "-bad-expansion", "EXPANSION EXPANSION 5"),
+        (Refusal::FixedExpansion, "-fixed-expansion", "NONSCALING EXPANSION 5"),
+    ];
+    for (refusal, name, options) in refusals {
+        let words = format!("BF.RESERVE k 0.01 3 {options}");
+        refused(all, refusal, &format!("reserve-primary{name}"), PRIMARY, &words);
+    }
+}
+
+pub fn reservations_that_are_refused(all: &Inputs) {
+    let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("reserve-{name}"), CLIENT, words);
+    client(Refusal::Arity, "no-words", "BF.RESERVE");
+    client(Refusal::Arity, "no-capacity", "BF.RESERVE k 0.01");
+    client(Refusal::Arity, "too-many-words", "BF.RESERVE k 0.01 3 EXPANSION 1 EXPANSION 1 EXPANSION 1 EXPANSION 1");
+    for (name, rate) in [("nan", "nan"), ("empty", ""), ("hexadecimal", "0x1p-3"), ("comma", "0,1"), ("nul", "0.1\0")] {
+        client(Refusal::BadRate, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
+    }
+    for (name, rate) in [("0", "-0"), ("1", "1.0"), ("infinity", "inf"), ("too-small", "1e-400"), ("minus", "-1e-9")] {
+        client(Refusal::RateRange, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
+    }
+    for (name, capacity) in [("64-bits", "9223372036854775808"), ("plus", "+1"), ("zeros", "01"), ("minus-0", "-0")] {
+        client(Refusal::BadCapacity, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
+    }
+    for (name, capacity) in [("0", "0"), ("minus-1", "-1"), ("least", "-9223372036854775808")] {
+        client(Refusal::CapacityRange, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
+    }
+    let beyond = "BF.RESERVE k 0.01 9223372036854775807 LAYOUT redisbloom";
+    client(Refusal::CapacityRange, "redisbloom-capacity", beyond);
+    let with = |refusal, name: &str, options: &str| client(refusal, name, &format!("BF.RESERVE k 0.01 3 {options}"));
+    with(Refusal::NoExpansion, "no-expansion", "EXPANSION");
+    with(Refusal::BadExpansion, "bad-expansion", "EXPANSION 2.0");
+    with(Refusal::ExpansionRange, "expansion-32769", "EXPANSION 32769");
+    with(Refusal::ExpansionRange, "expansion-minus-1", "EXPANSION -1");
+    with(Refusal::FixedExpansion, "fixed-expansion", "NONSCALING EXPANSION 1");
+    with(Refusal::NoSeed, "no-seed", "SEED");
+    with(Refusal::BadSeed, "seed-33-bits", "SEED 4294967296");
+    with(Refusal::NoLayout, "no-layout", "LAYOUT");
+    with(Refusal::BadLayout, "bad-layout", "LAYOUT valkey");
+    with(Refusal::LayoutMismatch, "seed-of-another-layout", "SEED 1 LAYOUT redisbloom");
+    with(Refusal::Syntax, "unknown-option", "ERROR 0.1");
+}
+
+pub fn insertions(all: &Inputs) {
+    let client = |made, name: &str, words: &str| creates(all, made, &format!("insert-{name}"), CLIENT, words);
+    client(native(0.01, 100, 2), "plain", "BF.INSERT k ITEMS a");
+    client(native(0.02, 7, 0), "all", "BF.INSERT k CAPACITY 7 ERROR 0.02 EXPANSION 3 NONSCALING ITEMS a b");
+    client(native(0.01, 9, 2), "the-last-counts", "BF.INSERT k CAPACITY 7 capacity 9 ITEMS ITEMS ITEMS");
+    client(seeded(0.01, 100, 2, 0), "seed", "BF.INSERT k SEED 0");
+    let valkey = |tightening, seed: [u8; 32]| {
+        let rules = ValkeyBloom::new(0.01, tightening, Scaling::from_expansion(2), seed);
+        creation(Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity: 100 }))
+    };
+    client(valkey(0.25, FIXED_SEED), "tightening", "BF.INSERT k TIGHTENING 0.25");
+    let seed = "\u{1}bytes-that-are-no-number-at-all";
+    let raw = seed.as_bytes().try_into().unwrap();
+    client(valkey(0.5, raw), "raw-seed", &format!("BF.INSERT k SEED {seed} ITEMS a"));
+    let scaled = Creation { scale_to: Some(1 << 40), ..native(0.01, 100, 2) };
+    client(scaled, "validatescaleto", "BF.INSERT k VALIDATESCALETO 1099511627776");
+    assert_eq!(outcome(all, "insert-nocreate", CLIENT, "BF.INSERT k NOCREATE ITEMS  "), Parsed::Insert(None, 2));
+    let primary = |made, name: &str, words: &str| creates(all, made, &format!("insert-primary-{name}"), PRIMARY, words);
+    primary(redisbloom(0.02, 7, 5), "short-words", "BF.INSERT k c 7 err 0.02 ex 5 it a");
+    primary(redisbloom(0.01, 100, 0), "no-items", "BF.INSERT k EXTRA 3 NONSENSE");
+    primary(redisbloom(0.01, 100, 5), "e", "BF.INSERT k e 5 i a");
+    primary(redisbloom(0.01, 100, 0), "n", "BF.INSERT k N e 0 Nothing I a");
+    primary(redisbloom(0.0625, 100, 0), "numbers", "BF.INSERT k er 0X.1 Ex 4294967296 I a");
+    primary(seeded(0.01, 7, 2, 9), "seed", "BF.INSERT k C 7 SEED 9 ITEMS a");
+    let words = "BF.INSERT k C -1 ER 5 E -1 C 7 ER 0.1 E 3 I a";
+    primary(redisbloom(0.1, 7, 3), "the-last-counts", words);
+    assert_eq!(outcome(all, "insert-primary-noc", PRIMARY, "BF.INSERT k noCx ITEMS a"), Parsed::Insert(None, 1));
+    for (refusal, name, option) in [
+        (Refusal::InsertRate, "rate", "ER 0.1 ER 1"),
+        (Refusal::InsertCapacity, "capacity", "C 7 C 0"),
+        (Refusal::InsertUnknown, "unknown", "X 5"),
+        (Refusal::InsertExpansion, "minus", "E -1"),
+    ] {
+        refused(all, refusal, &format!("insert-primary-{name}"), PRIMARY, &format!("BF.INSERT k {option} ITEMS a"));
+    }
+}
+
+pub fn insertions_that_are_refused(all: &Inputs) {
+    let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("insert-{name}"), CLIENT, words);
+    client(Refusal::Arity, "no-words", "BF.INSERT");
+    client(Refusal::Arity, "no-items", "BF.INSERT k CAPACITY 3");
+    client(Refusal::Arity, "nothing-behind-items", "BF.INSERT k ITEMS");
+    client(Refusal::Arity, "nothing-behind-error", "BF.INSERT k ERROR");
+    client(Refusal::InsertUnknown, "short-words", "BF.INSERT k cap 7 ITEMS a");
+    client(Refusal::InsertRate, "rate-1", "BF.INSERT k ERROR 1 ITEMS a");
+    client(Refusal::InsertCapacity, "capacity-0", "BF.INSERT k CAPACITY 0 ITEMS a");
+    client(
+        Refusal::InsertCapacity,
+        "redisbloom-capacity",
+        "BF.INSERT k CAPACITY 1152921504606846976 LAYOUT redisbloom ITEMS a",
+    );
+    client(Refusal::InsertExpansion, "expansion-32769", "BF.INSERT k EXPANSION 32769 ITEMS a");
+    client(Refusal::InsertSeed, "seed-31-bytes", "BF.INSERT k SEED 0000000000000000000000000000001 ITEMS a");
+    client(Refusal::InsertTightening, "tightening-1", "BF.INSERT k TIGHTENING 1 ITEMS a");
+    client(Refusal::InsertLayout, "layout", "BF.INSERT k LAYOUT 1 ITEMS a");
+    client(Refusal::InsertScaleTo, "validatescaleto-0", "BF.INSERT k VALIDATESCALETO 0");
+    client(Refusal::FixedScaleTo, "fixed-validatescaleto", "BF.INSERT k NONSCALING VALIDATESCALETO 9");
+    client(Refusal::LayoutMismatch, "number-and-tightening", "BF.INSERT k SEED 1 TIGHTENING 0.5 ITEMS a");
+}
+
+pub fn fields_and_records(all: &Inputs) {
+    let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
+    assert_eq!(parsed("info", "BF.INFO k"), Parsed::Info(None));
+    assert_eq!(parsed("info-field", "BF.INFO k maxScaledCapacity"), Parsed::Info(Some(Field::MaxScaledCapacity)));
+    refused(all, Refusal::InfoField, "info-no-field", CLIENT, "BF.INFO k SIZES");
+    refused(all, Refusal::Arity, "info-two-fields", CLIENT, "BF.INFO k SIZE ITEMS");
+    assert_eq!(parsed("scandump-least", "BF.SCANDUMP k -9223372036854775808"), Parsed::Scandump(i64::MIN));
+    refused(all, Refusal::BadDumpIterator, "scandump-no-number", CLIENT, "BF.SCANDUMP k 1.");
+    assert_eq!(parsed("loadchunk", "BF.LOADCHUNK k 9223372036854775807 data"), Parsed::Loadchunk(i64::MAX as u64, 4));
+    assert_eq!(parsed("loadchunk-nothing", "BF.LOADCHUNK k 1 "), Parsed::Loadchunk(1, 0));
+    refused(all, Refusal::BadData, "loadchunk-minus-1", CLIENT, "BF.LOADCHUNK k -1 data");
+    refused(all, Refusal::BadLoadIterator, "loadchunk-no-number", CLIENT, "BF.LOADCHUNK k 1e1 data");
+}
+
+pub fn load_time_words(all: &Inputs) {
+    let parsed = |name: &str, words: &str| outcome(all, &format!("load-time-{name}"), CLIENT, words);
+    assert_eq!(parsed("nothing", "MODULE"), Parsed::LoadTime(LoadTime::default()));
+    let all = LoadTime {
+        rate: Some(0.1),
+        initial_size: Some(1 << 30),
+        without_effect: vec!["cf_bucket_size".to_owned(), "CF_MAX_EXPANSIONS".to_owned()],
+    };
+    let words = "MODULE error_rate 0.5 ERROR_RATE 0.1 INITIAL_SIZE 1073741824 cf_bucket_size x CF_MAX_EXPANSIONS y";
+    assert_eq!(parsed("all", words), Parsed::LoadTime(all));
+    for (name, words, line) in [
+        ("no-value", "MODULE ERROR_RATE", "load-time words come in pairs, 'ERROR_RATE' has no value"),
+        ("rate-0", "MODULE ERROR_RATE 0", "bad value '0' for ERROR_RATE: a number inside (0, 1) is expected"),
+        (
+            "size-0",
+            "MODULE INITIAL_SIZE 0",
+            "bad value '0' for INITIAL_SIZE: a whole number from 1 to 1073741824 is expected",
+        ),
+        ("unknown", "MODULE MAXDOUBLE 1", "unknown load-time word 'MAXDOUBLE'"),
+    ] {
+        assert_eq!(parsed(name, words), Parsed::LoadTimeRefused(line.to_owned()));
+    }
+}

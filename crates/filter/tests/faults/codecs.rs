@@ -1,0 +1,228 @@
+//! Faults in the codecs: snapshots, dumps and arguments that are read, and records that are made.
+
+use std::cell::RefCell;
+
+use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink};
+use bloomgate_filter::kinds::valkey_bloom::load;
+use bloomgate_filter::kinds::{AofRecord, Arrival};
+use bloomgate_filter::{Filter, Unlimited, Value};
+
+use crate::allocator::{Asked, Fault, in_peace, under};
+use crate::{filled_filters, with_every_fault};
+
+/// The generation in dumps.
+const GENERATION: u16 = 7;
+/// Of one layer, of many, and of a layer of several chunks.
+const SHAPES: [(u64, usize); 3] = [(100, 50), (4, 200), (1_500_000, 1000)];
+
+/// A value as a snapshot has it.
+fn written(value: &Value) -> Vec<u8> {
+    let mut sink = ByteSink::default();
+    value.write(&mut sink);
+    sink.0
+}
+
+/// Everything that can be stored: filters of the three layouts in three shapes, and what is arriving of two.
+fn values() -> Vec<(String, Value)> {
+    let mut values = Vec::new();
+    for (capacity, items) in SHAPES {
+        for (name, filter) in filled_filters(capacity, items) {
+            let name = format!("{name}, {} layers", filter.layer_count());
+            if let Some(arrival) = half_arrived(&filter) {
+                values.push((format!("half of {name}"), Value::from(arrival)));
+            }
+            values.push((name, filter.into()));
+        }
+    }
+    values
+}
+
+/// The records of a filter's dump, where its layout has one.
+fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
+    let mut records = Vec::new();
+    let mut before = 0;
+    while let Ok(Some((iterator, data))) = filter.next_record(GENERATION, before) {
+        before = iterator;
+        records.push((iterator, data.into_owned()));
+    }
+    records
+}
+
+fn begin((iterator, header): &(u64, Vec<u8>)) -> Result<Arrival, Error> {
+    Arrival::begin(*iterator, header, &Unlimited)
+}
+
+fn half_arrived(filter: &Filter) -> Option<Arrival> {
+    let records = records(filter);
+    let (header, chunks) = records.split_first()?;
+    let mut arrival = begin(header).unwrap();
+    for (iterator, data) in &chunks[..chunks.len() / 2] {
+        assert_eq!(arrival.accept(*iterator, data), Ok(Progress::Stored));
+    }
+    Some(arrival)
+}
+
+#[test]
+fn a_snapshot_that_finds_no_room_is_an_error() {
+    let mut total = 0;
+    for (name, value) in values() {
+        let bytes = written(&value);
+        let faults = with_every_fault(&format!("the snapshot of {name}"), || {
+            let stored_as = value.stored_as();
+            let again = stored_as.read(stored_as.encoding(), &mut ByteSource(&bytes), &Unlimited)?;
+            in_peace(|| assert!(again == value));
+            Ok(())
+        });
+        assert!(faults >= 4, "{name}: {faults}");
+        total += faults;
+    }
+    eprintln!("snapshots: {total} faults");
+}
+
+#[test]
+fn a_copy_of_what_is_stored_is_an_error_where_there_is_no_room() {
+    let mut total = 0;
+    for (name, value) in values() {
+        let before = written(&value);
+        total += with_every_fault(&format!("a copy of {name}"), || {
+            let copy = value.try_clone()?;
+            in_peace(|| assert!(copy == value));
+            Ok(())
+        });
+        assert_eq!(written(&value), before);
+    }
+    eprintln!("copies of values: {total} faults");
+}
+
+#[test]
+fn a_value_is_saved_without_memory() {
+    struct Nowhere(u64);
+    impl Sink for Nowhere {
+        fn put_u64(&mut self, _: u64) {
+            self.0 += 8;
+        }
+        fn put_f64(&mut self, _: f64) {
+            self.0 += 8;
+        }
+        fn put_bytes(&mut self, bytes: &[u8]) {
+            self.0 += 8 + bytes.len() as u64;
+        }
+    }
+    for (name, value) in values() {
+        let length = written(&value).len() as u64;
+        let (told, asked) = under(Fault::From(1), || {
+            let mut sink = Nowhere(0);
+            value.write(&mut sink);
+            sink.0
+        });
+        assert_eq!((told, asked), (length, Asked { requests: 0, refused: 0 }), "{name}");
+    }
+}
+
+#[test]
+fn a_dump_that_finds_no_room_is_an_error_and_goes_on_where_it_was() {
+    let mut total = 0;
+    for (capacity, items) in SHAPES {
+        for (name, filter) in filled_filters(capacity, items) {
+            let records = records(&filter);
+            let Some((header, chunks)) = records.split_first() else { continue };
+            total += with_every_fault(&format!("the header of {name}"), || begin(header));
+            let mut arrival = begin(header).unwrap();
+            for (iterator, data) in [header].into_iter().chain(chunks) {
+                total += with_every_fault(&format!("record {iterator} of {name}"), || {
+                    let mut again = in_peace(|| arrival.try_clone().unwrap());
+                    let result = again.accept(*iterator, data);
+                    in_peace(|| {
+                        assert!(result.is_ok() || again == arrival);
+                        drop(again);
+                    });
+                    result
+                });
+                assert!(arrival.accept(*iterator, data).is_ok());
+            }
+            // Once it is whole, what comes again is looked at: the bits, and of ours the header.
+            let whole = arrival.into_filter();
+            assert!(whole == filter);
+            let whole = RefCell::new(Value::from(whole));
+            let has_known_header = matches!(filter, Filter::Native(_));
+            for (iterator, data) in [header].into_iter().filter(|_| has_known_header).chain(chunks) {
+                total += with_every_fault(&format!("record {iterator} of {name} again"), || {
+                    let known = whole.borrow_mut().accept(GENERATION, *iterator, data)?;
+                    in_peace(|| assert_eq!(known, Progress::Known));
+                    Ok(())
+                });
+            }
+        }
+    }
+    eprintln!("dumps that arrive: {total} faults");
+}
+
+#[test]
+fn a_record_that_cannot_be_made_is_an_error() {
+    let mut faults = 0;
+    for (capacity, items) in SHAPES {
+        for (name, filter) in filled_filters(capacity, items) {
+            let mut before = 0;
+            for (iterator, data) in records(&filter) {
+                faults += with_every_fault(&format!("record {iterator} of {name}"), || {
+                    let made = filter.next_record(GENERATION, before)?;
+                    in_peace(|| assert!(made == Some((iterator, data.as_slice().into()))));
+                    Ok(())
+                });
+                before = iterator;
+            }
+        }
+    }
+    assert!(faults > 20, "{faults}");
+    eprintln!("dumps that are made: {faults} faults");
+}
+
+#[test]
+fn an_effect_that_cannot_be_made_is_an_error() {
+    let mut faults = 0;
+    for (name, value) in values() {
+        let mut effects = Vec::new();
+        let mut keep = |record: AofRecord| {
+            effects.push(Effect::of(&record)?);
+            Ok(())
+        };
+        value.for_each_record(GENERATION, &mut keep).unwrap();
+        faults += with_every_fault(&format!("the effects of {name}"), || {
+            let mut expected = effects.iter();
+            value.for_each_record(GENERATION, |record| {
+                let effect = Effect::of(&record)?;
+                in_peace(|| assert!(expected.next() == Some(&effect)));
+                in_peace(|| drop(effect));
+                Ok(())
+            })?;
+            in_peace(|| assert_eq!(expected.next(), None, "all of them, or an error"));
+            Ok(())
+        });
+        if let [Effect::Whole(data)] = &effects[..] {
+            faults += with_every_fault(&format!("BF.LOAD of {name}"), || {
+                let again = Value::from(Filter::boxed(load::decode(data, &Unlimited)?)?);
+                in_peace(|| assert!(again == value));
+                Ok(())
+            });
+        }
+    }
+    assert!(faults > 50, "{faults}");
+    eprintln!("effects: {faults} faults");
+}
+
+/// A record of an AOF, kept.
+#[derive(Debug, PartialEq)]
+enum Effect {
+    Chunk(u64, Vec<u8>),
+    Whole(Vec<u8>),
+}
+
+impl Effect {
+    /// Asks for the memory of the argument of BF.LOAD as the codec does.
+    fn of(record: &AofRecord) -> Result<Self, Error> {
+        match record {
+            AofRecord::Chunk { iterator, data } => Ok(in_peace(|| Self::Chunk(*iterator, data.to_vec()))),
+            AofRecord::Whole(filter) => load::encode(filter).map(Self::Whole),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Faults in what a filter does: it is made, it takes items and grows, it is copied, it is asked.
+
+use std::hint::black_box;
+
+use bloomgate_filter::kinds::info::Field;
+use bloomgate_filter::{BATCH, Error, Filter, Mask, Unlimited};
+
+use crate::allocator::{Asked, Fault, in_peace, under};
+use crate::{filled_filters, new_filters, numbered, specs, with_every_fault};
+
+#[test]
+fn a_filter_that_cannot_be_made_is_an_error() {
+    // Small, with an alignment to be had by luck; of a page and more; of many megabytes.
+    let mut total = 0;
+    for capacity in [1, 100, 10_000, 1_000_000, 100_000_000] {
+        let mut faults = 0;
+        for (name, spec) in specs(capacity) {
+            faults += with_every_fault(name, || Ok(black_box(Filter::new(&spec, &Unlimited)?)));
+        }
+        assert!(faults >= 12, "two or three requests, each refused alone and with those after it: {faults}");
+        total += faults;
+    }
+    eprintln!("new filters: {total} faults");
+}
+
+#[test]
+fn a_layer_that_cannot_be_had_leaves_the_filter_as_it_was() {
+    let mut total = 0;
+    // Up to the sixth growth: lists of layers grow at their own steps.
+    for items in [4, 12, 28, 60, 124, 252] {
+        for (name, full) in filled_filters(4, items * 2) {
+            // Filled to the brim of its newest layer.
+            let mut full = full;
+            let mut next = (items * 2..).map(|number| format!("more {number}").into_bytes());
+            while full.remaining_capacity() > 0 {
+                full.add(&next.next().unwrap(), &Unlimited).unwrap();
+            }
+            let newcomer = next.find(|item| !full.contains(item)).unwrap();
+            let faults = with_every_fault(&format!("growth of {name}, {} layers", full.layer_count()), || {
+                // The copy is made in peace: `with_every_fault` counts from its first request on.
+                let mut filter = in_peace(|| full.try_clone().unwrap());
+                let bytes = filter.allocated_bytes();
+                let result = filter.add(&newcomer, &Unlimited);
+                in_peace(|| match result {
+                    Ok(is_new) => {
+                        assert!(is_new && filter.contains(&newcomer));
+                        assert_eq!((filter.items(), filter.layer_count()), (full.items() + 1, full.layer_count() + 1));
+                    }
+                    Err(_) => {
+                        assert!(filter == full);
+                        assert_eq!(filter.allocated_bytes(), bytes);
+                        assert!(!filter.contains(&newcomer));
+                        assert_eq!(filter.add(&newcomer, &Unlimited), Ok(true), "there is memory again");
+                    }
+                });
+                Ok(result?)
+            });
+            assert!(faults >= 2, "a layer and its place in the list");
+            total += faults;
+        }
+    }
+    eprintln!("growth: {total} faults");
+}
+
+#[test]
+fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
+    let mut total = 0;
+    for (name, start) in filled_filters(4, 10) {
+        let items = numbered(1000, BATCH);
+        let faults = with_every_fault(&format!("a batch that grows {name} again and again"), || {
+            let mut filter = in_peace(|| start.try_clone().unwrap());
+            let added = filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited);
+            in_peace(|| {
+                // One by one, up to where the batch says that it came.
+                let mut twin = start.try_clone().unwrap();
+                for (index, item) in items.iter().enumerate().take(added.done) {
+                    assert_eq!(twin.add(item, &Unlimited), Ok(added.new.contains(index)));
+                }
+                assert!(filter == twin, "what is in is what was answered");
+                assert_eq!(added.error.is_none(), added.done == items.len());
+                // The rest goes in when there is memory again.
+                let rest = filter.add_batch(items[added.done..].iter().map(Vec::as_slice), &Unlimited);
+                assert_eq!(rest.error, None);
+                assert!(items.iter().all(|item| filter.contains(item)));
+            });
+            added.error.map_or(Ok(()), |error| Err(error.into()))
+        });
+        assert!(faults >= 4, "two layers and more: {faults}");
+        total += faults;
+    }
+    eprintln!("batches: {total} faults");
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_is_an_error() {
+    let mut total = 0;
+    for (capacity, items) in [(4, 0), (4, 200), (100_000, 5000)] {
+        for (name, filter) in filled_filters(capacity, items) {
+            let before = filter.try_clone().unwrap();
+            let faults = with_every_fault(&format!("a copy of {name}"), || {
+                let copy = filter.try_clone()?;
+                in_peace(|| assert!(copy == filter));
+                Ok(())
+            });
+            assert!(faults >= filter.layer_count());
+            assert!(filter == before);
+            total += faults;
+        }
+    }
+    eprintln!("copies: {total} faults");
+}
+
+#[test]
+fn a_lookup_and_an_add_that_finds_room_cannot_be_refused() {
+    for (_, mut filter) in new_filters(100_000) {
+        let items = numbered(0, 1000);
+        let ((), asked) = under(Fault::From(1), || {
+            for batch in items.chunks(BATCH) {
+                let added = filter.add_batch(batch.iter().map(Vec::as_slice), &Unlimited);
+                assert_eq!((added.done, added.error), (batch.len(), None));
+                assert_eq!(filter.contains_batch(batch.iter().map(Vec::as_slice)), Mask::first(batch.len()));
+            }
+            assert_eq!(filter.add(b"another", &Unlimited), Ok(true));
+            assert!(filter.contains(b"another") && !filter.contains(b"a third"));
+            assert!(filter.layers().map(|layer| layer.items).sum::<u64>() == filter.items());
+            assert!(filter.remaining_capacity() > 0 && filter.allocated_bytes() > 0 && filter.size_bytes() > 0);
+            let told = Field::VALKEY_BLOOM.map(|field| black_box(filter.info(field, &Unlimited)).is_some());
+            assert!(told[..6] == [true; 6], "what every filter tells");
+        });
+        assert_eq!(asked, Asked { requests: 0, refused: 0 });
+    }
+}
+
+/// That the allocator refuses what it is told to.
+#[test]
+fn the_allocator_of_these_tests_refuses() {
+    let ask = || Vec::<u8>::new().try_reserve_exact(100).is_ok();
+    assert_eq!(under(Fault::None, ask), (true, Asked { requests: 1, refused: 0 }));
+    assert_eq!(under(Fault::Only(1), ask), (false, Asked { requests: 1, refused: 1 }));
+    assert_eq!(under(Fault::Only(2), ask), (true, Asked { requests: 1, refused: 0 }));
+    assert_eq!(under(Fault::From(1), || [ask(), ask()]), ([false; 2], Asked { requests: 2, refused: 2 }));
+    assert_eq!(under(Fault::Only(1), || [ask(), ask()]), ([false, true], Asked { requests: 2, refused: 1 }));
+    let refused = under(Fault::From(1), || specs(100).map(|(_, spec)| Filter::new(&spec, &Unlimited).err())).0;
+    assert!(refused.iter().all(|error| matches!(error, Some(Error::OutOfMemory { .. }))), "{refused:?}");
+}

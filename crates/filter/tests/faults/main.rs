@@ -1,0 +1,65 @@
+//! Memory that is refused, request by request: every operation of the filter and every codec is run with the nth request
+//! failing, for n = 1, 2, 3 ... until it passes unharmed. Each time it must answer with the error of memory and leave the
+//! filter as it was. A request that cannot be refused would end this process, and so the test.
+//!
+//! The server's part of it is in `tests/server/reliability/faults.rs`.
+
+// All of this file is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod allocator;
+mod codecs;
+mod filters;
+#[path = "../one_of_each/mod.rs"]
+mod one_of_each;
+
+use allocator::{Fault, under};
+use bloomgate_filter::{Error, Filter, Spec, Unlimited, format};
+
+/// Runs something with each request refused in turn, alone and with all after it. `run` gets the number of the try, answers
+/// with what it did, and must itself hold what it refused to be unchanged. The result is how many faults there were.
+fn with_every_fault<T>(what: &str, run: impl Fn() -> Result<T, format::Error>) -> usize {
+    let mut faults = 0;
+    for kind in [Fault::Only as fn(usize) -> Fault, Fault::From] {
+        for number in 1.. {
+            assert!(number < 10_000, "{what}: no end of it");
+            let (result, asked) = under(kind(number), &run);
+            faults += asked.refused;
+            if asked.refused == 0 {
+                assert!(result.is_ok(), "{what}: passes, when nothing is refused: {:?}", result.err());
+                break;
+            }
+            // A request may be tried in another way, as that for a small bitmap which comes aligned mostly.
+            if let Err(error) = result {
+                let refused = matches!(error, format::Error::Filter(Error::OutOfMemory { asked_bytes: 1.. }));
+                assert!(refused, "{what}, request {number}: {error:?}");
+            }
+        }
+    }
+    faults
+}
+
+/// A spec of each kind, for filters that grow twofold from so many items.
+fn specs(capacity: u64) -> [(&'static str, Spec); 3] {
+    one_of_each::specs(0.01, capacity, 2)
+}
+
+/// New filters of the three layouts.
+fn new_filters(capacity: u64) -> [(&'static str, Filter); 3] {
+    specs(capacity).map(|(name, spec)| (name, Filter::new(&spec, &Unlimited).unwrap()))
+}
+
+/// Filters that hold so many items.
+fn filled_filters(capacity: u64, items: usize) -> [(&'static str, Filter); 3] {
+    let mut filters = new_filters(capacity);
+    for (_, filter) in &mut filters {
+        for item in numbered(0, items) {
+            filter.add(&item, &Unlimited).unwrap();
+        }
+    }
+    filters
+}
+
+fn numbered(first: usize, count: usize) -> Vec<Vec<u8>> {
+    (first..first + count).map(|number| format!("item {number}").into_bytes()).collect()
+}

@@ -1,0 +1,194 @@
+//! A filter as a payload describes it: a description that no filter has is refused, whoever reads it; any other makes a
+//! filter that is as described and that works.
+
+use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _};
+use bloomgate_filter::geometry::sizing::POLICY;
+use bloomgate_filter::geometry::{LayerDescription, Paged};
+use bloomgate_filter::kinds::{NativeSpec, StoredAs};
+use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
+use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Error, Filter, Scaling, Unlimited, Value};
+use proptest::prelude::*;
+
+use crate::{FilterOf, MORE_CASES, SMALL, add_batch, assert_same, config, items, rates};
+
+/// Everything about a filter but its bits, as a payload says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    spec: NativeSpec,
+    policy: u32,
+    layers: Vec<LayerDescription<Paged>>,
+}
+
+impl Description {
+    pub fn of(filter: &BloomFilter) -> Self {
+        let layers = filter.layers().iter().map(|layer| layer.description()).collect();
+        Self { spec: filter.spec(), policy: POLICY, layers }
+    }
+
+    /// The filter that a reader begins with, who has seen to the policy.
+    pub fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<BloomFilter, Error> {
+        BloomFilter::with_zero_bits(self.spec, &self.layers, ceiling)
+    }
+
+    /// The filter in the snapshot that says it. No layer is larger than a chunk, and all bits are zero.
+    fn through_snapshot(&self, ceiling: &impl Ceiling) -> Result<Value, format::Error> {
+        let NativeSpec { rate, capacity, scaling, seed } = self.spec;
+        let mut sink = ByteSink::default();
+        // Version, kind and hash, then the fields.
+        [1, 1, 1].into_iter().for_each(|number| sink.put_u64(number));
+        sink.put_f64(rate);
+        let numbers = [capacity, scaling.expansion().into(), seed.into(), self.policy.into()];
+        numbers.into_iter().for_each(|number| sink.put_u64(number));
+        sink.put_u64(self.layers.len() as u64);
+        for LayerDescription { rate, capacity, items, geometry } in &self.layers {
+            sink.put_f64(*rate);
+            let shape = [geometry.hashes.into(), geometry.groups, geometry.blocks_per_group.into()];
+            [*capacity, *items].into_iter().chain(shape).for_each(|number| sink.put_u64(number));
+        }
+        self.layers.iter().for_each(|_| sink.put_bytes(&[]));
+        let mut source = ByteSource(&sink.0);
+        let value = StoredAs::Own.read(1, &mut source, ceiling)?;
+        assert!(source.0.is_empty(), "everything is read");
+        Ok(value)
+    }
+}
+
+fn valid() -> Description {
+    let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(2), 1, &Unlimited).unwrap();
+    for item in 0..25u32 {
+        filter.add(&item.to_le_bytes(), &Unlimited).unwrap();
+    }
+    Description::of(&filter)
+}
+
+#[test]
+fn a_description_that_no_filter_has_is_refused() {
+    const NO_RATES: [f64; 7] = [0.0, -0.01, 0.250_000_1, 1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let sound = valid();
+    assert_eq!(sound.layers.len(), 2);
+    let empty = sound.with_zero_bits(&Unlimited).unwrap();
+    assert_eq!(Description::of(&empty), sound);
+    assert_eq!(sound.through_snapshot(&Unlimited), Ok(Filter::from(empty).into()));
+
+    let mut unsound: Vec<(String, Description)> = Vec::new();
+    let mut with = |what: &str, change: &dyn Fn(&mut Description)| {
+        let mut description = sound.clone();
+        change(&mut description);
+        unsound.push((what.into(), description));
+    };
+    for rate in NO_RATES.into_iter().chain([9.9e-13]) {
+        with(&format!("rate {rate}"), &|d| d.spec.rate = rate);
+    }
+    for (index, rate) in NO_RATES.into_iter().enumerate() {
+        with(&format!("rate {rate} of layer {}", index % 2), &|d| d.layers[index % 2].rate = rate);
+    }
+    with("capacity 0", &|d| d.spec.capacity = 0);
+    with("policy 0", &|d| d.policy = 0);
+    with("policy 2", &|d| d.policy = POLICY + 1);
+    with("no layers", &|d| d.layers.clear());
+    with("too many layers", &|d| d.layers = vec![d.layers[0]; LAYERS_MAX + 1]);
+    with("two layers of a fixed filter", &|d| d.spec.scaling = Scaling::Fixed);
+    for layer in [0, 1] {
+        with("a layer's capacity 0", &|d| (d.layers[layer].capacity, d.layers[layer].items) = (0, 0));
+        with("more items than capacity", &|d| d.layers[layer].items = d.layers[layer].capacity + 1);
+        with("items beyond counting", &|d| d.layers[layer].items = u64::MAX);
+        for number in [0, 65, u32::MAX] {
+            with(&format!("{number} blocks a group"), &|d| d.layers[layer].geometry.blocks_per_group = number);
+            with(&format!("{number} hashes"), &|d| d.layers[layer].geometry.hashes = number);
+        }
+        with("one block a group", &|d| d.layers[layer].geometry.blocks_per_group = 1);
+        for groups in [0, 1 << 58, u64::MAX / 128, u64::MAX] {
+            with(&format!("{groups} groups"), &|d| d.layers[layer].geometry.groups = groups);
+        }
+    }
+    for (what, description) in unsound {
+        // A size that does not fit 63 bits is unsound too; a ceiling may say so before the layer does.
+        if description.policy == POLICY {
+            assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound, "{what}");
+            assert!(description.with_zero_bits(&SMALL).is_err(), "{what}");
+        }
+        let refusal = match description.layers.len() {
+            0..=LAYERS_MAX => format::Error::Filter(Error::Unsound),
+            _ => format::Error::OutOfRange,
+        };
+        assert_eq!(description.through_snapshot(&Unlimited), Err(refusal), "{what}");
+        assert!(description.through_snapshot(&SMALL).is_err(), "{what}");
+    }
+    // The ceiling is asked for all layers together.
+    let cells_bytes = sound.layers.iter().map(|layer| layer.geometry.size_bytes()).sum();
+    let asked_bytes = NativeSpec::size_bytes(sound.layers.len(), cells_bytes);
+    let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
+    assert_eq!(sound.with_zero_bits(&FilterOf(asked_bytes - 1)).unwrap_err(), short);
+    assert!(sound.with_zero_bits(&FilterOf(asked_bytes)).is_ok());
+    let longest = Description { layers: vec![sound.layers[0]; LAYERS_MAX], ..sound };
+    assert!(longest.with_zero_bits(&Unlimited).is_ok());
+}
+
+/// Mostly within bounds, sometimes any bits at all.
+fn wild_rates() -> impl Strategy<Value = f64> {
+    prop_oneof![9 => rates(), 1 => any::<u64>().prop_map(f64::from_bits)]
+}
+
+fn layer_descriptions() -> impl Strategy<Value = LayerDescription<Paged>> {
+    let capacities = prop_oneof![4 => 1u64..100, 1 => any::<u64>(), 1 => u64::MAX - 1..=u64::MAX];
+    let items = prop_oneof![2 => Just(None), 3 => (0u64..100).prop_map(Some), 1 => any::<u64>().prop_map(Some)];
+    let groups = prop_oneof![9 => 1u64..20, 1 => any::<u64>()];
+    let blocks = prop_oneof![8 => 2u32..=64, 1 => any::<u32>(), 1 => 0u32..=65];
+    let hashes = prop_oneof![8 => 1u32..=64, 1 => any::<u32>(), 1 => 0u32..=65];
+    let geometries = (groups, blocks, hashes);
+    (wild_rates(), capacities, items, geometries).prop_map(|(rate, capacity, items, geometry)| {
+        let geometry = Paged { groups: geometry.0, blocks_per_group: geometry.1, hashes: geometry.2 };
+        LayerDescription { rate, capacity, items: items.unwrap_or(capacity), geometry }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: config().cases * MORE_CASES, ..config() })]
+
+    /// Whatever a payload says: an error, or a filter that is as described and that works.
+    #[test]
+    fn any_description_is_refused_or_works(
+        rate in wild_rates(),
+        capacity in prop_oneof![4 => 1u64..100, 1 => any::<u64>()],
+        expansion in prop_oneof![2 => 0u32..4, 1 => any::<u32>()],
+        seed in any::<u32>(),
+        policy in prop_oneof![9 => Just(POLICY), 1 => any::<u32>()],
+        layers in prop::collection::vec(layer_descriptions(), 0..4),
+        items in prop::collection::vec(items(), 1..=BATCH),
+    ) {
+        let spec = NativeSpec { rate, capacity, scaling: Scaling::from_expansion(expansion), seed };
+        let description = Description { spec, policy, layers };
+        let made = || description.with_zero_bits(&SMALL);
+        let expected = match policy {
+            POLICY => made().map(|filter| Filter::from(filter).into()).map_err(format::Error::Filter),
+            _ => Err(format::Error::Filter(Error::Unsound)),
+        };
+        prop_assert_eq!(description.through_snapshot(&SMALL), expected);
+        if let Ok(mut filter) = made() {
+            prop_assert_eq!(Description::of(&filter), Description { policy: POLICY, ..description });
+            let added = add_batch(&mut filter, &items, &SMALL);
+            prop_assert!(items[..added.done].iter().all(|item| filter.contains(item)));
+            prop_assert_eq!(added.error.is_none(), added.done == items.len());
+            prop_assert!(filter.remaining_capacity() <= filter.total_capacity());
+            assert_same(&filter, &filter.try_clone().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
+    let mut description = valid();
+    for (capacity, refusal) in [
+        (u64::MAX - 1_000_000, Error::CapacityOutOfRange),
+        (1 << 63, Error::CapacityOutOfRange),
+        (1 << 62, Error::SizeOverflow),
+    ] {
+        description.layers[1] = LayerDescription { capacity, items: capacity, ..description.layers[1] };
+        let mut filter = description.with_zero_bits(&Unlimited).unwrap();
+        assert_eq!(filter.add(b"item", &Unlimited), Err(refusal), "{capacity}");
+        assert_same(&filter, &description.with_zero_bits(&Unlimited).unwrap());
+    }
+    // Nor is a chain sound whose items could not be counted.
+    description.layers[1] = LayerDescription { capacity: u64::MAX, items: 0, ..description.layers[1] };
+    assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound);
+}

@@ -1,0 +1,110 @@
+//! The edges of rates, capacities, chains and memory: what is beyond them is refused, what is on them works.
+
+use bloomgate_filter::geometry::Paged;
+use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
+use bloomgate_filter::kinds::NativeSpec;
+use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
+use bloomgate_filter::{BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Error, Mask, Scaling, Spec, Unlimited};
+
+use crate::described::Description;
+use crate::{FilterOf, add_batch, assert_same};
+
+#[test]
+#[cfg_attr(miri, ignore = "4096 layers take hours")]
+fn a_chain_ends_at_its_longest() {
+    let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &Unlimited).unwrap();
+    let mut added = 0u32;
+    let error = loop {
+        match filter.add(&added.to_le_bytes(), &Unlimited) {
+            Ok(_) => added += 1,
+            Err(error) => break error,
+        }
+        assert!(added < 100_000, "a chain without an end");
+    };
+    assert_eq!((error, filter.layers().len(), filter.items()), (Error::TooManyLayers, LAYERS_MAX, LAYERS_MAX as u64));
+    let before = filter.try_clone().unwrap();
+    assert_eq!(filter.add(&added.to_le_bytes(), &Unlimited), Err(Error::TooManyLayers));
+    assert!((0..added).all(|item| filter.contains(&item.to_le_bytes())));
+    assert_eq!(filter.add(&0u32.to_le_bytes(), &Unlimited), Ok(false));
+    assert_same(&filter, &before);
+}
+
+/// Whoever asks may not have so many layers.
+struct LayersOf(usize);
+
+impl Ceiling for LayersOf {
+    fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn layers_max(&self) -> usize {
+        self.0
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "1100 layers take an hour")]
+fn a_chain_is_not_longer_than_the_ceiling_allows() {
+    let client = LayersOf(CLIENT_LAYERS_MAX);
+    let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &client).unwrap();
+    let batches: Vec<Vec<Vec<u8>>> = (0..100u32)
+        .map(|batch| (0..32u32).map(|item| [batch, item].map(u32::to_le_bytes).concat()).collect())
+        .collect();
+    let refused = batches.iter().find_map(|batch| add_batch(&mut filter, batch, &client).error);
+    assert_eq!(refused, Some(Error::TooManyLayers));
+    assert_eq!((filter.layers().len(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
+    // For whoever may have more it goes on; then it is longer than others may have, and answers them.
+    batches.iter().for_each(|batch| assert_eq!(add_batch(&mut filter, batch, &Unlimited).error, None));
+    assert!(filter.layers().len() > CLIENT_LAYERS_MAX + 100);
+    let before = filter.try_clone().unwrap();
+    assert!(batches.iter().all(|batch| add_batch(&mut filter, batch, &client).new.is_empty()));
+    let stranger = (0..10_000u32).map(u32::to_le_bytes).find(|item| !filter.contains(item)).unwrap();
+    assert_eq!(filter.add(&stranger, &client), Err(Error::TooManyLayers));
+    assert_same(&filter, &before);
+    assert_eq!(Description::of(&filter).with_zero_bits(&client).unwrap_err(), Error::TooManyLayers);
+    // How far a filter can grow says the same.
+    let spec = Spec::Native(NativeSpec { capacity: 7, ..filter.spec() });
+    let reach = |layers| spec.reach(0, &LayersOf(layers)).capacity;
+    assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
+fn rates_and_capacities_have_edges() {
+    let new = |rate, capacity| BloomFilter::new(rate, capacity, Scaling::Fixed, 0, &Unlimited).map(|_| ());
+    for rate in [RATE_MAX.next_up(), RATE_MIN.next_down(), 0.0, -0.01, 1.0, f64::NAN, f64::INFINITY, -f64::INFINITY] {
+        assert_eq!(new(rate, 100), Err(Error::RateOutOfRange), "{rate}");
+    }
+    for rate in [RATE_MIN, 0.01, RATE_MAX] {
+        assert_eq!(new(rate, 1), Ok(()));
+        assert_eq!(new(rate, 0), Err(Error::CapacityOutOfRange));
+        assert!(matches!(new(rate, u64::MAX), Err(Error::SizeOverflow | Error::OutOfMemory { .. })));
+        // 2^58 fit 63 bits, but no machine: the error says how much was asked for.
+        let asked_bytes = Paged::for_layer(1 << 58, rate).unwrap().size_bytes();
+        assert_eq!(new(rate, 1 << 58), Err(Error::OutOfMemory { asked_bytes }));
+    }
+    let mut one = BloomFilter::new(0.01, 1, Scaling::Fixed, 0, &Unlimited).unwrap();
+    assert_eq!(one.add(b"", &Unlimited), Ok(true));
+    assert_eq!(one.add(b"a", &Unlimited), Err(Error::Full));
+    assert_eq!(one.add(b"", &Unlimited), Ok(false));
+    let asked_bytes = NativeSpec::size_bytes(1, Paged::for_layer(1000, 0.01).unwrap().size_bytes());
+    let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
+    assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes - 1)).unwrap_err(), short);
+    assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes)).is_ok());
+}
+
+/// The largest power of two, up to 2^40, that this machine lets a filter be made for. It touches few of its pages.
+#[test]
+#[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
+fn a_filter_may_be_larger_than_the_memory_that_it_uses() {
+    let made = (24..=40).rev().find_map(|power| BloomFilter::new(0.01, 1 << power, Scaling::Fixed, 9, &Unlimited).ok());
+    let mut filter = made.unwrap();
+    println!("capacity {}: {} bytes", filter.spec().capacity, filter.allocated_bytes());
+    let items: Vec<Vec<u8>> = (0..100u32).map(|item| item.to_le_bytes().to_vec()).collect();
+    for batch in items.chunks(BATCH) {
+        assert_eq!(add_batch(&mut filter, batch, &Unlimited).new, Mask::first(batch.len()));
+    }
+    assert!(items.iter().all(|item| filter.contains(item)));
+    assert!((100..1000u32).all(|item| !filter.contains(&item.to_le_bytes())));
+    assert_eq!(filter.items(), 100);
+}

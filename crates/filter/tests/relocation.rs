@@ -1,0 +1,171 @@
+//! Filters whose memory is moved, as a server's defragmenter does it: block by block, to any address, all of it or as much
+//! as there is time for. A server moves what lies badly; the mover here moves every block that it is offered, to any address.
+
+// All of this file is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod one_of_each;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+use bloomgate_filter::cells::Mover;
+use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
+
+thread_local! {
+    /// What the blocks were asked for as, while there is something to record.
+    static BLOCKS: RefCell<Option<HashMap<usize, Layout>>> = const { RefCell::new(None) };
+}
+
+/// The system's allocator, which remembers the layout of the blocks of a thread: a defragmenter has to know their size.
+struct Recording;
+
+#[global_allocator]
+static ALLOCATOR: Recording = Recording;
+
+fn record(change: impl FnOnce(&mut HashMap<usize, Layout>)) {
+    // The list asks for memory itself: it is taken out meanwhile.
+    let Ok(Some(mut blocks)) = BLOCKS.try_with(RefCell::take) else { return };
+    change(&mut blocks);
+    BLOCKS.with(|place| place.replace(Some(blocks)));
+}
+
+// SAFETY: every request is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Recording {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let block = unsafe { System.alloc(layout) };
+        record(|blocks| _ = blocks.insert(block as usize, layout));
+        block
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let block = unsafe { System.alloc_zeroed(layout) };
+        record(|blocks| _ = blocks.insert(block as usize, layout));
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        record(|blocks| assert_eq!(blocks.remove(&(block as usize)), Some(layout), "freed as what it was asked for"));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// Moves all blocks, and stops after every `pace` of them.
+struct Defragmenter {
+    pace: usize,
+    moved: usize,
+}
+
+// SAFETY: the new block is of the same allocator with the same layout, the bytes are copied, and the old one is freed.
+unsafe impl Mover for Defragmenter {
+    fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
+        let mut layout = None;
+        record(|blocks| layout = blocks.get(&(block.as_ptr() as usize)).copied());
+        let layout = layout.expect("a block that was asked for as a whole");
+        self.moved += 1;
+        // SAFETY: the old block has this layout, and the new one is another.
+        unsafe {
+            let new = NonNull::new(std::alloc::alloc(layout)).unwrap();
+            new.copy_from_nonoverlapping(block, layout.size());
+            // What still reads the old one is not to find what it looks for.
+            block.write_bytes(0xAA, layout.size());
+            std::alloc::dealloc(block.as_ptr(), layout);
+            Some(new)
+        }
+    }
+
+    fn has_done_enough(&mut self) -> bool {
+        self.moved.is_multiple_of(self.pace)
+    }
+}
+
+fn item(number: usize) -> Vec<u8> {
+    format!("https://example.org/a/page/{number}").into_bytes()
+}
+
+fn add(filter: &mut Filter, numbers: std::ops::Range<usize>) {
+    let items: Vec<_> = numbers.map(item).collect();
+    for batch in items.chunks(BATCH) {
+        let added = filter.add_batch(batch.iter().map(Vec::as_slice), &Unlimited);
+        assert_eq!(added.done, batch.len());
+    }
+}
+
+/// One of each layout.
+fn filters() -> [Filter; 3] {
+    let capacity = if cfg!(miri) { 1 } else { 100 };
+    one_of_each::specs(0.01, capacity, 4).map(|(_, spec)| Filter::new(&spec, &Unlimited).unwrap())
+}
+
+/// Items that make five layers.
+const ITEMS: usize = if cfg!(miri) { 100 } else { 20_000 };
+
+#[test]
+fn a_filter_that_was_moved_is_the_same_filter() {
+    // Under miri, which is slow, one.
+    let paces: &[usize] = if cfg!(miri) { &[2] } else { &[1, 2, 3, usize::MAX] };
+    for &pace in paces {
+        BLOCKS.with(|place| place.replace(Some(HashMap::new())));
+        for mut filter in filters() {
+            add(&mut filter, 0..ITEMS);
+            let (original, layers) = (filter.try_clone().unwrap(), filter.layer_count());
+            let allocated_bytes = filter.allocated_bytes();
+            assert_eq!(layers, 5);
+            let mut mover = Defragmenter { pace, moved: 0 };
+            let mut calls = 1;
+            let mut next = filter.relocate(0, &mut mover);
+            while let Some(layer) = next {
+                assert!((1..layers).contains(&layer));
+                calls += 1;
+                next = filter.relocate(layer, &mut mover);
+            }
+            // The layers' bits, the list of layers, and of valkey-bloom's layout the box around them.
+            let boxed = usize::from(matches!(filter, Filter::ValkeyBloom(_)));
+            assert_eq!(mover.moved, layers + 1 + boxed);
+            assert_eq!(calls == 1, pace == usize::MAX, "{calls} calls at a pace of {pace}");
+            assert!(filter == original);
+            assert_eq!(filter.allocated_bytes(), allocated_bytes);
+            assert!((0..ITEMS).all(|number| filter.contains(&item(number))));
+            let (mut grown, mut expected) = (filter, original);
+            add(&mut grown, ITEMS..ITEMS * 5);
+            add(&mut expected, ITEMS..ITEMS * 5);
+            assert!(grown.layer_count() > layers && grown == expected, "what was moved grows as it would have");
+        }
+        let left = BLOCKS.with(RefCell::take).unwrap();
+        assert!(left.is_empty(), "{} blocks are left", left.len());
+    }
+}
+
+#[test]
+fn blocks_are_aligned_wherever_they_were_moved() {
+    BLOCKS.with(|place| place.replace(Some(HashMap::new())));
+    let capacity = if cfg!(miri) { 1000 } else { 1_000_000 };
+    let mut filter = BloomFilter::new(0.01, capacity, Scaling::Fixed, 4242, &Unlimited).unwrap();
+    let members: Vec<_> = (0..100).map(item).collect();
+    members.iter().for_each(|item| assert_eq!(filter.add(item, &Unlimited), Ok(true)));
+    let mut starts = std::collections::HashSet::new();
+    // Blocks of odd sizes in between: the next free place is anywhere.
+    let mut between = Vec::new();
+    for number in 0..20 {
+        between.push(vec![0u8; 1000 + number * 208]);
+        assert_eq!(filter.relocate(0, &mut Defragmenter { pace: usize::MAX, moved: 0 }), None);
+        let start = filter.layers()[0].bytes().as_ptr() as usize;
+        assert!(cfg!(miri) || start.is_multiple_of(4096), "{start:x}");
+        starts.insert(start);
+        assert!(members.iter().all(|item| filter.contains(item)));
+    }
+    assert!(starts.len() > 1, "it was moved");
+    BLOCKS.with(RefCell::take);
+}
+
+#[test]
+fn a_place_after_the_last_layer_is_the_end() {
+    for mut filter in filters() {
+        assert_eq!(filter.relocate(7, &mut Defragmenter { pace: 1, moved: 0 }), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`
+//!
+//! Filters of our layout and of RedisBloom's answer as RedisBloom does, with five fields; of valkey-bloom's words they know
+//! what they have, and answer a single value. Filters of valkey-bloom's layout answer as valkey-bloom does.
+
+use bloomgate_filter::kinds::info::{Content, Field, InfoStyle};
+use bloomgate_filter::words::info;
+use bloomgate_filter::{Filter, Scaling};
+
+use crate::args::Args;
+use crate::ceiling::ServerCeiling;
+use crate::context::Context;
+use crate::key::ReadKey;
+use crate::reply::{self, Refusal};
+
+/// Answers all fields, or one.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let field = info::parse(args.words())?;
+    let key = ReadKey::open(context, args.arg(1)?);
+    let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+    match (field, filter.info_style()) {
+        (None, style) => all_fields(context, filter, style),
+        (Some(field), style) => {
+            let content = content(context, filter, field)?;
+            if style == InfoStyle::RedisBloom && Field::REDISBLOOM.contains(&field) {
+                // An array of one in RESP2, a map of one in RESP3.
+                if context.speaks_resp3() {
+                    reply::map(context, 1);
+                    reply::simple_string(context, field.words().1);
+                } else {
+                    reply::array(context, 1);
+                }
+            }
+            value(context, content);
+            Ok(())
+        }
+    }
+}
+
+fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(), Refusal> {
+    let fields: &[Field] = match style {
+        InfoStyle::RedisBloom => &Field::REDISBLOOM,
+        // A fixed filter has not the last two.
+        InfoStyle::ValkeyBloom if filter.scaling() == Scaling::Fixed => {
+            Field::VALKEY_BLOOM.get(..6).unwrap_or_default()
+        }
+        InfoStyle::ValkeyBloom => &Field::VALKEY_BLOOM,
+    };
+    match style {
+        InfoStyle::RedisBloom => reply::map(context, fields.len()),
+        InfoStyle::ValkeyBloom => reply::array(context, fields.len() * 2),
+    }
+    for field in fields {
+        reply::simple_string(context, field.words().1);
+        value(context, content(context, filter, *field)?);
+    }
+    Ok(())
+}
+
+/// # Errors
+/// [`Refusal::InfoFieldMissing`] for what this filter has not.
+fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
+    filter.info(field, &ServerCeiling(context)).ok_or(Refusal::InfoFieldMissing)
+}
+
+fn value(context: Context, content: Content) {
+    match content {
+        Content::Number(number) => reply::integer(context, number),
+        Content::Fraction(number) => reply::fraction(context, number),
+        Content::Nothing => reply::null(context),
+    }
+}

@@ -1,0 +1,30 @@
+//! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
+//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [ITEMS item [item ...]]`
+
+use bloomgate_filter::words::Creation;
+use bloomgate_filter::words::insert::{self, Insert};
+
+use super::adding::{Shape, add_items};
+use crate::args::Args;
+use crate::config;
+use crate::context::Context;
+use crate::reply::Refusal;
+
+/// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.
+///
+/// What a primary carries it has done. So its filter exists, also where this server may not create one; and where its words
+/// are not understood, going on would leave items out.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let defaults = config::defaults(context);
+    let Insert { creation, items } = match insert::parse(args.words(), &defaults) {
+        Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
+            context.cannot_obey(format_args!("BF.INSERT: {refusal}"))
+        }
+        parsed => parsed?,
+    };
+    let creation = || match creation {
+        None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
+        creation => Ok(creation),
+    };
+    add_items(context, args, items, creation, Shape::Many)
+}

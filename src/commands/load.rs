@@ -1,0 +1,29 @@
+//! `BF.LOAD key data`
+//!
+//! A command of valkey-bloom's: its AOF is made of it.
+
+use bloomgate_filter::Filter;
+use bloomgate_filter::kinds::valkey_bloom::load;
+
+use crate::args::Args;
+use crate::ceiling::ServerCeiling;
+use crate::context::Context;
+use crate::key::WriteKey;
+use crate::replicate;
+use crate::reply::{self, Refusal};
+use crate::stored::Stored;
+
+/// Creates a filter of valkey-bloom's layout, as it was.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let data = args.arg(2)?.bytes();
+    let mut key = WriteKey::open(context, args.arg(1)?);
+    if key.exists()? {
+        return Err(Refusal::LoadExists);
+    }
+    let filter = load::decode(data, &ServerCeiling(context)).map_err(Refusal::Load)?;
+    key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
+    replicate::verbatim(context);
+    key.close_changed([c"bloom.reserve"]);
+    reply::ok(context);
+    Ok(())
+}

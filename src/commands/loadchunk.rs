@@ -1,0 +1,64 @@
+//! `BF.LOADCHUNK key iterator data`
+
+use bloomgate_filter::Value;
+use bloomgate_filter::format::Progress;
+use bloomgate_filter::kinds::native::dump;
+use bloomgate_filter::kinds::redisbloom::dump::HEADER;
+use bloomgate_filter::kinds::{Arrival, StoredAs};
+use bloomgate_filter::words::iterators;
+
+use crate::args::Args;
+use crate::ceiling::ServerCeiling;
+use crate::context::Context;
+use crate::key::WriteKey;
+use crate::replicate;
+use crate::reply::{self, Refusal};
+use crate::stored::Stored;
+
+/// Takes a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk makes it a filter. A record
+/// that came already changes nothing.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let (iterator, data) = iterators::loadchunk(args.words())?;
+    let mut key = WriteKey::open(context, args.arg(1)?);
+    let progress = if key.exists()? {
+        take(&mut key, iterator, data)?
+    } else {
+        key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
+        Progress::Stored
+    };
+    if progress != Progress::Known {
+        replicate::verbatim(context);
+        key.close_changed([]);
+    }
+    reply::ok(context);
+    Ok(())
+}
+
+fn take(key: &mut WriteKey<'_>, iterator: u64, data: &[u8]) -> Result<Progress, Refusal> {
+    let (progress, reserved) = {
+        let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+        // With the last chunk the value may move. Afterwards would be too late to ask for memory.
+        let reserved = if let Value::Arriving(_) = *writer { Some(Stored::reserve()?) } else { None };
+        if let Value::Filter(filter) = &*writer
+            && filter.stored_as() != StoredAs::Own
+            && iterator == HEADER
+        {
+            // A header creates a filter; only that of a dump of ours tells that it came already.
+            return Err(Refusal::BadData);
+        }
+        let generation = writer.generation();
+        (writer.accept(generation, iterator, data).map_err(Refusal::Chunk)?, reserved)
+    };
+    if let (Progress::Complete, Some(reserved)) = (progress, reserved) {
+        key.complete(reserved)?;
+    }
+    Ok(progress)
+}
+
+fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {
+    let refusal = if dump::is_header(data) { Refusal::Chunk } else { Refusal::Header };
+    if !dump::is_header(data) && iterator != HEADER {
+        return Err(Refusal::NotFound);
+    }
+    Arrival::begin(iterator, data, &ServerCeiling(context)).map_err(refusal)
+}

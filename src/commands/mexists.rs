@@ -1,0 +1,25 @@
+//! `BF.MEXISTS key item [item ...]`
+
+use bloomgate_filter::{BATCH, Mask};
+
+use crate::args::Args;
+use crate::context::Context;
+use crate::key::ReadKey;
+use crate::metrics;
+use crate::reply::{self, Refusal};
+
+/// Answers of each item whether it may be in; in a missing filter nothing is.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let items = args.rest(2)?;
+    let key = ReadKey::open(context, args.arg(1)?);
+    let filter = key.filter()?;
+    reply::array(context, items.len());
+    for batch in items.chunks(BATCH) {
+        let present = filter.map_or(Mask::NONE, |filter| filter.contains_batch(batch.iter().map(|item| item.bytes())));
+        metrics::items_looked_up(batch.len(), present.len());
+        for index in 0..batch.len() {
+            reply::boolean(context, present.contains(index));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The commands, one file a verb, and the table of all of them. No `unsafe` but for what turns the server's pointers
+//! into words.
+
+mod add;
+mod adding;
+mod card;
+mod debug;
+mod exists;
+mod info;
+mod insert;
+mod load;
+mod loadchunk;
+mod madd;
+mod mexists;
+mod reserve;
+mod scandump;
+
+use std::ffi::c_int;
+
+use redis_module::raw;
+
+use super::args::Args;
+use super::context::{Context, OK};
+use super::registration::{Access, Argument, Command};
+use super::reply::{self, Refusal};
+
+/// What a verb does: it replies, or refuses before it has changed anything.
+type Verb = fn(Context, Args<'_>) -> Result<(), Refusal>;
+
+/// The function that the server calls for a verb.
+macro_rules! handler {
+    ($verb:path) => {{
+        unsafe extern "C" fn handle(
+            context: *mut raw::RedisModuleCtx,
+            argv: *mut *mut raw::RedisModuleString,
+            argc: c_int,
+        ) -> c_int {
+            // SAFETY: the server calls it, with its context and the words of a command, which live until it returns.
+            unsafe { dispatch(Context::new(context), Args::new(argv, argc), $verb) }
+        }
+        Some(handle)
+    }};
+}
+
+#[inline]
+fn dispatch(context: Context, args: Args<'_>, verb: Verb) -> c_int {
+    if let Err(refusal) = verb(context, args) {
+        refuse(context, refusal);
+    }
+    OK
+}
+
+/// Replies with an error. What a primary did and this server cannot do, for want of memory or of layers, would leave an
+/// item out that is in: better no server than that. Other errors are the filter's own, and the primary had them, too, where
+/// commands are carried word for word.
+fn refuse(context: Context, refusal: Refusal) {
+    if refusal.is_want() && context.must_obey() {
+        context.cannot_obey(refusal);
+    }
+    reply::error(context, refusal);
+}
+
+const CAPACITY: Argument = Argument::integer(c"capacity");
+const ERROR: Argument = Argument::double(c"error");
+const EXPANSION: Argument = Argument::integer(c"expansion").after(c"EXPANSION").optional();
+const NONSCALING: Argument = Argument::flag(c"nonscaling", c"NONSCALING");
+const SEED: Argument = Argument::integer(c"seed").after(c"SEED").optional();
+const LAYOUT: Argument = Argument::string(c"layout").after(c"LAYOUT").optional();
+const ITEM: Argument = Argument::string(c"item");
+
+/// Every command of the module.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: c"bf.reserve",
+        handler: handler!(reserve::run),
+        arity: -4,
+        access: Access::Write,
+        categories: c"write fast",
+        summary: c"Creates an empty Bloom filter for a number of items at a false positive rate",
+        complexity: c"O(1)",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::double(c"error_rate"), CAPACITY, EXPANSION, NONSCALING, SEED, LAYOUT],
+    },
+    Command {
+        name: c"bf.add",
+        handler: handler!(add::run),
+        arity: 3,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Adds an item to a Bloom filter, which is created if there is none",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.madd",
+        handler: handler!(madd::run),
+        arity: -3,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Adds items to a Bloom filter, which is created if there is none",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.insert",
+        handler: handler!(insert::run),
+        arity: -4,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Adds items to a Bloom filter, which is created as described if there is none",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[
+            Argument::KEY,
+            CAPACITY.after(c"CAPACITY").optional(),
+            ERROR.after(c"ERROR").optional(),
+            EXPANSION,
+            Argument::flag(c"nocreate", c"NOCREATE"),
+            NONSCALING,
+            Argument::string(c"seed").after(c"SEED").optional(),
+            Argument::double(c"tightening").after(c"TIGHTENING").optional(),
+            LAYOUT,
+            Argument::integer(c"validatescaleto").after(c"VALIDATESCALETO").optional(),
+            ITEM.after(c"ITEMS").optional().repeated(),
+        ],
+    },
+    Command {
+        name: c"bf.exists",
+        handler: handler!(exists::run),
+        arity: 3,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Tells whether an item may be in a Bloom filter; no is certain",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.mexists",
+        handler: handler!(mexists::run),
+        arity: -3,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Tells of each item whether it may be in a Bloom filter; no is certain",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.info",
+        handler: handler!(info::run),
+        arity: -2,
+        access: Access::Read,
+        categories: c"read fast",
+        summary: c"Tells the capacity, size in bytes, layers, items and expansion of a Bloom filter",
+        complexity: c"O(1), MAXSCALEDCAPACITY O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::string(c"field").optional()],
+    },
+    Command {
+        name: c"bf.card",
+        handler: handler!(card::run),
+        arity: 2,
+        access: Access::Read,
+        categories: c"read fast",
+        summary: c"Tells how many items were added to a Bloom filter",
+        complexity: c"O(1)",
+        since: c"2.4.4",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.debug",
+        handler: handler!(debug::run),
+        arity: 2,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Tells the sizes of a Bloom filter and of its layers",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.scandump",
+        handler: handler!(scandump::run),
+        arity: 3,
+        access: Access::Read,
+        categories: c"read",
+        summary: c"Dumps a Bloom filter, record by record",
+        complexity: c"O(N), where N is the size of a record",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator")],
+    },
+    Command {
+        name: c"bf.load",
+        handler: handler!(load::run),
+        arity: 3,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Restores a filter of valkey-bloom's layout; the AOF is made of it",
+        complexity: c"O(N), where N is the size of the data",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::string(c"data")],
+    },
+    Command {
+        name: c"bf.loadchunk",
+        handler: handler!(loadchunk::run),
+        arity: 4,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Restores a Bloom filter, record by record; the AOF is made of them",
+        complexity: c"O(N), where N is the size of the data",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator"), Argument::string(c"data")],
+    },
+];

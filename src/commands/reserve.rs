@@ -1,0 +1,47 @@
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`
+
+use bloomgate_filter::words::{Creation, reserve};
+
+use super::adding;
+use crate::args::Args;
+use crate::ceiling::machine_bytes;
+use crate::config;
+use crate::context::{Context, LogLevel};
+use crate::key::WriteKey;
+use crate::replicate::{self, NewItems};
+use crate::reply::{self, Refusal};
+use crate::stored::Stored;
+
+/// Creates an empty filter.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let creation = reserve::parse(args.words(), &config::defaults(context))?;
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(context, name);
+    if key.exists()? {
+        return Err(Refusal::Exists);
+    }
+    let filter = match adding::create(context, &creation) {
+        Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {
+            let line =
+                format_args!("bloomgate: a reservation beyond all memory of this machine is passed over: {refusal}");
+            context.log(LogLevel::Warning, line);
+            reply::error(context, refusal);
+            return Ok(());
+        }
+        created => created?,
+    };
+    let (spec, stored) = (filter.spec(), Stored::boxed(filter.into())?);
+    replicate::created(context, name, &spec, &NewItems::with_room(0)?);
+    key.install(stored);
+    key.close_changed([c"bloom.reserve"]);
+    reply::ok(context);
+    Ok(())
+}
+
+/// Whether a filter like RedisBloom's cannot be created because it is larger than all memory of this machine. RedisBloom 2.6
+/// carries the reservations that it refused, so this one does not end a server that must obey. No item is lost where the
+/// primary has more memory than this machine: those to come find no key and create a filter.
+fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
+    let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
+    creation.spec.is_redisbloom() && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))
+}

@@ -1,0 +1,115 @@
+//! The server as a command sees it: who is asking, by which protocol, and where to log.
+
+use std::ffi::{CStr, c_int};
+use std::fmt::Display;
+
+use redis_module::raw;
+
+use super::text::Text;
+
+/// The context that the server hands to a command or callback; valid while that runs.
+#[derive(Clone, Copy)]
+pub struct Context {
+    pub(super) raw: *mut raw::RedisModuleCtx,
+}
+
+/// How much a log line matters.
+#[derive(Clone, Copy)]
+pub enum LogLevel {
+    /// What an operator wants to see in production.
+    Notice,
+    /// What an operator should act on.
+    Warning,
+}
+
+impl Context {
+    pub(super) const fn new(raw: *mut raw::RedisModuleCtx) -> Self {
+        Self { raw }
+    }
+
+    /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
+    /// whatever the limits for clients are. While a server reads its AOF, no client's commands are run. While a replica
+    /// loads beside what it has (`repl-diskless-load swapdb`, the flag ASYNC_LOADING), they are: that flag says nothing of
+    /// where a command comes from.
+    pub fn must_obey(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    /// Whether a value that the server asks for has to be had: for a snapshot, the AOF, a primary's RESTORE or COPY. In
+    /// those callbacks there is no client to ask, so a replica obeys its own clients' as well.
+    pub fn must_obey_without_client(self) -> bool {
+        self.must_obey() || !self.is_primary()
+    }
+
+    /// Whether this server is a primary.
+    pub fn is_primary(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
+    }
+
+    /// Whether this process is a child of the server, which saves or rewrites.
+    pub fn is_in_child(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)
+    }
+
+    /// Whether the client speaks RESP3.
+    pub fn speaks_resp3(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
+    }
+
+    /// Whether one of these flags is set.
+    fn has(self, flags_wanted: u32) -> bool {
+        // SAFETY: the context is valid while the command runs.
+        let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
+        flags.cast_unsigned() & flags_wanted != 0
+    }
+
+    /// Random bytes of the server's.
+    pub fn random_bytes<const N: usize>(self) -> [u8; N] {
+        let mut bytes = [0; N];
+        // SAFETY: the buffer has the length that is passed.
+        unsafe {
+            if let Some(random) = raw::RedisModule_GetRandomBytes {
+                random(bytes.as_mut_ptr(), bytes.len());
+            }
+        }
+        bytes
+    }
+
+    /// Writes a line to the server's log.
+    pub fn log(self, level: LogLevel, line: impl Display) {
+        let line = Text::of(line);
+        // SAFETY: the format takes one C string, which is passed.
+        unsafe {
+            if let Some(log) = raw::RedisModule_Log {
+                log(self.raw, level.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
+            }
+        }
+    }
+
+    /// Ends the server, which cannot do what its primary did or what its AOF says.
+    pub fn cannot_obey(self, reason: impl Display) -> ! {
+        let line = format_args!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}");
+        self.give_up(line)
+    }
+
+    /// Ends the server, with a log line: for a replica, or a server that reads its AOF, which cannot do what its
+    /// primary did. To go on would be to call items absent that are in.
+    pub fn give_up(self, line: impl Display) -> ! {
+        self.log(LogLevel::Warning, line);
+        std::process::exit(1)
+    }
+}
+
+impl LogLevel {
+    pub(super) const fn name(self) -> &'static CStr {
+        match self {
+            Self::Notice => c"notice",
+            Self::Warning => c"warning",
+        }
+    }
+}
+
+/// What a callback answers to the server.
+pub(super) const OK: c_int = 0;
+/// What a callback answers to the server when it failed.
+pub(super) const ERR: c_int = 1;

@@ -1,0 +1,266 @@
+//! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. What the
+//! server calls to save, load, rewrite, copy, measure, compare and free them.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use bloomgate_filter::kinds::StoredAs;
+use bloomgate_filter::{Ceiling, Error, Unlimited, Value, format};
+use redis_module::raw;
+
+use super::ceiling::ServerCeiling;
+use super::context::{Context, LogLevel};
+use super::defrag;
+use super::payload;
+use super::reply::Refusal;
+use super::rewrite;
+use super::snapshot::Snapshot;
+use super::stored::Stored;
+use super::text::Text;
+
+/// A type, as the server knows it.
+struct Type {
+    stored_as: StoredAs,
+    load: raw::RedisModuleTypeLoadFunc,
+    /// The server's handle, when it is registered.
+    raw: AtomicPtr<raw::RedisModuleType>,
+}
+
+impl Type {
+    const fn new(stored_as: StoredAs, load: raw::RedisModuleTypeLoadFunc) -> Self {
+        Self { stored_as, load, raw: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    #[inline]
+    fn raw(&self) -> *mut raw::RedisModuleType {
+        self.raw.load(Ordering::Relaxed)
+    }
+}
+
+static TYPES: [Type; 3] = [
+    Type::new(StoredAs::Own, Some(load_own)),
+    Type::new(StoredAs::RedisBloom, Some(load_redisbloom)),
+    Type::new(StoredAs::ValkeyBloom, Some(load_valkey_bloom)),
+];
+
+/// Whether the server's handle is of a type of ours.
+#[inline]
+pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
+    !raw.is_null() && TYPES.iter().any(|own| raw == own.raw())
+}
+
+/// The server's handle of the type that a value is stored under.
+pub(super) fn raw_type_of(value: &Value) -> *mut raw::RedisModuleType {
+    let stored_as = value.stored_as();
+    TYPES.iter().find(|own| own.stored_as == stored_as).map_or(std::ptr::null_mut(), Type::raw)
+}
+
+/// Registers the types.
+///
+/// # Errors
+/// A line for the log.
+pub fn register(context: Context) -> Result<(), String> {
+    TYPES.iter().try_for_each(|own| register_type(context, own))
+}
+
+fn register_type(context: Context, own: &Type) -> Result<(), String> {
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
+        rdb_load: own.load,
+        rdb_save: Some(save),
+        aof_rewrite: Some(rewrite::run),
+        mem_usage: Some(memory_usage),
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: Some(free_effort),
+        unlink: None,
+        copy: Some(copy),
+        defrag: Some(defrag::run),
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: None,
+    };
+    // SAFETY: the name has nine characters; the methods are copied.
+    let raw = unsafe {
+        raw::RedisModule_CreateDataType.map(|create| {
+            create(context.raw, own.stored_as.name().as_ptr(), own.stored_as.encoding().cast_signed(), &raw mut methods)
+        })
+    };
+    let raw = raw.filter(|raw| !raw.is_null());
+    own.raw.store(raw.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
+    let refused = || {
+        format!(
+            "the server refuses the type '{}': is another module of Bloom filters loaded?",
+            own.stored_as.name().to_string_lossy()
+        )
+    };
+    raw.map(|_| ()).ok_or_else(refused)
+}
+
+/// # Safety
+/// `value` must be one that the server holds for a key of our type, and must not be written to meanwhile.
+pub(super) unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
+    // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
+    unsafe { &*value.cast::<Stored>() }
+}
+
+unsafe extern "C" fn load_own(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, StoredAs::Own, encoding)
+}
+
+unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, StoredAs::RedisBloom, encoding)
+}
+
+unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    load(io, StoredAs::ValkeyBloom, encoding)
+}
+
+/// In a client's RESTORE the ceiling binds. A snapshot, the AOF and a primary's stream are obeyed; there is no client to
+/// ask here, but only a primary that is not loading has one.
+enum LoadCeiling {
+    Client(ServerCeiling),
+    None,
+}
+
+impl Ceiling for LoadCeiling {
+    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
+        match self {
+            Self::Client(ceiling) => ceiling.available_bytes(filter_bytes, asked_bytes),
+            Self::None => Unlimited.available_bytes(filter_bytes, asked_bytes),
+        }
+    }
+
+    fn layers_max(&self) -> usize {
+        match self {
+            Self::Client(ceiling) => ceiling.layers_max(),
+            Self::None => Unlimited.layers_max(),
+        }
+    }
+}
+
+fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *mut c_void {
+    // SAFETY: the server gives the context of the snapshot that it calls us with.
+    let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
+    let client = context.filter(|context| context.is_primary());
+    let ceiling = client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling(context)));
+    let read = stored_as.read(encoding.unsigned_abs(), &mut Snapshot::new(io), &ceiling);
+    match read.and_then(|value| Ok(Stored::boxed(value)?)) {
+        Ok(stored) => Box::into_raw(stored).cast(),
+        Err(error) => {
+            if let (format::Error::Filter(error), Some(context)) = (error, context)
+                && error.is_want_of_memory()
+                && context.must_obey_without_client()
+            {
+                context.cannot_obey(format::Error::Filter(error));
+            }
+            let line = Text::of(format_args!("bloomgate: a filter cannot be loaded: {error}"));
+            // SAFETY: the format takes one C string, which is passed.
+            unsafe {
+                if let Some(log) = raw::RedisModule_LogIOError {
+                    log(io, LogLevel::Warning.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
+                }
+            }
+            std::ptr::null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    let mut snapshot = Snapshot::new(io);
+    // SAFETY: the server passes a value of ours.
+    unsafe { stored_at(value) }.value.write(&mut snapshot);
+    payload::saved(snapshot.written_bytes);
+}
+
+unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
+    // SAFETY: the server passes a value of ours.
+    usize::try_from(unsafe { stored_at(value) }.allocated_bytes()).unwrap_or(usize::MAX)
+}
+
+/// The fields and the bits: equal filters have equal digests, and others have not.
+unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    struct Digest(*mut raw::RedisModuleDigest);
+    impl format::Sink for Digest {
+        fn put_u64(&mut self, number: u64) {
+            self.put_bytes(&number.to_le_bytes());
+        }
+        fn put_f64(&mut self, number: f64) {
+            self.put_u64(number.to_bits());
+        }
+        fn put_bytes(&mut self, bytes: &[u8]) {
+            // SAFETY: the pointer and the length are those of the bytes, which the server reads at once.
+            unsafe {
+                if let Some(add) = raw::RedisModule_DigestAddStringBuffer {
+                    add(self.0, bytes.as_ptr().cast(), bytes.len());
+                }
+            }
+        }
+    }
+    // SAFETY: the server passes a value of ours.
+    unsafe { stored_at(value) }.value.write(&mut Digest(digest));
+    // SAFETY: the digest is the one that the server passed.
+    unsafe {
+        if let Some(end) = raw::RedisModule_DigestEndSequence {
+            end(digest);
+        }
+    }
+}
+
+/// May run on a thread in the background: it touches nothing but the value and atomics.
+unsafe extern "C" fn free(value: *mut c_void) {
+    // SAFETY: the value came from `Box::into_raw` and the server passes it once, when no key holds it any more.
+    drop(unsafe { Box::from_raw(value.cast::<Stored>()) });
+}
+
+/// Above an effort of 64 the server frees in the background: from 4 MiB on.
+unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    const BYTES_PER_EFFORT: usize = 64 * 1024;
+    // SAFETY: the server passes a value of ours.
+    let bytes = unsafe { stored_at(value) }.allocated_bytes();
+    usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
+}
+
+/// COPY. Where there is no room for the copy there is none, and the server says that the key failed to copy; why is in the
+/// log. A replica, or a server that reads its AOF, ends.
+unsafe extern "C" fn copy(
+    _from: *mut raw::RedisModuleString,
+    _to: *mut raw::RedisModuleString,
+    value: *const c_void,
+) -> *mut c_void {
+    let context = Context::new(std::ptr::null_mut());
+    // SAFETY: the server passes a value of ours.
+    match try_copy(context, &unsafe { stored_at(value) }.value) {
+        Ok(copy) => Box::into_raw(copy).cast(),
+        Err(error) => {
+            if context.must_obey_without_client() {
+                context.cannot_obey(error);
+            }
+            let reason = Text::of(Refusal::from(error));
+            let reason = reason.as_str().trim_start_matches("ERR ");
+            context.log(LogLevel::Warning, format_args!("bloomgate: a filter is not copied: {reason}"));
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// A copy. The ceiling is asked for the whole of it, where a client asks: there is none to be seen here, but only a primary
+/// that is not loading has one.
+fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
+    if context.is_primary() {
+        ServerCeiling(context).allow(0, value.contents().size_bytes)?;
+    }
+    value.try_clone().and_then(Stored::boxed)
+}
+
+// A background thread frees values.
+const _: () = {
+    const fn send<T: Send>() {}
+    send::<Stored>();
+    assert!(format::CHUNK_BYTES <= 16 * 1024 * 1024, "a record of the AOF is at most 16 MiB");
+};

@@ -1,0 +1,177 @@
+//! A key of the server's, opened with the least mode, and the value of ours that it holds.
+
+use std::ffi::CStr;
+
+use bloomgate_filter::{Filter, Value};
+use redis_module::{KeyMode, raw};
+
+use super::args::Arg;
+use super::context::{Context, OK};
+use super::data_type;
+use super::reply::Refusal;
+use super::stored::{Reserved, Stored, Writer};
+
+/// An open key. It is closed when it goes out of scope.
+struct OpenKey(*mut raw::RedisModuleKey);
+
+impl OpenKey {
+    /// Where the value of ours is that the key holds; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    #[inline]
+    fn stored(&self) -> Result<Option<*mut Stored>, Refusal> {
+        if self.0.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the key is open. A key of our type holds a pointer from `Box::into_raw`.
+        unsafe {
+            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.0));
+            if module_type.is_some_and(data_type::is_ours) {
+                return Ok(raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.0).cast::<Stored>()));
+            }
+            let key_type = raw::RedisModule_KeyType.map(|key_type| key_type(self.0));
+            let empty = key_type.is_some_and(|key_type| key_type as isize == raw::REDISMODULE_KEYTYPE_EMPTY);
+            if empty { Ok(None) } else { Err(Refusal::WrongType) }
+        }
+    }
+}
+
+impl Drop for OpenKey {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            raw::close_key(self.0);
+        }
+    }
+}
+
+/// A key that is open for reading.
+pub struct ReadKey(OpenKey);
+
+impl ReadKey {
+    /// Opens a key.
+    #[inline]
+    pub fn open(context: Context, name: Arg<'_>) -> Self {
+        Self(OpenKey(raw::open_key(context.raw, name.raw, KeyMode::READ)))
+    }
+
+    /// What is stored; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    #[inline]
+    pub fn stored(&self) -> Result<Option<&Stored>, Refusal> {
+        // SAFETY: the value lives while the key is open and nobody deletes it.
+        Ok(self.0.stored()?.and_then(|stored| unsafe { stored.as_ref() }))
+    }
+
+    /// The filter; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
+    #[inline]
+    pub fn filter(&self) -> Result<Option<&Filter>, Refusal> {
+        self.stored()?.map(|stored| filter_of(&stored.value)).transpose()
+    }
+}
+
+/// The filter that a value is.
+///
+/// # Errors
+/// [`Refusal::StillLoading`].
+#[inline]
+pub fn filter_of(value: &Value) -> Result<&Filter, Refusal> {
+    match value {
+        Value::Filter(filter) => Ok(filter),
+        Value::Arriving(_) => Err(Refusal::StillLoading),
+    }
+}
+
+/// A key that is open for reading and writing.
+pub struct WriteKey<'a> {
+    key: OpenKey,
+    context: Context,
+    name: Arg<'a>,
+}
+
+impl<'a> WriteKey<'a> {
+    /// Opens a key.
+    #[inline]
+    pub fn open(context: Context, name: Arg<'a>) -> Self {
+        let key = OpenKey(raw::open_key(context.raw, name.raw, KeyMode::READ | KeyMode::WRITE));
+        Self { key, context, name }
+    }
+
+    /// Whether there is a value of ours.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    pub fn exists(&self) -> Result<bool, Refusal> {
+        Ok(self.key.stored()?.is_some())
+    }
+
+    /// What is stored, to be changed; nothing where there is no such key.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    #[inline]
+    pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
+        // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
+        Ok(self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }).map(Writer::new))
+    }
+
+    /// Puts a value under the key, in place of what it holds, time to live included. The server tells that the key is new to
+    /// those who listen, who may delete it: what is to be done to the value comes before.
+    pub fn install(&mut self, stored: Box<Stored>) {
+        let module_type = data_type::raw_type_of(&stored.value);
+        let value = Box::into_raw(stored).cast();
+        // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
+        unsafe {
+            let set = raw::RedisModule_ModuleTypeSetValue;
+            let done = set.map(|set| set(self.key.0, module_type, value));
+            if done != Some(OK) {
+                drop(Box::from_raw(value.cast::<Stored>()));
+            }
+        }
+    }
+
+    /// Makes an arriving filter, whose last chunk has come, a filter. Its type may be another one then, and the key a new
+    /// one to the server, for which memory is `reserved`; its time to live is kept.
+    ///
+    /// # Errors
+    /// As [`writer`](Self::writer).
+    pub fn complete(&mut self, reserved: Reserved) -> Result<(), Refusal> {
+        // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
+        let Some(stored) = self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }) else { return Ok(()) };
+        let Some(filter) = stored.complete() else { return Ok(()) };
+        // SAFETY: the key is open for writing.
+        unsafe {
+            let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.key.0));
+            self.install(reserved.put(filter));
+            if let (Some(expires), Some(set)) = (expires, raw::RedisModule_SetAbsExpire)
+                && expires != raw::REDISMODULE_NO_EXPIRE.into()
+            {
+                set(self.key.0, expires);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the key, whose value has changed, and tells the server (WATCH, client-side caches) and those who listen to
+    /// key space events. They may do anything with the key, so it is closed first.
+    pub fn close_changed(self, events: impl IntoIterator<Item = &'static CStr>) {
+        let Self { key, context, name } = self;
+        drop(key);
+        // SAFETY: the context and the name are valid while the command runs; the events are C strings.
+        unsafe {
+            if let Some(signal) = raw::RedisModule_SignalModifiedKey {
+                signal(context.raw, name.raw);
+            }
+            if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
+                for event in events {
+                    notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What INFO shows of all filters together, in the section `bf`, under the names that valkey-bloom's users scrape
+//! already, and counters of what was asked.
+//!
+//! A filter is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
+//! the numbers are atomics, and no lock is taken. While a replica loads beside the data that it serves, both count.
+
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bloomgate_filter::kinds::Contents;
+use redis_module::raw;
+
+use super::context::Context;
+
+/// A number that goes up and down.
+struct Gauge(AtomicU64);
+
+impl Gauge {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add), for a number that only the thread of the commands changes: nothing has to be locked.
+    #[inline]
+    fn count(&self, number: u64) {
+        self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
+    }
+
+    fn subtract(&self, number: u64) {
+        self.0.fetch_sub(number, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+static BYTES: Gauge = Gauge::new();
+static OBJECTS: Gauge = Gauge::new();
+static LAYERS: Gauge = Gauge::new();
+static ITEMS: Gauge = Gauge::new();
+static CAPACITY: Gauge = Gauge::new();
+static ADDS: Gauge = Gauge::new();
+static NEW_ITEMS: Gauge = Gauge::new();
+static LOOKUPS: Gauge = Gauge::new();
+static POSITIVES: Gauge = Gauge::new();
+static DEFRAG_HITS: Gauge = Gauge::new();
+static DEFRAG_MISSES: Gauge = Gauge::new();
+
+/// The fields of the section, in its order.
+static FIELDS: [(&CStr, &Gauge); 11] = [
+    (c"bloom_total_memory_bytes", &BYTES),
+    (c"bloom_num_objects", &OBJECTS),
+    (c"bloom_num_filters_across_objects", &LAYERS),
+    (c"bloom_num_items_across_objects", &ITEMS),
+    (c"bloom_capacity_across_objects", &CAPACITY),
+    (c"bloom_adds", &ADDS),
+    (c"bloom_new_items", &NEW_ITEMS),
+    (c"bloom_lookups", &LOOKUPS),
+    (c"bloom_positives", &POSITIVES),
+    (c"bloom_defrag_hits", &DEFRAG_HITS),
+    (c"bloom_defrag_misses", &DEFRAG_MISSES),
+];
+
+/// What all filters are made of, in bytes.
+pub fn bytes() -> u64 {
+    BYTES.get()
+}
+
+/// Number of filters.
+pub fn objects() -> u64 {
+    OBJECTS.get()
+}
+
+/// A filter has come.
+pub fn filter_came(contents: Contents) {
+    OBJECTS.add(1);
+    BYTES.add(contents.size_bytes);
+    LAYERS.add(contents.layers);
+    ITEMS.add(contents.items);
+    CAPACITY.add(contents.capacity);
+}
+
+/// A filter goes.
+pub fn filter_goes(contents: Contents) {
+    OBJECTS.subtract(1);
+    BYTES.subtract(contents.size_bytes);
+    LAYERS.subtract(contents.layers);
+    ITEMS.subtract(contents.items);
+    CAPACITY.subtract(contents.capacity);
+}
+
+/// A filter grew by so much. Its items are counted by [`items_counted`].
+pub fn filter_grew(more: Contents) {
+    BYTES.add(more.size_bytes);
+    LAYERS.add(more.layers);
+    CAPACITY.add(more.capacity);
+}
+
+/// A filter has another number of items.
+#[inline]
+pub fn items_counted(before: u64, after: u64) {
+    if before != after {
+        ITEMS.add(after.wrapping_sub(before));
+    }
+}
+
+/// So many items were asked to be added, and so many of them were new.
+#[inline]
+pub fn items_added(asked: usize, new: usize) {
+    ADDS.count(asked as u64);
+    NEW_ITEMS.count(new as u64);
+}
+
+/// So many items were looked up, and so many of them may be in.
+#[inline]
+pub fn items_looked_up(asked: usize, positive: u32) {
+    LOOKUPS.count(asked as u64);
+    POSITIVES.count(positive.into());
+}
+
+/// The server's defragmenter was offered a block, and has moved it or not.
+pub fn block_was_offered(has_moved: bool) {
+    if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
+}
+
+/// Registers the section.
+pub fn register(context: Context) {
+    raw::register_info_function(context.raw, Some(show));
+}
+
+/// Allocates nothing: it runs in the crash report, too.
+unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+    if for_crash_report != 0 {
+        return;
+    }
+    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+    // SAFETY: the server passes the place for the fields; the names are C strings.
+    unsafe {
+        if let Some(section) = raw::RedisModule_InfoAddSection {
+            section(info, std::ptr::null());
+        }
+        if let Some(text) = raw::RedisModule_InfoAddFieldCString {
+            text(info, c"version".as_ptr(), VERSION.as_ptr());
+        }
+        if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
+            for (name, gauge) in &FIELDS {
+                number(info, name.as_ptr(), gauge.get());
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Tells the server of the commands: name, arity, flags, keys, access control, documentation.
+//!
+//! What Redis 7.0 lacks is probed for: categories of access control came with 7.2 (on a command) and 7.4 (of a module's
+//! own). A module's command gets no category from its flags, so every one is named.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::{null, null_mut};
+
+use redis_module::raw;
+
+use super::context::{Context, OK};
+use super::text::Text;
+
+/// A command, as the server and its documentation see it.
+pub struct Command {
+    /// Its name, in lower case.
+    pub name: &'static CStr,
+    /// What the server calls.
+    pub handler: raw::RedisModuleCmdFunc,
+    /// The number of words with the name; negative: at least that many.
+    pub arity: c_int,
+    /// Whether it can change the key.
+    pub access: Access,
+    /// Categories of access control, besides `bloom`.
+    pub categories: &'static CStr,
+    /// One sentence.
+    pub summary: &'static CStr,
+    /// What it costs.
+    pub complexity: &'static CStr,
+    /// The version of RedisBloom that had it first.
+    pub since: &'static CStr,
+    /// The words after the name.
+    pub arguments: &'static [Argument],
+}
+
+/// What a command does with its key.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Access {
+    /// It only looks.
+    Read,
+    /// It may change or create it.
+    Write,
+}
+
+/// A word of a command, or a pair of an option's name and its value.
+pub struct Argument {
+    kind: raw::RedisModuleCommandArgType,
+    name: &'static CStr,
+    token: Option<&'static CStr>,
+    flags: u32,
+}
+
+impl Argument {
+    const fn new(kind: raw::RedisModuleCommandArgType, name: &'static CStr) -> Self {
+        Self { kind, name, token: None, flags: raw::REDISMODULE_CMD_ARG_NONE }
+    }
+
+    /// The key.
+    pub const KEY: Self = Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, c"key");
+
+    /// Any bytes.
+    pub const fn string(name: &'static CStr) -> Self {
+        Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, name)
+    }
+
+    /// A whole number.
+    pub const fn integer(name: &'static CStr) -> Self {
+        Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, name)
+    }
+
+    /// A number with a fraction.
+    pub const fn double(name: &'static CStr) -> Self {
+        Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, name)
+    }
+
+    /// A word that stands for itself and may be left out.
+    pub const fn flag(name: &'static CStr, token: &'static CStr) -> Self {
+        Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, name).after(token).optional()
+    }
+
+    /// The value after a word.
+    pub const fn after(self, token: &'static CStr) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// May be left out.
+    pub const fn optional(self) -> Self {
+        Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
+    }
+
+    /// Once or more.
+    pub const fn repeated(self) -> Self {
+        Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
+    }
+
+    fn raw(&self) -> raw::RedisModuleCommandArg {
+        let is_key = self.kind == raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
+        raw::RedisModuleCommandArg {
+            name: self.name.as_ptr(),
+            type_: self.kind,
+            key_spec_index: if is_key { 0 } else { -1 },
+            token: self.token.map_or(null(), CStr::as_ptr),
+            flags: self.flags.cast_signed(),
+            ..NO_ARGUMENT
+        }
+    }
+}
+
+/// Ends a list of arguments.
+const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
+    name: null(),
+    type_: 0,
+    key_spec_index: -1,
+    token: null(),
+    summary: null(),
+    since: null(),
+    flags: 0,
+    deprecated_since: null(),
+    subargs: null_mut(),
+    display_text: null(),
+};
+
+/// Adds the category `bloom`, where the server knows categories of modules; answers whether it does.
+pub fn add_category(context: Context) -> bool {
+    // SAFETY: the name is a C string.
+    unsafe { raw::RedisModule_AddACLCategory.map(|add| add(context.raw, c"bloom".as_ptr())) == Some(OK) }
+}
+
+/// Registers a command.
+///
+/// # Errors
+/// A line for the log.
+pub fn register(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
+    let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
+    let flags = match command.access {
+        Access::Read => c"readonly fast",
+        Access::Write => c"write deny-oom",
+    };
+    // SAFETY: the texts are C strings, the handler is a function, the description lives until the calls return: the
+    // server copies it.
+    unsafe {
+        let created = raw::RedisModule_CreateCommand
+            .map(|create| create(context.raw, command.name.as_ptr(), command.handler, flags.as_ptr(), 1, 1, 1));
+        if created != Some(OK) {
+            return Err(refused("the name"));
+        }
+        let registered = raw::RedisModule_GetCommand.map(|get| get(context.raw, command.name.as_ptr()));
+        let Some(registered) = registered.filter(|registered| !registered.is_null()) else {
+            return Err(refused("access to the registration"));
+        };
+        if describe(registered, command) != Some(OK) {
+            return Err(refused("the description"));
+        }
+        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
+            let mut categories = command.categories.to_string_lossy().into_owned();
+            if has_category {
+                categories.push_str(" bloom");
+            }
+            if set(registered, Text::of(categories).as_ptr()) != OK {
+                return Err(refused("the categories"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `registered` must be a command of this module, during OnLoad.
+unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) -> Option<c_int> {
+    let version = raw::RedisModuleCommandInfoVersion {
+        version: 1,
+        sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+        sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+        sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+    };
+    let key_flags = match command.access {
+        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Write => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+    };
+    // SAFETY: a description of keys that is all zero is a valid one; the server takes it for the end of the list.
+    let mut keys: [raw::RedisModuleCommandKeySpec; 2] = unsafe { std::mem::zeroed() };
+    let [key, _] = &mut keys;
+    key.flags = key_flags.into();
+    key.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    key.bs.index.pos = 1;
+    key.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    key.fk.range.lastkey = 0;
+    key.fk.range.keystep = 1;
+    key.fk.range.limit = 0;
+
+    let mut arguments: Vec<_> = command.arguments.iter().map(Argument::raw).chain([NO_ARGUMENT]).collect();
+    let pointer = |text: &CStr| -> *const c_char { text.as_ptr() };
+    let info = raw::RedisModuleCommandInfo {
+        version: &raw const version,
+        summary: pointer(command.summary),
+        complexity: pointer(command.complexity),
+        since: pointer(command.since),
+        history: null_mut(),
+        tips: null(),
+        arity: command.arity,
+        key_specs: keys.as_mut_ptr(),
+        args: arguments.as_mut_ptr(),
+    };
+    // SAFETY: the caller's promise; everything that `info` points to lives until the call returns.
+    unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
+}

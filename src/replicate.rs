@@ -1,0 +1,156 @@
+//! What goes to the replicas and into the AOF: effects, not commands. A creation goes with everything that made the
+//! filter, an add with the items that were new; nothing for nothing.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use bloomgate_filter::kinds::effect::{self, EffectWord};
+use bloomgate_filter::{Error, Spec};
+use redis_module::raw;
+
+use super::args::Arg;
+use super::context::Context;
+use super::text::Text;
+
+/// From this many items on the list is given back to the allocator after the command.
+const KEPT_ITEMS: usize = 4096;
+
+thread_local! {
+    /// The list of the command before, for the next: an add allocates nothing.
+    static KEPT: Cell<Vec<*mut raw::RedisModuleString>> = const { Cell::new(Vec::new()) };
+}
+
+/// The items of a command that were new, in order.
+pub struct NewItems {
+    words: Vec<*mut raw::RedisModuleString>,
+}
+
+impl NewItems {
+    /// An empty list with room for so many items: whatever is added must be carried, so room for it comes first.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    #[inline]
+    pub fn with_room(items: usize) -> Result<Self, Error> {
+        let mut words = KEPT.take();
+        let asked_bytes = items.saturating_mul(size_of::<*mut raw::RedisModuleString>()) as u64;
+        words.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes })?;
+        Ok(Self { words })
+    }
+
+    /// Adds an item, for which there is room.
+    #[inline]
+    pub fn push(&mut self, item: Arg<'_>) {
+        self.words.push(item.raw);
+    }
+
+    /// The number of items.
+    pub const fn len(&self) -> usize {
+        self.words.len()
+    }
+}
+
+impl Drop for NewItems {
+    fn drop(&mut self) {
+        let mut words = std::mem::take(&mut self.words);
+        words.clear();
+        if (1..=KEPT_ITEMS).contains(&words.capacity()) {
+            KEPT.set(words);
+        }
+    }
+}
+
+/// Carries the command as it came: it did what it says, all of it.
+pub fn verbatim(context: Context) {
+    raw::replicate_verbatim(context.raw);
+}
+
+/// Carries the adding of items to a filter that is there.
+pub fn added(context: Context, key: Arg<'_>, items: &NewItems) {
+    send(context, c"BF.MADD", key, &[], &items.words);
+}
+
+/// Carries the creation of a filter with all that made it, and the items that were added to it at once.
+pub fn created(context: Context, key: Arg<'_>, spec: &Spec, items: &NewItems) {
+    let mut words = OwnedWords::new(context);
+    let name = spec.spell(|word| words.push(word));
+    if !spec.takes_items() {
+        send(context, name, key, words.strings(), &[]);
+        if items.len() > 0 {
+            added(context, key, items);
+        }
+        return;
+    }
+    if items.len() > 0 {
+        words.push(EffectWord::Text(&"ITEMS"));
+    }
+    send(context, name, key, words.strings(), &items.words);
+}
+
+/// Carries a command with two lists of words after the key.
+fn send(
+    context: Context,
+    name: &CStr,
+    key: Arg<'_>,
+    words: &[*mut raw::RedisModuleString],
+    items: &[*mut raw::RedisModuleString],
+) {
+    // SAFETY: the context is valid; the arguments are those that the format announces: a string, two arrays of strings.
+    unsafe {
+        if let Some(replicate) = raw::RedisModule_Replicate {
+            let (name, format) = (name.as_ptr(), c"svv".as_ptr());
+            replicate(context.raw, name, format, key.raw, words.as_ptr(), words.len(), items.as_ptr(), items.len());
+        }
+    }
+}
+
+/// Words of ours, as strings of the server's.
+struct OwnedWords {
+    context: Context,
+    strings: [*mut raw::RedisModuleString; WORDS_MAX],
+    count: usize,
+}
+
+/// As many as describe a filter, and ITEMS.
+const WORDS_MAX: usize = effect::WORDS_MAX + 1;
+
+impl OwnedWords {
+    const fn new(context: Context) -> Self {
+        Self { context, strings: [std::ptr::null_mut(); WORDS_MAX], count: 0 }
+    }
+
+    fn strings(&self) -> &[*mut raw::RedisModuleString] {
+        self.strings.get(..self.count).unwrap_or_default()
+    }
+
+    fn push(&mut self, word: EffectWord<'_>) {
+        match word {
+            EffectWord::Text(text) => self.push_bytes(Text::of(text).bytes()),
+            EffectWord::Bytes(bytes) => self.push_bytes(bytes),
+        }
+    }
+
+    fn push_bytes(&mut self, word: &[u8]) {
+        let Some(string) = self.strings.get_mut(self.count) else { return };
+        // SAFETY: the pointer and the length are those of the word, which the server copies.
+        unsafe {
+            if let Some(create) = raw::RedisModule_CreateString {
+                *string = create(self.context.raw, word.as_ptr().cast(), word.len());
+                self.count += 1;
+            }
+        }
+    }
+}
+
+impl Drop for OwnedWords {
+    fn drop(&mut self) {
+        for string in self.strings().iter().copied() {
+            // SAFETY: the string came from `CreateString` and is given back once.
+            unsafe {
+                if let Some(free) = raw::RedisModule_FreeString {
+                    free(self.context.raw, string);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the server holds for a key of our type: the value, and the generation that tells it from another one that replaces
+//! it.
+
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use bloomgate_filter::kinds::Value;
+use bloomgate_filter::kinds::native::dump::GENERATIONS;
+use bloomgate_filter::{Error, try_box};
+
+use super::context::Context;
+use super::metrics;
+
+/// A value of ours in the server's hands.
+pub struct Stored {
+    /// The value. It is changed in place, by a [`Writer`].
+    pub value: Value,
+    /// Not saved and not compared. Each value that comes gets the next one, until they begin again; a filter that arrives in
+    /// chunks has that of its dump.
+    pub generation: u16,
+}
+
+static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
+
+/// Generations begin anywhere: a dump that goes on after the server was restarted is noticed.
+pub fn begin_generations(context: Context) {
+    NEXT_GENERATION.store(u16::from_le_bytes(context.random_bytes()), Ordering::Relaxed);
+}
+
+impl Stored {
+    /// Takes a value over, and counts it in INFO's totals.
+    fn new(value: Value) -> Self {
+        let arriving = match &value {
+            Value::Arriving(arrival) => arrival.generation(),
+            Value::Filter(_) => None,
+        };
+        let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS;
+        metrics::filter_came(value.contents());
+        Self { value, generation: arriving.unwrap_or_else(next) }
+    }
+
+    /// Takes a value over, in the box that the server holds.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn boxed(value: Value) -> Result<Box<Self>, Error> {
+        Ok(Self::reserve()?.put(value))
+    }
+
+    /// Memory for a value that is not there yet.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn reserve() -> Result<Reserved, Error> {
+        try_box(MaybeUninit::uninit()).map(Reserved)
+    }
+
+    /// Makes an arriving filter, whose last chunk has come, a filter: of the same type in its place, of another type taken
+    /// out, so that nothing is left of it here.
+    pub fn complete(&mut self) -> Option<Value> {
+        let stored_as = self.value.stored_as();
+        let filter = Value::from(self.value.take_filter());
+        if filter.stored_as() == stored_as {
+            self.value = filter;
+            return None;
+        }
+        metrics::filter_goes(filter.contents());
+        metrics::filter_came(self.value.contents());
+        Some(filter)
+    }
+
+    /// Bytes that were asked of the allocator. Visits every layer.
+    pub fn allocated_bytes(&self) -> u64 {
+        let own = (size_of::<Self>() - size_of::<Value>()) as u64;
+        self.value.allocated_bytes().saturating_add(own)
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        metrics::filter_goes(self.value.contents());
+    }
+}
+
+/// Memory for a value in the server's hands, asked for before anything is changed.
+pub struct Reserved(Box<MaybeUninit<Stored>>);
+
+impl Reserved {
+    /// Takes a value over.
+    pub fn put(self, value: Value) -> Box<Stored> {
+        Box::write(self.0, Stored::new(value))
+    }
+}
+
+/// A value that is open for writing. INFO's totals follow when the writer goes out of scope: it may have grown and taken
+/// items.
+pub struct Writer<'a> {
+    stored: &'a mut Stored,
+    layers: usize,
+    items: u64,
+}
+
+impl<'a> Writer<'a> {
+    #[inline]
+    pub(super) fn new(stored: &'a mut Stored) -> Self {
+        let (layers, items) = stored.value.extent();
+        Self { stored, layers, items }
+    }
+
+    /// The value's generation.
+    pub const fn generation(&self) -> u16 {
+        self.stored.generation
+    }
+}
+
+impl Deref for Writer<'_> {
+    type Target = Value;
+
+    #[inline]
+    fn deref(&self) -> &Value {
+        &self.stored.value
+    }
+}
+
+impl DerefMut for Writer<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Value {
+        &mut self.stored.value
+    }
+}
+
+impl Drop for Writer<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let (layers, items) = self.stored.value.extent();
+        metrics::items_counted(self.items, items);
+        if layers > self.layers {
+            metrics::filter_grew(self.stored.value.grown_since(self.layers));
+        }
+    }
+}
