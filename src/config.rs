@@ -4,11 +4,14 @@
 //! The load-time words of `loadmodule` give the defaults; redis.conf and CONFIG SET come after them. Names of
 //! RedisBloom's and valkey-bloom's that mean the same as one of ours set the same value, so that a redis.conf of theirs
 //! starts the server. valkey-bloom's ratio and seed hold for filters of its layout; the others are kept and have no effect.
+//!
+//! CONFIG GET shows a value under the name by which it was set, and the default under its other names. So CONFIG REWRITE
+//! writes one line, and whoever edits that line later is not beaten by another one.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::kinds::native::taken_rate;
@@ -19,6 +22,7 @@ use redis_module::{RedisString, raw};
 
 use super::args::Args;
 use super::context::{Context, ERR, LogLevel, OK};
+use super::is_valkey;
 use super::text::Text;
 
 static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
@@ -27,6 +31,14 @@ static EXPANSION_FACTOR: Number = Number::new(2, 0, numbers::EXPANSION_MAX as i6
 static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
 static LAYOUT: Choice = Choice(AtomicI32::new(0));
 static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
+/// RedisBloom's, for its filters of other kinds: kept, without effect.
+static CUCKOO: [Number; 5] = [
+    Number::new(1024, i64::MIN, i64::MAX, raw::REDISMODULE_CONFIG_DEFAULT),
+    Number::new(2, i64::MIN, i64::MAX, raw::REDISMODULE_CONFIG_DEFAULT),
+    Number::new(20, i64::MIN, i64::MAX, raw::REDISMODULE_CONFIG_DEFAULT),
+    Number::new(1, i64::MIN, i64::MAX, raw::REDISMODULE_CONFIG_DEFAULT),
+    Number::new(32, i64::MIN, i64::MAX, raw::REDISMODULE_CONFIG_DEFAULT),
+];
 static USE_RANDOM_SEED: Switch = Switch(AtomicBool::new(true));
 static DEFRAG_ENABLED: Switch = Switch(AtomicBool::new(true));
 
@@ -47,8 +59,15 @@ static SWITCHES: [(&CStr, &Switch); 2] =
 /// RedisBloom's own names, without a prefix, which only Redis 8 can give a module.
 const UNPREFIXED_FROM: c_int = 0x0008_0000;
 static UNPREFIXED_FRACTION: (&CStr, &Fraction) = (c"bf-error-rate", &ERROR_RATE);
-static UNPREFIXED_NUMBERS: [(&CStr, &Number); 2] =
-    [(c"bf-initial-size", &INITIAL_SIZE), (c"bf-expansion-factor", &EXPANSION_FACTOR)];
+static UNPREFIXED_NUMBERS: [(&CStr, &Number); 7] = [
+    (c"bf-initial-size", &INITIAL_SIZE),
+    (c"bf-expansion-factor", &EXPANSION_FACTOR),
+    (c"cf-initial-size", &CUCKOO[0]),
+    (c"cf-bucket-size", &CUCKOO[1]),
+    (c"cf-max-iterations", &CUCKOO[2]),
+    (c"cf-expansion-factor", &CUCKOO[3]),
+    (c"cf-max-expansions", &CUCKOO[4]),
+];
 
 /// While the server loads redis.conf it sets every name that is not in it to its default. Of a value with several names
 /// one may be there: what is the default is then left alone.
@@ -91,17 +110,20 @@ pub fn max_filter_bytes() -> u64 {
     MAX_FILTER_BYTES.value.load(Relaxed).unsigned_abs()
 }
 
-/// Takes the words behind the path in `loadmodule`: they become the defaults of what is registered after.
+/// Takes the words after the path in `loadmodule`: they become the defaults of what is registered after.
 ///
 /// # Errors
 /// A line for the log that says which word is wrong, and how.
 pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> {
-    let LoadTime { rate, initial_size, without_effect } = load_time::parse(words.words())?;
+    let LoadTime { rate, initial_size, expansion, without_effect } = load_time::parse(words.words())?;
     if let Some(rate) = rate {
-        ERROR_RATE.set(rate, context);
+        ERROR_RATE.set(rate, c"", context);
     }
     if let Some(size) = initial_size {
         INITIAL_SIZE.value.store(size, Relaxed);
+    }
+    if let Some(expansion) = expansion {
+        EXPANSION_FACTOR.value.store(expansion, Relaxed);
     }
     for name in without_effect {
         context.log(LogLevel::Warning, format_args!("bloomgate: {name} has no effect, there are no cuckoo filters"));
@@ -124,8 +146,8 @@ pub fn register(context: Context) -> Result<(), String> {
     }
     // SAFETY: the function takes nothing.
     let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
-    if version >= UNPREFIXED_FROM {
-        // A server that cannot do it has the names with a prefix: its answer does not matter.
+    // Valkey has no such names: it would put its prefix before them, or log a warning for each.
+    if version >= UNPREFIXED_FROM && !is_valkey(context) {
         let (name, fraction) = UNPREFIXED_FRACTION;
         fraction.register(context, name, raw::REDISMODULE_CONFIG_UNPREFIXED);
         for (name, number) in &UNPREFIXED_NUMBERS {
@@ -139,10 +161,55 @@ pub fn register(context: Context) -> Result<(), String> {
     if loaded == Some(OK) { Ok(()) } else { Err("a configuration of the module in redis.conf is refused".to_owned()) }
 }
 
+/// The name by which a setting with several names was set last.
+struct SaidBy(AtomicUsize);
+
+impl SaidBy {
+    const fn nobody() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Where a name stands among all of them, from 1 on.
+    fn number(name: &CStr) -> usize {
+        let fractions = FRACTIONS.iter().chain([&UNPREFIXED_FRACTION]).map(|(name, _)| *name);
+        let numbers = NUMBERS.iter().chain(&UNPREFIXED_NUMBERS).map(|(name, _)| *name);
+        fractions.chain(numbers).position(|known| known == name).map_or(0, |place| place + 1)
+    }
+
+    /// Whether the setting was set by this name, or by none.
+    fn is_by(&self, name: &CStr) -> bool {
+        let said = self.0.load(Relaxed);
+        said == 0 || said == Self::number(name)
+    }
+
+    /// It is set by this name. Where redis.conf says another value under another name, the log says which one holds.
+    fn now(&self, name: &CStr, is_another_value: bool) {
+        let before = self.0.swap(Self::number(name), Relaxed);
+        if LOADING.load(Relaxed) && before != 0 && is_another_value {
+            let name = name.to_string_lossy();
+            let line = format_args!("bloomgate: redis.conf has several names of one setting, that of '{name}' holds");
+            Context::new(null_mut()).log(LogLevel::Warning, line);
+        }
+    }
+}
+
+/// A name as it was registered: servers give it with the module's prefix or without.
+///
+/// # Safety
+/// `name` must be a C string of the server's.
+unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
+    const PREFIX: &[u8] = b"bf.";
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    let bare = name.to_bytes_with_nul().strip_prefix(PREFIX);
+    bare.and_then(|bare| CStr::from_bytes_with_nul(bare).ok()).unwrap_or(name)
+}
+
 /// A whole number. Its range is checked by the server.
 struct Number {
     value: AtomicI64,
     default: AtomicI64,
+    said: SaidBy,
     min: i64,
     max: i64,
     flags: u32,
@@ -150,7 +217,7 @@ struct Number {
 
 impl Number {
     const fn new(value: i64, min: i64, max: i64, flags: u32) -> Self {
-        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), min, max, flags }
+        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), said: SaidBy::nobody(), min, max, flags }
     }
 
     fn register(&'static self, context: Context, name: &CStr, flags: u32) -> bool {
@@ -168,21 +235,24 @@ impl Number {
     }
 }
 
-unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: `data` is the `Number` that was registered.
-    unsafe { data.cast::<Number>().as_ref() }.map_or(0, |number| number.value.load(Relaxed))
+unsafe extern "C" fn get_number(name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: `data` is the `Number` that was registered; the name is a C string.
+    let (Some(number), name) = (unsafe { (data.cast::<Number>().as_ref(), name_of(name)) }) else { return 0 };
+    let shown = if number.said.is_by(name) { &number.value } else { &number.default };
+    shown.load(Relaxed)
 }
 
 unsafe extern "C" fn set_number(
-    _name: *const c_char,
+    name: *const c_char,
     value: c_longlong,
     data: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: `data` is the `Number` that was registered.
-    if let Some(number) = unsafe { data.cast::<Number>().as_ref() }
+    // SAFETY: `data` is the `Number` that was registered; the name is a C string.
+    if let (Some(number), name) = unsafe { (data.cast::<Number>().as_ref(), name_of(name)) }
         && !(LOADING.load(Relaxed) && value == number.default.load(Relaxed))
     {
+        number.said.now(name, value != number.value.load(Relaxed));
         number.value.store(value, Relaxed);
     }
     OK
@@ -192,6 +262,7 @@ unsafe extern "C" fn set_number(
 struct Fraction {
     bits: AtomicU64,
     default: AtomicU64,
+    said: SaidBy,
     /// What is taken for a number.
     taken: Option<fn(f64) -> f64>,
     /// The text that was last given to the server.
@@ -201,19 +272,20 @@ struct Fraction {
 impl Fraction {
     const fn new(value: f64, taken: Option<fn(f64) -> f64>) -> Self {
         let (bits, default) = (AtomicU64::new(value.to_bits()), AtomicU64::new(value.to_bits()));
-        Self { bits, default, taken, text: AtomicPtr::new(null_mut()) }
+        Self { bits, default, said: SaidBy::nobody(), taken, text: AtomicPtr::new(null_mut()) }
     }
 
     fn get(&self) -> f64 {
         f64::from_bits(self.bits.load(Relaxed))
     }
 
-    fn set(&self, asked: f64, context: Context) {
+    fn set(&self, asked: f64, name: &CStr, context: Context) {
         let value = self.taken.map_or(asked, |taken| taken(asked));
         if value.to_bits() != asked.to_bits() {
             context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked:?} is taken as {value:?}"));
         }
         if !(LOADING.load(Relaxed) && value.to_bits() == self.default.load(Relaxed)) {
+            self.said.now(name, value.to_bits() != self.bits.load(Relaxed));
             self.bits.store(value.to_bits(), Relaxed);
         }
     }
@@ -253,16 +325,19 @@ pub fn forget_texts() {
     FRACTIONS.iter().for_each(|(_, fraction)| fraction.keep_text(null_mut()));
 }
 
-unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
-    // SAFETY: `data` is the `Fraction` that was registered.
-    let Some(fraction) = (unsafe { data.cast::<Fraction>().as_ref() }) else { return null_mut() };
-    let string = string(Text::of(fraction.get()).as_str());
+unsafe extern "C" fn get_fraction(name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: `data` is the `Fraction` that was registered; the name is a C string.
+    let (Some(fraction), name) = (unsafe { (data.cast::<Fraction>().as_ref(), name_of(name)) }) else {
+        return null_mut();
+    };
+    let default = f64::from_bits(fraction.default.load(Relaxed));
+    let string = string(Text::of(if fraction.said.is_by(name) { fraction.get() } else { default }).as_str());
     fraction.keep_text(string);
     string
 }
 
 unsafe extern "C" fn set_fraction(
-    _name: *const c_char,
+    name: *const c_char,
     value: *mut raw::RedisModuleString,
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
@@ -271,7 +346,7 @@ unsafe extern "C" fn set_fraction(
     // SAFETY: `data` is the `Fraction` that was registered; `error` is a place for a string, which the server frees.
     unsafe {
         if let (Some(value), Some(fraction)) = (value, data.cast::<Fraction>().as_ref()) {
-            fraction.set(value, Context::new(null_mut()));
+            fraction.set(value, name_of(name), Context::new(null_mut()));
             return OK;
         }
         if let Some(error) = error.as_mut() {

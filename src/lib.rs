@@ -121,7 +121,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
 
 /// Whether the server is Valkey, which calls itself Redis 7.2.4 to modules. It alone has `valkey_version` in INFO. It
 /// costs the making of INFO's section about the server: for the start, not for a command.
-fn is_valkey(context: Context) -> bool {
+pub(crate) fn is_valkey(context: Context) -> bool {
     // SAFETY: the names are C strings; what the server gives is read while it is there and freed once.
     unsafe {
         let Some(info) = raw::RedisModule_GetServerInfo.map(|info| info(context.raw, c"server".as_ptr())) else {

@@ -15,9 +15,14 @@ use crate::reply::{self, Refusal};
 
 /// Answers all fields, or one.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let field = info::parse(args.words())?;
+    let field = info::parse(args.words());
+    if field == Err(Refusal::Arity) {
+        return Err(Refusal::Arity);
+    }
+    // RedisBloom looks at the key before it looks at the field.
     let key = ReadKey::open(context, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
+    let field = field?;
     match (field, filter.info_style()) {
         (None, style) => all_fields(context, filter, style),
         (Some(field), style) => {

@@ -1,5 +1,7 @@
 //! Settings: load-time words, redis.conf, CONFIG GET, SET and REWRITE, and which of them wins.
 
+use std::fs;
+
 use crate::harness::{Connection, Server, Stop, array, integer, nil, ok, on_every_server};
 
 const DEFAULTS: [(&str, &str); 4] =
@@ -186,5 +188,62 @@ fn config_rewrite_keeps_what_was_set() {
         assert_eq!(client.run("CONFIG REWRITE"), ok());
         server.restart(Stop::NoSave);
         assert_eq!(setting(&mut server.connect(), "bf.initial-size"), "60", "what was set wins over the words");
+    });
+}
+
+/// The lines of redis.conf that set something of the module, without those that the server has put there by itself.
+fn lines_of(server: &Server) -> Vec<String> {
+    let text = fs::read_to_string(server.folder().join("redis.conf")).expect("the configuration file");
+    let ours = |line: &&str| line.starts_with("bf.") || line.starts_with("bf-") || line.starts_with("cf-");
+    // A server may write a text in quotes.
+    text.lines().filter(ours).map(|line| line.replace('"', "")).collect()
+}
+
+#[test]
+fn a_rewritten_configuration_has_one_line_a_setting_and_an_edit_of_it_wins() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG SET bf.bloom-fp-rate 0.05 bf.initial-size 500"), ok());
+        assert_eq!(client.run("CONFIG REWRITE"), ok());
+        let mut lines = lines_of(&server);
+        lines.sort();
+        assert_eq!(lines, ["bf.bloom-fp-rate 0.05", "bf.initial-size 500"]);
+
+        let path = server.folder().join("redis.conf");
+        let text = fs::read_to_string(&path).unwrap().replace("0.05", "0.07");
+        fs::write(&path, text).unwrap();
+        server.restart(Stop::NoSave);
+        let mut client = server.connect();
+        client.run("BF.INSERT k SEED 1 ITEMS x");
+        client.run("BF.INSERT same CAPACITY 500 ERROR 0.07 SEED 1 ITEMS x");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), client.run("DEBUG DIGEST-VALUE same"));
+        // Under another name it is set and shown, too; the one before shows the default.
+        assert_eq!(client.run("CONFIG SET bf.error-rate 0.02"), ok());
+        assert_eq!(rate(&mut client), 0.02);
+        assert_eq!(setting(&mut client, "bf.bloom-fp-rate").parse(), Ok(0.01));
+    });
+}
+
+#[test]
+fn two_names_of_one_setting_in_redis_conf_are_told() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.initial-size 300").line("bf.bloom-capacity 400").start();
+        let told = server.log().lines().any(|line| line.contains(" # ") && line.contains("several names"));
+        assert!(told, "{}", server.log());
+    });
+}
+
+#[test]
+fn the_names_of_redisblooms_settings_are_load_time_words() {
+    on_every_server(|program| {
+        let words = "bf-error-rate 0.02 BF-Initial-Size 200 bf-expansion-factor 4 cf-bucket-size 4";
+        let server = Server::with(program).module_words(words).start();
+        let mut client = server.connect();
+        client.run("BF.ADD k x");
+        assert_eq!(client.run("BF.INFO k CAPACITY"), array([integer(200)]));
+        assert_eq!(client.run("BF.INFO k EXPANSION"), array([integer(4)]));
+        assert_eq!(rate(&mut client), 0.02);
+        assert!(server.log().lines().any(|line| line.contains(" # ") && line.contains("cf-bucket-size")));
     });
 }

@@ -67,9 +67,6 @@ fn bad_questions_are_errors() {
             for field in ["FROBNICATE", "", "CAP", "CAPACITYX", "Number"] {
                 assert_eq!(client.call(&["BF.INFO", "k", field]), unknown, "{field:?}");
             }
-            // The words are read before the key is looked at.
-            assert_eq!(client.run("BF.INFO missing FROBNICATE"), unknown);
-            assert_eq!(client.run("BF.INFO string FROBNICATE"), unknown);
             assert_eq!(client.run("BF.INFO missing"), error("ERR not found"));
             assert_eq!(client.run("BF.INFO missing SIZE"), error("ERR not found"));
         }
@@ -141,5 +138,22 @@ fn equal_filters_have_the_same_size_wherever_they_lie() {
         let mut client = server.connect();
         assert_eq!(size(&mut client, "fresh"), 376);
         assert_eq!(client.info_number(TOTAL), 376);
+    });
+}
+
+/// As in RedisBloom.
+#[test]
+fn the_key_is_looked_at_before_the_field_or_the_iterator() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("SET text x");
+        for line in ["BF.INFO none nonsense", "BF.SCANDUMP none nonsense"] {
+            assert_eq!(client.run(line), error("ERR not found"), "{line}");
+        }
+        for line in ["BF.INFO text nonsense", "BF.SCANDUMP text nonsense"] {
+            assert!(client.run(line).error_text().starts_with("WRONGTYPE"), "{line}");
+        }
+        assert!(client.run("BF.INFO none SIZE more").error_text().contains("wrong number of arguments"));
     });
 }

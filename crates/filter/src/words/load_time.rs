@@ -1,4 +1,5 @@
-//! The words behind the path in `loadmodule`: RedisBloom's, in pairs of a name and a value.
+//! The words after the path in `loadmodule`: RedisBloom's, in pairs of a name and a value. Release 8 takes the names of its
+//! settings; the older ones, in capitals, it calls deprecated.
 
 use super::{is, numbers};
 
@@ -6,15 +7,27 @@ use super::{is, numbers};
 pub const INITIAL_SIZE_MAX: i64 = 1 << 30;
 
 /// RedisBloom's words for filters of other kinds, which its users may have in their configuration.
-const WITHOUT_EFFECT: [&str; 4] = ["CF_INITIAL_SIZE", "CF_BUCKET_SIZE", "CF_MAX_ITERATIONS", "CF_MAX_EXPANSIONS"];
+const WITHOUT_EFFECT: [&str; 9] = [
+    "CF_INITIAL_SIZE",
+    "CF_BUCKET_SIZE",
+    "CF_MAX_ITERATIONS",
+    "CF_MAX_EXPANSIONS",
+    "CF-INITIAL-SIZE",
+    "CF-BUCKET-SIZE",
+    "CF-MAX-ITERATIONS",
+    "CF-EXPANSION-FACTOR",
+    "CF-MAX-EXPANSIONS",
+];
 
 /// What was asked for. The last one of its kind counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadTime {
-    /// Behind ERROR_RATE, inside (0, 1).
+    /// After ERROR_RATE or bf-error-rate, inside (0, 1).
     pub rate: Option<f64>,
-    /// Behind INITIAL_SIZE, 1 to [`INITIAL_SIZE_MAX`].
+    /// After INITIAL_SIZE or bf-initial-size, 1 to [`INITIAL_SIZE_MAX`].
     pub initial_size: Option<i64>,
+    /// After bf-expansion-factor, 0 to [`EXPANSION_MAX`](numbers::EXPANSION_MAX).
+    pub expansion: Option<i64>,
     /// The names of the words that are known and have no effect.
     pub without_effect: Vec<String>,
 }
@@ -32,13 +45,16 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<LoadTime, String> {
             return Err(format!("load-time words come in pairs, '{shown}' has no value"));
         };
         let wrong = |range: &str| format!("bad value '{}' for {shown}: {range}", String::from_utf8_lossy(value));
-        if is(name, "ERROR_RATE") {
+        if is(name, "ERROR_RATE") || is(name, "BF-ERROR-RATE") {
             let rate = numbers::fraction(value, false).ok_or_else(|| wrong("a number inside (0, 1) is expected"))?;
             load_time.rate = Some(rate);
-        } else if is(name, "INITIAL_SIZE") {
+        } else if is(name, "INITIAL_SIZE") || is(name, "BF-INITIAL-SIZE") {
             let size = numbers::integer(value).filter(|size| (1..=INITIAL_SIZE_MAX).contains(size));
             let size = size.ok_or_else(|| wrong("a whole number from 1 to 1073741824 is expected"))?;
             load_time.initial_size = Some(size);
+        } else if is(name, "BF-EXPANSION-FACTOR") {
+            let expansion = numbers::integer(value).filter(|number| numbers::expansion(*number, false).is_some());
+            load_time.expansion = Some(expansion.ok_or_else(|| wrong("a whole number from 0 to 32768 is expected"))?);
         } else if WITHOUT_EFFECT.iter().any(|other| is(name, other)) {
             load_time.without_effect.push(shown.into_owned());
         } else {

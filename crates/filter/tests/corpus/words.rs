@@ -211,8 +211,17 @@ pub fn load_time_words(all: &Inputs) {
     let all = LoadTime {
         rate: Some(0.1),
         initial_size: Some(1 << 30),
+        expansion: None,
         without_effect: vec!["cf_bucket_size".to_owned(), "CF_MAX_EXPANSIONS".to_owned()],
     };
+    let names = LoadTime {
+        rate: Some(0.02),
+        initial_size: Some(200),
+        expansion: Some(0),
+        without_effect: vec!["cf-bucket-size".to_owned()],
+    };
+    let words = "MODULE bf-error-rate 0.02 BF-initial-size 200 bf-expansion-factor 0 cf-bucket-size 4";
+    assert_eq!(parsed("names-of-settings", words), Parsed::LoadTime(names));
     let words = "MODULE error_rate 0.5 ERROR_RATE 0.1 INITIAL_SIZE 1073741824 cf_bucket_size x CF_MAX_EXPANSIONS y";
     assert_eq!(parsed("all", words), Parsed::LoadTime(all));
     for (name, words, line) in [
@@ -222,6 +231,11 @@ pub fn load_time_words(all: &Inputs) {
             "size-0",
             "MODULE INITIAL_SIZE 0",
             "bad value '0' for INITIAL_SIZE: a whole number from 1 to 1073741824 is expected",
+        ),
+        (
+            "expansion-too-large",
+            "MODULE bf-expansion-factor 32769",
+            "bad value '32769' for bf-expansion-factor: a whole number from 0 to 32768 is expected",
         ),
         ("unknown", "MODULE MAXDOUBLE 1", "unknown load-time word 'MAXDOUBLE'"),
     ] {
