@@ -135,8 +135,8 @@ impl<'a> WriteKey<'a> {
         }
     }
 
-    /// Makes an arriving filter, whose last chunk has come, a filter. Its type may be another one then, and the key a new
-    /// one to the server, for which memory is `reserved`; its time to live is kept.
+    /// Makes an arriving filter, whose last chunk has come or is not waited for, a filter. Its type may be another one then,
+    /// and the key a new one to the server, for which memory is `reserved`; its time to live is kept.
     ///
     /// # Errors
     /// As [`writer`](Self::writer).
@@ -155,6 +155,21 @@ impl<'a> WriteKey<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Makes a filter of RedisBloom's that is arriving a filter, as far as it has come: the primary's is in use from its
+    /// header on.
+    ///
+    /// # Errors
+    /// [`Refusal::StillLoading`] for one of ours; as [`complete`](Self::complete).
+    pub fn put_into_use(&mut self) -> Result<(), Refusal> {
+        if let Some(writer) = self.writer()?
+            && let Value::Arriving(arrival) = &*writer
+            && !arrival.is_in_use_from_its_header()
+        {
+            return Err(Refusal::StillLoading);
+        }
+        self.complete(Stored::reserve()?)
     }
 
     /// Closes the key, whose value has changed, and tells the server (WATCH, client-side caches) and those who listen to

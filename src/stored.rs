@@ -56,7 +56,7 @@ impl Stored {
         try_box(MaybeUninit::uninit()).map(Reserved)
     }
 
-    /// Makes an arriving filter, whose last chunk has come, a filter: of the same type in its place, of another type taken
+    /// Makes an arriving filter, as far as it has come, a filter: of the same type in its place, of another type taken
     /// out, so that nothing is left of it here.
     pub fn complete(&mut self) -> Option<Value> {
         let stored_as = self.value.stored_as();

@@ -6,11 +6,13 @@ use bloomgate_filter::kinds::redisbloom::dump::HEADER;
 use bloomgate_filter::kinds::{Arrival, NativeArrival, RedisBloomArrival};
 use bloomgate_filter::{Filter, Value};
 
-use super::records::{self, RIGHT_ITERATORS, Spelled, Sums};
+use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
 use super::{CEILING, Outcome, laws};
 
 /// How an arrival takes a record.
 type Accept = fn(&mut Arrival, u64, &[u8]) -> Result<Progress, Error>;
+/// How a filter that is whole takes one, whose generation comes first.
+type AcceptWhole = fn(&mut Value, u16, u64, &[u8]) -> Result<Progress, Error>;
 
 /// Our own dump.
 #[must_use]
@@ -27,13 +29,13 @@ pub fn native_by_law(input: &[u8]) -> Outcome {
 /// RedisBloom's dump.
 #[must_use]
 pub fn redisbloom(input: &[u8]) -> Outcome {
-    play_redisbloom(input, Arrival::accept)
+    play_redisbloom(input, Arrival::accept, Arrival::obey)
 }
 
 /// RedisBloom's dump, each record held to the laws of arriving.
 #[must_use]
 pub fn redisbloom_by_law(input: &[u8]) -> Outcome {
-    play_redisbloom(input, laws::accept)
+    play_redisbloom(input, laws::accept, laws::obey)
 }
 
 fn play_native(input: &[u8], accept: Accept) -> Outcome {
@@ -46,13 +48,15 @@ fn play_native(input: &[u8], accept: Accept) -> Outcome {
     let mut outcome = Outcome::from(arrival.map(Arrival::Native));
     for chunk in chunks {
         let (iterator, data) = sums.put_right(spelling, *chunk);
-        take(&mut outcome, accept, generation, iterator, &data);
+        take(&mut outcome, (accept, Value::accept), generation, iterator, &data);
     }
     outcome
 }
 
-fn play_redisbloom(input: &[u8], accept: Accept) -> Outcome {
+fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
     let (spelling, records) = records::of(input);
+    let of_primary = spelling & OF_PRIMARY != 0;
+    let accept: (_, AcceptWhole) = if of_primary { (obey, Value::obey) } else { (accept, Value::accept) };
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     let mut outcome = Outcome::from(RedisBloomArrival::begin(header.data, &CEILING).map(Arrival::RedisBloom));
     for chunk in chunks {
@@ -79,11 +83,11 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
 }
 
 /// Gives a record to what is arriving, or to the filter that is whole.
-fn take(outcome: &mut Outcome, accept: Accept, generation: u16, iterator: u64, data: &[u8]) {
+fn take(outcome: &mut Outcome, accept: (Accept, AcceptWhole), generation: u16, iterator: u64, data: &[u8]) {
     let Some(value) = &mut outcome.value else { return };
     let result = match value {
-        Value::Arriving(arrival) => accept(arrival, iterator, data),
-        Value::Filter(_) => value.accept(generation, iterator, data),
+        Value::Arriving(arrival) => accept.0(arrival, iterator, data),
+        Value::Filter(_) => accept.1(value, generation, iterator, data),
     };
     if result == Ok(Progress::Complete) {
         let filter = value.take_filter();

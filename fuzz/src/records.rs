@@ -1,7 +1,7 @@
 //! An input as the records of a dump. The first byte says how it is spelled, the records follow:
 //!
 //! ```text
-//! u8     spelling    1: checksums are put right (our own dump); 2: iterators are put right
+//! u8     spelling    1: checksums are put right (our own dump); 2: iterators are put right; 4: a primary took the records
 //! record iterator    u64, or with spelling 2 a byte: of our own dump the number of the record, 1 for the header; of
 //!                    RedisBloom's what is added to the iterator of a chunk that is next, -128 to 127
 //!        length      u16 of the data, or as many as are left
@@ -13,6 +13,8 @@
 pub const RIGHT_SUMS: u8 = 1;
 /// The iterators are put right.
 pub const RIGHT_ITERATORS: u8 = 2;
+/// The records are those that a primary took: RedisBloom takes them in any order.
+pub const OF_PRIMARY: u8 = 4;
 
 /// A record as the input spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub struct Spelled<'a> {
 #[must_use]
 pub fn of(input: &[u8]) -> (u8, Vec<Spelled<'_>>) {
     let Some((spelling, mut rest)) = input.split_first() else { return (0, Vec::new()) };
-    let (spelling, mut records) = (spelling & (RIGHT_SUMS | RIGHT_ITERATORS), Vec::new());
+    let (spelling, mut records) = (spelling & (RIGHT_SUMS | RIGHT_ITERATORS | OF_PRIMARY), Vec::new());
     while let Some((iterator, behind)) = iterator(spelling, rest) {
         let Some((length, behind)) = behind.split_first_chunk() else { break };
         let (data, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)).min(behind.len()));

@@ -57,6 +57,23 @@ pub fn add_items(
     context: Context,
     args: Args<'_>,
     items: &[Arg<'_>],
+    creation: impl Fn() -> Result<Option<Creation>, Refusal>,
+    shape: Shape,
+) -> Result<(), Refusal> {
+    match add_to_key(context, args, items, &creation, shape) {
+        // Only RedisBloom takes items for a filter of which chunks are missing.
+        Err(Refusal::StillLoading) if context.must_obey() => {
+            WriteKey::open(context, args.arg(1)?).put_into_use()?;
+            add_to_key(context, args, items, &creation, shape)
+        }
+        done => done,
+    }
+}
+
+fn add_to_key(
+    context: Context,
+    args: Args<'_>,
+    items: &[Arg<'_>],
     creation: impl FnOnce() -> Result<Option<Creation>, Refusal>,
     shape: Shape,
 ) -> Result<(), Refusal> {

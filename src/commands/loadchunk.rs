@@ -9,7 +9,7 @@ use bloomgate_filter::words::iterators;
 
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
-use crate::context::Context;
+use crate::context::{Context, LogLevel};
 use crate::key::WriteKey;
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -17,11 +17,27 @@ use crate::stored::Stored;
 
 /// Takes a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk makes it a filter. A record
 /// that came already changes nothing.
+///
+/// A primary's RedisBloom takes chunks in any order, over what is there, and into filters that were not made by a header.
+/// What it took and carries is taken so here; what is refused nevertheless is said in the log.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let must_obey = context.must_obey();
+    let taken = take(context, args, must_obey);
+    if let Err(refusal) = taken
+        && must_obey
+        && !refusal.is_want()
+    {
+        let line = format_args!("bloomgate: a BF.LOADCHUNK of the primary or the AOF is refused: {refusal}");
+        context.log(LogLevel::Warning, line);
+    }
+    taken
+}
+
+fn take(context: Context, args: Args<'_>, must_obey: bool) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
     let mut key = WriteKey::open(context, args.arg(1)?);
     let progress = if key.exists()? {
-        take(&mut key, iterator, data)?
+        go_on(&mut key, iterator, data, must_obey)?
     } else {
         key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
         Progress::Stored
@@ -34,7 +50,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn take(key: &mut WriteKey<'_>, iterator: u64, data: &[u8]) -> Result<Progress, Refusal> {
+fn go_on(key: &mut WriteKey<'_>, iterator: u64, data: &[u8], must_obey: bool) -> Result<Progress, Refusal> {
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         // With the last chunk the value may move. Afterwards would be too late to ask for memory.
@@ -42,12 +58,15 @@ fn take(key: &mut WriteKey<'_>, iterator: u64, data: &[u8]) -> Result<Progress, 
         if let Value::Filter(filter) = &*writer
             && filter.stored_as() != StoredAs::Own
             && iterator == HEADER
+            && !(must_obey && filter.stored_as() == StoredAs::RedisBloom)
         {
             // A header creates a filter; only that of a dump of ours tells that it came already.
             return Err(Refusal::BadData);
         }
         let generation = writer.generation();
-        (writer.accept(generation, iterator, data).map_err(Refusal::Chunk)?, reserved)
+        let taken =
+            if must_obey { writer.obey(generation, iterator, data) } else { writer.accept(generation, iterator, data) };
+        (taken.map_err(Refusal::Chunk)?, reserved)
     };
     if let (Progress::Complete, Some(reserved)) = (progress, reserved) {
         key.complete(reserved)?;

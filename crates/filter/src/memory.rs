@@ -72,9 +72,17 @@ pub(crate) fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), Err
 /// # Errors
 /// [`Error::OutOfMemory`] where the allocator refuses.
 pub(crate) fn push<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
-    list.try_reserve(1).map_err(|_| refused::<T>(list.len() + 1))?;
+    make_room(list)?;
     list.push(element);
     Ok(())
+}
+
+/// Makes room for one more element, and for others that may come.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] where the allocator refuses.
+pub(crate) fn make_room<T>(list: &mut Vec<T>) -> Result<(), Error> {
+    list.try_reserve(1).map_err(|_| refused::<T>(list.len() + 1))
 }
 
 fn refused<T>(elements: usize) -> Error {

@@ -3,6 +3,7 @@
 mod arrival;
 mod created;
 mod data;
+mod disorder;
 pub mod dump;
 mod encodings;
 mod extremes;

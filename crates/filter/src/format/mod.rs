@@ -6,6 +6,7 @@
 
 pub(crate) mod chunks;
 mod fields;
+pub(crate) mod ranges;
 
 pub use chunks::CHUNK_BYTES;
 pub(crate) use fields::Packed;

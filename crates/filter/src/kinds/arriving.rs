@@ -44,6 +44,26 @@ impl Arrival {
         }
     }
 
+    /// Takes a record that a primary took. One of ours takes them in order, one of RedisBloom's in any.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), but for what RedisBloom takes.
+    pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        match self {
+            Self::Native(arrival) => arrival.accept(iterator, data),
+            Self::RedisBloom(arrival) => arrival.obey(iterator, data),
+        }
+    }
+
+    /// Whether the primary's filter is in use from its header on, before all of it has come: RedisBloom's is.
+    #[must_use]
+    pub const fn is_in_use_from_its_header(&self) -> bool {
+        match self {
+            Self::Native(_) => false,
+            Self::RedisBloom(_) => true,
+        }
+    }
+
     /// The filter, when the last chunk has come.
     #[must_use]
     pub fn into_filter(self) -> Filter {
@@ -82,7 +102,7 @@ impl Arrival {
     pub(super) fn allocated_bytes(&self) -> u64 {
         match self {
             Self::Native(arrival) => outside(arrival.filter()),
-            Self::RedisBloom(arrival) => outside(arrival.filter()) + arrival.header().len() as u64,
+            Self::RedisBloom(arrival) => outside(arrival.filter()) + arrival.own_bytes(),
         }
     }
 
@@ -132,5 +152,19 @@ pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data
         Filter::Native(filter) => native::came_already(filter, generation, iterator, data),
         Filter::RedisBloom(filter) => redisbloom::dump::came_already(filter, iterator, data),
         Filter::ValkeyBloom(_) => Err(Error::NoRecords),
+    }
+}
+
+/// Takes a record that a primary took into a filter: RedisBloom's takes chunks over what is there, of the others one that
+/// came already.
+///
+/// # Errors
+/// For a record that has no place in this filter, or did not come with it. Nothing has changed then.
+pub(super) fn overwrite(filter: &mut Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    match filter {
+        Filter::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
+        Filter::Native(_) | Filter::ValkeyBloom(_) => {
+            came_already(filter, generation, iterator, data).map(|()| Progress::Known)
+        }
     }
 }

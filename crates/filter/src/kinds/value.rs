@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::arriving::came_already;
+use super::arriving::{came_already, overwrite};
 use super::native::snapshot as own;
 use super::{Arrival, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
 use crate::ceiling::Ceiling;
@@ -212,6 +212,18 @@ impl Value {
         }
     }
 
+    /// Takes a record that a primary took: as [`Arrival::obey`] where it is arriving; of a filter as
+    /// [`accept`](Self::accept), but of RedisBloom's, which takes chunks over what is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        match self {
+            Self::Arriving(arrival) => arrival.obey(iterator, data),
+            Self::Filter(filter) => overwrite(filter, generation, iterator, data),
+        }
+    }
+
     /// Bytes that were asked of the allocator for what the value holds, its own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
@@ -261,7 +273,8 @@ impl Value {
         }
     }
 
-    /// Takes the filter out, leaving one that holds nothing; of an arriving one when its last chunk has come.
+    /// Takes the filter out, leaving one that holds nothing; of an arriving one when its last chunk has come, or as
+    /// far as it has come.
     #[must_use]
     pub fn take_filter(&mut self) -> Filter {
         match std::mem::replace(self, Filter::nothing().into()) {

@@ -40,6 +40,33 @@ pub fn native_snapshots(all: &Inputs) {
     refused(all, Error::Filter(FilterError::Unsound), NATIVE_SNAPSHOT, "redisbloom-arriving-no-layers", &no_header);
     let no_header = [1u64, 3, 24, 0, 1, 2].map(u64::to_le_bytes).concat();
     refused(all, Error::NotADump, NATIVE_SNAPSHOT, "redisbloom-arriving-no-header", &no_header);
+    ranges_that_cannot_have_come(all);
+}
+
+/// Ranges that a filter of RedisBloom's that is arriving cannot have: the filter has 144 bytes, and what the last ones say
+/// is not as it is.
+fn ranges_that_cannot_have_come(all: &Inputs) {
+    let header = RedisBloom::default().header();
+    let with_ranges = |ranges: &[u64], bits: &[u8]| {
+        let mut data = [1u64, 3].map(u64::to_le_bytes).concat();
+        data.extend([&(header.len() as u64).to_le_bytes(), &header[..], &u64::MAX.to_le_bytes()].concat());
+        ranges.iter().for_each(|number| data.extend(number.to_le_bytes()));
+        data.extend([&(bits.len() as u64).to_le_bytes(), bits].concat());
+        data
+    };
+    for (name, ranges) in [
+        ("none", &[0][..]),
+        ("without-a-gap", &[1, 0, 5]),
+        ("empty", &[1, 5, 5]),
+        ("touching", &[2, 1, 5, 5, 9]),
+        ("beyond-the-end", &[1, 140, 145]),
+        ("of-a-byte-that-has-not-come", &[2, 0, 5, 6, 144]),
+    ] {
+        let mut bits = [0; 144];
+        bits[5] = 1;
+        let name = format!("redisbloom-arriving-ranges-{name}");
+        refused(all, Error::OutOfRange, NATIVE_SNAPSHOT, &name, &with_ranges(ranges, &bits));
+    }
 }
 
 pub fn native_dumps(all: &Inputs) {

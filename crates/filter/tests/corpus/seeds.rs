@@ -7,6 +7,7 @@ use bloomgate_filter::{Filter, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
+use super::targets::records::OF_PRIMARY;
 use super::targets::snapshot::written;
 use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
@@ -109,7 +110,12 @@ pub fn native_snapshots(all: &Inputs) {
     let (first, second) = (&told[1], &told[2].1);
     arrival.accept(first.0, &first.1).unwrap();
     arrival.accept(first.0 + 3, &second[..3]).unwrap();
-    snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.into()));
+    snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.try_clone().unwrap().into()));
+    // As a primary took them: the end of all, and a byte by itself.
+    let last = told.last().unwrap();
+    arrival.obey(last.0, &last.1).unwrap();
+    arrival.obey(first.0 + 5, &second[4..5]).unwrap();
+    snapshot("redisbloom-arriving-with-gaps", Arriving, &written(&arrival.into()));
 }
 
 pub fn native_dumps(all: &Inputs) {
@@ -201,6 +207,18 @@ pub fn redisbloom_dumps(all: &Inputs) {
     let mut whole = vec![(0, &header[..]), (0, &first[..1]), (0, &first[1..]), (0, second)];
     whole.extend(told[3..].iter().map(|(_, layer)| (0, &layer[..])));
     dump("chunks-of-all-lengths", Whole, &whole);
+    // What a primary took: the first layer from its last byte to its first, some of it twice; then the others.
+    let of_primary = |told: &[(u8, &[u8])]| {
+        let mut data = records(told.iter().copied());
+        data[0] |= OF_PRIMARY;
+        data
+    };
+    let mut taken: Vec<(u8, &[u8])> = vec![(0, header)];
+    taken.extend((0..first.len()).rev().map(|place| (u8::try_from(place).unwrap(), &first[place..=place])));
+    taken.splice(2..2, [(0, &[][..]), (3, &[0xff; 2][..]), (3, &first[3..5])]);
+    seed(all, REDISBLOOM_DUMP, "of-a-primary-backwards-not-all", Arriving, &of_primary(&taken));
+    taken.extend(told[2..].iter().map(|(_, layer)| (0, &layer[..])));
+    seed(all, REDISBLOOM_DUMP, "of-a-primary-backwards", Whole, &of_primary(&taken));
     let again = told.iter().take(1).chain(&told).chain(&told[1..]);
     seed(all, REDISBLOOM_DUMP, "as-it-travels-header-and-chunks-again", Whole, &plain(again));
 }

@@ -27,8 +27,12 @@
 //! After kind 3, in place of everything up to the bits:
 //! ```text
 //! string header          as BF.LOADCHUNK got it
-//! uint   arrived         bytes of all layers that have come
+//! uint   arrived         bytes of all layers that have come, from the first on; 2^64 - 1 where there are gaps, which only
+//!                        what a RedisBloom primary carries can have: then come instead
+//!   uint ranges          that have come, at least 1, in order and not touching, and for each
+//!     uint begin, end
 //! ```
+//! Without a gap the bytes are those that version 0.1.0 wrote, which refuses the others.
 //!
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.

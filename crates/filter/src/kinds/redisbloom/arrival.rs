@@ -1,12 +1,21 @@
-//! The other end of a dump of RedisBloom's: a filter whose records come one by one.
+//! The other end of RedisBloom's dump: a filter whose chunks come one by one, and what is made of them.
+//!
+//! RedisBloom takes chunks in any order, and again with other bytes, over what is there; its filter answers from the header
+//! on. A client of ours sends them one after another: a chunk that is left out would not be noticed otherwise. What a
+//! primary took is taken as it took it. The filter has arrived when all its bytes have come, in whatever order.
 
 use super::RedisBloomFilter;
 use super::dump::{HEADER, chunk_from, decode_header, encode_header, offset_of, total_bytes};
 use crate::ceiling::Ceiling;
+use crate::cells::is_zero;
 use crate::error;
+use crate::format::ranges::Ranges;
 use crate::format::{Error, Progress, Sink, Source, chunks};
 use crate::memory::try_copy;
 use crate::shape::Layer;
+
+/// In the place of the number of bytes that have come, where there are gaps.
+const WITH_GAPS: u64 = u64::MAX;
 
 /// A filter of RedisBloom's layout whose chunks have not all arrived.
 #[derive(Debug, PartialEq)]
@@ -14,7 +23,7 @@ pub struct RedisBloomArrival {
     filter: RedisBloomFilter,
     /// Kept, so that to save what has come takes no memory.
     header: Box<[u8]>,
-    arrived_bytes: u64,
+    came: Ranges,
 }
 
 impl RedisBloomArrival {
@@ -26,7 +35,7 @@ impl RedisBloomArrival {
     pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(header)?;
         let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
-        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, arrived_bytes: 0 })
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came: Ranges::none()? })
     }
 
     /// What `kind` says of it in a snapshot, which `native/snapshot.rs` draws.
@@ -36,7 +45,12 @@ impl RedisBloomArrival {
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.put_u64(Self::KIND);
         sink.put_bytes(&self.header);
-        sink.put_u64(self.arrived_bytes);
+        if self.came.has_gaps() {
+            sink.put_u64(WITH_GAPS);
+            self.came.write(sink);
+        } else {
+            sink.put_u64(self.came.without_gap());
+        }
         chunks::write(&self.filter, sink);
     }
 
@@ -46,46 +60,91 @@ impl RedisBloomArrival {
     /// For bytes that it cannot have written, and where the ceiling or the allocator refuses.
     pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
-        let arrived_bytes = source.u64()?;
+        let came = match source.u64()? {
+            WITH_GAPS => Some(Ranges::read(source)?).filter(Ranges::has_gaps).ok_or(Error::OutOfRange)?,
+            arrived_bytes => Ranges::first(arrived_bytes)?,
+        };
         let mut filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
-        chunks::read(&mut filter, arrived_bytes, source)?;
-        Self::resume(filter, arrived_bytes)
+        chunks::read(&mut filter, came.end(), source)?;
+        Self::resume(filter, came)
     }
 
-    fn resume(filter: RedisBloomFilter, arrived_bytes: u64) -> Result<Self, Error> {
-        if arrived_bytes >= total_bytes(&filter) {
+    fn resume(filter: RedisBloomFilter, came: Ranges) -> Result<Self, Error> {
+        let total = total_bytes(&filter);
+        if came.end() > total || came.without_gap() == total {
             return Err(Error::OutOfRange);
         }
-        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, arrived_bytes })
+        let mut gap_start = 0;
+        for range in came.iter() {
+            if !is_zero_between(&filter, gap_start, range.start) {
+                return Err(Error::OutOfRange);
+            }
+            gap_start = range.end;
+        }
+        Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came })
     }
 
-    /// Takes a record. The header may come again, and every chunk that came already, with the same bytes.
+    /// Takes a client's record. The header may come again, and every chunk that came already, with the same bytes.
     ///
     /// # Errors
     /// For a record out of order or of the wrong length. Nothing has changed then.
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         if iterator == HEADER {
-            let (rules, layers) = decode_header(data)?;
-            let own = self.filter.layers().iter().map(Layer::description);
-            let same = rules == *self.filter.rules() && own.eq(layers);
-            return if same { Ok(Progress::Known) } else { Err(Error::Different) };
+            return self.accept_header(data);
         }
         let (begin, offset) = offset_of(&self.filter, iterator, data)?;
-        let known = self.arrived_bytes.checked_sub(begin).ok_or(Error::Gap { arrived_bytes: self.arrived_bytes })?;
-        let known = usize::try_from(known).unwrap_or(usize::MAX).min(data.len());
-        let bytes = self.filter.layer_bytes_mut(offset.layer).and_then(|bytes| bytes.get_mut(offset.begin..));
-        let here = bytes.and_then(|bytes| bytes.get_mut(..data.len())).ok_or(Error::TooLong)?;
-        let (came, new) = data.split_at(known);
-        let (before, target) = here.split_at_mut(known);
-        if came != before {
-            return Err(Error::Different);
+        let arrived_bytes = self.came.without_gap();
+        if begin > arrived_bytes {
+            return Err(Error::Gap { arrived_bytes });
         }
-        if new.is_empty() {
+        let range = begin..begin + data.len() as u64;
+        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
+        let mut known_bytes = 0;
+        for part in self.came.within(&range) {
+            let place = index(part.start - begin)..index(part.end - begin);
+            if data.get(place.clone()) != here.get(place) {
+                return Err(Error::Different);
+            }
+            known_bytes += part.end - part.start;
+        }
+        if known_bytes == data.len() as u64 {
             return Ok(Progress::Known);
         }
-        target.copy_from_slice(new);
-        self.arrived_bytes += new.len() as u64;
-        Ok(if self.arrived_bytes == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored })
+        self.came.make_room_for(&range)?;
+        here.copy_from_slice(data);
+        self.came.add(range);
+        Ok(self.progress())
+    }
+
+    /// Takes a record that a primary took: chunks in any order, and again with other bytes.
+    ///
+    /// # Errors
+    /// For a record that has no place in the filter. Nothing has changed then.
+    pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        if data.is_empty() {
+            return Ok(Progress::Known);
+        }
+        if iterator == HEADER {
+            return self.accept_header(data);
+        }
+        let (begin, offset) = offset_of(&self.filter, iterator, data)?;
+        let range = begin..begin + data.len() as u64;
+        let here = offset.bytes_mut(&mut self.filter, data.len()).ok_or(Error::TooLong)?;
+        self.came.make_room_for(&range)?;
+        here.copy_from_slice(data);
+        self.came.add(range);
+        Ok(self.progress())
+    }
+
+    fn accept_header(&self, header: &[u8]) -> Result<Progress, Error> {
+        let (rules, layers) = decode_header(header)?;
+        let own = self.filter.layers().iter().map(Layer::description);
+        let same = rules == *self.filter.rules() && own.eq(layers);
+        if same { Ok(Progress::Known) } else { Err(Error::Different) }
+    }
+
+    fn progress(&self) -> Progress {
+        if self.came.without_gap() == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored }
     }
 
     /// The filter, as far as it has arrived.
@@ -106,23 +165,21 @@ impl RedisBloomArrival {
         self.filter
     }
 
-    /// The number of bytes of all layers that have come.
+    /// The number of bytes of all layers, from the first on, that have come without a gap.
     #[must_use]
-    pub const fn arrived_bytes(&self) -> u64 {
-        self.arrived_bytes
+    pub fn arrived_bytes(&self) -> u64 {
+        self.came.without_gap()
+    }
+
+    /// Bytes that were asked of the allocator besides the filter's.
+    pub(in crate::kinds) fn own_bytes(&self) -> u64 {
+        self.header.len() as u64 + self.came.allocated_bytes()
     }
 
     /// Records of what has come, one after another.
     pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut begin = 0;
-        let chunks = std::iter::from_fn(move || {
-            let left = usize::try_from(self.arrived_bytes - begin).unwrap_or(usize::MAX);
-            let chunk = chunk_from(&self.filter, begin).filter(|_| left > 0)?;
-            let chunk = chunk.get(..left).unwrap_or(chunk);
-            begin += chunk.len() as u64;
-            Some((HEADER + begin, chunk))
-        });
-        std::iter::once((HEADER, self.header())).chain(chunks)
+        let chunks = self.came.iter().flat_map(|range| pieces(&self.filter, range.start, range.end));
+        std::iter::once((HEADER, self.header())).chain(chunks.map(|(end, chunk)| (HEADER + end, chunk)))
     }
 
     /// A value with the same fields and bits.
@@ -130,7 +187,28 @@ impl RedisBloomArrival {
     /// # Errors
     /// [`error::Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
-        let header = try_copy(&self.header)?;
-        Ok(Self { filter: self.filter.try_clone()?, header, arrived_bytes: self.arrived_bytes })
+        let (header, came) = (try_copy(&self.header)?, self.came.try_clone()?);
+        Ok(Self { filter: self.filter.try_clone()?, header, came })
     }
+}
+
+/// An index of a chunk's byte.
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The bytes of all layers from `start` to `end`, in pieces that do not cross a layer, each with where it ends.
+fn pieces(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
+    let mut begin = start;
+    std::iter::from_fn(move || {
+        let left = index(end.saturating_sub(begin));
+        let piece = chunk_from(filter, begin).filter(|_| left > 0)?;
+        let piece = piece.get(..left).unwrap_or(piece);
+        begin += piece.len() as u64;
+        Some((begin, piece))
+    })
+}
+
+fn is_zero_between(filter: &RedisBloomFilter, start: u64, end: u64) -> bool {
+    pieces(filter, start, end).all(|(_, piece)| is_zero(piece))
 }

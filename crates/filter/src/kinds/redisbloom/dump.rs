@@ -7,13 +7,13 @@
 //! ```
 //! Packed, little-endian. A version of 2018 had no growth, and 32 bits for entries. A chunk's iterator is 1 and the number of
 //! bytes up to its end, so a chunk that came with `iterator` begins at `iterator - 1 - length`. A chunk has no checksum: what
-//! can be checked is that chunks come without a gap, do not go beyond their layer, and are the same when they come again.
+//! can be checked is that it does not go beyond its layer.
 
 use std::borrow::Cow;
 
 use super::snapshot::{modulus, spelling};
 use super::{DoubleHash, RedisBloom, RedisBloomFilter};
-use crate::format::{Error, Packed};
+use crate::format::{Error, Packed, Progress};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::{push, reserve};
 
@@ -98,6 +98,7 @@ pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Re
     }
 }
 
+/// The bits from a byte of all layers on, to the end of the layer or of the largest chunk.
 pub(super) fn chunk_from(filter: &RedisBloomFilter, begin: u64) -> Option<&[u8]> {
     let offset = locate(filter, begin)?;
     let bits = filter.layers().get(offset.layer)?.bytes().get(offset.begin..)?;
@@ -114,11 +115,18 @@ pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<
 
 /// A byte of all layers' bytes one after another.
 pub(super) struct ByteOffset {
-    pub(super) layer: usize,
+    layer: usize,
     /// Where it is in the layer.
-    pub(super) begin: usize,
+    begin: usize,
     /// Number of bytes of the layer from there on.
     left: u64,
+}
+
+impl ByteOffset {
+    /// As many bytes of the filter from here on.
+    pub(super) fn bytes_mut<'a>(&self, filter: &'a mut RedisBloomFilter, count: usize) -> Option<&'a mut [u8]> {
+        filter.layer_bytes_mut(self.layer)?.get_mut(self.begin..)?.get_mut(..count)
+    }
 }
 
 fn locate(filter: &RedisBloomFilter, mut position: u64) -> Option<ByteOffset> {
@@ -136,14 +144,35 @@ pub(super) fn total_bytes(filter: &RedisBloomFilter) -> u64 {
 }
 
 /// Where a chunk begins in all bytes, and the offset of its first byte.
+///
+/// # Errors
+/// As RedisBloom tells them apart: [`Error::WrongLength`] for nothing and for more bytes than the iterator says,
+/// [`Error::BeyondEnd`], [`Error::TooLong`].
 pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u64, ByteOffset), Error> {
-    if data.is_empty() {
+    let length = data.len() as u64;
+    if data.is_empty() || iterator < length {
         return Err(Error::WrongLength);
     }
-    let begin =
-        iterator.checked_sub(HEADER).and_then(|end| end.checked_sub(data.len() as u64)).ok_or(Error::BeyondEnd)?;
+    let begin = (iterator - length).checked_sub(HEADER).ok_or(Error::BeyondEnd)?;
     let offset = locate(filter, begin).ok_or(Error::BeyondEnd)?;
-    if data.len() as u64 > offset.left { Err(Error::TooLong) } else { Ok((begin, offset)) }
+    if length > offset.left { Err(Error::TooLong) } else { Ok((begin, offset)) }
+}
+
+/// Takes a chunk into a filter that is whole, over what is there: what RedisBloom does whenever one comes.
+///
+/// # Errors
+/// For a chunk that has no place in the filter. Nothing has changed then.
+pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+    if data.is_empty() {
+        return Ok(Progress::Known);
+    }
+    let (_, offset) = offset_of(filter, iterator, data)?;
+    let here = offset.bytes_mut(filter, data.len()).ok_or(Error::TooLong)?;
+    if here == data {
+        return Ok(Progress::Known);
+    }
+    here.copy_from_slice(data);
+    Ok(Progress::Stored)
 }
 
 /// Takes note of a chunk that a filter has had already: a client that got no answer sends the last one again. What was
