@@ -35,7 +35,8 @@ impl Stored {
             Value::Arriving(arrival) => arrival.generation(),
             Value::Filter(_) => None,
         };
-        let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % GENERATIONS;
+        // From 1 on: an iterator of a dump is never a small number, as somebody would try.
+        let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1;
         metrics::filter_came(value.contents());
         Self { value, generation: arriving.unwrap_or_else(next) }
     }

@@ -1,7 +1,7 @@
 //! `BF.LOADCHUNK key iterator data`
 
 use bloomgate_filter::Value;
-use bloomgate_filter::format::Progress;
+use bloomgate_filter::format::{Error, Progress};
 use bloomgate_filter::kinds::native::dump;
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
 use bloomgate_filter::kinds::{Arrival, StoredAs};
@@ -63,15 +63,30 @@ fn go_on(key: &mut WriteKey<'_>, iterator: u64, data: &[u8], must_obey: bool) ->
             // A header creates a filter; only that of a dump of ours tells that it came already.
             return Err(Refusal::BadData);
         }
+        let is_redisbloom = match &*writer {
+            Value::Filter(filter) => filter.stored_as() == StoredAs::RedisBloom,
+            Value::Arriving(arrival) => arrival.generation().is_none(),
+        };
         let generation = writer.generation();
         let taken =
             if must_obey { writer.obey(generation, iterator, data) } else { writer.accept(generation, iterator, data) };
-        (taken.map_err(Refusal::Chunk)?, reserved)
+        (taken.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };
     if let (Progress::Complete, Some(reserved)) = (progress, reserved) {
         key.complete(reserved)?;
     }
     Ok(progress)
+}
+
+/// Why a record is refused. What cannot be in RedisBloom's records is told in its words; our reasons are for our own.
+const fn refusal(is_redisbloom: bool, error: Error) -> Refusal {
+    match error {
+        Error::Truncated | Error::NotADump | Error::OutOfRange | Error::WrongLength if is_redisbloom => {
+            Refusal::BadData
+        }
+        Error::Filter(bloomgate_filter::Error::Unsound) if is_redisbloom => Refusal::BadData,
+        error => Refusal::Chunk(error),
+    }
 }
 
 fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {

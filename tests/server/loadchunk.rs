@@ -205,3 +205,15 @@ fn the_ceiling_binds_a_client_that_loads() {
         assert_eq!(client.run("EXISTS k"), integer(0));
     });
 }
+
+#[test]
+fn an_iterator_that_was_never_handed_out_is_called_that() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD k a");
+        for iterator in [1, 2, 77, 1 << 30] {
+            assert_eq!(client.run(&format!("BF.SCANDUMP k {iterator}")), error("ERR invalid iterator"), "{iterator}");
+        }
+    });
+}

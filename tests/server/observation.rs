@@ -67,10 +67,13 @@ fn names_of_valkey_bloom_set_the_same_values() {
             .line("bf.bloom-defrag-enabled no")
             .start();
         let expected = [
-            ("bf.error-rate", "0.003"),
-            ("bf.initial-size", "55"),
-            ("bf.expansion-factor", "3"),
-            ("bf.max-filter-bytes", "1048576"),
+            // A value is shown under the name by which it was set, and the default under its other names.
+            ("bf.bloom-fp-rate", "0.003"),
+            ("bf.error-rate", "0.01"),
+            ("bf.bloom-capacity", "55"),
+            ("bf.initial-size", "100"),
+            ("bf.bloom-expansion", "3"),
+            ("bf.bloom-memory-usage-limit", "1048576"),
             ("bf.bloom-tightening-ratio", "0.7"),
             ("bf.bloom-use-random-seed", "no"),
             ("bf.bloom-defrag-enabled", "no"),
@@ -82,13 +85,15 @@ fn names_of_valkey_bloom_set_the_same_values() {
         assert_eq!(client.run("CONFIG SET bf.bloom-capacity 66"), ok());
         client.run("BF.ADD k x");
         assert_eq!(client.run("BF.INFO k CAPACITY").elements()[0], integer(66));
+        assert_eq!(client.run("BF.INFO k EXPANSION").elements()[0], integer(3));
+        assert_eq!(client.run("BF.INFO k ERROR").text().parse(), Ok(0.003));
         assert!(client.run("BF.RESERVE large 0.01 10000000").error_text().starts_with("ERR Insufficient memory"));
         assert!(client.run("CONFIG SET bf.bloom-tightening-ratio 1").is_error());
 
         assert_eq!(client.run("CONFIG REWRITE"), ok());
         server.restart(Stop::NoSave);
         let mut client = server.connect();
-        assert_eq!(client.run("CONFIG GET bf.initial-size").elements()[1].text(), "66");
+        assert_eq!(client.run("CONFIG GET bf.bloom-capacity").elements()[1].text(), "66");
         assert_eq!(client.run("CONFIG GET bf.bloom-fp-rate").elements()[1].text(), "0.003");
     });
 }

@@ -213,3 +213,20 @@ fn the_ceiling_binds_a_client_that_loads() {
         assert_eq!(client.run("EXISTS k"), integer(0));
     });
 }
+
+/// As RedisBloom says it, and nothing more.
+#[test]
+fn what_cannot_be_a_record_is_bad_data() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE source 0.01 100 LAYOUT redisbloom");
+        let header = client.run("BF.SCANDUMP source 0").elements()[1].bytes().to_vec();
+        assert_eq!(send(&mut client, "k", 1, &header[..header.len() - 1]), error("ERR received bad data"));
+        assert_eq!(send(&mut client, "k", 1, &header), ok());
+        for data in [&b"abc"[..], &header[..30]] {
+            assert_eq!(send(&mut client, "k", 1, data), error("ERR received bad data"));
+        }
+        assert_eq!(send(&mut client, "k", 0, b"abc"), error("ERR received bad data"));
+    });
+}

@@ -104,6 +104,10 @@ pub fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u
 /// [`Error::Filter`] where there is no memory for the record.
 pub fn next_record(filter: &BloomFilter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let (stream, record) = Stream::parse(iterator)?;
+    if stream.generation == 0 && generation != 0 {
+        // No filter has this one by itself: the iterator was never handed out.
+        return Err(Error::OutOfRange);
+    }
     let layers = stream.layers_of(filter, generation)?;
     let Some(chunk) = chunk_range(layers, record - HEADER) else { return Ok(None) };
     let Some(layer) = layers.get(chunk.layer) else { return Ok(None) };
