@@ -1,7 +1,9 @@
 //! The ways of MIGRATING.md, walked with data that RedisBloom made: replicating and handing over, single keys by every means,
 //! a native filter filled alongside, and the look before the move.
 
-use crate::harness::{Server, array, eventually, integer, ok, on_every_server, simple};
+use std::process::Command;
+
+use crate::harness::{Server, array, eventually, integer, ok, on_every_server, simple, tool};
 use crate::redisbloom::golden::{TODAY, filters, snapshot, start_on_snapshot};
 
 /// A replica of a server, with all of its data.
@@ -101,5 +103,35 @@ fn a_native_filter_filled_alongside_takes_over_without_an_item_twice_or_lost() {
         assert_eq!(client.run("RENAME seen.new seen"), ok());
         assert_eq!(client.run("TYPE seen"), simple("bloomgate"));
         assert!(client.batched(&[b"BF.MEXISTS", b"seen"], &members).iter().all(|known| *known));
+    });
+}
+
+#[test]
+fn a_survey_lists_filters_and_what_stays_behind_and_compares_two_servers() {
+    let survey = |words: &[&str]| {
+        let output = Command::new(tool()).arg("survey").args(words).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    on_every_server(|program| {
+        let old = start_on_snapshot(program, &[], &snapshot(TODAY));
+        let new = Server::start(program);
+        let urls = [&old, &new].map(|server| format!("redis://127.0.0.1:{}", server.port));
+        old.connect().run("SET greeting hello");
+        let (fine, text) = survey(&["--url", &urls[0]]);
+        assert!(fine, "{text}");
+        assert!(text.contains("MBbloom--               8") && text.contains("others                  1"), "{text}");
+
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(!fine && text.contains("compared: 8 filters, 8 of them differ"), "{text}");
+        follow(&new, &old);
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(fine && text.contains("compared: 8 filters, 0 of them differ"), "{text}");
+        old.connect().run("BF.ADD tiny another");
+        new.connect().run("REPLICAOF NO ONE");
+        new.connect().run("BF.ADD tiny third");
+        new.connect().run("BF.ADD tiny fourth");
+        let (fine, text) = survey(&["--url", &urls[0], "--beside", &urls[1]]);
+        assert!(!fine && text.contains("these filters differ: tiny"), "{text}");
     });
 }

@@ -61,14 +61,24 @@ pub fn old_server() -> Option<PathBuf> {
     Some(program)
 }
 
-/// The module that stands before the other one and refuses memory. Cargo puts it into a folder beside this program's.
-pub fn fault_module() -> PathBuf {
-    let name = if cfg!(target_os = "macos") { "libfault_module.dylib" } else { "libfault_module.so" };
+/// What cargo has put into this profile's folder by an earlier build.
+fn built(name: &str, command: &str) -> PathBuf {
     let program = env::current_exe().expect("this program's own path");
     let folder = program.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    let module = folder.join("examples").join(name);
-    assert!(module.is_file(), "no {}: run `cargo build --example fault_module`", module.display());
-    module
+    let file = folder.join(name);
+    assert!(file.is_file(), "no {}: run `{command}`", file.display());
+    file
+}
+
+/// The module that stands before the other one and refuses memory.
+pub fn fault_module() -> PathBuf {
+    let name = if cfg!(target_os = "macos") { "libfault_module.dylib" } else { "libfault_module.so" };
+    built(&format!("examples/{name}"), "cargo build --example fault_module")
+}
+
+/// The command-line tool.
+pub fn tool() -> PathBuf {
+    built("bloomgate", "cargo build -p bloomgate-tool")
 }
 
 /// The module of `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` refreshes the one in `deps/`;

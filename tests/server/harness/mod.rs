@@ -19,7 +19,7 @@ pub use accepted::{PEAK_SLACK_BYTES, is_accepted, restore_by_law, use_and_delete
 pub use aof::{append_only_commands, append_only_length, encode, rewritten_commands};
 pub use dump::with_fixed_checksum;
 pub use figures::{figures, skipped};
-pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers};
+pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers, tool};
 pub use process::{Builder, Server, Stop, eventually, free_port};
 pub use resident::Resident;
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
