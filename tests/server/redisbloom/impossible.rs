@@ -3,10 +3,10 @@
 //! an item, they end.
 
 use super::dump::dump;
-use super::golden::{TODAY, snapshot, start_on_commands, stopped_on_commands};
+use super::golden::{TODAY, snapshot, start_on_commands};
 use super::model::{Layer, Model};
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
-use super::words::{LAST_WORDS, following};
+use super::words::{assert_ends_the_server, following};
 use crate::harness::{Connection, Server, Stop, array, eventually, integer, on_every_server, simple};
 
 /// More than a server gets for one filter, and what no machine has.
@@ -101,13 +101,7 @@ fn what_holds_items_or_is_ours_is_never_passed_over() {
             "BF.INSERT k CAPACITY 1000000000000000000 ITEMS a",
             "BF.INSERT k CAPACITY 1000000000000000000 ERROR 0.01 EXPANSION 2 SEED 7",
         ] {
-            let primary = TheirPrimary::start(snapshot(TODAY));
-            let mut replica = following(program, &primary);
-            primary.send(&[line]);
-            eventually("the replica to end", || replica.log().contains(LAST_WORDS));
-            replica.stop(Stop::Kill);
-            let log = stopped_on_commands(program, &[], &encode(&[line])).refuses_to_start_again();
-            assert!(log.contains(LAST_WORDS), "{line}:\n{log}");
+            assert_ends_the_server(program, line);
         }
     });
 }

@@ -161,17 +161,22 @@ pub fn following(program: &Path, primary: &TheirPrimary) -> Server {
     server
 }
 
+/// A replica whose primary carries the line, and a server that reads it from its append-only file, end.
+pub fn assert_ends_the_server(program: &Path, line: &str) {
+    let primary = TheirPrimary::start(snapshot(TODAY));
+    let mut replica = following(program, &primary);
+    primary.send(&[line]);
+    eventually("the replica to end", || replica.log().contains(LAST_WORDS));
+    replica.stop(Stop::Kill);
+    let log = stopped_on_commands(program, &[], &encode(&[line])).refuses_to_start_again();
+    assert!(log.contains(LAST_WORDS), "{line}:\n{log}");
+}
+
 #[test]
-fn items_behind_words_that_nobody_understands_end_the_server() {
+fn items_after_words_that_nobody_understands_end_the_server() {
     on_every_server(|program| {
         for line in ["BF.INSERT k HASH siphash ITEMS a", "BF.INSERT k CAPACITY x ITEMS a"] {
-            let primary = TheirPrimary::start(snapshot(TODAY));
-            let mut replica = following(program, &primary);
-            primary.send(&[line]);
-            eventually("the replica to end", || replica.log().contains(LAST_WORDS));
-            replica.stop(Stop::Kill);
-            let log = stopped_on_commands(program, &[], &encode(&[line])).refuses_to_start_again();
-            assert!(log.contains(LAST_WORDS), "{line}:\n{log}");
+            assert_ends_the_server(program, line);
         }
     });
 }
