@@ -42,7 +42,7 @@ static CUCKOO: [Number; 5] = [
 static USE_RANDOM_SEED: Switch = Switch(AtomicBool::new(true));
 static DEFRAG_ENABLED: Switch = Switch(AtomicBool::new(true));
 
-/// Behind the module's prefix: `bf.error-rate`.
+/// After the module's prefix: `bf.error-rate`.
 static FRACTIONS: [(&CStr, &Fraction); 3] =
     [(c"error-rate", &ERROR_RATE), (c"bloom-fp-rate", &ERROR_RATE), (c"bloom-tightening-ratio", &TIGHTENING_RATIO)];
 static NUMBERS: [(&CStr, &Number); 6] = [

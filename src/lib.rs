@@ -48,7 +48,7 @@ const VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 /// What the server calls when it loads the module.
 ///
 /// # Safety
-/// Only the server may call it, with its context and the words behind the path in `loadmodule`.
+/// Only the server may call it, with its context and the words after the path in `loadmodule`.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the server looks for this name")]
 pub unsafe extern "C" fn RedisModule_OnLoad(

@@ -50,7 +50,7 @@ fn available_bytes_under(root: &str) -> Option<u64> {
 
 /// What /proc/meminfo says: what can be had without swapping, cached files that can be given up included.
 fn available_in(meminfo: &str) -> Option<u64> {
-    let kibibytes = number_behind(meminfo, "MemAvailable:")?;
+    let kibibytes = number_after(meminfo, "MemAvailable:")?;
     kibibytes.checked_mul(1024)
 }
 
@@ -81,12 +81,12 @@ fn left_of(root: &str, files: Files, group: &str) -> Option<u64> {
     };
     let limit = read(limit, |text, _| text.trim().parse().ok(), "")?;
     let usage = read(usage, |text, _| text.trim().parse().ok(), "").unwrap_or(0);
-    let cached = read("memory.stat", number_behind, cached).unwrap_or(0);
+    let cached = read("memory.stat", number_after, cached).unwrap_or(0);
     Some(limit.saturating_sub(usage.saturating_sub(cached)))
 }
 
-/// The number behind a name at the beginning of a line.
-fn number_behind(text: &str, name: &str) -> Option<u64> {
+/// The number after a name at the beginning of a line.
+fn number_after(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 

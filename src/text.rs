@@ -22,12 +22,12 @@ impl Text {
         text
     }
 
-    /// The text with the NUL byte behind it, for as long as the value lives.
+    /// The text with the NUL byte after it, for as long as the value lives.
     pub const fn as_ptr(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
 
-    /// The text with the NUL byte behind it.
+    /// The text with the NUL byte after it.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }

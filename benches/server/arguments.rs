@@ -1,4 +1,4 @@
-//! The words behind `scripts/bench` and `cargo bench --bench server --`.
+//! The words of `scripts/bench` and `cargo bench --bench server --`.
 
 use std::path::PathBuf;
 
@@ -69,7 +69,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, String>
     arguments.words = shown(&words);
     let mut rest = words.into_iter();
     while let Some(word) = rest.next() {
-        let mut value = || rest.next().ok_or_else(|| format!("{word} needs a word behind it"));
+        let mut value = || rest.next().ok_or_else(|| format!("{word} needs a word after it"));
         match word.as_str() {
             // cargo bench adds it.
             "--bench" => {}

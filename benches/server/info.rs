@@ -1,12 +1,12 @@
 //! Reads the texts that servers and programs answer with: INFO's lines, the statistics of a command, redis-benchmark's
 //! CSV, /proc. Pure functions over texts; what asks for them is elsewhere.
 
-/// The value behind `name:` in INFO, /proc/PID/status and the like, without blanks around it.
+/// The value after `name:` in INFO, /proc/PID/status and the like, without blanks around it.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
 }
 
-/// The number behind `name:`, a unit behind it left out.
+/// The number after `name:`, without the unit after it.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     field(text, name)?.split_whitespace().next()?.parse().ok()
 }
@@ -44,7 +44,7 @@ pub fn command_statistics(text: &str, command: &str) -> Option<CommandStatistics
 pub fn requests_per_second(csv: &str) -> Option<f64> {
     let line = csv.lines().rev().find(|line| line.starts_with('"'))?;
     let fields: Vec<&str> = line.split("\",\"").collect();
-    // The fields behind the command are: rps, average, min, p50, p95, p99, max latency.
+    // The fields after the command are: rps, average, min, p50, p95, p99, max latency.
     fields.get(fields.len().checked_sub(7)?)?.trim_matches('"').parse().ok()
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_a_second_are_found_behind_any_command() {
+    fn requests_a_second_are_found_after_any_command() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
                    \"p99_latency_ms\",\"max_latency_ms\"\n\
                    \"BF.EXISTS f a\",\"b\",\"1250000.50\",\"0.1\",\"0.2\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";

@@ -32,7 +32,7 @@ impl Set {
     }
 }
 
-/// Equal commands behind one another, whose items get new numbers each time.
+/// Equal commands one after another, whose items get new numbers each time.
 pub struct Batch {
     /// Commands in it.
     pub commands: u64,
@@ -43,7 +43,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// So many commands that begin with these words, with so many items of the set behind.
+    /// So many commands that begin with these words, with so many items of the set after them.
     pub fn new(words: &[&str], set: Set, items: u64, commands: u64) -> Self {
         let mut batch = Self { commands, items, bytes: Vec::new(), numbers: Vec::new() };
         for _ in 0..commands {

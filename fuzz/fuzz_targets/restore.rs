@@ -20,7 +20,7 @@ const COUNTERS: usize = 1 << 14;
 /// How much more memory the server may use after any number of inputs, in bytes.
 const SLACK_BYTES: i64 = 256 << 10;
 
-/// What libFuzzer takes for counters of the program itself: it sets them to zero before each input and looks behind it.
+/// What libFuzzer takes for counters of the program itself: it sets them to zero before each input and reads them after it.
 #[allow(unsafe_code, reason = "it finds them by the name of the section")]
 #[used]
 #[unsafe(link_section = "__libfuzzer_extra_counters")]
@@ -43,7 +43,7 @@ impl Target {
     fn start() -> Self {
         let servers = env::var_os("BLOOMGATE_SERVERS").expect("BLOOMGATE_SERVERS names a server");
         let program = env::split_paths(&servers).next().expect("a server");
-        // Strings are left as they are: what a payload has in it is then not behind a compression.
+        // Strings are left as they are: what a payload has in it is then not compressed.
         let server = Server::with(&program).line("rdbcompression no").line("bf.max-filter-bytes 2mb").start();
         let text = server.log();
         let said = text.lines().find_map(|line| line.strip_prefix("counters: ")).expect("a module that counts");
@@ -66,7 +66,7 @@ impl Target {
     }
 
     fn check(&mut self, value: &[u8]) {
-        // 7: a module's value follows. Behind it the version of the format and the checksum.
+        // 7: a module's value follows. After it the version of the format and the checksum.
         let payload = with_fixed_checksum([&[7], value, &[10, 0], &[0; 8]].concat());
         self.counts.fill(0);
         if let Some(memory) = &self.memory {

@@ -30,11 +30,11 @@ pub struct Spelled<'a> {
 pub fn of(input: &[u8]) -> (u8, Vec<Spelled<'_>>) {
     let Some((spelling, mut rest)) = input.split_first() else { return (0, Vec::new()) };
     let (spelling, mut records) = (spelling & (RIGHT_SUMS | RIGHT_ITERATORS | OF_PRIMARY), Vec::new());
-    while let Some((iterator, behind)) = iterator(spelling, rest) {
-        let Some((length, behind)) = behind.split_first_chunk() else { break };
-        let (data, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)).min(behind.len()));
+    while let Some((iterator, after)) = iterator(spelling, rest) {
+        let Some((length, after)) = after.split_first_chunk() else { break };
+        let (data, after) = after.split_at(usize::from(u16::from_le_bytes(*length)).min(after.len()));
         records.push(Spelled { iterator, data });
-        rest = behind;
+        rest = after;
     }
     (spelling, records)
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Types commands into redis-cli and compares what it prints, to the letter, with the transcripts in cli/. Such a file is
-# a session: comments (`# `), lines that are typed (`> `), and below what they print. Lines that are typed one behind
+# a session: comments (`# `), lines that are typed (`> `), and below what they print. Lines that are typed one after
 # the other go into one redis-cli, so that MULTI and EXEC meet.
 #
 #   cli.sh PORT    of a server with the module, whose data is lost

@@ -6,7 +6,7 @@
 //! of the context that the module is loaded with. While the real module is loaded the pointer is to ours, which hands out
 //! our functions for memory, and the server's for everything else. What the server does not have is not there either.
 //!
-//! - `FAULTS.FAIL n`: the nth request from now on fails, once. `FAULTS.FAIL n ON`: that one and all behind it. 0: none.
+//! - `FAULTS.FAIL n`: the nth request from now on fails, once. `FAULTS.FAIL n ON`: that one and all after it. 0: none.
 //! - `FAULTS.COUNT`: requests, the bytes asked for, and the requests refused since the last time.
 //! - `FAULTS.NOTIFIED`: key space events that the module told since the last time, and how many of them while it had a key
 //!   open. Whoever listens to events is called at once, and may delete the key.
@@ -14,7 +14,7 @@
 //!
 //! Only functions that may fail do. The server's `Alloc` and `Calloc` end the process where there is no memory: a request
 //! of this kind at the number that is to fail passes and is reported by `FAULTS.COUNT` as a fourth number, which no path of
-//! a command may make. (`Calloc` straight behind a `TryAlloc` of the same size, given back in between, is what the module
+//! a command may make. (`Calloc` straight after a `TryAlloc` of the same size, given back in between, is what the module
 //! does on servers that have no `TryCalloc`: that is one request.)
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -243,7 +243,7 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
     }
 }
 
-/// Loads the module that its first word names, with the words behind.
+/// Loads the module that its first word names, with the words after it.
 ///
 /// # Safety
 /// Only the server may call it.

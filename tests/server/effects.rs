@@ -24,11 +24,11 @@ fn lines(server: &Server) -> Vec<String> {
     append_only_commands(server).iter().map(join).collect()
 }
 
-/// The line that creates a filter, cut around its seed: what stands before, the seed, what stands behind.
+/// The line that creates a filter, cut around its seed: what comes before it, the seed, what comes after it.
 fn around_the_seed(line: &str) -> (String, u32, String) {
     let (before, rest) = line.split_once(" SEED ").unwrap_or_else(|| panic!("no SEED in {line:?}"));
-    let (seed, behind) = rest.split_once(' ').unwrap_or((rest, ""));
-    (before.to_owned(), seed.parse().unwrap_or_else(|_| panic!("not a seed in {line:?}")), behind.to_owned())
+    let (seed, after) = rest.split_once(' ').unwrap_or((rest, ""));
+    (before.to_owned(), seed.parse().unwrap_or_else(|_| panic!("not a seed in {line:?}")), after.to_owned())
 }
 
 #[test]
@@ -71,21 +71,21 @@ fn a_creation_is_carried_with_everything_that_made_it() {
 fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
     on_every_server(|program| {
         let (server, mut client) = server_with_append_only_file(program);
-        for (command, before, behind) in [
+        for (command, before, after) in [
             ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x"),
             ("BF.MADD b x y x", "BF.INSERT b CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x y"),
             ("BF.INSERT c ITEMS x", "BF.INSERT c CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x"),
             ("BF.RESERVE d 0.001 100", "BF.INSERT d CAPACITY 100 ERROR 0.001 EXPANSION 2", ""),
         ] {
             client.run(command);
-            let (found_before, _, found_behind) = around_the_seed(lines(&server).last().unwrap());
-            assert_eq!((found_before.as_str(), found_behind.as_str()), (before, behind), "{command}");
+            let (found_before, _, found_after) = around_the_seed(lines(&server).last().unwrap());
+            assert_eq!((found_before.as_str(), found_after.as_str()), (before, after), "{command}");
         }
         client.run("CONFIG SET bf.error-rate 0.002 bf.initial-size 33 bf.expansion-factor 0");
         client.run("BF.ADD e x");
-        let (before, _, behind) = around_the_seed(lines(&server).last().unwrap());
+        let (before, _, after) = around_the_seed(lines(&server).last().unwrap());
         assert_eq!(before, "BF.INSERT e CAPACITY 33 ERROR 0.002 NONSCALING");
-        assert_eq!(behind, "ITEMS x");
+        assert_eq!(after, "ITEMS x");
     });
 }
 

@@ -7,7 +7,7 @@ use crate::harness::{Connection, Rng, Server, figures, is_accepted, on_every_ser
 
 /// The first byte names the server's own kind of value. Damage there is the server's matter, not the module's.
 const SERVERS_OWN: usize = 1;
-/// Behind the value: two bytes of version, eight of checksum.
+/// After the value: two bytes of version, eight of checksum.
 const FOOTER: usize = 10;
 
 /// Filters whose payloads are small enough to damage byte by byte.

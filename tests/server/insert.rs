@@ -22,7 +22,7 @@ fn it_creates_with_what_was_asked_for_and_adds() {
                 ("BF.INSERT i Seed 4294967295 CAPACITY 12 ITEMS x", 12, Some(2), vec![1]),
                 ("BF.INSERT j EXPANSION 32768 ERROR 0.9 ITEMS x", 100, Some(32768), vec![1]),
                 ("BF.INSERT k CAPACITY 5 CAPACITY 6 ITEMS x", 6, Some(2), vec![1]),
-                // Behind ITEMS there are items only.
+                // After ITEMS there are items only.
                 ("BF.INSERT l ITEMS CAPACITY 6 ITEMS NOCREATE", 100, Some(2), vec![1, 1, 1, 1]),
             ] {
                 let expected: Vec<_> = answers.iter().map(|&answer| client.answer(answer == 1)).collect();

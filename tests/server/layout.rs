@@ -37,7 +37,7 @@ fn the_word_picks_the_layout_in_any_case() {
             assert_eq!(client.run(line), array([integer(1)]), "{line}");
             assert_eq!(kind(&mut client, line.split(' ').nth(1).unwrap()), expected, "{line}");
         }
-        // Behind ITEMS it is an item.
+        // After ITEMS it is an item.
         assert_eq!(client.run("BF.INSERT l ITEMS LAYOUT redisbloom"), array([integer(1), integer(1)]));
         assert_eq!(kind(&mut client, "l"), NATIVE);
         assert_eq!(client.run("BF.MEXISTS l LAYOUT redisbloom"), array([integer(1), integer(1)]));

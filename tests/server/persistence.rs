@@ -76,12 +76,12 @@ fn a_rewritten_append_only_file_brings_everything_back() {
             let mut client = server.connect();
             assert_same(&format!("rewrite, preamble {preamble}"), &before, &zoo.view(&mut client));
 
-            // Adds behind a rewrite, then another rewrite of what was loaded.
+            // Adds after a rewrite, then another rewrite of what was loaded.
             client.run("BF.ADD fixed late");
             client.run("BF.MADD grown late later");
             let before = zoo.view(&mut client);
             server.restart(Stop::Kill);
-            assert_same("adds behind a rewrite", &before, &zoo.view(&mut server.connect()));
+            assert_same("adds after a rewrite", &before, &zoo.view(&mut server.connect()));
             rewrite_append_only_file(&mut server.connect());
             server.restart(Stop::Kill);
             assert_same("a second rewrite", &before, &zoo.view(&mut server.connect()));

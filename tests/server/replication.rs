@@ -85,7 +85,7 @@ fn a_full_synchronisation_brings_everything() {
                 primary.batched(&[b"BF.MADD", key.as_bytes()], &items);
             }
             catch_up(&mut primary, &mut replica);
-            assert_same("adds behind it", &zoo.view(&mut primary), &zoo.view(&mut replica));
+            assert_same("adds after it", &zoo.view(&mut primary), &zoo.view(&mut replica));
         }
     });
 }

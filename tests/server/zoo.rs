@@ -31,7 +31,7 @@ pub struct View {
     expires_at_ms: Reply,
 }
 
-/// How each filter is made: key, the words of BF.RESERVE behind the key, number of items.
+/// How each filter is made: key, the words of BF.RESERVE after the key, number of items.
 const PLANS: [(&[u8], &str, usize); 13] = [
     (b"empty", "0.01 100", 0),
     (b"one-item", "0.01 1 NONSCALING", 1),

@@ -9,7 +9,7 @@ from server import Server
 
 @contextmanager
 def servers_of_a_test():
-    """Starts servers, with lines of configuration, and ends them all behind itself."""
+    """Starts servers, with lines of configuration, and ends them all when it is done."""
     servers = []
 
     def start(*lines):

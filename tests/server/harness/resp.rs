@@ -224,7 +224,7 @@ impl Connection {
         Reply::Array(answers.iter().map(|&answer| self.answer(answer == 1)).collect())
     }
 
-    /// One command with many items behind it, sent in commands of 1000 items; the answers of all, in order.
+    /// One command with many items after it, sent in commands of 1000 items; the answers of all, in order.
     pub fn batched<W: AsRef<[u8]>>(&mut self, head: &[&[u8]], items: &[W]) -> Vec<bool> {
         let mut answers = Vec::with_capacity(items.len());
         for batch in items.chunks(1000) {

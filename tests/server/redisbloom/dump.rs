@@ -10,7 +10,7 @@ use crate::harness::{
 };
 use crate::persistence::rewrite_append_only_file;
 
-/// The two bytes of version and the checksum behind them are the server's, not the filter's.
+/// The two bytes of version and the checksum after them are the server's, not the filter's.
 pub const FOOTER: usize = 10;
 
 pub fn dump(client: &mut Connection, key: impl AsRef<[u8]>) -> Vec<u8> {

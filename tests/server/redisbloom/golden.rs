@@ -25,7 +25,7 @@ const STRANGERS: usize = 20_000;
 /// One filter of RedisBloom's.
 pub struct Golden {
     pub key: String,
-    /// The words behind the key in BF.RESERVE; none where BF.MADD created the filter.
+    /// The words after the key in BF.RESERVE; none where BF.MADD created the filter.
     pub reserve: Option<Vec<String>>,
     /// `item:0` to `item:offered-1` were added.
     pub offered: usize,

@@ -5,7 +5,7 @@ use super::model::{FORCE_64, Model};
 use super::payload::{Field, fields_of, payload_of};
 use crate::harness::{Connection, Server, error, integer, on_every_server, with_fixed_checksum};
 
-/// Behind the value: two bytes of version, eight of checksum.
+/// After the value: two bytes of version, eight of checksum.
 const FOOTER: usize = 10;
 
 /// A sound filter of two small layers.
@@ -133,7 +133,7 @@ fn a_count_of_layers_that_do_not_follow_is_refused() {
         for count in [0, 1, 3, 1000, u64::from(u32::MAX), 1 << 32, 1 << 61, u64::MAX] {
             let mut fields = fields_of(&sound(), 4);
             fields[1] = Field::Uint(count);
-            // One layer fewer than there is: the server itself finds something behind the end.
+            // One layer fewer than there is: the server itself finds something after the end.
             if count == 1 {
                 let mut client = server.connect();
                 assert!(try_payload(&mut client, &payload_of("MBbloom--", 4, &fields)).is_error());
@@ -143,7 +143,7 @@ fn a_count_of_layers_that_do_not_follow_is_refused() {
             let mut header = sound().header();
             header[8..12].copy_from_slice(&(count as u32).to_le_bytes());
             refuse_header(&server, &format!("{count} layers"), &header);
-            refuse_header(&server, "nothing behind the count", &header[..20]);
+            refuse_header(&server, "nothing after the count", &header[..20]);
         }
         assert!(peak(&server) < before + (4 << 20), "memory grew to {}", peak(&server));
     });

@@ -30,7 +30,7 @@ pub fn payload_of_value(value: &[u8]) -> Vec<u8> {
     with_fixed_checksum([&[7], value, &[10, 0], &[0; 8]].concat())
 }
 
-/// The value alone, as it stands in a snapshot behind the kind and the key.
+/// The value alone, as it stands in a snapshot after the kind and the key.
 pub fn value_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_value(&mut bytes, type_number(type_name, encoding), fields);

@@ -218,7 +218,7 @@ fn a_loaded_filter_grows_on_a_replica_as_on_its_primary() {
 }
 
 #[test]
-fn adds_behind_a_rewrite_of_loaded_filters_come_back() {
+fn adds_after_a_rewrite_of_loaded_filters_come_back() {
     on_every_server(|program| {
         for (release, preamble) in RELEASES.iter().flat_map(|release| [(release, "no"), (release, "yes")]) {
             let builder = Server::with(program).line("appendonly yes");

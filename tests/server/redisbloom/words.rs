@@ -22,7 +22,7 @@ fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
     model
 }
 
-/// The words behind BF.INSERT and the key; no client may say them.
+/// The words after BF.INSERT and the key; no client may say them.
 fn insertions() -> Vec<(&'static str, Model)> {
     vec![
         ("e 5 i a b", model(0.01, 100, 5, "a b")),
@@ -47,7 +47,7 @@ fn insertions() -> Vec<(&'static str, Model)> {
     ]
 }
 
-/// The words behind BF.RESERVE and the key. `BF.ADD key x` follows.
+/// The words after BF.RESERVE and the key. `BF.ADD key x` follows.
 fn reservations() -> Vec<(&'static str, Model)> {
     vec![
         ("0x1p-4 100", model(0.0625, 100, 2, "x")),

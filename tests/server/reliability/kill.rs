@@ -64,7 +64,7 @@ fn no_acknowledged_add_is_lost_over_many_kills() {
                 }
                 let mut control = server.connect();
                 if round % 5 == 0 {
-                    // However slow the disk is, filters grow: some of the kills come behind answers.
+                    // However slow the disk is, filters grow: some of the kills come after answers.
                     let answered = || acknowledged.iter().map(|list| list.lock().unwrap().len()).sum::<usize>();
                     let before = answered();
                     eventually("adds to be acknowledged", || answered() > before);

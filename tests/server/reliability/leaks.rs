@@ -101,7 +101,7 @@ fn payloads_that_were_refused_leave_nothing() {
             let mut found = 0;
             while found < 6 {
                 let mut body = payload[..payload.len() - 10].to_vec();
-                // The server lets a value be read into the ten bytes behind it: more than those are cut.
+                // The server lets a value be read into the ten bytes after it: more than those are cut.
                 body.truncate(body.len() - 12 - rng.below(body.len() as u64 - 24) as usize);
                 body.extend_from_slice(&payload[payload.len() - 10..]);
                 let damaged = with_fixed_checksum(body);

@@ -8,7 +8,7 @@ use crate::hostile_payloads::start;
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;
-/// Behind the value: two bytes of version, eight of checksum.
+/// After the value: two bytes of version, eight of checksum.
 const FOOTER: usize = 10;
 
 /// Filters small enough to damage byte by byte: fixed, growing, grown.
@@ -67,7 +67,7 @@ fn a_short_restore_payload_is_an_error() {
                 assert!(!accepted || body.len() - length <= FOOTER, "{length} of {} bytes", body.len());
             }
         }
-        // Values left out, at every place, with the mark of the end behind what is left.
+        // Values left out, at every place, with the mark of the end after what is left.
         for model in victims() {
             let fields = model.fields();
             for length in 0..fields.len() {
@@ -130,7 +130,7 @@ fn every_byte_before_the_bits_of_a_real_filter_may_be_anything() {
     on_every_server(|program| {
         let (_server, mut client) = start(program);
         for golden in goldens().iter().filter(|golden| golden.payload.len() < 6000) {
-            // Behind the head of the filter and of its first sub-filter only bits and further sub-filters follow.
+            // After the head of the filter and of its first sub-filter only bits and further sub-filters follow.
             for place in 0..30 + 8 + 45 {
                 for mask in [0x01, 0x80, 0xff] {
                     let mut damaged = golden.payload.clone();

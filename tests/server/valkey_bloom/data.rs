@@ -204,7 +204,7 @@ fn a_snapshot_of_ours_with_their_filters_loads_as_theirs_did() {
     on_every_server(|program| {
         let (mut server, mut client, goldens) = server_with_goldens(Server::with(program).line("rdbcompression no"));
         assert_eq!(client.run("SAVE"), ok());
-        // What the snapshot has of a filter is what its DUMP has, behind the type.
+        // What the snapshot has of a filter is what its DUMP has, after the type.
         let snapshot = std::fs::read(server.folder().join("dump.rdb")).unwrap();
         for golden in &goldens {
             let value = &body(&golden.dump_uncompressed)[1..];

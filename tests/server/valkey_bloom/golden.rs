@@ -124,7 +124,7 @@ pub fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
     client.run(&format!("DUMP {key}")).bytes().to_vec()
 }
 
-/// A DUMP without the server's version and checksum behind it, which differ from server to server.
+/// A DUMP without the server's version and checksum after it, which differ from server to server.
 pub fn body(payload: &[u8]) -> &[u8] {
     &payload[..payload.len() - 10]
 }

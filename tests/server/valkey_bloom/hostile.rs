@@ -138,7 +138,7 @@ fn lengths_and_counts_that_lie_ask_for_no_memory() {
             let mut record = model.payload();
             record[22..30].copy_from_slice(&lie.to_le_bytes());
             let reply = load(&mut client, "k", &record);
-            // Fewer than there are: what is left stands behind the end.
+            // Fewer than there are: what is left stands after the end.
             assert_eq!(is_accepted(&mut client, &reply), (1..model.layers.len() as u64).contains(&lie), "{lie}");
             // The length of a bitmap in a record, and in the bitmap itself its number of bytes.
             for place in [30, 39] {
@@ -220,7 +220,7 @@ fn a_damaged_snapshot_is_refused_with_a_reason() {
         // The number of the type, as it stands in front of every value.
         let type_number = &goldens()[0].dump[1..HEAD];
         let value = sound.windows(type_number.len()).position(|window| window == type_number).unwrap() + HEAD - 1;
-        // Behind it and the server's marks: sub-filters, expansion, rate, tightening, where the seed came from.
+        // After it and the server's marks: sub-filters, expansion, rate, tightening, where the seed came from.
         for (place, byte) in [(1, 0), (1, 40), (12, 0x7f), (12, 0xff), (21, 0x7f), (21, 0xbf), (23, 7)] {
             let mut snapshot = sound.clone();
             assert_ne!(snapshot[value + place], byte);

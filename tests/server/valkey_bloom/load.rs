@@ -106,7 +106,7 @@ fn what_ends_early_or_is_no_filter_does_not_decode() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_let_pass_and_carried_word_for_word() {
+fn bytes_after_the_end_are_let_pass_and_carried_word_for_word() {
     on_every_server(|program| {
         let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
         let other = Server::start(program);
@@ -115,9 +115,9 @@ fn bytes_behind_the_end_are_let_pass_and_carried_word_for_word() {
         eventually("the link to the primary", || replica.info("master_link_status") == "up");
         let goldens = goldens();
         for golden in &goldens {
-            for behind in [b"".as_slice(), b"\0", b" some bytes \r\n behind the end"] {
-                let payload = [&golden.payload, behind].concat();
-                let key = format!("{}+{}", golden.key, behind.len());
+            for after in [b"".as_slice(), b"\0", b" some bytes \r\n after the end"] {
+                let payload = [&golden.payload, after].concat();
+                let key = format!("{}+{}", golden.key, after.len());
                 assert_eq!(load(&mut client, &key, &payload), ok());
                 let written = append_only_commands(&server).pop().unwrap();
                 assert!(written[0].eq_ignore_ascii_case(b"BF.LOAD"), "{}", written[0].escape_ascii());

@@ -66,8 +66,8 @@ impl Model {
             assert_eq!(u64::from_le_bytes(take(&mut rest)) as usize, length - 45);
             let hashes = u32::from_le_bytes(take(&mut rest));
             seed = take(&mut rest);
-            let (bits, behind) = rest.split_at(length - 45);
-            rest = behind;
+            let (bits, after) = rest.split_at(length - 45);
+            rest = after;
             let (items, capacity) = (i64::from_le_bytes(take(&mut rest)), i64::from_le_bytes(take(&mut rest)));
             layers.push(Layer { capacity, items, hashes, bits: bits.to_vec() });
         }

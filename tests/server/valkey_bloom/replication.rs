@@ -13,7 +13,7 @@ use crate::harness::{
     Connection, Reply, Server, Stop, append_only_commands, error, eventually, integer, ok, on_every_server,
 };
 
-/// Compares the keys with those that stood behind their stream of commands.
+/// Compares the keys with those that stood after their stream of commands.
 fn assert_keys_after(client: &mut Connection) {
     let stream = stream();
     let keys = stream["keys_after"].as_object().expect("an object");

@@ -71,7 +71,7 @@ pub enum Progress {
 pub enum Error {
     /// They end too early.
     Truncated,
-    /// Something is behind their end.
+    /// Something is after their end.
     Overlong,
     /// They begin with a version that this code does not know.
     UnknownVersion(u64),
@@ -92,14 +92,14 @@ pub enum Error {
         /// The iterator of the chunk that is next.
         expected: u64,
     },
-    /// A chunk begins behind the bytes that have come.
+    /// A chunk begins after the bytes that have come.
     Gap {
         /// The number of bytes that have come.
         arrived_bytes: u64,
     },
-    /// A chunk begins behind the end of the filter.
+    /// A chunk begins after the end of the filter.
     BeyondEnd,
-    /// A chunk goes on behind the end of its layer.
+    /// A chunk goes on past the end of its layer.
     TooLong,
     /// A chunk that came already came again with other bytes.
     Different,
@@ -121,7 +121,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Truncated => f.write_str("the data ends too early"),
-            Self::Overlong => f.write_str("there is something behind the end of the data"),
+            Self::Overlong => f.write_str("there is something after the end of the data"),
             Self::UnknownVersion(version) => write!(f, "version {version} of the layout is not known"),
             Self::UnknownKind(kind) => write!(f, "filter kind {kind} is not known"),
             Self::UnknownHash(hash) => write!(f, "hash function {hash} is not known"),
@@ -131,10 +131,10 @@ impl std::fmt::Display for Error {
             Self::WrongGeneration => f.write_str("the chunk belongs to another dump"),
             Self::WrongOrder { expected } => write!(f, "the chunk is out of order, {expected} is next"),
             Self::Gap { arrived_bytes } => {
-                write!(f, "the chunk is out of order, it begins behind the {arrived_bytes} bytes that have come")
+                write!(f, "the chunk is out of order, it begins after the {arrived_bytes} bytes that have come")
             }
-            Self::BeyondEnd => f.write_str("the chunk begins behind the end of the filter"),
-            Self::TooLong => f.write_str("the chunk goes on behind the end of its layer"),
+            Self::BeyondEnd => f.write_str("the chunk begins after the end of the filter"),
+            Self::TooLong => f.write_str("the chunk goes on past the end of its layer"),
             Self::Different => f.write_str("the chunk differs from the one that came before"),
             Self::NotADump => f.write_str("this is no dump of a filter"),
             Self::NoRecords => f.write_str("a filter of this layout has no records"),

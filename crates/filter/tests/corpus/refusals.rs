@@ -80,7 +80,7 @@ pub fn native_dumps(all: &Inputs) {
     };
     let number_of = |record: u64| (5 << 12 | 2) << 27 | record;
     dump(Error::WrongOrder { expected: number_of(2) }, "a-chunk-left-out", &[(3, &[0])]);
-    dump(Error::WrongOrder { expected: number_of(3) }, "a-chunk-left-out-behind-another", &[(2, &[0]), (4, &[0])]);
+    dump(Error::WrongOrder { expected: number_of(3) }, "a-chunk-left-out-after-another", &[(2, &[0]), (4, &[0])]);
     dump(Error::OutOfRange, "record-0", &[(0, &[0])]);
     dump(Error::OutOfRange, "tag-4", &[(2, &[4])]);
     dump(Error::Truncated, "number-of-items-cut", &[(2, &[2, 1])]);
@@ -92,7 +92,7 @@ pub fn native_dumps(all: &Inputs) {
     dump(Error::WrongLength, "bits-too-short", &[(2, &[1, 1])]);
     dump(Error::Different, "another-chunk-again", &[(2, &[0]), (2, &ones)]);
     dump(Error::Different, "another-chunk-again-when-it-is-whole", &[(2, &[0]), (3, &[0]), (4, &[0]), (2, &ones)]);
-    dump(Error::OutOfRange, "a-chunk-behind-the-last", &[(2, &[0]), (3, &[0]), (4, &[0]), (5, &[0])]);
+    dump(Error::OutOfRange, "a-chunk-after-the-last", &[(2, &[0]), (3, &[0]), (4, &[0]), (5, &[0])]);
     let other = Native { seed: 43, ..filter.clone() }.header();
     dump(Error::Different, "another-header-again", &[(2, &[0]), (1, &other)]);
     let mut torn = records([(1, &header[..])]);
@@ -127,10 +127,10 @@ pub fn redisbloom_dumps(all: &Inputs) {
     };
     dump(Error::WrongLength, "a-chunk-of-nothing", &[(1, &[])]);
     dump(Error::Gap { arrived_bytes: 0 }, "a-gap-in-front", &[(1, &[0; 10])]);
-    dump(Error::Gap { arrived_bytes: 10 }, "a-gap-behind-a-chunk", &[(0, &[0; 10]), (100, &[0; 10])]);
-    dump(Error::TooLong, "a-chunk-that-goes-on-behind-its-layer", &[(0, &[0; 145])]);
+    dump(Error::Gap { arrived_bytes: 10 }, "a-gap-after-a-chunk", &[(0, &[0; 10]), (100, &[0; 10])]);
+    dump(Error::TooLong, "a-chunk-that-goes-on-past-its-layer", &[(0, &[0; 145])]);
     dump(Error::Different, "another-chunk-again", &[(0, &[0; 100]), (256u16.wrapping_sub(100) as u8, &[1; 100])]);
-    dump(Error::BeyondEnd, "a-chunk-behind-the-end", &[(0, &[0; 144]), (0, &[0; 60]), (100, &[0])]);
+    dump(Error::BeyondEnd, "a-chunk-after-the-end", &[(0, &[0; 144]), (0, &[0; 60]), (100, &[0])]);
     dump(Error::BeyondEnd, "a-chunk-that-begins-before-the-first", &[(256u16.wrapping_sub(5) as u8, &[0; 3])]);
     refused(all, Error::Truncated, REDISBLOOM_DUMP, "no-records", &[2]);
 }

@@ -241,7 +241,7 @@ pub fn valkey_bloom_snapshots_and_loads(all: &Inputs) {
     let full = ValkeyBloomLayer { items: 100, ..layer.clone() };
     let grown = ValkeyBloom { count: 3, layers: vec![full.clone(), full, layer.clone()], ..ValkeyBloom::default() };
     both("spelled-out", &grown);
-    seed(all, VALKEY_BLOOM_LOAD, "bytes-behind-the-end", Whole, &[grown.load(), bits(10)].concat());
+    seed(all, VALKEY_BLOOM_LOAD, "bytes-after-the-end", Whole, &[grown.load(), bits(10)].concat());
     let most = ValkeyBloomLayer { hashes: 1100, ..layer.clone() };
     both("hashes-1100", &ValkeyBloom { layers: vec![most], ..ValkeyBloom::default() });
     let byte = ValkeyBloomLayer { capacity: 1, items: 1, hashes: 1, length: 1, bits: vec![1], ..layer };

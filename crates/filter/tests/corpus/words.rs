@@ -172,8 +172,8 @@ pub fn insertions_that_are_refused(all: &Inputs) {
     let client = |refusal, name: &str, words: &str| refused(all, refusal, &format!("insert-{name}"), CLIENT, words);
     client(Refusal::Arity, "no-words", "BF.INSERT");
     client(Refusal::Arity, "no-items", "BF.INSERT k CAPACITY 3");
-    client(Refusal::Arity, "nothing-behind-items", "BF.INSERT k ITEMS");
-    client(Refusal::Arity, "nothing-behind-error", "BF.INSERT k ERROR");
+    client(Refusal::Arity, "nothing-after-items", "BF.INSERT k ITEMS");
+    client(Refusal::Arity, "nothing-after-error", "BF.INSERT k ERROR");
     client(Refusal::InsertUnknown, "short-words", "BF.INSERT k cap 7 ITEMS a");
     client(Refusal::InsertRate, "rate-1", "BF.INSERT k ERROR 1 ITEMS a");
     client(Refusal::InsertCapacity, "capacity-0", "BF.INSERT k CAPACITY 0 ITEMS a");

@@ -30,7 +30,7 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A command with numbered items behind its words.
+/// A command with numbered items after its words.
 fn with_items(line: &str, first: usize, count: usize) -> Words {
     let mut words = words(line);
     words.extend((first..first + count).map(|number| format!("item {number}").into_bytes()));
@@ -100,7 +100,7 @@ fn is_refusal(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if TEXTS.iter().any(|known| text.starts_with(known)))
 }
 
-/// Refuses each request of a command in turn, alone and with all behind it; gives the number of faults.
+/// Refuses each request of a command in turn, alone and with all after it; gives the number of faults.
 fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
     let name = &case.name;
     let mut undisturbed = || {

@@ -31,7 +31,7 @@ const SLACK_BYTES: i64 = 128 << 10;
 /// How much more may be resident: the allocator keeps pages that are partly used.
 const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
 fn start(program: &Path, lines: &[&str]) -> Server {
-    // Strings are left as they are: what a test changes is then not behind a compression.
+    // Strings are left as they are: what a test changes is then not compressed.
     lines.iter().fold(Server::with(program).line("rdbcompression no"), |builder, line| builder.line(line)).start()
 }
 
@@ -49,7 +49,7 @@ struct Counts {
     refused: usize,
 }
 
-/// Runs `one` so many times and holds the memory before against that behind.
+/// Runs `one` so many times and compares the memory before with that after.
 fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connection, &mut Counts)) -> Counts {
     let mut client = server.connect();
     let mut counts = Counts::default();

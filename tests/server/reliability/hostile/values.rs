@@ -6,7 +6,7 @@ use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
 use crate::redisbloom::payload::{Field, payload_of, payload_of_type, payload_of_value};
 
-/// Behind the value: two bytes of version, eight of checksum.
+/// After the value: two bytes of version, eight of checksum.
 pub const FOOTER: usize = 10;
 
 /// A payload to begin with.
@@ -129,8 +129,8 @@ impl Value {
 }
 
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, behind) = rest.split_at_checked(count)?;
-    *rest = behind;
+    let (taken, after) = rest.split_at_checked(count)?;
+    *rest = after;
     Some(taken)
 }
 
@@ -194,7 +194,7 @@ fn kinds(type_name: &str, encoding: u8, front: &[u64]) -> (String, &'static str)
     }
 }
 
-/// The fields of a kept input, in which every number has 8 bytes and a string stands behind its length.
+/// The fields of a kept input, in which every number has 8 bytes and a string stands after its length.
 fn fields_of(type_name: &str, encoding: u8, mut input: &[u8]) -> Vec<Field> {
     let front: Vec<u64> =
         input.chunks_exact(8).take(9).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes"))).collect();

@@ -249,8 +249,8 @@ pub(super) fn decode_chunk(identity: u32, iterator: u64, data: &[u8], length: us
     }
     let mut items = None;
     if tag & TAG_COUNTED != 0 {
-        let (number, behind) = bits.split_first_chunk().ok_or(Error::Truncated)?;
-        (items, bits) = (Some(u64::from_le_bytes(*number)), behind);
+        let (number, after) = bits.split_first_chunk().ok_or(Error::Truncated)?;
+        (items, bits) = (Some(u64::from_le_bytes(*number)), after);
     }
     match tag & !TAG_COUNTED {
         TAG_ZEROS if bits.is_empty() => Ok(Chunk { items, bits: None }),

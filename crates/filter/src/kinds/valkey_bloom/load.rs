@@ -46,7 +46,7 @@ pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
     Ok(data)
 }
 
-/// The filter in an argument of BF.LOAD. Bytes behind its end are not looked at.
+/// The filter in an argument of BF.LOAD. Bytes after its end are not looked at.
 ///
 /// # Errors
 /// [`Error::UnknownVersion`], and as [`read`](super::snapshot::read).
