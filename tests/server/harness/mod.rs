@@ -20,7 +20,7 @@ pub use aof::{append_only_commands, append_only_length, encode, rewritten_comman
 pub use dump::with_fixed_checksum;
 pub use figures::{figures, skipped};
 pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers, tool};
-pub use process::{Builder, Server, Stop, eventually, free_port};
+pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port};
 pub use resident::Resident;
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;

@@ -8,10 +8,7 @@ use super::golden::{TODAY, snapshot, start_on_commands, stopped_on_commands};
 use super::model::Model;
 use super::replication::contrary;
 use super::their_primary::{TheirPrimary, encode};
-use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server, simple};
-
-/// What the log of a server has at its end that could not obey.
-pub const LAST_WORDS: &str = "bloomgate: cannot do what the primary or the AOF says, the server ends: ";
+use crate::harness::{Connection, LAST_WORDS, Server, Stop, eventually, integer, ok, on_every_server, simple};
 
 /// A filter that today's RedisBloom or 2.6 makes of the line, and the items in it.
 fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {

@@ -3,11 +3,8 @@
 
 use super::loads::load_command;
 use super::{raw, with_faults, with_items, words};
-use crate::harness::{Connection, Server, Stop, eventually, figures, integer, ok, on_every_server};
+use crate::harness::{Connection, LAST_WORDS, Server, Stop, eventually, figures, integer, ok, on_every_server};
 use crate::reliability::LAYOUTS;
-
-/// What the log of a server has at its end that could not obey.
-const LAST_WORDS: &str = "bloomgate: cannot do what the primary or the AOF says, the server ends: ";
 
 #[test]
 fn a_rewrite_that_lacks_memory_keeps_the_file_that_is_there() {
