@@ -4,57 +4,65 @@
 use std::path::Path;
 
 use super::golden::{Golden, load_chunks, restore};
-use super::loadchunk::{LOADING, assert_not_live, golden, pieces};
+use super::loadchunk::{Chunks, LOADING, assert_not_live, golden, pieces};
 use crate::harness::{Server, Stop, error, eventually, integer, ok, on_every_server, simple};
 use crate::persistence::rewrite_append_only_file;
 
-/// Sends what is missing and looks at the whole.
-fn finish(server: &Server, golden: &Golden, rest: &[(i64, Vec<u8>)]) {
-    assert_not_live(&mut server.connect());
-    load_chunks(server, "k", rest);
-    golden.check(server, "k");
+/// Half a filter at `k` stays as it is whichever way it leaves a server and comes back, and can be finished then.
+pub fn assert_survives_every_way_out_and_in(half: impl Fn() -> Server, finish: impl Fn(&Server)) {
+    let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
+
+    let server = half();
+    let before = digest(&server);
+    assert_eq!(server.connect().run("DEBUG RELOAD"), ok());
+    assert_eq!(digest(&server), before);
+    finish(&server);
+
+    let mut server = half();
+    server.restart(Stop::Kill);
+    assert_eq!(digest(&server), before, "the append-only file as it was written");
+    rewrite_append_only_file(&mut server.connect());
+    server.restart(Stop::Kill);
+    assert_eq!(digest(&server), before, "rewritten");
+    finish(&server);
+    let whole = digest(&server);
+    server.restart(Stop::Kill);
+    assert_eq!(digest(&server), whole, "finished");
+
+    let server = half();
+    let mut client = server.connect();
+    let payload = client.run("DUMP k").bytes().to_vec();
+    assert_eq!(client.run("COPY k twin"), integer(1));
+    assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), before);
+    client.run("DEL k twin");
+    restore(&server, "k", &payload);
+    assert_eq!(digest(&server), before);
+    finish(&server);
 }
 
-fn half_loaded(program: &Path, golden: &Golden) -> (Server, Vec<(i64, Vec<u8>)>) {
+/// The pieces of a filter up to the middle of a layer, and the rest.
+fn halves(golden: &Golden) -> (Chunks, Chunks) {
+    let mut first = pieces(golden, 60);
+    let rest = first.split_off(first.len() / 2);
+    (first, rest)
+}
+
+fn half_loaded(program: &Path, golden: &Golden) -> Server {
     let server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
-    // In the middle of a layer.
-    let pieces = pieces(golden, 60);
-    let (first, rest) = pieces.split_at(pieces.len() / 2);
-    load_chunks(&server, "k", first);
-    (server, rest.to_vec())
+    load_chunks(&server, "k", &halves(golden).0);
+    server
 }
 
 #[test]
 fn half_a_filter_survives_every_way_out_and_in() {
     on_every_server(|program| {
         let golden = golden();
-        let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
-
-        let (server, rest) = half_loaded(program, &golden);
-        let before = digest(&server);
-        assert_eq!(server.connect().run("DEBUG RELOAD"), ok());
-        assert_eq!(digest(&server), before);
-        finish(&server, &golden, &rest);
-
-        let (mut server, rest) = half_loaded(program, &golden);
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&server), before, "the append-only file as it was written");
-        rewrite_append_only_file(&mut server.connect());
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&server), before, "rewritten");
-        finish(&server, &golden, &rest);
-        server.restart(Stop::Kill);
-        golden.check(&server, "k");
-
-        let (server, rest) = half_loaded(program, &golden);
-        let mut client = server.connect();
-        let payload = client.run("DUMP k").bytes().to_vec();
-        assert_eq!(client.run("COPY k twin"), integer(1));
-        assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), before);
-        client.run("DEL k twin");
-        restore(&server, "k", &payload);
-        assert_eq!(digest(&server), before);
-        finish(&server, &golden, &rest);
+        let finish = |server: &Server| {
+            assert_not_live(&mut server.connect());
+            load_chunks(server, "k", &halves(&golden).1);
+            golden.check(server, "k");
+        };
+        assert_survives_every_way_out_and_in(|| half_loaded(program, &golden), finish);
     });
 }
 
@@ -62,7 +70,7 @@ fn half_a_filter_survives_every_way_out_and_in() {
 fn a_replica_has_the_half_that_its_primary_has() {
     on_every_server(|program| {
         let golden = golden();
-        let (server, rest) = half_loaded(program, &golden);
+        let server = half_loaded(program, &golden);
         let other = Server::with(program).line("bf.max-filter-bytes 100").start();
         let mut replica = other.connect();
         assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());
@@ -75,7 +83,7 @@ fn a_replica_has_the_half_that_its_primary_has() {
         same();
         assert_not_live(&mut server.connect());
         assert_eq!(other.connect().run("BF.EXISTS k item:1"), error(LOADING));
-        load_chunks(&server, "k", &rest);
+        load_chunks(&server, "k", &halves(&golden).1);
         same();
         // A whole dump while the replica listens.
         server.connect().run("DEL k");

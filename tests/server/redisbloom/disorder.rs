@@ -3,16 +3,14 @@
 
 use std::path::Path;
 
+use super::arrival::assert_survives_every_way_out_and_in;
 use super::dump::dump;
-use super::golden::{Golden, TODAY, filter, load_chunks, restore, snapshot, start_on_commands};
-use super::loadchunk::{LOADING, assert_not_live, golden, pieces};
+use super::golden::{Golden, TODAY, filter, load_chunks, snapshot, start_on_commands};
+use super::loadchunk::{Chunks, LOADING, assert_not_live, golden, pieces};
 use super::model::Model;
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use super::words::following;
 use crate::harness::{Connection, Rng, Server, Stop, error, eventually, integer, ok, on_every_server, simple};
-use crate::persistence::rewrite_append_only_file;
-
-type Chunks = Vec<(i64, Vec<u8>)>;
 
 fn encoded(key: &str, chunks: &[(i64, Vec<u8>)]) -> Vec<u8> {
     chunks.iter().flat_map(|(iterator, data)| encode_chunk(key, *iterator, data)).collect()
@@ -81,6 +79,7 @@ fn half(program: &Path, golden: &Golden) -> (Server, Chunks) {
 
 /// What is left comes, as clients send it: none of it begins after a gap.
 fn finish(server: &Server, golden: &Golden) {
+    assert_not_live(&mut server.connect());
     load_chunks(server, "k", &pieces(golden, 60)[1..]);
     golden.check(server, "k");
 }
@@ -89,33 +88,12 @@ fn finish(server: &Server, golden: &Golden) {
 fn gaps_survive_every_way_out_and_in() {
     on_every_server(|program| {
         let golden = golden();
-        let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
-
-        let (server, _) = half(program, &golden);
-        let before = digest(&server);
-        assert_eq!(server.connect().run("DEBUG RELOAD"), ok());
-        assert_eq!(digest(&server), before);
-        assert_not_live(&mut server.connect());
-        finish(&server, &golden);
-
-        let (mut server, _) = half(program, &golden);
-        rewrite_append_only_file(&mut server.connect());
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&server), before, "rewritten");
-        finish(&server, &golden);
-
-        let (server, _) = half(program, &golden);
-        let mut client = server.connect();
-        let payload = client.run("DUMP k").bytes().to_vec();
-        assert_eq!(client.run("COPY k twin"), integer(1));
-        assert_eq!(client.run("DEBUG DIGEST-VALUE twin"), before);
-        client.run("DEL k twin");
-        restore(&server, "k", &payload);
-        assert_eq!(digest(&server), before);
-        finish(&server, &golden);
+        assert_survives_every_way_out_and_in(|| half(program, &golden).0, |server| finish(server, &golden));
 
         // A replica of the reader has the same, and what comes in any order is for primaries.
+        let digest = |server: &Server| server.connect().run("DEBUG DIGEST-VALUE k");
         let (server, rest) = half(program, &golden);
+        let before = digest(&server);
         let other = Server::with(program).start();
         let mut replica = other.connect();
         assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());

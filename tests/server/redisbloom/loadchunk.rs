@@ -6,6 +6,9 @@ use crate::harness::{Connection, Reply, Server, error, integer, ok, on_every_ser
 
 pub const LOADING: &str = "ERR filter is still being loaded";
 
+/// Records of a dump: iterators and data.
+pub type Chunks = Vec<(i64, Vec<u8>)>;
+
 fn send(client: &mut Connection, key: &str, iterator: i64, data: &[u8]) -> Reply {
     let iterator = iterator.to_string();
     let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
@@ -38,7 +41,7 @@ pub fn assert_not_live(client: &mut Connection) {
 }
 
 /// The bits of all layers cut into pieces of `length` bytes and less, none across a layer.
-pub fn pieces(golden: &Golden, length: usize) -> Vec<(i64, Vec<u8>)> {
+pub fn pieces(golden: &Golden, length: usize) -> Chunks {
     let mut pieces = vec![golden.chunks[0].clone()];
     let mut end = 1;
     for (_, layer) in &golden.chunks[1..] {
