@@ -45,6 +45,14 @@ fail() {
   exit 1
 }
 
+# skip LINE...: says what is missing here and ends the script with a status that is neither success nor a failed check.
+skip() {
+  say "SKIPPED: $1"
+  shift
+  [ $# -eq 0 ] || printf '  %s\n' "$@"
+  exit 77
+}
+
 have() {
   command -v "$1" >/dev/null 2>&1
 }
@@ -73,6 +81,16 @@ rust_is_recent() {
   at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
 }
 
+have_nightly() {
+  have rustup && rustup run nightly cargo --version >/dev/null 2>&1
+}
+
+# Miri interprets the standard library, too, and needs its source.
+have_miri() {
+  have_nightly && rustup run nightly cargo miri --version >/dev/null 2>&1 &&
+    [ -d "$(rustup run nightly rustc --print sysroot)/lib/rustlib/src" ]
+}
+
 # What setup may have installed outside the PATH of the calling shell.
 use_installed() {
   if ! rust_is_recent; then
@@ -84,6 +102,8 @@ use_installed() {
       export RUSTUP_TOOLCHAIN=stable
     fi
   fi
+  # Where setup has cargo-fuzz put.
+  PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
   if have brew && [ -z "${LIBCLANG_PATH:-}" ] && [ -d "$(brew --prefix)/opt/llvm/lib" ]; then
     LIBCLANG_PATH=$(brew --prefix)/opt/llvm/lib
     export LIBCLANG_PATH
@@ -148,7 +168,7 @@ END
 
 # watch_servers FOLDER COMMAND: starts them with a tool that watches their memory. The tool replaces malloc, also where jemalloc
 # is a shared library, as on Debian. In a server with jemalloc inside it would not see where blocks end: such a server is left
-# out. If no other is left, nothing can be run.
+# out. If no other is left, the script is skipped.
 watch_servers() {
   local program left=''
   while read -r program; do
@@ -158,10 +178,7 @@ watch_servers() {
       left+=${left:+:}$program
     fi
   done < <(list_servers)
-  if [ -z "$left" ]; then
-    say "no server that can be watched is here: not run"
-    return 1
-  fi
+  [ -n "$left" ] || skip "no server that can be watched is here"
   BLOOMGATE_SERVERS=$left
   start_servers_with "$@"
   export BLOOMGATE_WATCHED=1
