@@ -56,17 +56,24 @@ impl Mask {
         self.0.count_ones()
     }
 
-    /// The indices of the items in the set, in order.
+    /// The set where the condition holds, no item where it does not; without a branch, which could be guessed wrong.
     #[inline]
-    pub fn indices(self) -> impl Iterator<Item = usize> {
+    #[must_use]
+    pub const fn only_if(self, condition: bool) -> Self {
+        Self(self.0 & (condition as u32).wrapping_neg())
+    }
+
+    /// The items of a list that are in the set, in order, each with the set of it alone.
+    #[inline]
+    pub fn each_of<T: Copy>(self, items: &[T]) -> impl Iterator<Item = (Self, T)> {
         let mut left = self.0;
+        let items = items.get(..BATCH).unwrap_or(items);
         std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let index = left.trailing_zeros() as usize;
-            left &= left - 1;
-            Some(index)
+            // Of an empty set this is beyond the batch.
+            let item = *items.get(left.trailing_zeros() as usize)?;
+            let lowest = left & left.wrapping_neg();
+            left ^= lowest;
+            Some((Self(lowest), item))
         })
     }
 }
@@ -114,17 +121,22 @@ mod tests {
 
     #[test]
     fn a_mask_is_a_set_of_the_items_of_a_batch() {
+        // A list that is longer than a batch.
+        let list: Vec<usize> = (0..1000).collect();
+        let indices = |mask: Mask| mask.each_of(&list).map(|(_, index)| index).collect::<Vec<_>>();
         let mut mask = Mask::NONE;
         assert!(mask.is_empty());
         for index in [0, 5, 31, 32, 1000] {
             mask.insert(index);
         }
         mask.insert_if(7, false);
-        assert_eq!(mask.indices().collect::<Vec<_>>(), [0, 5, 31]);
+        assert_eq!(indices(mask), [0, 5, 31]);
+        assert!(mask.each_of(&list).all(|(item, index)| item.len() == 1 && item.contains(index)));
+        assert_eq!((mask.only_if(true), mask.only_if(false)), (mask, Mask::NONE));
         assert_eq!(mask.len(), 3);
         assert!(mask.contains(31) && !mask.contains(7) && !mask.contains(32));
-        assert_eq!((mask - Mask::first(6)).indices().collect::<Vec<_>>(), [31]);
-        assert_eq!((mask & Mask::first(6)).indices().collect::<Vec<_>>(), [0, 5]);
+        assert_eq!(indices(mask - Mask::first(6)), [31]);
+        assert_eq!(indices(mask & Mask::first(6)), [0, 5]);
         assert_eq!(Mask::first(BATCH).len(), 32);
         assert_eq!(Mask::first(0) | Mask::first(100), Mask::first(32));
     }

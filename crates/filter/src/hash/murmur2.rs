@@ -2,6 +2,7 @@
 //! (MurmurHash64A), and the one of 32 bits that its first release had.
 
 /// MurmurHash64A.
+#[inline]
 #[must_use]
 pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;

@@ -131,18 +131,14 @@ impl<G: Geometry> Layer<G> {
     /// The items of a mask for which a question about their probe is answered with yes.
     #[inline]
     fn select(&self, hashes: &[G::Hash], mask: Mask, question: impl Fn(G::Probe) -> bool) -> Mask {
-        let mut yes = Mask::NONE;
-        for (index, hash) in each(mask, hashes) {
-            yes.insert_if(index, question(self.probe(hash)));
-        }
-        yes
+        mask.each_of(hashes).fold(Mask::NONE, |yes, (item, hash)| yes | item.only_if(question(self.probe(hash))))
     }
 
     /// Starts to load what lookups of the items of the mask `wanted` read, where that is not in the cache anyway.
     #[inline]
     pub(super) fn prefetch(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
-            for (_, hash) in each(wanted, hashes) {
+            for (_, hash) in wanted.each_of(hashes) {
                 let probe = self.probe(hash);
                 self.geometry.prefetch_first(&self.cells, probe);
                 self.geometry.prefetch_rest(&self.cells, probe);
@@ -154,7 +150,7 @@ impl<G: Geometry> Layer<G> {
     #[inline]
     pub(super) fn prefetch_first(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
-            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_first(&self.cells, self.probe(hash)));
+            wanted.each_of(hashes).for_each(|(_, hash)| self.geometry.prefetch_first(&self.cells, self.probe(hash)));
         }
     }
 
@@ -162,7 +158,7 @@ impl<G: Geometry> Layer<G> {
     #[inline]
     fn prefetch_rest(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
-            each(wanted, hashes).for_each(|(_, hash)| self.geometry.prefetch_rest(&self.cells, self.probe(hash)));
+            wanted.each_of(hashes).for_each(|(_, hash)| self.geometry.prefetch_rest(&self.cells, self.probe(hash)));
         }
     }
 
@@ -197,10 +193,4 @@ impl<G: Geometry> Layer<G> {
         self.geometry.insert(&mut self.cells, probe);
         self.items = self.items.saturating_add(1);
     }
-}
-
-/// The items of a mask, each with its index.
-#[inline]
-fn each<T: Copy>(mask: Mask, items: &[T]) -> impl Iterator<Item = (usize, T)> {
-    mask.indices().map_while(|index| Some((index, *items.get(index)?)))
 }
