@@ -114,7 +114,7 @@ impl<'a> WriteKey<'a> {
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
-    #[inline]
+    #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
         Ok(self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }).map(Writer::new))
@@ -173,8 +173,9 @@ impl<'a> WriteKey<'a> {
     }
 
     /// Closes the key, whose value has changed, and tells the server (WATCH, client-side caches) and those who listen to
-    /// key space events. They may do anything with the key, so it is closed first.
-    pub fn close_changed(self, events: impl IntoIterator<Item = &'static CStr>) {
+    /// key space events which of these came. They may do anything with the key, so it is closed first.
+    #[inline]
+    pub fn close_changed(self, events: &[(bool, &CStr)]) {
         let Self { key, context, name } = self;
         drop(key);
         // SAFETY: the context and the name are valid while the command runs; the events are C strings.
@@ -183,8 +184,10 @@ impl<'a> WriteKey<'a> {
                 signal(context.raw, name.raw);
             }
             if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
-                for event in events {
-                    notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
+                for (came, event) in events {
+                    if *came {
+                        notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
+                    }
                 }
             }
         }

@@ -109,6 +109,11 @@ impl<'a> Writer<'a> {
         Self { stored, layers, items }
     }
 
+    #[cold]
+    fn count_growth(&self) {
+        metrics::filter_grew(self.stored.value.grown_since(self.layers));
+    }
+
     /// The value's generation.
     pub const fn generation(&self) -> u16 {
         self.stored.generation
@@ -137,7 +142,7 @@ impl Drop for Writer<'_> {
         let (layers, items) = self.stored.value.extent();
         metrics::items_counted(self.items, items);
         if layers > self.layers {
-            metrics::filter_grew(self.stored.value.grown_since(self.layers));
+            self.count_growth();
         }
     }
 }

@@ -60,13 +60,14 @@ pub fn add_items(
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
     shape: Shape,
 ) -> Result<(), Refusal> {
-    match add_to_key(context, args, items, &creation, shape) {
-        // Only RedisBloom takes items for a filter of which chunks are missing.
-        Err(Refusal::StillLoading) if context.must_obey() => {
-            WriteKey::open(context, args.arg(1)?).put_into_use()?;
-            add_to_key(context, args, items, &creation, shape)
+    loop {
+        match add_to_key(context, args, items, &creation, shape) {
+            // Only RedisBloom takes items for a filter of which chunks are missing.
+            Err(Refusal::StillLoading) if context.must_obey() => {
+                WriteKey::open(context, args.arg(1)?).put_into_use()?;
+            }
+            done => return done,
         }
-        done => done,
     }
 }
 
@@ -74,7 +75,7 @@ fn add_to_key(
     context: Context,
     args: Args<'_>,
     items: &[Arg<'_>],
-    creation: impl FnOnce() -> Result<Option<Creation>, Refusal>,
+    creation: impl Fn() -> Result<Option<Creation>, Refusal>,
     shape: Shape,
 ) -> Result<(), Refusal> {
     let name = args.arg(1)?;
@@ -97,16 +98,31 @@ fn add_to_key(
         }
     } else {
         let creation = creation()?.ok_or(Refusal::NotFound)?;
-        let mut filter = create(context, &creation)?;
-        let reserved = Stored::reserve()?;
-        has_grown = add_and_reply(context, &mut filter, items, shape, &mut new_items);
+        has_grown = create_and_add(context, &mut key, name, items, &creation, shape, &mut new_items)?;
         created = true;
-        replicate::created(context, name, &filter.spec(), &new_items);
-        key.install(reserved.put(filter.into()));
     }
     let events = [(created, c"bloom.reserve"), (has_grown, c"bloom.scale"), (new_items.len() > 0, c"bloom.add")];
-    key.close_changed(events.into_iter().filter_map(|(came, event)| came.then_some(event)));
+    key.close_changed(&events);
     Ok(())
+}
+
+/// Creates the filter that is missing, adds and answers; tells whether it has grown.
+#[cold]
+fn create_and_add(
+    context: Context,
+    key: &mut WriteKey<'_>,
+    name: Arg<'_>,
+    items: &[Arg<'_>],
+    creation: &Creation,
+    shape: Shape,
+    new_items: &mut NewItems,
+) -> Result<bool, Refusal> {
+    let mut filter = create(context, creation)?;
+    let reserved = Stored::reserve()?;
+    let has_grown = add_and_reply(context, &mut filter, items, shape, new_items);
+    replicate::created(context, name, &filter.spec(), new_items);
+    key.install(reserved.put(filter.into()));
+    Ok(has_grown)
 }
 
 /// Adds and answers item by item, up to the first that is refused; tells whether the filter has grown.

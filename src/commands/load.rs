@@ -23,7 +23,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let filter = load::decode(data, &ServerCeiling(context)).map_err(Refusal::Load)?;
     key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
-    key.close_changed([c"bloom.reserve"]);
+    key.close_changed(&[(true, c"bloom.reserve")]);
     reply::ok(context);
     Ok(())
 }

@@ -44,7 +44,7 @@ fn take(context: Context, args: Args<'_>, must_obey: bool) -> Result<(), Refusal
     };
     if progress != Progress::Known {
         replicate::verbatim(context);
-        key.close_changed([]);
+        key.close_changed(&[]);
     }
     reply::ok(context);
     Ok(())

@@ -33,7 +33,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let (spec, stored) = (filter.spec(), Stored::boxed(filter.into())?);
     replicate::created(context, name, &spec, &NewItems::with_room(0)?);
     key.install(stored);
-    key.close_changed([c"bloom.reserve"]);
+    key.close_changed(&[(true, c"bloom.reserve")]);
     reply::ok(context);
     Ok(())
 }

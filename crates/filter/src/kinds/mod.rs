@@ -225,6 +225,7 @@ impl Filter {
     }
 
     /// Number of layers.
+    #[inline]
     #[must_use]
     pub fn layer_count(&self) -> usize {
         inside!(self, filter => filter.layers().len())
@@ -242,6 +243,7 @@ impl Filter {
     }
 
     /// The number of items that were added: the adds that were answered "new".
+    #[inline]
     #[must_use]
     pub fn items(&self) -> u64 {
         inside!(self, filter => filter.items())

@@ -125,6 +125,7 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The number of items that were added: the adds that were answered "new".
+    #[inline]
     #[must_use]
     pub fn items(&self) -> u64 {
         self.totals.older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
