@@ -10,6 +10,7 @@
 
 pub mod murmur2;
 pub mod murmur3;
+pub mod siphash;
 
 use crate::mask::BATCH;
 
@@ -17,7 +18,7 @@ use crate::mask::BATCH;
 pub const SEED_MIN: u32 = 256;
 
 /// The two halves of an item's 128-bit hash. Every layer of a filter uses the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ItemHash {
     /// Low half: chooses the group and the two blocks.
     pub h1: u64,
@@ -31,6 +32,14 @@ impl ItemHash {
     #[must_use]
     pub fn of(item: &[u8], seed: u32) -> Self {
         let [h1, h2] = murmur3::murmur3_x64_128(item, seed);
+        Self { h1, h2 }
+    }
+
+    /// Hashes an item of any length under a secret key, by SipHash-2-4. Costs about 38 ns for 70 bytes.
+    #[inline]
+    #[must_use]
+    pub fn keyed(item: &[u8], key: siphash::Key) -> Self {
+        let [h1, h2] = siphash::siphash24_128(item, key);
         Self { h1, h2 }
     }
 }
@@ -64,6 +73,24 @@ impl<H: Copy + Default> HashBatch<H> {
     }
 }
 
+impl HashBatch {
+    /// As [`of`](Self::of) with [`ItemHash::keyed`], two items side by side. Costs about 30 ns for an item of 70 bytes.
+    #[inline]
+    pub fn keyed<'a>(items: impl IntoIterator<Item = &'a [u8]>, key: siphash::Key) -> Self {
+        let mut batch = Self { hashes: [ItemHash::default(); BATCH], length: 0 };
+        let mut items = items.into_iter();
+        for hashes in batch.hashes.as_chunks_mut::<{ siphash::LANES }>().0 {
+            let Some(first) = items.next() else { break };
+            let second = items.next();
+            let both = siphash::side_by_side([first, second.unwrap_or_default()], key);
+            // Of an item that is not there the hash is not looked at.
+            *hashes = both.map(|[h1, h2]| ItemHash { h1, h2 });
+            batch.length += 1 + usize::from(second.is_some());
+        }
+        batch
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +107,20 @@ mod tests {
         for (item, seed, h1, h2) in cases {
             assert_eq!(ItemHash::of(item, seed), ItemHash { h1, h2 }, "{item:?}");
         }
+    }
+
+    #[test]
+    fn a_keyed_batch_equals_its_items_one_by_one() {
+        let key = [7; 16];
+        let bytes: Vec<u8> = (0..200).collect();
+        let items: Vec<_> = (0..40).map(|number| &bytes[number..number + number * 31 % 101]).collect();
+        for count in (0..=40).step_by(if cfg!(miri) { 13 } else { 1 }) {
+            let hashes = HashBatch::keyed(items[..count].iter().copied(), key);
+            let singles = HashBatch::of(items[..count].iter().copied(), |item| ItemHash::keyed(item, key));
+            assert_eq!(hashes.len(), count.min(BATCH));
+            assert_eq!(*hashes, *singles, "{count} items");
+        }
+        assert_ne!(ItemHash::keyed(b"a", key), ItemHash::keyed(b"a", [8; 16]));
     }
 
     #[test]
