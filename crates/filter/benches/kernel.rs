@@ -1,4 +1,4 @@
-//! The filter by itself, without a server: the hash, lookups and inserts of each layout in batches of several sizes, on
+//! The filter by itself, without a server: the hashes, the set of hashes, lookups and inserts of each layout in batches of several sizes, on
 //! a filter that fits the cache and on one that does not, and a chain of 17 layers.
 //!
 //! ```text
@@ -17,9 +17,11 @@ mod one_of_each;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bloomgate_filter::hash::ItemHash;
-use bloomgate_filter::{BATCH, Filter, Spec, Unlimited};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use bloomgate_filter::hash::{HashBatch, ItemHash, siphash};
+use bloomgate_filter::shape::HashSet;
+use bloomgate_filter::{BATCH, Filter, Mask, Spec, Unlimited};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 const RATE: f64 = 0.01;
 const BATCHES: [usize; 4] = [1, 8, 16, 32];
@@ -33,6 +35,8 @@ const QUESTIONS: u64 = 1 << 17;
 const PREPARED: u64 = 4096;
 /// A filter that grew from 100 to this many has 17 layers.
 const CHAIN_ITEMS: u64 = 10_000_000;
+/// Of the keyed hash.
+const KEY: siphash::Key = *b"0123456789abcdef";
 
 /// A spec of each kind, with the kind's name.
 fn kinds(capacity: u64, expansion: u32) -> [(&'static str, Spec); 3] {
@@ -77,6 +81,61 @@ fn hash(criterion: &mut Criterion) {
         });
         group.bench_with_input(BenchmarkId::new("ItemHash::of", length), &item, |bencher, item| {
             bencher.iter(|| ItemHash::of(black_box(item.as_slice()), 1_000));
+        });
+        group.bench_with_input(BenchmarkId::new("ItemHash::keyed", length), &item, |bencher, item| {
+            bencher.iter(|| ItemHash::keyed(black_box(item.as_slice()), KEY));
+        });
+    }
+    hash_batches(&mut group);
+}
+
+/// Batches of items of 70 bytes, and of 20 to 100.
+fn hash_batches(group: &mut BenchmarkGroup<'_, WallTime>) {
+    group.throughput(Throughput::Elements(BATCH as u64));
+    let same = items("articles", 0, QUESTIONS);
+    // 53 has no divisor in common with 81.
+    let mixed: Vec<_> = (0..10_000).map(|number| vec![b'u'; 20 + number * number * 53 % 81]).collect();
+    for (lengths, items) in [("70", same), ("20 to 100", mixed)] {
+        let mut batches = items.chunks_exact(BATCH).cycle();
+        group.bench_function(BenchmarkId::new("batch, ItemHash::of", lengths), |bencher| {
+            bencher.iter(|| {
+                let items = black_box(batches.next().unwrap_or_default());
+                HashBatch::of(items.iter().map(Vec::as_slice), |item| ItemHash::of(item, 1_000))
+            });
+        });
+        group.bench_function(BenchmarkId::new("batch, HashBatch::keyed", lengths), |bencher| {
+            bencher.iter(|| {
+                let items = black_box(batches.next().unwrap_or_default());
+                HashBatch::keyed(items.iter().map(Vec::as_slice), KEY)
+            });
+        });
+    }
+}
+
+/// The set of deleted hashes: batches of lookups of which half are in, and hashes that come and go.
+fn set(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("set");
+    group.throughput(Throughput::Elements(BATCH as u64));
+    let hash = |number: u64| ItemHash::of(&number.to_le_bytes(), 1_000);
+    for entries in [1_000, 10_000_000] {
+        let (mut set, mut next) = (HashSet::new(), 0);
+        while set.len() < entries {
+            set.insert(hash(next), u64::MAX).unwrap();
+            next += 1;
+        }
+        let asked: Vec<_> = (0..QUESTIONS).map(|number| hash(number * 7919 % (2 * entries))).collect();
+        let mut batches = asked.chunks_exact(BATCH).cycle();
+        group.bench_function(BenchmarkId::new("contains_batch", entries), |bencher| {
+            bencher.iter(|| black_box(&set).contains_batch(batches.next().unwrap_or_default(), Mask::first(BATCH)));
+        });
+        group.bench_function(BenchmarkId::new("insert and remove", entries), |bencher| {
+            bencher.iter(|| {
+                for number in 0..BATCH as u64 {
+                    set.insert(hash(next + number), u64::MAX).unwrap();
+                    set.remove(hash(next + number));
+                }
+                next += BATCH as u64;
+            });
         });
     }
 }
@@ -154,6 +213,6 @@ fn chain(criterion: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = hash, lookup, insert, chain
+    targets = hash, set, lookup, insert, chain
 }
 criterion_main!(benches);

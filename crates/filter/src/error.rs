@@ -26,6 +26,11 @@ pub enum Error {
         /// What the ceiling leaves, in bytes.
         available_bytes: u64,
     },
+    /// The table of deleted items is as large as it may become.
+    NoRoomForDeleted {
+        /// How many it holds.
+        entries: u64,
+    },
     /// The allocator refused.
     OutOfMemory {
         /// What was asked for, in bytes.

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use bloomgate_filter::cells::Mover;
+use bloomgate_filter::hash::ItemHash;
+use bloomgate_filter::shape::HashSet;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
 
 thread_local! {
@@ -167,5 +169,32 @@ fn blocks_are_aligned_wherever_they_were_moved() {
 fn a_place_after_the_last_layer_is_the_end() {
     for mut filter in filters() {
         assert_eq!(filter.relocate(7, &mut Defragmenter { pace: 1, moved: 0 }), None);
+    }
+}
+
+#[test]
+fn a_set_of_hashes_that_was_moved_is_the_same_set() {
+    let hashes = if cfg!(miri) { 0..50 } else { 0..20_000 };
+    let hashes = hashes.map(|number| ItemHash::of(&item(number), 1));
+    for pace in [1, 3, usize::MAX] {
+        BLOCKS.with(|place| place.replace(Some(HashMap::new())));
+        let mut set = HashSet::new();
+        hashes.clone().for_each(|hash| assert_eq!(set.insert(hash, u64::MAX), Ok(true)));
+        let (original, allocated_bytes) = (set.try_clone().unwrap(), set.allocated_bytes());
+        let mut mover = Defragmenter { pace, moved: 0 };
+        let mut next = set.relocate(0, &mut mover);
+        while let Some(part) = next {
+            assert!(part > 0);
+            next = set.relocate(part, &mut mover);
+        }
+        assert!(
+            mover.moved >= if cfg!(miri) { 3 } else { 10 },
+            "the list, the directory and {} parts",
+            mover.moved - 2
+        );
+        assert!(set == original && set.allocated_bytes() == allocated_bytes);
+        assert!(hashes.clone().all(|hash| set.contains(hash) && set.remove(hash)));
+        drop((set, original));
+        assert!(BLOCKS.with(RefCell::take).unwrap().is_empty());
     }
 }

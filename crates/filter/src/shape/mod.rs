@@ -1,12 +1,14 @@
 //! What filters are made of: layers of fixed capacity ([`Layer`]), and chains of them that grow ([`Chain`]) by the rules of
-//! their kind ([`Rules`]).
+//! their kind ([`Rules`]). Beside them the exact set of hashes ([`HashSet`]).
 
 mod chain;
+mod hash_set;
 mod layer;
 mod rules;
 mod totals;
 
 pub use chain::{Added, Chain};
+pub use hash_set::HashSet;
 pub use layer::Layer;
 pub use rules::{HashOf, LAYERS_MAX, Rules};
 pub use totals::Reach;

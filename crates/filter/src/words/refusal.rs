@@ -191,6 +191,9 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Error::SizeOverflow => write_memory(u64::MAX, 0, f),
         Error::AboveCeiling { asked_bytes, available_bytes } => write_memory(asked_bytes, available_bytes, f),
         Error::OutOfMemory { asked_bytes } => write_memory(asked_bytes, 0, f),
+        Error::NoRoomForDeleted { entries } => {
+            write!(f, "ERR no room for more deleted items ({entries} entries): rebuild the filter")
+        }
         Error::RateOutOfRange => write!(f, "{}", Refusal::RateRange),
         Error::Unsound => write!(f, "{}", Refusal::BadData),
     }
@@ -199,4 +202,16 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn write_memory(asked_bytes: u64, available_bytes: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let text = "ERR Insufficient memory to create filter";
     write!(f, "{text}: {asked_bytes} bytes asked, {available_bytes} available")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_of_deleted_items_is_no_want_of_memory() {
+        let refusal = Refusal::from(Error::NoRoomForDeleted { entries: 12 });
+        assert_eq!(refusal.to_string(), "ERR no room for more deleted items (12 entries): rebuild the filter");
+        assert!(!refusal.is_want());
+    }
 }

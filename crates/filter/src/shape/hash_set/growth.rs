@@ -1,0 +1,145 @@
+//! How a set of hashes grows: a part doubles, or splits in two. Each step is made as a whole or not at all.
+
+use super::part::{Part, SLOTS_MAX, SLOTS_MIN, slots_for};
+use super::{HashSet, place};
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::memory::reserve;
+
+/// The most bits that a directory goes by: 2^20 places of 4 bytes, parts for 3 billion hashes. A limit, because hashes that
+/// share more bits than that would split for ever.
+const DEPTH_MAX: u32 = 20;
+
+/// What a list of parts or a directory is made of.
+const PART_BYTES: usize = size_of::<Part>();
+const PLACE_BYTES: usize = size_of::<u32>();
+const SLOT_BYTES: usize = size_of::<ItemHash>();
+
+impl HashSet {
+    /// Grows until the part of a hash has room for it, or takes the last room of a part that cannot grow.
+    pub(super) fn make_room(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+        loop {
+            let (has_room, has_last_room) =
+                self.part_of(hash).map_or((false, false), |part| (part.has_room(), part.has_last_room()));
+            if has_room {
+                return Ok(());
+            }
+            if let Err(refused) = self.grow(hash, limit_bytes) {
+                return if has_last_room { Ok(()) } else { Err(refused) };
+            }
+        }
+    }
+
+    fn grow(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+        match self.part_of(hash).map(|part| part.slots.len()) {
+            None => self.begin(limit_bytes),
+            Some(0..SLOTS_MAX) => self.double(hash, limit_bytes),
+            Some(_) => self.split(hash, limit_bytes),
+        }
+    }
+
+    /// Makes the first part, and the directory's only place.
+    fn begin(&mut self, limit_bytes: u64) -> Result<(), Error> {
+        self.check(PART_BYTES + PLACE_BYTES + SLOTS_MIN * SLOT_BYTES, limit_bytes)?;
+        let (mut parts, mut directory) = (Vec::new(), Vec::new());
+        reserve(&mut parts, 1)?;
+        reserve(&mut directory, 1)?;
+        parts.push(Part::with_slots(SLOTS_MIN, 0)?);
+        directory.push(0);
+        *self = Self { parts, directory, depth: 0, len: 0, slots: SLOTS_MIN as u64 };
+        Ok(())
+    }
+
+    /// Gives the part of a hash a table twice as large, or its first.
+    fn double(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+        let part = self.part_of(hash).ok_or(Error::Unsound)?;
+        let (before, slots) = (part.slots.len(), SLOTS_MIN.max(part.slots.len() * 2));
+        self.check((slots - before) * SLOT_BYTES, limit_bytes)?;
+        let part = self.part_of_mut(hash).ok_or(Error::Unsound)?;
+        let mut larger = Part::with_slots(slots, part.depth)?;
+        part.hashes().for_each(|hash| _ = larger.put(hash));
+        *part = larger;
+        self.slots += (slots - before) as u64;
+        Ok(())
+    }
+
+    /// Splits the part of a hash in two by the next bit of `h1`.
+    fn split(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+        let number = self.number_of(hash).ok_or(Error::Unsound)?;
+        let part = self.parts.get(number).ok_or(Error::Unsound)?;
+        let (depth, before) = (part.depth + 1, part.slots.len());
+        if depth > DEPTH_MAX {
+            return Err(Error::NoRoomForDeleted { entries: self.len });
+        }
+        let is_upper = |hash: ItemHash| place(hash, depth) & 1 == 1;
+        let upper_entries = part.hashes().filter(|hash| is_upper(*hash)).count();
+        // Where all are on one side the table stays as it is, and the other side has none.
+        let tables = match (part.entries - upper_entries, upper_entries) {
+            (0, _) | (_, 0) => None,
+            (lower, upper) => Some([slots_for(lower + 1), slots_for(upper + 1)]),
+        };
+        let after = tables.map_or(before, |[lower, upper]| lower + upper);
+        let doubles_directory = depth > self.depth;
+        let places = if doubles_directory { self.directory.len() } else { 0 };
+        let more_parts = if self.parts.len() == self.parts.capacity() { more_parts(self.parts.len()) } else { 0 };
+        let lists_bytes = places * PLACE_BYTES + more_parts * PART_BYTES;
+        self.check((after * SLOT_BYTES + lists_bytes).saturating_sub(before * SLOT_BYTES), limit_bytes)?;
+
+        let halves = match tables {
+            Some([lower, upper]) => Some([Part::with_slots(lower, depth)?, Part::with_slots(upper, depth)?]),
+            None => None,
+        };
+        let directory = if doubles_directory { Some(doubled(&self.directory)?) } else { None };
+        reserve(&mut self.parts, more_parts)?;
+
+        // From here on nothing can be refused.
+        if let Some(directory) = directory {
+            self.directory = directory;
+            self.depth = depth;
+        }
+        let part = self.parts.get_mut(number).ok_or(Error::Unsound)?;
+        let upper = match halves {
+            Some([mut lower, mut upper]) => {
+                part.hashes().for_each(|hash| _ = if is_upper(hash) { upper.put(hash) } else { lower.put(hash) });
+                *part = lower;
+                upper
+            }
+            None => {
+                let empty = Part { depth, ..Part::default() };
+                part.depth = depth;
+                if upper_entries == 0 { empty } else { std::mem::replace(part, empty) }
+            }
+        };
+        self.slots = self.slots + after as u64 - before as u64;
+        self.enter(upper, hash)
+    }
+
+    /// Adds the upper half of a part that was split to the list and the directory. `hash` is one of either half.
+    fn enter(&mut self, upper: Part, hash: ItemHash) -> Result<(), Error> {
+        let number = u32::try_from(self.parts.len()).map_err(|_| Error::Unsound)?;
+        let places = 1 << self.depth.saturating_sub(upper.depth);
+        let start = (place(hash, upper.depth) | 1) * places;
+        self.directory.iter_mut().skip(start).take(places).for_each(|place| *place = number);
+        self.parts.push(upper);
+        Ok(())
+    }
+
+    /// Whether so many more bytes are within the limit.
+    fn check(&self, more_bytes: usize, limit_bytes: u64) -> Result<(), Error> {
+        let bytes = self.allocated_bytes().saturating_add(more_bytes as u64);
+        if bytes > limit_bytes { Err(Error::NoRoomForDeleted { entries: self.len }) } else { Ok(()) }
+    }
+}
+
+/// For how many more parts a full list gets room: an eighth, so that it is not copied for every part.
+fn more_parts(parts: usize) -> usize {
+    1.max(parts / 8)
+}
+
+/// The directory with every place twice.
+fn doubled(directory: &[u32]) -> Result<Vec<u32>, Error> {
+    let mut doubled = Vec::new();
+    reserve(&mut doubled, directory.len() * 2)?;
+    doubled.extend(directory.iter().flat_map(|number| [*number; 2]));
+    Ok(doubled)
+}

@@ -1,0 +1,236 @@
+//! The set of hashes beside the one of the standard library.
+
+use std::collections::BTreeSet;
+
+use super::part::{ENTRIES_MAX, SLOTS_MAX};
+use super::*;
+
+const MANY: usize = if cfg!(miri) { 200 } else { 40_000 };
+
+/// Numbers by chance (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn hash(&mut self) -> ItemHash {
+        ItemHash { h1: self.next(), h2: self.next() }
+    }
+
+    fn hashes(&mut self, count: usize) -> Vec<ItemHash> {
+        std::iter::repeat_with(|| self.hash()).take(count).collect()
+    }
+}
+
+fn set_of(hashes: &[ItemHash]) -> HashSet {
+    let mut set = HashSet::new();
+    hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash, u64::MAX), Ok(true)));
+    set
+}
+
+fn sorted(set: &HashSet) -> Vec<ItemHash> {
+    let mut all = Vec::new();
+    let run = |run: &[ItemHash]| {
+        assert!((1..=ENTRIES_MAX).contains(&run.len()));
+        all.extend_from_slice(run);
+        Ok::<_, ()>(())
+    };
+    set.for_each_sorted_run(run).unwrap();
+    all
+}
+
+/// What must hold between the fields at any time.
+fn check(set: &HashSet) {
+    assert_eq!(set.len(), set.parts.iter().map(|part| part.entries as u64).sum::<u64>());
+    assert_eq!(set.slots, set.parts.iter().map(|part| part.slots.capacity() as u64).sum::<u64>());
+    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries && part.slots.len() <= SLOTS_MAX));
+    assert_eq!(set.parts_in_order().count(), set.parts.len());
+    assert!(set.parts.iter().all(|part| part.slots.is_empty() == (part.entries == 0)));
+    assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
+}
+
+/// Random inserts, removes and questions, of hashes that share bits in three ways.
+#[test]
+fn it_does_what_the_standard_set_does() {
+    // All bits; 14 bits in common and few first slots, so that parts split deeply and searches are long; few hashes, which
+    // come and go.
+    let kinds: [fn(ItemHash) -> ItemHash; 3] = [
+        |hash| hash,
+        |hash| ItemHash { h1: (hash.h1 >> 56) << 42, h2: hash.h2 % 50 },
+        |hash| ItemHash { h1: (hash.h1 % 20) << 59, h2: hash.h2 % 10 + 1 },
+    ];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        let mut chance = Chance(number as u64);
+        let (mut set, mut model) = (HashSet::new(), BTreeSet::new());
+        // Fills, then empties.
+        for (adds_in_8, steps) in [(6, MANY), (2, MANY / 2), (7, MANY / 2), (1, MANY)] {
+            for _ in 0..steps {
+                let hash = kind(chance.hash());
+                // Mostly one that is in is taken out.
+                let nearest = model.range(hash..).next().copied().unwrap_or(hash);
+                if chance.next() % 8 < adds_in_8 {
+                    match set.insert(hash, u64::MAX) {
+                        Ok(is_new) => assert_eq!(is_new, model.insert(hash)),
+                        Err(error) => assert!(hash == FREE && error == Error::Unsound, "{hash:?}: {error:?}"),
+                    }
+                } else {
+                    assert_eq!(set.remove(nearest), model.remove(&nearest));
+                }
+                assert_eq!(set.contains(hash), model.contains(&hash));
+                assert_eq!(set.len(), model.len() as u64);
+            }
+            check(&set);
+            assert!(sorted(&set).into_iter().eq(model.iter().copied()));
+        }
+        let last: Vec<_> = model.into_iter().collect();
+        assert!(last.iter().all(|hash| set.remove(*hash)));
+        assert_eq!((set.len(), set.allocated_bytes()), (0, 0), "the empty set has no memory");
+    }
+}
+
+#[test]
+fn a_batch_equals_its_hashes_one_by_one() {
+    let mut chance = Chance(7);
+    for count in [0, 1, 3, 4, MANY] {
+        let hashes = chance.hashes(count);
+        let set = set_of(&hashes);
+        for round in 0..50 {
+            let batch: Vec<_> = (0..BATCH + 3)
+                .map(|_| {
+                    let member = usize::try_from(chance.next()).unwrap() % hashes.len().max(1);
+                    hashes
+                        .get(member)
+                        .copied()
+                        .filter(|_| chance.next().is_multiple_of(2))
+                        .unwrap_or_else(|| chance.hash())
+                })
+                .take(round)
+                .chain([FREE])
+                .collect();
+            let mut wanted = Mask::NONE;
+            (0..BATCH).for_each(|index| wanted.insert_if(index, !chance.next().is_multiple_of(4)));
+            let present = set.contains_batch(&batch, wanted);
+            for index in 0..BATCH {
+                let is_present = batch.get(index).is_some_and(|hash| set.contains(*hash));
+                assert_eq!(present.contains(index), is_present && wanted.contains(index));
+            }
+        }
+    }
+}
+
+#[test]
+fn sorted_runs_make_an_equal_set() {
+    let mut chance = Chance(3);
+    for count in [0, 1, 100, MANY] {
+        let set = set_of(&chance.hashes(count));
+        let hashes = sorted(&set);
+        assert!(hashes.is_sorted() && hashes.len() == count);
+        for run in [1, 7, 4096] {
+            let mut read = HashSet::new();
+            // A run at a time looks for the last hash each time.
+            for run in hashes.chunks(run.max(count / 500).max(1)) {
+                assert_eq!(read.extend_sorted(run), Ok(()));
+            }
+            check(&read);
+            assert!(read == set && sorted(&read) == hashes);
+        }
+    }
+}
+
+#[test]
+fn hashes_out_of_order_are_refused() {
+    let hash = |h1, h2| ItemHash { h1, h2 };
+    let first = [hash(0, 5), hash(1, 0), hash(7 << 60, 9)];
+    for next in [hash(7 << 60, 9), hash(7 << 60, 8), hash(1, 0), hash(0, 5), hash(0, 1), FREE] {
+        let mut set = HashSet::new();
+        assert_eq!(set.extend_sorted(&first), Ok(()));
+        assert_eq!(set.extend_sorted(&[next]), Err(Error::Unsound), "{next:?}");
+        assert_eq!(set.extend_sorted(&[hash(15 << 60, 0), next]), Err(Error::Unsound), "{next:?}");
+    }
+    assert_eq!(HashSet::new().extend_sorted(&[FREE]), Err(Error::Unsound));
+}
+
+#[test]
+fn an_error_ends_the_runs() {
+    let set = set_of(&Chance(1).hashes(MANY));
+    let mut calls = 0;
+    let stopped = set.for_each_sorted_run(|_| {
+        calls += 1;
+        Err(calls)
+    });
+    assert_eq!((stopped, calls), (Err(1), 1));
+}
+
+/// A part that cannot split is filled to fifteen sixteenths, and the others go on.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of hashes")]
+fn hashes_that_share_their_bits_do_not_split_for_ever() {
+    let mut set = HashSet::new();
+    for h2 in 0..ENTRIES_MAX as u64 {
+        assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2 }, u64::MAX), Ok(true));
+    }
+    let (one_more, bytes) = (ItemHash { h1: 42 << 30, h2: u64::MAX }, set.allocated_bytes());
+    let full = Error::NoRoomForDeleted { entries: ENTRIES_MAX as u64 };
+    assert_eq!(set.insert(one_more, u64::MAX), Err(full));
+    assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2: 0 }, u64::MAX), Ok(false));
+    assert!(!full.is_want_of_memory() && !set.contains(one_more) && set.allocated_bytes() == bytes);
+    assert!(bytes < 5 << 20, "a directory of 4 MiB: {bytes}");
+    for hash in Chance(2).hashes(MANY) {
+        assert_eq!(set.insert(hash, u64::MAX), Ok(true));
+    }
+    check(&set);
+    assert!(set.remove(ItemHash { h1: 42 << 30, h2: 17 }));
+    assert_eq!(set.insert(one_more, u64::MAX), Ok(true));
+}
+
+#[test]
+fn it_stays_within_its_limit() {
+    let hashes = Chance(5).hashes(MANY);
+    for limit in [0, 1, 99, 200, 1000, 5000, 70_000, 150_000, 500_000] {
+        let (mut set, mut refused) = (HashSet::new(), 0u64);
+        for hash in &hashes {
+            let entries = set.len();
+            match set.insert(*hash, limit) {
+                Ok(is_new) => assert!(is_new),
+                Err(error) => {
+                    assert_eq!(error, Error::NoRoomForDeleted { entries });
+                    assert!(!set.contains(*hash) && set.len() == entries);
+                    refused += 1;
+                }
+            }
+            assert!(set.allocated_bytes() <= limit);
+        }
+        check(&set);
+        assert_eq!(refused + set.len(), MANY as u64);
+        // Where all that was asked for is in use it is nearly full.
+        assert!(refused == 0 || limit < 200 || set.len() * 16 > set.slots * 16 * 7 / 10, "{set:?} of {limit}");
+        let more = set.insert(Chance(9).hash(), u64::MAX);
+        assert_eq!(more, Ok(true), "a higher limit lets it grow");
+    }
+}
+
+#[test]
+fn a_copy_is_equal_and_lives_its_own_life() {
+    let mut set = set_of(&Chance(11).hashes(MANY));
+    let mut copy = set.try_clone().unwrap();
+    check(&copy);
+    assert!(copy == set);
+    let hash = sorted(&set)[MANY / 2];
+    assert!(copy.remove(hash) && set.contains(hash) && copy != set);
+    assert_eq!(copy.insert(Chance(12).hash(), u64::MAX), Ok(true));
+    assert!(copy.len() == set.len() && copy != set);
+    set.clear();
+    assert_eq!((set.len(), set.allocated_bytes()), (0, 0));
+    assert!(set == HashSet::new() && set.insert(hash, u64::MAX) == Ok(true));
+}
+
+#[test]
+fn it_may_be_used_by_any_thread() {
+    fn is_send<T: Send + Sync>(_: &T) {}
+    is_send(&HashSet::new());
+}
