@@ -10,7 +10,7 @@ use crate::memory::reserve;
 pub(super) const FREE: ItemHash = ItemHash { h1: 0, h2: 0 };
 /// Slots of the smallest table.
 pub(super) const SLOTS_MIN: usize = 4;
-/// Slots of the largest table, 64 KiB. Larger ones are no faster, and take longer to grow: about 20 µs each.
+/// Slots of the largest table, 64 KiB: what the longest growth, a split, copies.
 pub(super) const SLOTS_MAX: usize = 4096;
 /// The most hashes of a table: one slot of sixteen stays free, so that every search comes to an end.
 pub(super) const ENTRIES_MAX: usize = SLOTS_MAX / 16 * 15;
