@@ -1,12 +1,14 @@
 //! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]).
 
 mod array;
+mod block_array;
 mod blocks;
 pub(crate) mod prefetch;
 mod relocate;
 
 pub use array::BitArray;
-pub use blocks::{BLOCK_BITS, BLOCK_BYTES, BlockBit, Blocks, PAGE_ALIGNED_FROM_BYTES};
+pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
+pub use blocks::{BLOCK_BYTES, Blocks};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 

@@ -11,7 +11,7 @@
 
 use super::sizing;
 use super::{Geometry, LayerDescription};
-use crate::cells::{BLOCK_BITS, BLOCK_BYTES, BlockBit, Blocks};
+use crate::cells::{BLOCK_BYTES, BLOCK_CELLS, BlockCell, Blocks};
 use crate::error::Error;
 use crate::hash::ItemHash;
 
@@ -49,7 +49,7 @@ impl Paged {
             return Err(Error::RateOutOfRange);
         }
         let blocks = sizing::to_u64(
-            (sizing::bits_per_item(rate) * sizing::to_f64(capacity) / sizing::to_f64(BLOCK_BITS as u64)).ceil(),
+            (sizing::bits_per_item(rate) * sizing::to_f64(capacity) / sizing::to_f64(BLOCK_CELLS as u64)).ceil(),
         )
         .max(2);
         let groups = blocks.div_ceil(GROUP_BLOCKS_MAX);
@@ -116,13 +116,13 @@ impl PagedProbe {
 
     /// The bits in block `a`, of k bits in all.
     #[inline]
-    pub fn bits_in_a(self, hashes: u32) -> impl Iterator<Item = BlockBit> {
+    pub fn bits_in_a(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
         ProbeBits { word: self.bits, left: hashes.div_ceil(2) }
     }
 
     /// The bits in block `b`, of k bits in all.
     #[inline]
-    pub fn bits_in_b(self, hashes: u32) -> impl Iterator<Item = BlockBit> {
+    pub fn bits_in_b(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
         let mut word = self.bits;
         for _ in 0..hashes.div_ceil(2) {
             word = word.wrapping_mul(GOLDEN);
@@ -192,12 +192,12 @@ struct ProbeBits {
 }
 
 impl Iterator for ProbeBits {
-    type Item = BlockBit;
+    type Item = BlockCell;
 
     #[inline]
-    fn next(&mut self) -> Option<BlockBit> {
+    fn next(&mut self) -> Option<BlockCell> {
         self.left = self.left.checked_sub(1)?;
-        let bit = BlockBit::from_top_of(self.word);
+        let bit = BlockCell::from_top_of(self.word);
         self.word = self.word.wrapping_mul(GOLDEN);
         Some(bit)
     }
@@ -251,8 +251,8 @@ mod tests {
                 let probe = PagedProbe::of(hash, geometry(groups, g, k));
                 let (a, b, in_a, in_b) = by_the_formula(hash, groups, u64::from(g), k);
                 assert_eq!((probe.a, probe.b), (a, b));
-                assert_eq!(probe.bits_in_a(k).map(BlockBit::index).collect::<Vec<_>>(), in_a);
-                assert_eq!(probe.bits_in_b(k).map(BlockBit::index).collect::<Vec<_>>(), in_b);
+                assert_eq!(probe.bits_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+                assert_eq!(probe.bits_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
                 assert_ne!(a, b);
                 assert_eq!(a / u64::from(g), b / u64::from(g), "both blocks in one group");
                 assert!(a.max(b) < groups * u64::from(g));
@@ -287,8 +287,8 @@ mod tests {
         for (item, seed, (groups, g, k), blocks, in_a, in_b) in golden {
             let probe = PagedProbe::of(ItemHash::of(item, seed), geometry(groups, g, k));
             assert_eq!((probe.a, probe.b), blocks, "{item:?}");
-            assert_eq!(probe.bits_in_a(k).map(BlockBit::index).collect::<Vec<_>>(), in_a);
-            assert_eq!(probe.bits_in_b(k).map(BlockBit::index).collect::<Vec<_>>(), in_b);
+            assert_eq!(probe.bits_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+            assert_eq!(probe.bits_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
         }
     }
 
