@@ -1,7 +1,7 @@
 //! Blocks of cells in one array: zeroed on demand, asked for fallibly, aligned as the processor and the kernel like it.
 //!
-//! A file of its own because the access to a block without a bounds check needs `unsafe`. What the cells of a block mean is
-//! in `blocks.rs`.
+//! A file of its own because the access to a block without a bounds check needs `unsafe`, and bits and counters share it.
+//! What the cells of a block mean is in `blocks.rs` and `counters.rs`.
 
 use std::mem::take;
 

@@ -1,14 +1,17 @@
-//! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]).
+//! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]), or
+//! counters in blocks ([`Counters`]).
 
 mod array;
 mod block_array;
 mod blocks;
+mod counters;
 pub(crate) mod prefetch;
 mod relocate;
 
 pub use array::BitArray;
 pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
+pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 
