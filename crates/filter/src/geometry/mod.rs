@@ -1,14 +1,16 @@
-//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`Paged`]) and that
-//! of other modules ([`Flat`]) are plugged in.
+//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`Paged`], with
+//! counters [`PagedCounters`]) and that of other modules ([`Flat`]) are plugged in.
 
+mod counting;
 mod flat;
 mod paged;
 pub mod sizing;
 
 use std::fmt::Debug;
 
+pub use counting::{Counting, PagedCounters};
 pub use flat::{Flat, HASHES_MAX, Positions};
-pub use paged::{Paged, PagedProbe};
+pub use paged::{Paged, PagedCells, PagedOf, PagedProbe};
 
 use crate::cells::Cells;
 use crate::error::Error;

@@ -9,52 +9,95 @@
 //! what the same rate costs more memory for than in a classic filter, 1% at 10^-2 and 9% at 10^-6 (Putze, Sanders,
 //! Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3).
 
+use std::fmt::Debug;
+
 use super::sizing;
 use super::{Geometry, LayerDescription};
-use crate::cells::{BLOCK_BYTES, BLOCK_CELLS, BlockCell, Blocks};
+use crate::cells::{
+    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, Blocks, Cells, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
+};
 use crate::error::Error;
 use crate::hash::ItemHash;
 
 /// The golden ratio in 64 bits, odd: multiplying by it moves every bit of a word towards the top.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// A group is at most a page: 64 blocks of 64 bytes.
-const GROUP_BLOCKS_MAX: u64 = 64;
-/// From so many blocks on (256 KiB) every group is a whole page.
-const WHOLE_PAGES_FROM_BLOCKS: u64 = 4096;
-/// More bits an item than this no geometry of ours has; what is loaded is checked against it.
+/// More cells an item than this no geometry of ours has; what is loaded is checked against it.
 const HASHES_MAX: u32 = 64;
 
-/// The shape of a layer's bitmap and how many bits an item has in it.
+/// The shape of a layer whose items leave cells in two blocks of one page, and how many cells an item has in it. `BLOCK`:
+/// size of a block of 512 cells, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paged {
+pub struct PagedOf<const BLOCK: usize> {
     /// Number of groups. An item's blocks lie in one of them.
     pub groups: u64,
-    /// Number of 64-byte blocks of a group, 2 to 64.
+    /// Number of blocks of a group, 2 to as many as a page has.
     pub blocks_per_group: u32,
-    /// Number of bits of an item, k, 1 to 64: the first half of them, rounded up, in one block, the rest in another.
+    /// Number of cells of an item, k, 1 to 64: the first half of them, rounded up, in one block, the rest in another.
     pub hashes: u32,
 }
 
-impl Paged {
+/// The shape of a layer's bitmap and how many bits an item has in it: blocks of 64 bytes, 2 to 64 of them a group.
+pub type Paged = PagedOf<BLOCK_BYTES>;
+
+/// What of the layout hangs on what an item leaves: bits or counters.
+pub trait PagedCells: Cells + Debug {
+    /// Cells an item of a layer's capacity at a rate.
+    fn cells_per_item(rate: f64) -> f64;
+    /// Starts to load cells of a block into the cache.
+    fn prefetch(&self, block: u64, cells: impl Iterator<Item = BlockCell>);
+    /// Whether an item left something in all of these cells.
+    fn have_all(&self, block: u64, cells: impl Iterator<Item = BlockCell>) -> bool;
+    /// Leaves an item's mark in cells of a block.
+    fn put(&mut self, block: u64, cells: impl Iterator<Item = BlockCell>);
+}
+
+impl PagedCells for Blocks {
+    fn cells_per_item(rate: f64) -> f64 {
+        sizing::bits_per_item(rate)
+    }
+
+    #[inline]
+    fn prefetch(&self, block: u64, _: impl Iterator<Item = BlockCell>) {
+        self.prefetch(block);
+    }
+
+    #[inline]
+    fn have_all(&self, block: u64, bits: impl Iterator<Item = BlockCell>) -> bool {
+        self.all_set(block, bits)
+    }
+
+    #[inline]
+    fn put(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
+        self.set_all(block, bits);
+    }
+}
+
+impl<const BLOCK: usize> PagedOf<BLOCK> {
+    /// A group is at most a page.
+    const GROUP_BLOCKS_MAX: u64 = (PAGE_BYTES / BLOCK) as u64;
+    /// From so many blocks on (256 KiB) every group is a whole page.
+    const WHOLE_PAGES_FROM_BLOCKS: u64 = (PAGE_ALIGNED_FROM_BYTES / BLOCK) as u64;
+
     /// The geometry of a layer for `capacity` items at false positive rate `rate`.
     ///
     /// # Errors
     /// [`Error::CapacityOutOfRange`] for capacity 0, [`Error::RateOutOfRange`] unless 0 < `rate` < 1,
     /// [`Error::SizeOverflow`] for a size in bytes that does not fit 63 bits.
-    pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error> {
+    pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error>
+    where
+        BlockArray<BLOCK>: PagedCells,
+    {
         if capacity == 0 {
             return Err(Error::CapacityOutOfRange);
         }
         if !(rate > 0.0 && rate < 1.0) {
             return Err(Error::RateOutOfRange);
         }
-        let blocks = sizing::to_u64(
-            (sizing::bits_per_item(rate) * sizing::to_f64(capacity) / sizing::to_f64(BLOCK_CELLS as u64)).ceil(),
-        )
-        .max(2);
-        let groups = blocks.div_ceil(GROUP_BLOCKS_MAX);
+        let cells = <BlockArray<BLOCK>>::cells_per_item(rate) * sizing::to_f64(capacity);
+        let blocks = sizing::to_u64((cells / sizing::to_f64(BLOCK_CELLS as u64)).ceil()).max(2);
+        let groups = blocks.div_ceil(Self::GROUP_BLOCKS_MAX);
         let blocks_per_group =
-            if blocks < WHOLE_PAGES_FROM_BLOCKS { blocks.div_ceil(groups) } else { GROUP_BLOCKS_MAX };
+            if blocks < Self::WHOLE_PAGES_FROM_BLOCKS { blocks.div_ceil(groups) } else { Self::GROUP_BLOCKS_MAX };
         let geometry = Self {
             groups,
             blocks_per_group: u32::try_from(blocks_per_group).unwrap_or(u32::MAX),
@@ -66,33 +109,34 @@ impl Paged {
     /// Whether a layer can have this geometry, wherever it came from.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        let fields =
-            self.groups >= 1 && (2..=64).contains(&self.blocks_per_group) && (1..=HASHES_MAX).contains(&self.hashes);
+        let fields = self.groups >= 1
+            && (2..=Self::GROUP_BLOCKS_MAX).contains(&u64::from(self.blocks_per_group))
+            && (1..=HASHES_MAX).contains(&self.hashes);
         let size = self
             .groups
             .checked_mul(u64::from(self.blocks_per_group))
-            .and_then(|blocks| blocks.checked_mul(BLOCK_BYTES as u64))
+            .and_then(|blocks| blocks.checked_mul(BLOCK as u64))
             .filter(|&size| i64::try_from(size).is_ok());
         fields && size.is_some()
     }
 
-    /// Number of blocks of the bitmap.
+    /// Number of blocks of the layer.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.groups.saturating_mul(self.blocks_per_group as u64)
     }
 
-    /// Size of the bitmap, in bytes.
+    /// Size of the layer's cells, in bytes.
     #[must_use]
     pub const fn size_bytes(&self) -> u64 {
-        self.blocks().saturating_mul(BLOCK_BYTES as u64)
+        self.blocks().saturating_mul(BLOCK as u64)
     }
 }
 
-/// Where an item's bits are in a layer: so many in block `a`, the rest in block `b`.
+/// Where an item's cells are in a layer: so many in block `a`, the rest in block `b`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PagedProbe {
-    /// The block of the first half of the bits, rounded up.
+    /// The block of the first half of the cells, rounded up.
     pub a: u64,
     /// The block of the other half; another one of the same group.
     pub b: u64,
@@ -103,7 +147,7 @@ impl PagedProbe {
     /// The place of an item in a layer of this geometry: three multiplications.
     #[inline]
     #[must_use]
-    pub fn of(hash: ItemHash, geometry: Paged) -> Self {
+    pub fn of<const BLOCK: usize>(hash: ItemHash, geometry: PagedOf<BLOCK>) -> Self {
         let blocks = u64::from(geometry.blocks_per_group);
         let (group, rest) = scale(hash.h1, geometry.groups);
         let (a, rest) = scale(rest, blocks);
@@ -114,27 +158,30 @@ impl PagedProbe {
         Self { a: first + a, b: first + b, bits: hash.h2 }
     }
 
-    /// The bits in block `a`, of k bits in all.
+    /// The cells in block `a`, of k cells in all.
     #[inline]
-    pub fn bits_in_a(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
-        ProbeBits { word: self.bits, left: hashes.div_ceil(2) }
+    pub fn cells_in_a(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
+        ProbeCells { word: self.bits, left: hashes.div_ceil(2) }
     }
 
-    /// The bits in block `b`, of k bits in all.
+    /// The cells in block `b`, of k cells in all.
     #[inline]
-    pub fn bits_in_b(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
+    pub fn cells_in_b(self, hashes: u32) -> impl Iterator<Item = BlockCell> {
         let mut word = self.bits;
         for _ in 0..hashes.div_ceil(2) {
             word = word.wrapping_mul(GOLDEN);
         }
-        ProbeBits { word, left: hashes / 2 }
+        ProbeCells { word, left: hashes / 2 }
     }
 }
 
-impl Geometry for Paged {
+impl<const BLOCK: usize> Geometry for PagedOf<BLOCK>
+where
+    BlockArray<BLOCK>: PagedCells,
+{
     type Hash = ItemHash;
     type Probe = PagedProbe;
-    type Cells = Blocks;
+    type Cells = BlockArray<BLOCK>;
 
     fn check(description: &LayerDescription<Self>) -> Result<(), Error> {
         let LayerDescription { rate, capacity, items, ref geometry } = *description;
@@ -147,7 +194,7 @@ impl Geometry for Paged {
     }
 
     fn modulus(&self) -> u64 {
-        self.size_bytes().saturating_mul(8)
+        self.blocks().saturating_mul(BLOCK_CELLS as u64)
     }
 
     fn hashes(&self) -> u32 {
@@ -160,46 +207,46 @@ impl Geometry for Paged {
     }
 
     #[inline]
-    fn prefetch_first(&self, cells: &Blocks, probe: PagedProbe) {
-        cells.prefetch(probe.a);
+    fn prefetch_first(&self, cells: &Self::Cells, probe: PagedProbe) {
+        PagedCells::prefetch(cells, probe.a, probe.cells_in_a(self.hashes));
     }
 
     #[inline]
-    fn prefetch_rest(&self, cells: &Blocks, probe: PagedProbe) {
-        cells.prefetch(probe.b);
+    fn prefetch_rest(&self, cells: &Self::Cells, probe: PagedProbe) {
+        PagedCells::prefetch(cells, probe.b, probe.cells_in_b(self.hashes));
     }
 
     #[inline]
-    fn contains_first(&self, cells: &Blocks, probe: PagedProbe) -> bool {
-        cells.all_set(probe.a, probe.bits_in_a(self.hashes))
+    fn contains_first(&self, cells: &Self::Cells, probe: PagedProbe) -> bool {
+        cells.have_all(probe.a, probe.cells_in_a(self.hashes))
     }
 
     #[inline]
-    fn contains_rest(&self, cells: &Blocks, probe: PagedProbe) -> bool {
-        cells.all_set(probe.b, probe.bits_in_b(self.hashes))
+    fn contains_rest(&self, cells: &Self::Cells, probe: PagedProbe) -> bool {
+        cells.have_all(probe.b, probe.cells_in_b(self.hashes))
     }
 
     #[inline]
-    fn insert(&self, cells: &mut Blocks, probe: PagedProbe) {
-        cells.set_all(probe.a, probe.bits_in_a(self.hashes));
-        cells.set_all(probe.b, probe.bits_in_b(self.hashes));
+    fn insert(&self, cells: &mut Self::Cells, probe: PagedProbe) {
+        cells.put(probe.a, probe.cells_in_a(self.hashes));
+        cells.put(probe.b, probe.cells_in_b(self.hashes));
     }
 }
 
-struct ProbeBits {
+struct ProbeCells {
     word: u64,
     left: u32,
 }
 
-impl Iterator for ProbeBits {
+impl Iterator for ProbeCells {
     type Item = BlockCell;
 
     #[inline]
     fn next(&mut self) -> Option<BlockCell> {
         self.left = self.left.checked_sub(1)?;
-        let bit = BlockCell::from_top_of(self.word);
+        let cell = BlockCell::from_top_of(self.word);
         self.word = self.word.wrapping_mul(GOLDEN);
-        Some(bit)
+        Some(cell)
     }
 }
 
@@ -251,8 +298,8 @@ mod tests {
                 let probe = PagedProbe::of(hash, geometry(groups, g, k));
                 let (a, b, in_a, in_b) = by_the_formula(hash, groups, u64::from(g), k);
                 assert_eq!((probe.a, probe.b), (a, b));
-                assert_eq!(probe.bits_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
-                assert_eq!(probe.bits_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
+                assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+                assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
                 assert_ne!(a, b);
                 assert_eq!(a / u64::from(g), b / u64::from(g), "both blocks in one group");
                 assert!(a.max(b) < groups * u64::from(g));
@@ -287,8 +334,8 @@ mod tests {
         for (item, seed, (groups, g, k), blocks, in_a, in_b) in golden {
             let probe = PagedProbe::of(ItemHash::of(item, seed), geometry(groups, g, k));
             assert_eq!((probe.a, probe.b), blocks, "{item:?}");
-            assert_eq!(probe.bits_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
-            assert_eq!(probe.bits_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
+            assert_eq!(probe.cells_in_a(k).map(BlockCell::index).collect::<Vec<_>>(), in_a);
+            assert_eq!(probe.cells_in_b(k).map(BlockCell::index).collect::<Vec<_>>(), in_b);
         }
     }
 

@@ -11,15 +11,19 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
+mod counting;
+mod model;
+
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate_filter::cells::Cells as _;
-use bloomgate_filter::geometry::{Paged, sizing};
+use bloomgate_filter::geometry::{Paged, PagedOf, sizing};
 use bloomgate_filter::hash::ItemHash;
 use bloomgate_filter::shape::Layer;
 use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
+use model::Model;
 
 /// What a measured rate may be above the asked one, apart from the error of the measurement.
 const TOLERANCE: f64 = 1.1;
@@ -68,16 +72,17 @@ fn hash(filter: &BloomFilter, item: u64) -> ItemHash {
 }
 
 /// The part of all absent items that a layer takes for members, from the fill of its blocks: the average over its
-/// groups and over the ordered pairs of different blocks of a group, the bits of an item taken as independent.
-fn rate_by_fill(layer: &Layer<Paged>) -> f64 {
-    let Paged { groups, blocks_per_group, hashes } = layer.geometry();
+/// groups and over the ordered pairs of different blocks of a group, the cells of an item taken as independent. `ones`: of
+/// how many of the 512 cells of a block an item finds that they are set.
+fn rate_by_fill<const BLOCK: usize>(geometry: PagedOf<BLOCK>, bytes: &[u8], ones: impl Fn(&[u8]) -> u32) -> f64 {
+    let PagedOf { groups, blocks_per_group, hashes } = geometry;
     let (in_a, in_b) = (hashes.div_ceil(2).cast_signed(), (hashes / 2).cast_signed());
     let pairs = f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
     let mut sum = 0.0;
-    for group in layer.bytes().chunks_exact(64 * blocks_per_group as usize) {
+    for group in bytes.chunks_exact(BLOCK * blocks_per_group as usize) {
         let (mut a, mut b, mut same) = (0.0, 0.0, 0.0);
-        for block in group.chunks_exact(64) {
-            let fill = f64::from(block.iter().map(|byte| byte.count_ones()).sum::<u32>()) / 512.0;
+        for block in group.chunks_exact(BLOCK) {
+            let fill = f64::from(ones(block)) / 512.0;
             let (as_a, as_b) = (fill.powi(in_a), fill.powi(in_b));
             a += as_a;
             b += as_b;
@@ -88,9 +93,13 @@ fn rate_by_fill(layer: &Layer<Paged>) -> f64 {
     sum / groups as f64
 }
 
+fn rate_of_layer(layer: &Layer<Paged>) -> f64 {
+    rate_by_fill(layer.geometry(), layer.bytes(), |block| block.iter().map(|byte| byte.count_ones()).sum())
+}
+
 /// The same for a chain: an item is taken for a member if one of the layers does so.
 fn chain_rate_by_fill(filter: &BloomFilter) -> f64 {
-    let absent: f64 = filter.layers().iter().map(|layer| (-rate_by_fill(layer)).ln_1p()).sum();
+    let absent: f64 = filter.layers().iter().map(|layer| (-rate_of_layer(layer)).ln_1p()).sum();
     -absent.exp_m1()
 }
 
@@ -137,7 +146,7 @@ fn measure_fixed(rate: f64, capacity: u64, queries: u64) -> Found {
         let mut filter = BloomFilter::new(rate, capacity, Scaling::Fixed, seed, &Unlimited).unwrap();
         fill(&mut filter, capacity, &mut 0);
         found += false_positives(&filter, queries / filters);
-        by_fill += rate_by_fill(&filter.layers()[0]) / filters as f64;
+        by_fill += rate_of_layer(&filter.layers()[0]) / filters as f64;
     }
     let queries = queries / filters * filters;
     Found { measured: found as f64 / queries.max(1) as f64, queries, by_fill }
@@ -242,95 +251,6 @@ fn a_grown_filter_keeps_its_rate() {
 #[test]
 fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
     measure_grown(1e-2, 1000, 1, &[1_000_000]);
-}
-
-/// A model of the layout, apart from the code that it judges but for the geometry: the numbers of items that two blocks
-/// of a group have in common, and that each has besides, are Poisson distributed, and their bits fall anywhere in a
-/// block. A little too high for a layer of few groups, where a group gets no more items than there are.
-struct Model {
-    /// At [m][j]: the probability that j bits of an item are set in a block into which m bits were thrown.
-    all_set: Vec<[f64; Self::BITS + 1]>,
-}
-
-impl Model {
-    /// The most bits that an item of ours has in a block.
-    const BITS: usize = 20;
-    const THROWN: usize = 3000;
-
-    fn new() -> Self {
-        let mut all_set = Vec::new();
-        // The probability that so many bits of the block are set.
-        let mut set = vec![0.0; 513];
-        set[0] = 1.0;
-        for _ in 0..=Self::THROWN {
-            let mut row = [0.0; Self::BITS + 1];
-            for (n, probability) in set.iter().enumerate() {
-                let fill = n as f64 / 512.0;
-                row.iter_mut().fold(*probability, |power, sum| {
-                    *sum += power;
-                    power * fill
-                });
-            }
-            all_set.push(row);
-            for n in (1..=512).rev() {
-                set[n] = set[n] * (n as f64 / 512.0) + set[n - 1] * ((513 - n) as f64 / 512.0);
-            }
-            set[0] = 0.0;
-        }
-        Self { all_set }
-    }
-
-    /// The rate of a layer to which so many different items were offered.
-    fn rate_offered(&self, items: f64, geometry: Paged) -> f64 {
-        let (in_a, in_b) = (geometry.hashes.div_ceil(2) as usize, geometry.hashes as usize / 2);
-        // Items with their first bits in one block and the others in another; and the items that a block has besides.
-        let load = items / geometry.blocks() as f64;
-        let common = load / f64::from(geometry.blocks_per_group - 1);
-        let rest = poisson(load - common);
-        let mut bits = vec![0.0; 2 * rest.len() * in_a];
-        for (as_a, first) in rest.iter().enumerate() {
-            for (as_b, second) in rest.iter().enumerate() {
-                bits[as_a * in_a + as_b * in_b] += first * second;
-            }
-        }
-        let all_set = |thrown: usize, asked: usize| -> f64 {
-            let rows = self.all_set.iter().skip(thrown).chain(std::iter::repeat(&self.all_set[Self::THROWN]));
-            bits.iter().zip(rows).map(|(probability, row)| probability * row[asked]).sum()
-        };
-        let common = poisson(common);
-        let mut rate = 0.0;
-        for (one_way, first) in common.iter().enumerate() {
-            for (other_way, second) in common.iter().enumerate().filter(|(_, second)| first * **second > 1e-25) {
-                let (in_first, in_second) = (one_way * in_a + other_way * in_b, one_way * in_b + other_way * in_a);
-                rate += first * second * all_set(in_first, in_a) * all_set(in_second, in_b);
-            }
-        }
-        rate
-    }
-
-    /// The rate of a layer that counts so many items. Those that were taken for members are not counted.
-    fn rate(&self, items: u64, geometry: Paged) -> f64 {
-        const STEPS: u32 = 8;
-        let (mut offered, step) = (0.0, items as f64 / f64::from(STEPS));
-        if self.rate_offered(items as f64, geometry) < 1e-3 {
-            return self.rate_offered(items as f64, geometry);
-        }
-        for _ in 0..STEPS {
-            offered += step / (1.0 - self.rate_offered(offered + step / 2.0, geometry));
-        }
-        self.rate_offered(offered, geometry)
-    }
-}
-
-/// The probabilities of 0, 1, 2 ..., as far as they matter.
-fn poisson(mean: f64) -> Vec<f64> {
-    let mut log = -mean;
-    let mut probabilities = vec![log.exp()];
-    for n in 1..(mean + 12.0 * mean.sqrt() + 40.0) as u32 {
-        log += (mean / f64::from(n)).ln();
-        probabilities.push(log.exp());
-    }
-    probabilities
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! What the rate of a layer should be, by a Poisson model of its geometry: for sizes that no test could fill.
+
+use bloomgate_filter::geometry::PagedOf;
+
+/// A model of the layout, apart from the code that it judges but for the geometry: the numbers of items that two blocks
+/// of a group have in common, and that each has besides, are Poisson distributed, and their bits fall anywhere in a
+/// block. A little too high for a layer of few groups, where a group gets no more items than there are.
+pub struct Model {
+    /// At [m][j]: the probability that j bits of an item are set in a block into which m bits were thrown.
+    all_set: Vec<[f64; Self::BITS + 1]>,
+}
+
+impl Model {
+    /// The most cells that an item of ours has in a block.
+    const BITS: usize = 20;
+    const THROWN: usize = 3000;
+
+    pub fn new() -> Self {
+        let mut all_set = Vec::new();
+        // The probability that so many bits of the block are set.
+        let mut set = vec![0.0; 513];
+        set[0] = 1.0;
+        for _ in 0..=Self::THROWN {
+            let mut row = [0.0; Self::BITS + 1];
+            for (n, probability) in set.iter().enumerate() {
+                let fill = n as f64 / 512.0;
+                row.iter_mut().fold(*probability, |power, sum| {
+                    *sum += power;
+                    power * fill
+                });
+            }
+            all_set.push(row);
+            for n in (1..=512).rev() {
+                set[n] = set[n] * (n as f64 / 512.0) + set[n - 1] * ((513 - n) as f64 / 512.0);
+            }
+            set[0] = 0.0;
+        }
+        Self { all_set }
+    }
+
+    /// The rate of a layer to which so many different items were offered.
+    pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: PagedOf<BLOCK>) -> f64 {
+        let (in_a, in_b) = (geometry.hashes.div_ceil(2) as usize, geometry.hashes as usize / 2);
+        // Items with their first bits in one block and the others in another; and the items that a block has besides.
+        let load = items / geometry.blocks() as f64;
+        let common = load / f64::from(geometry.blocks_per_group - 1);
+        let rest = poisson(load - common);
+        let mut bits = vec![0.0; 2 * rest.len() * in_a];
+        for (as_a, first) in rest.iter().enumerate() {
+            for (as_b, second) in rest.iter().enumerate() {
+                bits[as_a * in_a + as_b * in_b] += first * second;
+            }
+        }
+        let all_set = |thrown: usize, asked: usize| -> f64 {
+            let rows = self.all_set.iter().skip(thrown).chain(std::iter::repeat(&self.all_set[Self::THROWN]));
+            bits.iter().zip(rows).map(|(probability, row)| probability * row[asked]).sum()
+        };
+        let common = poisson(common);
+        let mut rate = 0.0;
+        for (one_way, first) in common.iter().enumerate() {
+            for (other_way, second) in common.iter().enumerate().filter(|(_, second)| first * **second > 1e-25) {
+                let (in_first, in_second) = (one_way * in_a + other_way * in_b, one_way * in_b + other_way * in_a);
+                rate += first * second * all_set(in_first, in_a) * all_set(in_second, in_b);
+            }
+        }
+        rate
+    }
+
+    /// The rate of a layer that counts so many items. Those that were taken for members are not counted.
+    pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: PagedOf<BLOCK>) -> f64 {
+        const STEPS: u32 = 8;
+        let (mut offered, step) = (0.0, items as f64 / f64::from(STEPS));
+        if self.rate_offered(items as f64, geometry) < 1e-3 {
+            return self.rate_offered(items as f64, geometry);
+        }
+        for _ in 0..STEPS {
+            offered += step / (1.0 - self.rate_offered(offered + step / 2.0, geometry));
+        }
+        self.rate_offered(offered, geometry)
+    }
+}
+
+/// The probabilities of 0, 1, 2 ..., as far as they matter.
+pub fn poisson(mean: f64) -> Vec<f64> {
+    let mut log = -mean;
+    let mut probabilities = vec![log.exp()];
+    for n in 1..(mean + 12.0 * mean.sqrt() + 40.0) as u32 {
+        log += (mean / f64::from(n)).ln();
+        probabilities.push(log.exp());
+    }
+    probabilities
+}
