@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, 
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::kinds::native::taken_rate;
-use bloomgate_filter::kinds::{Defaults, LayoutName};
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use bloomgate_filter::words::load_time::{self, LoadTime};
 use bloomgate_filter::words::numbers;
 use redis_module::{RedisString, raw};
@@ -29,7 +29,9 @@ static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
 static INITIAL_SIZE: Number = Number::new(100, 1, load_time::INITIAL_SIZE_MAX, raw::REDISMODULE_CONFIG_DEFAULT);
 static EXPANSION_FACTOR: Number = Number::new(2, 0, numbers::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
 static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
-static LAYOUT: Choice = Choice(AtomicI32::new(0));
+static LAYOUT: Choice<LayoutName> =
+    Choice::new([(c"native", LayoutName::Native), (c"redisbloom", LayoutName::RedisBloom)]);
+static HASH: Choice<HashName> = Choice::new([(c"murmur3", HashName::Murmur3), (c"siphash", HashName::SipHash)]);
 static TIGHTENING_RATIO: Fraction = Fraction::new(0.5, None);
 /// RedisBloom's, for its filters of other kinds: kept, without effect.
 static CUCKOO: [Number; 5] = [
@@ -41,6 +43,7 @@ static CUCKOO: [Number; 5] = [
 ];
 static USE_RANDOM_SEED: Switch = Switch(AtomicBool::new(true));
 static DEFRAG_ENABLED: Switch = Switch(AtomicBool::new(true));
+static AUTO_CREATE: Switch = Switch(AtomicBool::new(true));
 
 /// After the module's prefix: `bf.error-rate`.
 static FRACTIONS: [(&CStr, &Fraction); 3] =
@@ -53,8 +56,11 @@ static NUMBERS: [(&CStr, &Number); 6] = [
     (c"bloom-expansion", &EXPANSION_FACTOR),
     (c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
 ];
-static SWITCHES: [(&CStr, &Switch); 2] =
-    [(c"bloom-use-random-seed", &USE_RANDOM_SEED), (c"bloom-defrag-enabled", &DEFRAG_ENABLED)];
+static SWITCHES: [(&CStr, &Switch); 3] = [
+    (c"auto-create", &AUTO_CREATE),
+    (c"bloom-use-random-seed", &USE_RANDOM_SEED),
+    (c"bloom-defrag-enabled", &DEFRAG_ENABLED),
+];
 
 /// RedisBloom's own names, without a prefix, which only Redis 8 can give a module.
 const UNPREFIXED_FROM: c_int = 0x0008_0000;
@@ -88,6 +94,7 @@ pub fn defaults(context: Context) -> Defaults {
         capacity: INITIAL_SIZE.value.load(Relaxed).unsigned_abs(),
         scaling: Scaling::from_expansion(expansion),
         layout: LAYOUT.get(),
+        hash: HASH.get(),
         tightening: TIGHTENING_RATIO.get(),
         entropy,
         has_random_seeds: USE_RANDOM_SEED.0.load(Relaxed),
@@ -103,6 +110,11 @@ pub fn renew_entropy() {
 /// Whether the server's defragmenter may move filters.
 pub fn defrag_enabled() -> bool {
     DEFRAG_ENABLED.0.load(Relaxed)
+}
+
+/// Whether BF.ADD and BF.MADD create a filter where there is none.
+pub fn auto_creates() -> bool {
+    AUTO_CREATE.0.load(Relaxed)
 }
 
 /// The ceiling of one filter, in bytes; 0: automatic.
@@ -140,7 +152,8 @@ pub fn register(context: Context) -> Result<(), String> {
     let registered = FRACTIONS.iter().all(|(name, fraction)| fraction.register(context, name, default))
         && NUMBERS.iter().all(|(name, number)| number.register(context, name, number.flags))
         && SWITCHES.iter().all(|(name, switch)| switch.register(context, name))
-        && LAYOUT.register(context, c"layout");
+        && LAYOUT.register(context, c"layout")
+        && HASH.register(context, c"hash");
     if !registered {
         return Err("the server refuses the configurations".to_owned());
     }
@@ -392,24 +405,33 @@ unsafe extern "C" fn set_switch(
     OK
 }
 
-/// The layout of new filters.
-struct Choice(AtomicI32);
+/// One of two names.
+struct Choice<T: 'static> {
+    chosen: AtomicI32,
+    names: [(&'static CStr, T); 2],
+}
 
-impl Choice {
-    fn get(&self) -> LayoutName {
-        if self.0.load(Relaxed) == 0 { LayoutName::Native } else { LayoutName::RedisBloom }
+impl<T: Copy> Choice<T> {
+    /// The first name is the default.
+    const fn new(names: [(&'static CStr, T); 2]) -> Self {
+        Self { chosen: AtomicI32::new(0), names }
+    }
+
+    fn get(&self) -> T {
+        let [(_, first), (_, second)] = self.names;
+        if self.chosen.load(Relaxed) == 0 { first } else { second }
     }
 
     fn register(&'static self, context: Context, name: &CStr) -> bool {
-        let mut names = [c"native".as_ptr(), c"redisbloom".as_ptr()];
+        let mut names = self.names.each_ref().map(|(name, _)| name.as_ptr());
         let numbers = [0, 1];
-        let data = std::ptr::from_ref(self).cast_mut().cast();
+        let data = std::ptr::from_ref(&self.chosen).cast_mut().cast();
         // SAFETY: the names are C strings, two as there are numbers, all copied by the server; the callbacks get a pointer
-        // to a `Choice` that lives for good.
+        // to a number that lives for good.
         let registered = unsafe {
             raw::RedisModule_RegisterEnumConfig.map(|register| {
                 let (get, set) = (Some(get_choice as _), Some(set_choice as _));
-                let (default, flags) = (self.0.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
+                let (default, flags) = (self.chosen.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
                 let (name, names) = (name.as_ptr(), names.as_mut_ptr());
                 register(context.raw, name, default, flags, names, numbers.as_ptr(), 2, get, set, None, data)
             })
@@ -419,8 +441,8 @@ impl Choice {
 }
 
 unsafe extern "C" fn get_choice(_name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: `data` is the `Choice` that was registered.
-    unsafe { data.cast::<Choice>().as_ref() }.map_or(0, |choice| choice.0.load(Relaxed))
+    // SAFETY: `data` is the number of the `Choice` that was registered.
+    unsafe { data.cast::<AtomicI32>().as_ref() }.map_or(0, |chosen| chosen.load(Relaxed))
 }
 
 unsafe extern "C" fn set_choice(
@@ -429,9 +451,9 @@ unsafe extern "C" fn set_choice(
     data: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: `data` is the `Choice` that was registered.
-    if let Some(choice) = unsafe { data.cast::<Choice>().as_ref() } {
-        choice.0.store(value, Relaxed);
+    // SAFETY: `data` is the number of the `Choice` that was registered.
+    if let Some(chosen) = unsafe { data.cast::<AtomicI32>().as_ref() } {
+        chosen.store(value, Relaxed);
     }
     OK
 }

@@ -114,7 +114,7 @@ impl<'a> WriteKey<'a> {
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
-    #[inline(always)]
+    #[inline]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
         Ok(self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }).map(Writer::new))
@@ -131,6 +131,16 @@ impl<'a> WriteKey<'a> {
             let done = set.map(|set| set(self.key.0, module_type, value));
             if done != Some(OK) {
                 drop(Box::from_raw(value.cast::<Stored>()));
+            }
+        }
+    }
+
+    /// Sets when the key expires, in milliseconds since 1970.
+    pub fn expire_at(&self, milliseconds: u64) {
+        // SAFETY: the key is open for writing and holds a value.
+        unsafe {
+            if let Some(set) = raw::RedisModule_SetAbsExpire {
+                set(self.key.0, i64::try_from(milliseconds).unwrap_or(i64::MAX));
             }
         }
     }
@@ -178,16 +188,32 @@ impl<'a> WriteKey<'a> {
     pub fn close_changed(self, events: &[(bool, &CStr)]) {
         let Self { key, context, name } = self;
         drop(key);
-        // SAFETY: the context and the name are valid while the command runs; the events are C strings.
+        // SAFETY: the context and the name are valid while the command runs.
         unsafe {
             if let Some(signal) = raw::RedisModule_SignalModifiedKey {
                 signal(context.raw, name.raw);
             }
-            if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
-                for (came, event) in events {
-                    if *came {
-                        notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
-                    }
+        }
+        tell(context, name, events);
+    }
+
+    /// Closes the key, whose value is as it was, and tells those who listen to key space events which of these came.
+    pub fn close_unchanged(self, events: &[(bool, &CStr)]) {
+        let Self { key, context, name } = self;
+        drop(key);
+        tell(context, name, events);
+    }
+}
+
+/// Tells those who listen to key space events which of these came.
+#[inline]
+fn tell(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
+    // SAFETY: the context and the name are valid while the command runs; the events are C strings.
+    unsafe {
+        if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
+            for (came, event) in events {
+                if *came {
+                    notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
                 }
             }
         }

@@ -7,6 +7,7 @@
 mod alloc;
 mod args;
 mod ceiling;
+mod clock;
 mod commands;
 mod config;
 mod context;

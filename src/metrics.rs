@@ -95,18 +95,19 @@ pub fn filter_goes(contents: Contents) {
     CAPACITY.subtract(contents.capacity);
 }
 
-/// A filter grew by so much. Its items are counted by [`items_counted`].
-pub fn filter_grew(more: Contents) {
-    BYTES.add(more.size_bytes);
-    LAYERS.add(more.layers);
-    CAPACITY.add(more.capacity);
-}
-
-/// A filter has another number of items.
+/// A filter is not what it was.
 #[inline]
-pub fn items_counted(before: u64, after: u64) {
-    if before != after {
-        ITEMS.add(after.wrapping_sub(before));
+pub fn filter_changed(before: Contents, after: Contents) {
+    let gauges = [
+        (&ITEMS, before.items, after.items),
+        (&BYTES, before.size_bytes, after.size_bytes),
+        (&LAYERS, before.layers, after.layers),
+        (&CAPACITY, before.capacity, after.capacity),
+    ];
+    for (gauge, before, after) in gauges {
+        if before != after {
+            gauge.add(after.wrapping_sub(before));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
+use bloomgate_filter::kinds::Turn;
 use bloomgate_filter::kinds::effect::{self, EffectWord};
 use bloomgate_filter::{Error, Spec};
 use redis_module::raw;
@@ -38,6 +39,11 @@ impl NewItems {
         Ok(Self { words })
     }
 
+    /// An empty list, to which nothing is added.
+    pub const fn none() -> Self {
+        Self { words: Vec::new() }
+    }
+
     /// Adds an item, for which there is room.
     #[inline]
     pub fn push(&mut self, item: Arg<'_>) {
@@ -70,12 +76,38 @@ pub fn added(context: Context, key: Arg<'_>, items: &NewItems) {
     send(context, c"BF.MADD", key, &[], &items.words);
 }
 
-/// Carries the creation of a filter with all that made it, and the items that were added to it at once.
-pub fn created(context: Context, key: Arg<'_>, spec: &Spec, items: &NewItems) {
+/// Carries items that were in already, for whoever waits until the replicas have them: to them it says nothing.
+pub fn known(context: Context, key: Arg<'_>, items: &NewItems) {
+    let mut words = OwnedWords::new(context);
+    [&"NOCREATE", &"SYNC", &"ITEMS"].into_iter().for_each(|word| words.push(EffectWord::Text(word)));
+    send(context, c"BF.INSERT", key, words.strings(), &items.words);
+}
+
+/// Carries the beginning of a bucket.
+pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
+    let mut words = OwnedWords::new(context);
+    let numbers = [turn.slot, turn.begin.0, turn.end.0, turn.capacity];
+    numbers.iter().for_each(|number| words.push(EffectWord::Text(number)));
+    send(context, c"BF.ROTATE", key, words.strings(), &[]);
+}
+
+/// Carries when a key expires, in milliseconds since 1970.
+pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
+    let mut words = OwnedWords::new(context);
+    words.push(EffectWord::Text(&milliseconds));
+    send(context, c"PEXPIREAT", key, words.strings(), &[]);
+}
+
+/// Carries the creation of a filter with all that made it, its first bucket where that has to be, and the items that were
+/// added to it at once.
+pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems) {
     let mut words = OwnedWords::new(context);
     let name = spec.spell(|word| words.push(word));
     if !spec.takes_items() {
         send(context, name, key, words.strings(), &[]);
+        if let Some(turn) = turn {
+            rotated(context, key, turn);
+        }
         if items.len() > 0 {
             added(context, key, items);
         }

@@ -1,12 +1,13 @@
 //! What the server holds for a key of our type: the value, and the generation that tells it from another one that replaces
 //! it.
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use bloomgate_filter::kinds::Value;
-use bloomgate_filter::kinds::native::dump::GENERATIONS;
+use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
+use bloomgate_filter::kinds::{Contents, Value};
 use bloomgate_filter::{Error, try_box};
 
 use super::context::Context;
@@ -19,6 +20,8 @@ pub struct Stored {
     /// Not saved and not compared. Each value that comes gets the next one, until they begin again; a filter that arrives in
     /// chunks has that of its dump.
     pub generation: u16,
+    /// What it was when its dump began. Not saved and not compared.
+    pub mark: RefCell<DumpMark>,
 }
 
 static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
@@ -38,7 +41,7 @@ impl Stored {
         // From 1 on: an iterator of a dump is never a small number, as somebody would try.
         let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1;
         metrics::filter_came(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next) }
+        Self { value, generation: arriving.unwrap_or_else(next), mark: RefCell::default() }
     }
 
     /// Takes a value over, in the box that the server holds.
@@ -98,20 +101,14 @@ impl Reserved {
 /// items.
 pub struct Writer<'a> {
     stored: &'a mut Stored,
-    layers: usize,
-    items: u64,
+    before: Contents,
 }
 
 impl<'a> Writer<'a> {
     #[inline]
     pub(super) fn new(stored: &'a mut Stored) -> Self {
-        let (layers, items) = stored.value.extent();
-        Self { stored, layers, items }
-    }
-
-    #[cold]
-    fn count_growth(&self) {
-        metrics::filter_grew(self.stored.value.grown_since(self.layers));
+        let before = stored.value.contents();
+        Self { stored, before }
     }
 
     /// The value's generation.
@@ -139,10 +136,9 @@ impl DerefMut for Writer<'_> {
 impl Drop for Writer<'_> {
     #[inline]
     fn drop(&mut self) {
-        let (layers, items) = self.stored.value.extent();
-        metrics::items_counted(self.items, items);
-        if layers > self.layers {
-            self.count_growth();
+        let after = self.stored.value.contents();
+        if after != self.before {
+            metrics::filter_changed(self.before, after);
         }
     }
 }

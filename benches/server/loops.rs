@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use anyhow::{Context, Result, bail};
-use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec};
-use bloomgate_filter::{BATCH, Filter, Scaling, Spec, Unlimited};
+use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec};
+use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited};
 
 use super::items::Set;
 
@@ -28,14 +28,14 @@ pub fn run(name: &str, times: u64) -> Result<()> {
     let (layout, lookups) = name.split_once('-').context("no such loop")?;
     let (rate, capacity, scaling) = (RATE, CAPACITY, Scaling::Fixed);
     let spec = match layout {
-        "native" => Spec::Native(NativeSpec { rate, capacity, scaling, seed: 1_000 }),
+        "native" => Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 1_000)),
         "redisbloom" => Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }),
         _ => bail!("there is no layout {layout}"),
     };
     let mut filter = Filter::new(&spec, &Unlimited)?;
     for first in (0..MEMBERS).step_by(BATCH) {
         let items = items(Set::Members, first..first + BATCH as u64);
-        filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited);
+        filter.add_batch(items.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
     }
     let together = match lookups {
         "one" => 1,
@@ -56,11 +56,11 @@ fn measured_lookups(filter: &Filter, items: &[Vec<u8>], together: usize) -> u32 
     let mut found = 0;
     if together == 1 {
         for item in items {
-            found += u32::from(black_box(filter).contains(black_box(item)));
+            found += u32::from(black_box(filter).contains(black_box(item), &Moment(0)));
         }
     } else {
         for batch in items.chunks(together) {
-            found += black_box(filter).contains_batch(black_box(batch).iter().map(Vec::as_slice)).len();
+            found += black_box(filter).contains_batch(black_box(batch).iter().map(Vec::as_slice), &Moment(0)).len();
         }
     }
     found

@@ -3,7 +3,7 @@
 
 use bloomgate_filter::format::{Error, Progress};
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
-use bloomgate_filter::kinds::{Arrival, NativeArrival, RedisBloomArrival};
+use bloomgate_filter::kinds::{Arrival, RedisBloomArrival};
 use bloomgate_filter::{Filter, Value};
 
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
@@ -43,14 +43,22 @@ fn play_native(input: &[u8], accept: Accept) -> Outcome {
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     let sums = Sums::of(header.data);
     let (iterator, header) = sums.put_right(spelling, *header);
-    let arrival = NativeArrival::begin(iterator, &header, &CEILING);
-    let generation = arrival.as_ref().map_or(0, NativeArrival::generation);
-    let mut outcome = Outcome::from(arrival.map(Arrival::Native));
+    let arrival = begin(iterator, &header);
+    let generation = arrival.as_ref().ok().and_then(Arrival::generation).unwrap_or(0);
+    let mut outcome = Outcome::from(arrival);
     for chunk in chunks {
         let (iterator, data) = sums.put_right(spelling, *chunk);
         take(&mut outcome, (accept, Value::accept), generation, iterator, &data);
     }
     outcome
+}
+
+/// What has no magic of ours may be RedisBloom's, which another target plays.
+fn begin(iterator: u64, header: &[u8]) -> Result<Arrival, Error> {
+    match Arrival::begin(iterator, header, &CEILING) {
+        Ok(Arrival::RedisBloom(_)) => Err(Error::NotADump),
+        begun => begun,
+    }
 }
 
 fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
@@ -74,7 +82,7 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
     let arrived_bytes = match value {
         Some(Value::Arriving(arrival)) => match &**arrival {
             Arrival::RedisBloom(arrival) => arrival.arrived_bytes(),
-            Arrival::Native(_) => 0,
+            Arrival::Native(_) | Arrival::Windowed(_) => 0,
         },
         _ => 0,
     };

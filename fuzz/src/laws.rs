@@ -1,14 +1,15 @@
 //! What holds for everything that a decoder made, whatever the bytes were: its numbers are sound, it answers every
 //! question, a copy and what is saved and read again are equal, an item that was added is in, and what is arriving arrives.
 
+use bloomgate_filter::format::records;
 use bloomgate_filter::format::{Error, Progress};
 use bloomgate_filter::geometry::HASHES_MAX;
 use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{AofRecord, Arrival, NativeSpec, native};
+use bloomgate_filter::kinds::{AofRecord, Arrival, Kind, NativeSpec, Origin};
 use bloomgate_filter::shape::Rules;
-use bloomgate_filter::{BATCH, Error as FilterError, Filter, Mask, Unlimited, Value};
+use bloomgate_filter::{BATCH, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
 
@@ -41,11 +42,15 @@ fn of_filter(filter: Filter) {
     of_copies(&value);
 }
 
+/// When all of this happens.
+const NOW: Moment = Moment(1_000_000);
+
 /// Its numbers are those of a filter, and agree.
 fn of_numbers(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
         Filter::Native(_) => NativeSpec::LAYERS_MAX,
+        Filter::Windowed(_) => NativeSpec::LAYERS_MAX * 64,
         Filter::RedisBloom(_) => RedisBloom::LAYERS_MAX,
         Filter::ValkeyBloom(_) => ValkeyBloom::LAYERS_MAX,
     };
@@ -118,11 +123,11 @@ fn of_adds(filter: &mut Filter) {
     let mut members = 0;
     for batch in items.chunks(BATCH) {
         let batch = || batch.iter().map(Vec::as_slice);
-        let were_in = filter.contains_batch(batch());
-        let one_by_one = batch().map(|item| filter.contains(item));
+        let were_in = filter.contains_batch(batch(), &NOW);
+        let one_by_one = batch().map(|item| filter.contains(item, &NOW));
         assert!(one_by_one.enumerate().all(|(index, is_in)| were_in.contains(index) == is_in));
         let before = filter.items();
-        let added = filter.add_batch(batch(), &GROWN);
+        let added = filter.add_batch(batch(), Origin::Client, &NOW, &GROWN);
         assert_eq!(added.new & were_in, Mask::NONE, "what was in is not new");
         assert_eq!(filter.items(), before + u64::from(added.new.len()));
         members += added.done;
@@ -131,10 +136,10 @@ fn of_adds(filter: &mut Filter) {
             continue;
         };
         assert!(!matches!(error, FilterError::Unsound | FilterError::RateOutOfRange), "{error}");
-        assert!(batch().nth(added.done).is_some_and(|item| !filter.contains(item)), "refused, and yet in");
+        assert!(batch().nth(added.done).is_some_and(|item| !filter.contains(item, &NOW)), "refused, and yet in");
         break;
     }
-    assert!(items[..members].iter().all(|item| filter.contains(item)), "a member is denied");
+    assert!(items[..members].iter().all(|item| filter.contains(item, &NOW)), "a member is denied");
 }
 
 /// Of every length from 0 to 31; the empty one comes several times.
@@ -186,6 +191,7 @@ pub fn obey(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progres
 fn copy(arrival: &Arrival) -> Option<Arrival> {
     let allocated_bytes = match arrival {
         Arrival::Native(arrival) => arrival.filter().allocated_bytes(),
+        Arrival::Windowed(arrival) => Kind::allocated_bytes(arrival.filter()),
         Arrival::RedisBloom(arrival) => arrival.filter().allocated_bytes(),
     };
     (allocated_bytes <= COMPARED_TO_BYTES).then(|| arrival.try_clone().unwrap())
@@ -197,7 +203,10 @@ fn of_arriving(mut value: Value) {
     let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
     let whole: Vec<(u64, Vec<u8>)> = match &**arrival {
         Arrival::Native(arrival) => {
-            native::dump::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
+            records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
+        }
+        Arrival::Windowed(arrival) => {
+            records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
         }
         Arrival::RedisBloom(arrival) => redisbloom::dump::records(arrival.filter())
             .map(Result::unwrap)

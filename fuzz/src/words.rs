@@ -13,11 +13,14 @@
 use std::cell::Cell;
 
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
+use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::effect::{EffectWord, WORDS_MAX};
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
-use bloomgate_filter::kinds::{Defaults, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{
+    Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec, WindowedSpec,
+};
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{Creation, Refusal, info, insert, iterators, load_time, reserve};
 use bloomgate_filter::{Scaling, Spec};
@@ -29,6 +32,7 @@ const MUST_OBEY: u8 = 1;
 const REDISBLOOM: u8 = 2;
 const FIXED: u8 = 4;
 const RANDOM_SEEDS: u8 = 8;
+const KEYED: u8 = 16;
 
 /// The seed of a native filter that a client asks for without one.
 pub const NATIVE_SEED: u32 = 0x0403_0201;
@@ -42,6 +46,7 @@ fn defaults(asking: u8) -> Defaults {
         capacity: 100,
         scaling: Scaling::from_expansion(if asking & FIXED == 0 { 2 } else { 0 }),
         layout: if asking & REDISBLOOM == 0 { LayoutName::Native } else { LayoutName::RedisBloom },
+        hash: if asking & KEYED == 0 { HashName::Murmur3 } else { HashName::SipHash },
         tightening: 0.5,
         entropy,
         has_random_seeds: asking & RANDOM_SEEDS != 0,
@@ -93,7 +98,7 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
     let result = match name.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" => reserve::parse(words, defaults).map(Parsed::Reserve),
         b"BF.INSERT" => {
-            insert::parse(words, defaults).map(|Insert { creation, items }| Parsed::Insert(creation, items.len()))
+            insert::parse(words, defaults).map(|Insert { creation, items, .. }| Parsed::Insert(creation, items.len()))
         }
         b"BF.INFO" => info::parse(words).map(Parsed::Info),
         b"BF.SCANDUMP" => iterators::scandump(words).map(Parsed::Scandump),
@@ -145,9 +150,11 @@ fn is_rate(rate: f64) -> bool {
 
 /// It is in range, and what replication makes of it says the same.
 fn of_creation(creation: &Creation, defaults: &Defaults) {
-    let Creation { spec, asked_rate, scale_to } = *creation;
+    let Creation { spec, asked_rate, scale_to, expires } = *creation;
+    assert!(expires != Some(0));
     let (capacity, scaling) = match spec {
         Spec::Native(NativeSpec { capacity, scaling, .. }) => (capacity, scaling),
+        Spec::Windowed(WindowedSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::RedisBloom(RedisBloomSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::ValkeyBloom(ValkeyBloomSpec { capacity, rules }) => (capacity, rules.scaling),
     };
@@ -156,13 +163,14 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
     // RedisBloom takes any low rate, valkey-bloom any rate.
     let nearest = match spec {
-        Spec::Native(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
+        Spec::Native(_) | Spec::Windowed(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
         Spec::RedisBloom(_) => asked_rate.min(RATE_MAX),
         Spec::ValkeyBloom(_) => asked_rate,
     };
     assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
     match spec {
         Spec::Native(_) => {}
+        Spec::Windowed(spec) => assert!(spec.is_sound(), "{creation:?}"),
         Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
         Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
     }
@@ -179,9 +187,9 @@ fn of_effect(spec: Spec) {
         });
     });
     assert!(spelled.len() <= WORDS_MAX);
-    assert_eq!(spec.takes_items(), name == c"BF.INSERT");
+    assert_eq!(spec.takes_items(), name == c"BF.INSERT" && !matches!(spec, Spec::Windowed(_)));
     let words = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
-    let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None };
+    let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
     // Whoever follows may have any settings.
     for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED | RANDOM_SEEDS] {
         let followed = match parsed(&words, &defaults(asking)) {
@@ -300,13 +308,23 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     if matches!(outcome, Parsed::Refused(_)) || matches!(outcome, Parsed::Reserve(_)) && key_is_word {
         return;
     }
+    // What RedisBloom has not, a primary of ours carries in other words.
+    let is_beyond = |creation: &Creation| {
+        let is_keyed = matches!(creation.spec, Spec::Native(spec) if spec.hasher.is_keyed());
+        is_keyed || matches!(creation.spec, Spec::Windowed(_)) || creation.expires.is_some()
+    };
+    if let Parsed::Reserve(creation) | Parsed::Insert(Some(creation), _) = outcome
+        && is_beyond(creation)
+    {
+        return;
+    }
     let from_primary = parsed(words, &Defaults { must_obey: true, ..*defaults });
     if from_primary == *outcome {
         return;
     }
     // A seed that nobody asked for: the primary's is 0, where LAYOUT names ours.
     let as_redisbloom = |creation: Creation| match creation.spec {
-        Spec::Native(NativeSpec { capacity, scaling, seed: 0 | NATIVE_SEED, .. }) => {
+        Spec::Native(NativeSpec { capacity, scaling, hasher: Hasher::Murmur3 { seed: 0 | NATIVE_SEED }, .. }) => {
             let rate = creation.asked_rate.min(RATE_MAX);
             Creation { spec: Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), ..creation }
         }

@@ -1,19 +1,21 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
+use bloomgate_filter::kinds::{Origin, Outcome, Turn};
 use bloomgate_filter::words::Creation;
-use bloomgate_filter::{BATCH, Error, Filter, Value};
+use bloomgate_filter::{BATCH, Clock as _, Error, Filter, Value};
 
 use super::refuse;
 use crate::args::{Arg, Args};
 use crate::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
+use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::key::WriteKey;
 use crate::metrics;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
+use crate::stored::{Reserved, Stored};
 
 /// How a command answers.
 #[derive(Clone, Copy, PartialEq)]
@@ -24,13 +26,46 @@ pub enum Shape {
     Many,
 }
 
+/// A filter that was made.
+pub struct Created {
+    /// The filter.
+    pub filter: Filter,
+    /// How its first bucket began, where that has to be carried.
+    turn: Option<Turn>,
+    /// When its key expires, in milliseconds since 1970.
+    expires: Option<u64>,
+}
+
+impl Created {
+    /// Whether its key expires.
+    pub const fn expires(&self) -> bool {
+        self.expires.is_some()
+    }
+
+    /// Carries the creation, and the items that were added to it at once.
+    pub fn carry(&self, context: Context, name: Arg<'_>, items: &NewItems) {
+        replicate::created(context, name, &self.filter.spec(), self.turn, items);
+        if let Some(expires) = self.expires {
+            replicate::expires(context, name, expires);
+        }
+    }
+
+    /// Puts it under a key, which has memory for it.
+    pub fn install(self, key: &mut WriteKey<'_>, reserved: Reserved) {
+        key.install(reserved.put(self.filter.into()));
+        if let Some(expires) = self.expires {
+            key.expire_at(expires);
+        }
+    }
+}
+
 /// Makes the filter that was asked for.
 ///
 /// # Errors
 /// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] where it could
 /// not grow as asked.
-pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> {
-    let Creation { spec, asked_rate, scale_to } = creation;
+pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
+    let Creation { spec, asked_rate, scale_to, expires } = creation;
     let rate = spec.rate();
     if rate.to_bits() != asked_rate.to_bits() {
         context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked_rate:?} is taken as {rate:?}"));
@@ -42,9 +77,71 @@ pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> 
             return Err(if reach.ends_by_rate { Refusal::ScaleToRate } else { Refusal::ScaleTo });
         }
     }
-    let filter = if context.must_obey() { Filter::carried(spec, &ceiling)? } else { Filter::new(spec, &ceiling)? };
+    if context.must_obey() {
+        return Ok(Created { filter: Filter::carried(spec, &ceiling)?, turn: None, expires: None });
+    }
+    let mut filter = Filter::new(spec, &ceiling)?;
+    let turn = turn_if_due(context, &mut filter, clock)?;
     config::renew_entropy();
-    Ok(filter)
+    let expires = expires.map(|milliseconds| clock.now().0.saturating_add(milliseconds));
+    Ok(Created { filter, turn, expires })
+}
+
+/// Begins the bucket that is due before a client's command writes to a filter that forgets, and carries that in front of what
+/// the command does. Answers whether one began.
+///
+/// # Errors
+/// [`Refusal::Filter`] where there is no memory for it. Nothing has changed then.
+#[inline]
+pub fn turn_and_carry(
+    context: Context,
+    name: Arg<'_>,
+    filter: &mut Filter,
+    clock: &CommandClock,
+) -> Result<bool, Refusal> {
+    if filter.windowed().is_none() {
+        return Ok(false);
+    }
+    let turn = turn_if_due(context, filter, clock)?;
+    if let Some(turn) = turn {
+        replicate::rotated(context, name, turn);
+    }
+    Ok(turn.is_some())
+}
+
+/// Begins the bucket that is due; answers with it, for it has to be carried.
+///
+/// # Errors
+/// [`Refusal::Filter`] where there is no memory for it. Nothing has changed then.
+#[cold]
+fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
+    let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
+    let Some(turn) = windowed.turn_due(clock.now()) else { return Ok(None) };
+    windowed.turn(turn, &ServerCeiling(context))?;
+    drop(windowed.take_retired());
+    Ok(Some(turn))
+}
+
+/// What a filter is where BF.ADD and BF.MADD find none; nothing where they may not create one.
+///
+/// # Errors
+/// None: defaults are of one kind.
+pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
+    if !config::auto_creates() && !context.must_obey() {
+        return Ok(None);
+    }
+    Creation::by_default(&config::defaults(context)).map(Some)
+}
+
+/// What a command adds, and how it answers.
+#[derive(Clone, Copy)]
+pub struct Adding<'a> {
+    /// The items.
+    pub items: &'a [Arg<'a>],
+    /// How it answers.
+    pub shape: Shape,
+    /// Whether items that were not new are carried, too.
+    pub is_sync: bool,
 }
 
 /// Adds items to the filter at the key of a command, replies, and carries the effect. `creation` is asked where the key is
@@ -56,12 +153,11 @@ pub fn create(context: Context, creation: &Creation) -> Result<Filter, Refusal> 
 pub fn add_items(
     context: Context,
     args: Args<'_>,
-    items: &[Arg<'_>],
+    adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
-    shape: Shape,
 ) -> Result<(), Refusal> {
     loop {
-        match add_to_key(context, args, items, &creation, shape) {
+        match add_to_key(context, args, adding, &creation) {
             // Only RedisBloom takes items for a filter of which chunks are missing.
             Err(Refusal::StillLoading) if context.must_obey() => {
                 WriteKey::open(context, args.arg(1)?).put_into_use()?;
@@ -74,76 +170,131 @@ pub fn add_items(
 fn add_to_key(
     context: Context,
     args: Args<'_>,
-    items: &[Arg<'_>],
+    adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
-    shape: Shape,
 ) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let mut key = WriteKey::open(context, name);
-    let mut new_items = NewItems::with_room(items.len())?;
-    let (created, has_grown);
+    let clock = CommandClock::default();
+    let mut lists = Lists::with_room(adding)?;
+    let (created, has_turned, done);
     if let Some(mut writer) = key.writer()? {
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-        has_grown = add_and_reply(context, filter, items, shape, &mut new_items);
-        if new_items.len() == 0 {
-            return Ok(());
+        has_turned = turn_and_carry(context, name, filter, &clock)?;
+        done = add_and_reply(context, filter, adding, &clock, &mut lists);
+        let Lists { effects, known } = &lists;
+        if known.len() > 0 {
+            replicate::known(context, name, known);
         }
-        created = false;
+        created = (false, false);
         // A name, a key and items, and all of them were new: that is what would be carried.
-        let is_effect = args.len() == items.len() + 2 && new_items.len() == items.len();
-        if is_effect {
-            replicate::verbatim(context);
-        } else {
-            replicate::added(context, name, &new_items);
+        let is_effect = args.len() == adding.items.len() + 2 && effects.len() == adding.items.len();
+        match effects.len() {
+            0 => {}
+            _ if is_effect => replicate::verbatim(context),
+            _ => replicate::added(context, name, effects),
         }
     } else {
         let creation = creation()?.ok_or(Refusal::NotFound)?;
-        has_grown = create_and_add(context, &mut key, name, items, &creation, shape, &mut new_items)?;
-        created = true;
+        done = create_and_add(context, &mut key, name, adding, &creation, &clock, &mut lists)?;
+        created = (true, creation.expires.is_some());
+        has_turned = false;
     }
-    let events = [(created, c"bloom.reserve"), (has_grown, c"bloom.scale"), (new_items.len() > 0, c"bloom.add")];
-    key.close_changed(&events);
+    if lists.effects.len() == 0 && !created.0 && !has_turned {
+        if done.is_full {
+            key.close_unchanged(&[(true, c"bloom.full")]);
+        }
+        return Ok(());
+    }
+    key.close_changed(&[
+        (created.0, c"bloom.reserve"),
+        (created.1, c"expire"),
+        (has_turned, c"bloom.rotate"),
+        (done.has_grown, c"bloom.scale"),
+        (lists.effects.len() > 0, c"bloom.add"),
+        (done.is_full, c"bloom.full"),
+    ]);
     Ok(())
 }
 
-/// Creates the filter that is missing, adds and answers; tells whether it has grown.
+/// Creates the filter that is missing, adds and answers.
 #[cold]
 fn create_and_add(
     context: Context,
     key: &mut WriteKey<'_>,
     name: Arg<'_>,
-    items: &[Arg<'_>],
+    adding: Adding<'_>,
     creation: &Creation,
-    shape: Shape,
-    new_items: &mut NewItems,
-) -> Result<bool, Refusal> {
-    let mut filter = create(context, creation)?;
+    clock: &CommandClock,
+    lists: &mut Lists,
+) -> Result<Done, Refusal> {
+    let mut created = create(context, creation, clock)?;
     let reserved = Stored::reserve()?;
-    let has_grown = add_and_reply(context, &mut filter, items, shape, new_items);
-    replicate::created(context, name, &filter.spec(), new_items);
-    key.install(reserved.put(filter.into()));
-    Ok(has_grown)
+    let done = add_and_reply(context, &mut created.filter, adding, clock, lists);
+    created.carry(context, name, &lists.effects);
+    created.install(key, reserved);
+    Ok(done)
 }
 
-/// Adds and answers item by item, up to the first that is refused; tells whether the filter has grown.
+/// What is carried of a command's items.
+struct Lists {
+    /// Those that changed the filter.
+    effects: NewItems,
+    /// The others, where they are carried, too.
+    known: NewItems,
+}
+
+impl Lists {
+    fn with_room(adding: Adding<'_>) -> Result<Self, Error> {
+        let effects = NewItems::with_room(adding.items.len())?;
+        let known = if adding.is_sync { NewItems::with_room(adding.items.len())? } else { NewItems::none() };
+        Ok(Self { effects, known })
+    }
+
+    #[inline]
+    fn push(&mut self, item: Arg<'_>, is_effect: bool, is_sync: bool) {
+        if is_effect {
+            self.effects.push(item);
+        } else if is_sync {
+            self.known.push(item);
+        }
+    }
+}
+
+/// What adding did, besides what is carried.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    has_grown: bool,
+    /// Whether a fixed filter refused an item.
+    is_full: bool,
+}
+
+/// Adds and answers item by item, up to the first that is refused.
 fn add_and_reply(
     context: Context,
     filter: &mut Filter,
-    items: &[Arg<'_>],
-    shape: Shape,
-    new_items: &mut NewItems,
-) -> bool {
+    adding: Adding<'_>,
+    clock: &CommandClock,
+    lists: &mut Lists,
+) -> Done {
+    let Adding { items, shape, is_sync } = adding;
     let ceiling = ServerCeiling(context);
     let layers = filter.layer_count();
+    let is_carried = filter.windowed().is_some() && context.must_obey();
+    let origin = if is_carried { Origin::Effect } else { Origin::Client };
+    let mut refused = None;
+    let mut new = 0;
     if let (Shape::One, [item]) = (shape, items) {
-        match filter.add(item.bytes(), &ceiling) {
-            Ok(is_new) => {
-                if is_new {
-                    new_items.push(*item);
-                }
-                reply::boolean(context, is_new);
+        match filter.add(item.bytes(), origin, clock, &ceiling) {
+            Ok(outcome) => {
+                lists.push(*item, outcome != Outcome::Known, is_sync);
+                new += usize::from(outcome == Outcome::New);
+                reply::boolean(context, outcome == Outcome::New);
             }
-            Err(error) => refuse_item(context, filter, error),
+            Err(error) => refused = Some(error),
+        }
+        if let Some(error) = refused {
+            refuse_item(context, filter, error);
         }
     } else {
         // While no item can meet a full layer the length of the array is known.
@@ -155,16 +306,16 @@ fn add_and_reply(
         }
         let mut answered = 0;
         for batch in items.chunks(BATCH) {
-            let added = filter.add_batch(batch.iter().map(|item| item.bytes()), &ceiling);
+            let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
             for (index, item) in batch.iter().enumerate().take(added.done) {
                 let is_new = added.new.contains(index);
-                if is_new {
-                    new_items.push(*item);
-                }
+                lists.push(*item, added.effect.contains(index), is_sync);
+                new += usize::from(is_new);
                 reply::boolean(context, is_new);
             }
             answered += added.done;
             if let Some(error) = added.error {
+                refused = Some(error);
                 refuse_item(context, filter, error);
                 answered += 1;
                 break;
@@ -174,8 +325,8 @@ fn add_and_reply(
             reply::end_array(context, answered);
         }
     }
-    metrics::items_added(items.len(), new_items.len());
-    filter.layer_count() > layers
+    metrics::items_added(items.len(), new);
+    Done { has_grown: filter.layer_count() > layers, is_full: refused == Some(Error::Full) }
 }
 
 /// Replies why a filter does not take an item. RedisBloom carries also the adds that it refused. Where its filter would have

@@ -1,13 +1,16 @@
 //! `BF.CARD key`
 
 use crate::args::Args;
+use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::key::ReadKey;
 use crate::reply::{self, Refusal};
 
-/// Answers how many items were added: those that were answered with 1. In a missing filter there are none.
+/// Answers how many items are in: those that were answered with 1, less those that were deleted. In a missing filter there
+/// are none.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let items = ReadKey::open(context, args.arg(1)?).filter()?.map_or(0, |filter| filter.items());
+    let key = ReadKey::open(context, args.arg(1)?);
+    let items = key.filter()?.map_or(0, |filter| filter.live_contents(&CommandClock::default()).items);
     reply::integer(context, items);
     Ok(())
 }

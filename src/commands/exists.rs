@@ -1,6 +1,7 @@
 //! `BF.EXISTS key item`
 
 use crate::args::Args;
+use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::key::ReadKey;
 use crate::metrics;
@@ -10,7 +11,7 @@ use crate::reply::{self, Refusal};
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(context, args.arg(1)?);
-    let exists = key.filter()?.is_some_and(|filter| filter.contains(item.bytes()));
+    let exists = key.filter()?.is_some_and(|filter| filter.contains(item.bytes(), &CommandClock::default()));
     metrics::items_looked_up(1, exists.into());
     reply::boolean(context, exists);
     Ok(())

@@ -9,6 +9,7 @@ use bloomgate_filter::{Filter, Scaling};
 
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
+use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::key::ReadKey;
 use crate::reply::{self, Refusal};
@@ -65,7 +66,7 @@ fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(),
 /// # Errors
 /// [`Refusal::InfoFieldMissing`] for what this filter has not.
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
-    filter.info(field, &ServerCeiling(context)).ok_or(Refusal::InfoFieldMissing)
+    filter.info(field, &CommandClock::default(), &ServerCeiling(context)).ok_or(Refusal::InfoFieldMissing)
 }
 
 fn value(context: Context, content: Content) {

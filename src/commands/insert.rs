@@ -1,14 +1,15 @@
 //! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
-//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [ITEMS item [item ...]]`
+//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n]
+//! [SLIDING] [COUNTING] [EX seconds | PX milliseconds] [SYNC] [ITEMS item [item ...]]`
 
 use bloomgate_filter::words::Creation;
 use bloomgate_filter::words::insert::{self, Insert};
 
-use super::adding::{Shape, add_items};
+use super::adding::{Adding, Shape, add_items};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
-use crate::reply::Refusal;
+use crate::reply::{self, Refusal};
 
 /// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.
 ///
@@ -16,15 +17,21 @@ use crate::reply::Refusal;
 /// are not understood, going on would leave items out.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
-    let Insert { creation, items } = match insert::parse(args.words(), &defaults) {
+    super::redact_key(context, args, 2);
+    let Insert { creation, items, is_sync } = match insert::parse(args.words(), &defaults) {
         Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
             context.cannot_obey(format_args!("BF.INSERT: {refusal}"))
         }
         parsed => parsed?,
     };
+    if is_sync && defaults.must_obey {
+        // Carried for whoever waits for the replicas: the items are in.
+        reply::ok(context);
+        return Ok(());
+    }
     let creation = || match creation {
         None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
         creation => Ok(creation),
     };
-    add_items(context, args, items, creation, Shape::Many)
+    add_items(context, args, Adding { items, shape: Shape::Many, is_sync }, creation)
 }

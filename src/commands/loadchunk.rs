@@ -1,8 +1,7 @@
 //! `BF.LOADCHUNK key iterator data`
 
 use bloomgate_filter::Value;
-use bloomgate_filter::format::{Error, Progress};
-use bloomgate_filter::kinds::native::dump;
+use bloomgate_filter::format::{Error, Progress, records};
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
 use bloomgate_filter::kinds::{Arrival, StoredAs};
 use bloomgate_filter::words::iterators;
@@ -90,8 +89,8 @@ const fn refusal(is_redisbloom: bool, error: Error) -> Refusal {
 }
 
 fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusal> {
-    let refusal = if dump::is_header(data) { Refusal::Chunk } else { Refusal::Header };
-    if !dump::is_header(data) && iterator != HEADER {
+    let refusal = if records::is_header(data) { Refusal::Chunk } else { Refusal::Header };
+    if !records::is_header(data) && iterator != HEADER {
         return Err(Refusal::NotFound);
     }
     Arrival::begin(iterator, data, &ServerCeiling(context)).map_err(refusal)

@@ -1,15 +1,12 @@
 //! `BF.MADD key item [item ...]`
 
-use bloomgate_filter::words::Creation;
-
-use super::adding::{Shape, add_items};
+use super::adding::{Adding, Shape, add_items, usual_creation};
 use crate::args::Args;
-use crate::config;
 use crate::context::Context;
 use crate::reply::Refusal;
 
 /// Adds items; answers of each whether it was new.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let creation = || Creation::by_default(&config::defaults(context)).map(Some);
-    add_items(context, args, args.rest(2)?, creation, Shape::Many)
+    let adding = Adding { items: args.rest(2)?, shape: Shape::Many, is_sync: false };
+    add_items(context, args, adding, || usual_creation(context))
 }

@@ -3,6 +3,7 @@
 use bloomgate_filter::{BATCH, Mask};
 
 use crate::args::Args;
+use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::key::ReadKey;
 use crate::metrics;
@@ -13,9 +14,11 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let items = args.rest(2)?;
     let key = ReadKey::open(context, args.arg(1)?);
     let filter = key.filter()?;
+    let clock = CommandClock::default();
     reply::array(context, items.len());
     for batch in items.chunks(BATCH) {
-        let present = filter.map_or(Mask::NONE, |filter| filter.contains_batch(batch.iter().map(|item| item.bytes())));
+        let items = batch.iter().map(|item| item.bytes());
+        let present = filter.map_or(Mask::NONE, |filter| filter.contains_batch(items, &clock));
         metrics::items_looked_up(batch.len(), present.len());
         for index in 0..batch.len() {
             reply::boolean(context, present.contains(index));

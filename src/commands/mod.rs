@@ -13,10 +13,12 @@ mod loadchunk;
 mod madd;
 mod mexists;
 mod reserve;
+mod rotate;
 mod scandump;
 
 use std::ffi::c_int;
 
+use bloomgate_filter::words::key_position;
 use redis_module::raw;
 
 use super::args::Args;
@@ -60,12 +62,32 @@ fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
+/// Keeps the key of a filter, where a command names it, out of SLOWLOG and MONITOR. Options begin at word `first`.
+fn redact_key(context: Context, args: Args<'_>, first: usize) {
+    let Some(position) = key_position(args.words(), first) else { return };
+    // SAFETY: the context is valid; the position is one of the command's words.
+    unsafe {
+        if let (Some(redact), Ok(position)) = (raw::RedisModule_RedactClientCommandArgument, c_int::try_from(position))
+        {
+            redact(context.raw, position);
+        }
+    }
+}
+
 const CAPACITY: Argument = Argument::integer(c"capacity");
 const ERROR: Argument = Argument::double(c"error");
 const EXPANSION: Argument = Argument::integer(c"expansion").after(c"EXPANSION").optional();
 const NONSCALING: Argument = Argument::flag(c"nonscaling", c"NONSCALING");
-const SEED: Argument = Argument::integer(c"seed").after(c"SEED").optional();
+const SEED: Argument = Argument::string(c"seed").after(c"SEED").optional();
 const LAYOUT: Argument = Argument::string(c"layout").after(c"LAYOUT").optional();
+const HASH: Argument = Argument::string(c"hash").after(c"HASH").optional();
+const WINDOW: Argument = Argument::integer(c"window").after(c"WINDOW").optional();
+const ROLLING: Argument = Argument::flag(c"rolling", c"ROLLING");
+const BUCKETS: Argument = Argument::integer(c"buckets").after(c"BUCKETS").optional();
+const SLIDING: Argument = Argument::flag(c"sliding", c"SLIDING");
+const COUNTING: Argument = Argument::flag(c"counting", c"COUNTING");
+const EX: Argument = Argument::integer(c"seconds").after(c"EX").optional();
+const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
 const ITEM: Argument = Argument::string(c"item");
 
 /// Every command of the module.
@@ -79,7 +101,34 @@ pub const COMMANDS: &[Command] = &[
         summary: c"Creates an empty Bloom filter for a number of items at a false positive rate",
         complexity: c"O(1)",
         since: c"1.0.0",
-        arguments: &[Argument::KEY, Argument::double(c"error_rate"), CAPACITY, EXPANSION, NONSCALING, SEED, LAYOUT],
+        arguments: &[
+            Argument::KEY,
+            Argument::double(c"error_rate"),
+            CAPACITY,
+            EXPANSION,
+            NONSCALING,
+            SEED,
+            LAYOUT,
+            HASH,
+            WINDOW,
+            ROLLING,
+            BUCKETS,
+            SLIDING,
+            COUNTING,
+            EX,
+            PX,
+        ],
+    },
+    Command {
+        name: c"bf.rotate",
+        handler: handler!(rotate::run),
+        arity: -2,
+        access: Access::Write,
+        categories: c"write",
+        summary: c"Begins the next bucket of a filter that forgets; tells how many items went with the oldest",
+        complexity: c"O(N), where N is the number of buckets",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
     },
     Command {
         name: c"bf.add",
@@ -119,10 +168,19 @@ pub const COMMANDS: &[Command] = &[
             EXPANSION,
             Argument::flag(c"nocreate", c"NOCREATE"),
             NONSCALING,
-            Argument::string(c"seed").after(c"SEED").optional(),
+            SEED,
             Argument::double(c"tightening").after(c"TIGHTENING").optional(),
             LAYOUT,
             Argument::integer(c"validatescaleto").after(c"VALIDATESCALETO").optional(),
+            HASH,
+            WINDOW,
+            ROLLING,
+            BUCKETS,
+            SLIDING,
+            COUNTING,
+            EX,
+            PX,
+            Argument::flag(c"sync", c"SYNC"),
             ITEM.after(c"ITEMS").optional().repeated(),
         ],
     },

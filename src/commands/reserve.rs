@@ -1,26 +1,30 @@
-//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]
+//! [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n] [SLIDING] [COUNTING] [EX seconds | PX milliseconds]`
 
 use bloomgate_filter::words::{Creation, reserve};
 
 use super::adding;
 use crate::args::Args;
 use crate::ceiling::machine_bytes;
+use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::key::WriteKey;
-use crate::replicate::{self, NewItems};
+use crate::replicate::NewItems;
 use crate::reply::{self, Refusal};
 use crate::stored::Stored;
 
 /// Creates an empty filter.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    super::redact_key(context, args, 4);
+    let clock = CommandClock::default();
     let creation = reserve::parse(args.words(), &config::defaults(context))?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(context, name);
     if key.exists()? {
         return Err(Refusal::Exists);
     }
-    let filter = match adding::create(context, &creation) {
+    let created = match adding::create(context, &creation, &clock) {
         Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {
             let line =
                 format_args!("bloomgate: a reservation beyond all memory of this machine is passed over: {refusal}");
@@ -30,10 +34,11 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         }
         created => created?,
     };
-    let (spec, stored) = (filter.spec(), Stored::boxed(filter.into())?);
-    replicate::created(context, name, &spec, &NewItems::with_room(0)?);
-    key.install(stored);
-    key.close_changed(&[(true, c"bloom.reserve")]);
+    let reserved = Stored::reserve()?;
+    created.carry(context, name, &NewItems::none());
+    let expires = created.expires();
+    created.install(&mut key, reserved);
+    key.close_changed(&[(true, c"bloom.reserve"), (expires, c"expire")]);
     reply::ok(context);
     Ok(())
 }

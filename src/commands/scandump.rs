@@ -16,7 +16,9 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let filter = filter_of(&stored.value)?;
     let iterator = iterators::scandump(args.words())?;
     let next = match u64::try_from(iterator) {
-        Ok(iterator) => filter.next_record(stored.generation, iterator).map_err(Refusal::Dump)?,
+        Ok(iterator) => {
+            filter.next_record(stored.generation, iterator, &mut stored.mark.borrow_mut()).map_err(Refusal::Dump)?
+        }
         Err(_) => None,
     };
     let (iterator, data) = next.unwrap_or_default();

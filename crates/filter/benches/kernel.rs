@@ -17,7 +17,9 @@ mod one_of_each;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use bloomgate_filter::Moment;
 use bloomgate_filter::hash::{HashBatch, ItemHash, siphash};
+use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::shape::HashSet;
 use bloomgate_filter::{BATCH, Filter, Mask, Spec, Unlimited};
 use criterion::measurement::WallTime;
@@ -52,7 +54,7 @@ fn items(set: &str, from: u64, count: u64) -> Vec<Vec<u8>> {
 fn fill(filter: &mut Filter, count: u64) {
     for first in (0..count).step_by(BATCH) {
         let batch = items("articles", first, (BATCH as u64).min(count - first));
-        filter.add_batch(batch.iter().map(Vec::as_slice), &Unlimited);
+        filter.add_batch(batch.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
     }
 }
 
@@ -67,7 +69,7 @@ fn look_up(bencher: &mut criterion::Bencher<'_>, filter: &Filter, questions: &[V
     let mut batches = questions.chunks_exact(batch).cycle();
     bencher.iter(|| {
         let items = batches.next().unwrap_or_default();
-        black_box(filter).contains_batch(black_box(items).iter().map(Vec::as_slice))
+        black_box(filter).contains_batch(black_box(items).iter().map(Vec::as_slice), &Moment(0))
     });
 }
 
@@ -182,7 +184,12 @@ fn insert(criterion: &mut Criterion) {
                             left -= together;
                             let start = Instant::now();
                             for items in items.chunks_exact(batch) {
-                                black_box(filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited));
+                                black_box(filter.add_batch(
+                                    items.iter().map(Vec::as_slice),
+                                    Origin::Client,
+                                    &Moment(0),
+                                    &Unlimited,
+                                ));
                             }
                             spent += start.elapsed();
                         }

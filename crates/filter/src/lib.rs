@@ -22,6 +22,7 @@
 
 mod ceiling;
 pub mod cells;
+mod clock;
 mod error;
 pub mod format;
 pub mod geometry;
@@ -34,6 +35,7 @@ pub mod shape;
 pub mod words;
 
 pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};
+pub use clock::{Clock, Moment};
 pub use error::Error;
 pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter, Value};
 pub use mask::{BATCH, Mask};

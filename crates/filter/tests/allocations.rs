@@ -7,7 +7,9 @@
 mod one_of_each;
 
 use allocation_counter::measure;
+use bloomgate_filter::Moment;
 use bloomgate_filter::cells::Cells as _;
+use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
 
 fn filters() -> [Filter; 3] {
@@ -22,16 +24,16 @@ fn items(first: usize) -> Vec<String> {
 fn a_lookup_asks_for_nothing() {
     for mut filter in filters() {
         for item in items(0) {
-            filter.add(item.as_bytes(), &Unlimited).unwrap();
+            filter.add(item.as_bytes(), Origin::Client, &Moment(0), &Unlimited).unwrap();
         }
         let (known, unknown) = (items(0), items(1_000_000));
         let asked = measure(|| {
             let mut present = 0;
             for batch in known.chunks(BATCH).chain(unknown.chunks(BATCH)) {
-                present += filter.contains_batch(batch.iter().map(String::as_bytes)).len();
+                present += filter.contains_batch(batch.iter().map(String::as_bytes), &Moment(0)).len();
             }
             assert!((10_000..10_500).contains(&present));
-            assert!(known.iter().all(|item| filter.contains(item.as_bytes())));
+            assert!(known.iter().all(|item| filter.contains(item.as_bytes(), &Moment(0))));
         });
         assert_eq!(asked.count_total, 0, "{asked:?}");
     }
@@ -43,11 +45,12 @@ fn an_add_that_finds_room_asks_for_nothing() {
         let (first, second) = (items(0), items(20_000));
         let asked = measure(|| {
             for batch in first.chunks(BATCH) {
-                let added = filter.add_batch(batch.iter().map(String::as_bytes), &Unlimited);
+                let added =
+                    filter.add_batch(batch.iter().map(String::as_bytes), Origin::Client, &Moment(0), &Unlimited);
                 assert_eq!((added.done, added.error), (batch.len(), None));
             }
             for item in &second {
-                filter.add(item.as_bytes(), &Unlimited).unwrap();
+                filter.add(item.as_bytes(), Origin::Client, &Moment(0), &Unlimited).unwrap();
             }
         });
         assert_eq!(asked.count_total, 0, "{asked:?}");
@@ -62,7 +65,7 @@ fn a_layer_is_asked_for() {
         let items: Vec<_> = (0..11).flat_map(|part| items(part * 10_000)).collect();
         let asked = measure(|| {
             for item in &items {
-                filter.add(item.as_bytes(), &Unlimited).unwrap();
+                filter.add(item.as_bytes(), Origin::Client, &Moment(0), &Unlimited).unwrap();
             }
         });
         assert_eq!(filter.layer_count(), 2);

@@ -4,9 +4,12 @@
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+use bloomgate_filter::Moment;
+use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Progress};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
 use bloomgate_filter::kinds::{AofRecord, Arrival, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{Origin, Outcome};
 use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
@@ -42,7 +45,7 @@ fn filters() -> impl Strategy<Value = Filter> {
         |(rate, capacity, expansion, layout, seed, tightening)| {
             let scaling = Scaling::from_expansion(expansion);
             let spec = match layout {
-                0 => Spec::Native(NativeSpec { rate, capacity, scaling, seed: 4242 }),
+                0 => Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 4242)),
                 1 => Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }),
                 _ => {
                     let rules = ValkeyBloom::new(rate, f64::from(tightening) / 100.0, scaling, seed);
@@ -72,7 +75,7 @@ fn slices(items: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
 fn fill(filter: &mut Filter, batches: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
     let mut members = Vec::new();
     for batch in batches {
-        let added = filter.add_batch(slices(batch), &Unlimited);
+        let added = filter.add_batch(slices(batch), Origin::Client, &Moment(0), &Unlimited);
         assert!(matches!(added.error, None | Some(Error::Full | Error::RateTooLow)), "{added:?}");
         members.extend_from_slice(&batch[..added.done]);
     }
@@ -81,8 +84,8 @@ fn fill(filter: &mut Filter, batches: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
 
 fn assert_denies_none(filter: &Filter, members: &[Vec<u8>]) {
     for batch in members.chunks(BATCH) {
-        assert_eq!(filter.contains_batch(slices(batch)), Mask::first(batch.len()));
-        assert!(slices(batch).all(|item| filter.contains(item)));
+        assert_eq!(filter.contains_batch(slices(batch), &Moment(0)), Mask::first(batch.len()));
+        assert!(slices(batch).all(|item| filter.contains(item, &Moment(0))));
     }
 }
 
@@ -105,12 +108,12 @@ fn through_effects(value: &Value) -> Value {
     value
         .for_each_record(GENERATION, |record| match record {
             AofRecord::Whole(whole) => {
-                assert_eq!(filter.next_record(GENERATION, 0), Err(format::Error::NoRecords));
+                assert_eq!(filter.next_record(GENERATION, 0, &mut DumpMark::default()), Err(format::Error::NoRecords));
                 again = Some(Filter::from(load::decode(&load::encode(whole)?, &Unlimited)?).into());
                 Ok(())
             }
             AofRecord::Chunk { iterator, data } => {
-                let dumped = filter.next_record(GENERATION, before).unwrap();
+                let dumped = filter.next_record(GENERATION, before, &mut DumpMark::default()).unwrap();
                 assert!(dumped == Some((iterator, data.into())), "not the record after {before}");
                 before = iterator;
                 match &mut again {
@@ -127,7 +130,7 @@ fn through_effects(value: &Value) -> Value {
         })
         .unwrap();
     if before > 0 {
-        assert_eq!(filter.next_record(GENERATION, before), Ok(None));
+        assert_eq!(filter.next_record(GENERATION, before, &mut DumpMark::default()), Ok(None));
     }
     again.unwrap()
 }
@@ -153,12 +156,13 @@ proptest! {
     fn a_batch_is_its_items_one_by_one(mut filter in filters(), batches in batches()) {
         let mut one_by_one = filter.try_clone().unwrap();
         for batch in &batches {
-            let added = filter.add_batch(slices(batch), &Unlimited);
-            let mut expected = Added { new: Mask::NONE, done: 0, error: None };
+            let added = filter.add_batch(slices(batch), Origin::Client, &Moment(0), &Unlimited);
+            let mut expected = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
             for (index, item) in batch.iter().enumerate() {
-                match one_by_one.add(item, &Unlimited) {
+                match one_by_one.add(item, Origin::Client, &Moment(0), &Unlimited) {
                     Ok(is_new) => {
-                        expected.new.insert_if(index, is_new);
+                        expected.new.insert_if(index, is_new == Outcome::New);
+                        expected.effect = expected.new;
                         expected.done += 1;
                     }
                     Err(error) => {
@@ -204,9 +208,9 @@ proptest! {
     fn a_refusal_changes_nothing(mut filter in filters(), batches in batches(), room in 0u64..20_000) {
         for batch in &batches {
             let before = filter.try_clone().unwrap();
-            let added = filter.add_batch(slices(batch), &Bytes(room));
+            let added = filter.add_batch(slices(batch), Origin::Client, &Moment(0), &Bytes(room));
             let mut expected = before;
-            expected.add_batch(slices(&batch[..added.done]), &Unlimited);
+            expected.add_batch(slices(&batch[..added.done]), Origin::Client, &Moment(0), &Unlimited);
             prop_assert_eq!(&filter, &expected);
         }
     }

@@ -11,8 +11,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
+use bloomgate_filter::Moment;
 use bloomgate_filter::cells::Mover;
 use bloomgate_filter::hash::ItemHash;
+use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::shape::HashSet;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
 
@@ -93,7 +95,7 @@ fn item(number: usize) -> Vec<u8> {
 fn add(filter: &mut Filter, numbers: std::ops::Range<usize>) {
     let items: Vec<_> = numbers.map(item).collect();
     for batch in items.chunks(BATCH) {
-        let added = filter.add_batch(batch.iter().map(Vec::as_slice), &Unlimited);
+        let added = filter.add_batch(batch.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
         assert_eq!(added.done, batch.len());
     }
 }
@@ -132,7 +134,7 @@ fn a_filter_that_was_moved_is_the_same_filter() {
             assert_eq!(calls == 1, pace == usize::MAX, "{calls} calls at a pace of {pace}");
             assert!(filter == original);
             assert_eq!(filter.allocated_bytes(), allocated_bytes);
-            assert!((0..ITEMS).all(|number| filter.contains(&item(number))));
+            assert!((0..ITEMS).all(|number| filter.contains(&item(number), &Moment(0))));
             let (mut grown, mut expected) = (filter, original);
             add(&mut grown, ITEMS..ITEMS * 5);
             add(&mut expected, ITEMS..ITEMS * 5);

@@ -4,11 +4,15 @@
 //! Whatever is read may have been made by an enemy: a codec refuses it with an error or gives a filter that is sound;
 //! it does not panic, and it asks for no more memory than the ceiling it is given allows.
 
+mod arrival;
 pub(crate) mod chunks;
 mod fields;
 pub(crate) mod ranges;
+pub mod records;
+pub(crate) mod stored;
 
-pub use chunks::CHUNK_BYTES;
+pub use arrival::{Arriving, came_already};
+pub use chunks::{CHUNK_BYTES, LayerCells};
 pub(crate) use fields::Packed;
 pub use fields::{ByteSink, ByteSource};
 

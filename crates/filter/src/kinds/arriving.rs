@@ -1,16 +1,19 @@
 //! A filter whose chunks have not all arrived, of any kind that has records.
 
-use super::{AofRecord, Contents, Filter, NativeArrival, RedisBloomArrival, native, redisbloom};
+use super::kind::Kind;
+use super::{AofRecord, BloomFilter, Contents, Filter, RedisBloomArrival, WindowedFilter, redisbloom};
 use crate::ceiling::Ceiling;
 use crate::error;
-use crate::format::{Error, Progress};
-use crate::shape::{Chain, Rules};
+use crate::format::records::{self, Recorded};
+use crate::format::{Arriving, Error, Progress, came_already as came_already_here};
 
 /// A filter whose chunks have not all arrived. It is saved, copied and replicated as what it is.
 #[derive(Debug, PartialEq)]
 pub enum Arrival {
     /// A filter of ours.
-    Native(NativeArrival),
+    Native(Arriving<BloomFilter>),
+    /// One that forgets.
+    Windowed(Arriving<WindowedFilter>),
     /// A filter of RedisBloom's layout.
     RedisBloom(RedisBloomArrival),
 }
@@ -25,8 +28,12 @@ impl Arrival {
         // RedisBloom's header begins with a number of items, which may be our magic. But it has the length that it says, and
         // none of ours has that.
         match RedisBloomArrival::begin(data, ceiling) {
-            Err(Error::NotADump | Error::Truncated) if native::dump::is_header(data) => {
-                NativeArrival::begin(iterator, data, ceiling).map(Self::Native)
+            Err(Error::NotADump | Error::Truncated) if records::is_header(data) => {
+                match records::open_header(data)?.0 {
+                    BloomFilter::KIND => Arriving::begin(iterator, data, ceiling).map(Self::Native),
+                    WindowedFilter::KIND => Arriving::begin(iterator, data, ceiling).map(Self::Windowed),
+                    kind => Err(Error::UnknownKind(kind)),
+                }
             }
             result => result.map(Self::RedisBloom),
         }
@@ -40,6 +47,7 @@ impl Arrival {
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Native(arrival) => arrival.accept(iterator, data),
+            Self::Windowed(arrival) => arrival.accept(iterator, data),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
         }
     }
@@ -51,6 +59,7 @@ impl Arrival {
     pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Native(arrival) => arrival.accept(iterator, data),
+            Self::Windowed(arrival) => arrival.accept(iterator, data),
             Self::RedisBloom(arrival) => arrival.obey(iterator, data),
         }
     }
@@ -59,7 +68,7 @@ impl Arrival {
     #[must_use]
     pub const fn is_in_use_from_its_header(&self) -> bool {
         match self {
-            Self::Native(_) => false,
+            Self::Native(_) | Self::Windowed(_) => false,
             Self::RedisBloom(_) => true,
         }
     }
@@ -69,6 +78,7 @@ impl Arrival {
     pub fn into_filter(self) -> Filter {
         match self {
             Self::Native(arrival) => Filter::Native(arrival.into_filter()),
+            Self::Windowed(arrival) => Filter::Windowed(arrival.into_filter()),
             Self::RedisBloom(arrival) => Filter::RedisBloom(arrival.into_filter()),
         }
     }
@@ -78,23 +88,17 @@ impl Arrival {
     pub const fn generation(&self) -> Option<u16> {
         match self {
             Self::Native(arrival) => Some(arrival.generation()),
+            Self::Windowed(arrival) => Some(arrival.generation()),
             Self::RedisBloom(_) => None,
-        }
-    }
-
-    /// Number of layers and of items of what it becomes.
-    pub(super) fn extent(&self) -> (usize, u64) {
-        match self {
-            Self::Native(arrival) => (arrival.filter().layers().len(), arrival.filter().items()),
-            Self::RedisBloom(arrival) => (arrival.filter().layers().len(), arrival.filter().items()),
         }
     }
 
     /// What there is to count of what it becomes.
     pub(super) fn contents(&self) -> Contents {
         match self {
-            Self::Native(arrival) => Contents::of(arrival.filter()),
-            Self::RedisBloom(arrival) => Contents::of(arrival.filter()),
+            Self::Native(arrival) => arrival.filter().contents(),
+            Self::Windowed(arrival) => arrival.filter().contents(),
+            Self::RedisBloom(arrival) => arrival.filter().contents(),
         }
     }
 
@@ -102,6 +106,7 @@ impl Arrival {
     pub(super) fn allocated_bytes(&self) -> u64 {
         match self {
             Self::Native(arrival) => outside(arrival.filter()),
+            Self::Windowed(arrival) => outside(arrival.filter()),
             Self::RedisBloom(arrival) => outside(arrival.filter()) + arrival.own_bytes(),
         }
     }
@@ -113,6 +118,7 @@ impl Arrival {
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         Ok(match self {
             Self::Native(arrival) => Self::Native(arrival.try_clone()?),
+            Self::Windowed(arrival) => Self::Windowed(arrival.try_clone()?),
             Self::RedisBloom(arrival) => Self::RedisBloom(arrival.try_clone()?),
         })
     }
@@ -125,11 +131,13 @@ impl Arrival {
         &self,
         mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let chunk = |record: Result<(u64, Vec<u8>), Error>| {
+            let (iterator, data) = record?;
+            emit(AofRecord::Chunk { iterator, data: &data })
+        };
         match self {
-            Self::Native(arrival) => arrival.records().try_for_each(|record| {
-                let (iterator, data) = record?;
-                emit(AofRecord::Chunk { iterator, data: &data })
-            }),
+            Self::Native(arrival) => arrival.records().try_for_each(chunk),
+            Self::Windowed(arrival) => arrival.records().try_for_each(chunk),
             Self::RedisBloom(arrival) => {
                 arrival.records().try_for_each(|(iterator, data)| emit(AofRecord::Chunk { iterator, data }))
             }
@@ -138,7 +146,7 @@ impl Arrival {
 }
 
 /// What a filter inside an arrival, whose own fields are counted there, has outside of it.
-fn outside<R: Rules>(filter: &Chain<R>) -> u64 {
+fn outside<F: Kind>(filter: &F) -> u64 {
     filter.allocated_bytes() - size_of_val(filter) as u64
 }
 
@@ -149,7 +157,8 @@ fn outside<R: Rules>(filter: &Chain<R>) -> u64 {
 /// For a record that did not come with this filter.
 pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     match filter {
-        Filter::Native(filter) => native::came_already(filter, generation, iterator, data),
+        Filter::Native(filter) => came_already_here(filter, generation, iterator, data),
+        Filter::Windowed(filter) => came_already_here(filter, generation, iterator, data),
         Filter::RedisBloom(filter) => redisbloom::dump::came_already(filter, iterator, data),
         Filter::ValkeyBloom(_) => Err(Error::NoRecords),
     }
@@ -163,7 +172,7 @@ pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data
 pub(super) fn overwrite(filter: &mut Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     match filter {
         Filter::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
-        Filter::Native(_) | Filter::ValkeyBloom(_) => {
+        Filter::Native(_) | Filter::Windowed(_) | Filter::ValkeyBloom(_) => {
             came_already(filter, generation, iterator, data).map(|()| Progress::Known)
         }
     }

@@ -5,31 +5,36 @@
 mod arriving;
 pub mod effect;
 pub mod info;
+pub mod kind;
 pub mod native;
 pub mod redisbloom;
 mod request;
 pub mod valkey_bloom;
 mod value;
+pub mod windowed;
 
 use std::borrow::Cow;
 use std::ffi::CStr;
 
 pub use arriving::Arrival;
-pub use native::{BloomFilter, NativeArrival, NativeSpec};
+pub use kind::{Kind, Origin, Outcome};
+pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
-pub use request::{Defaults, LayoutName, Request, Seed};
+pub use request::{Defaults, HashName, LayoutName, Request, Seed};
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use value::{AofRecord, Contents, StoredAs, Value};
+pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
 use crate::ceiling::Ceiling;
 use crate::cells::{Mover, relocate_boxed};
+use crate::clock::Clock;
 use crate::error::Error;
-use crate::format::{self, Sink};
-use crate::geometry::Geometry;
+use crate::format::records::{self, DumpMark, Recorded};
+use crate::format::{self, Sink, stored};
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, Reach, Rules};
+use crate::shape::{Added, Reach};
 use effect::EffectWord;
 use info::{Content, Field, InfoStyle, LayerSummary};
 
@@ -38,6 +43,8 @@ use info::{Content, Field, InfoStyle, LayerSummary};
 pub enum Spec {
     /// Of our own layout.
     Native(NativeSpec),
+    /// Of our own layout, and it forgets.
+    Windowed(WindowedSpec),
     /// Of RedisBloom's.
     RedisBloom(RedisBloomSpec),
     /// Of valkey-bloom's.
@@ -49,6 +56,8 @@ pub enum Spec {
 pub enum Filter {
     /// Of our own layout.
     Native(BloomFilter),
+    /// Of our own layout, and it forgets.
+    Windowed(WindowedFilter),
     /// Of RedisBloom's.
     RedisBloom(RedisBloomFilter),
     /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
@@ -82,8 +91,23 @@ macro_rules! inside {
     ($filter:expr, $inner:ident => $expression:expr) => {
         match $filter {
             Filter::Native($inner) => $expression,
+            Filter::Windowed($inner) => $expression,
             Filter::RedisBloom($inner) => $expression,
-            Filter::ValkeyBloom($inner) => $expression,
+            Filter::ValkeyBloom(boxed) => {
+                let $inner = &**boxed;
+                $expression
+            }
+        }
+    };
+    (mut $filter:expr, $inner:ident => $expression:expr) => {
+        match $filter {
+            Filter::Native($inner) => $expression,
+            Filter::Windowed($inner) => $expression,
+            Filter::RedisBloom($inner) => $expression,
+            Filter::ValkeyBloom(boxed) => {
+                let $inner = &mut **boxed;
+                $expression
+            }
         }
     };
 }
@@ -92,18 +116,26 @@ impl Spec {
     /// What a request asks for; nothing where its words are those of different kinds.
     #[must_use]
     pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
+        let native = |forgets| {
+            let hasher = defaults.hasher(request)?;
+            Some(match forgets {
+                None => Self::Native(NativeSpec::of(request, hasher)),
+                Some(forgets) => Self::Windowed(WindowedSpec::of(request, forgets, hasher)),
+            })
+        };
+        let has_native_words = request.hash.is_some() || request.forgets.is_some() || request.is_counting;
         match (request.seed, request.tightening, request.layout) {
-            (Some(Seed::Number(seed)), None, None | Some(LayoutName::Native)) => {
-                Some(Self::Native(NativeSpec::of(request, seed)))
-            }
+            (_, None, None | Some(LayoutName::Native)) if has_native_words => native(request.forgets),
+            _ if has_native_words => None,
+            (Some(Seed::Number(_)), None, None | Some(LayoutName::Native)) => native(None),
             (Some(Seed::Bytes(seed)), _, None) => Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, seed, defaults))),
             (None, Some(_), None) => {
                 Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, defaults.valkey_bloom_seed(), defaults)))
             }
-            (None, None, layout) => Some(match layout.unwrap_or(defaults.layout()) {
-                LayoutName::Native => Self::Native(NativeSpec::of(request, defaults.native_seed())),
-                LayoutName::RedisBloom => Self::RedisBloom(RedisBloomSpec::of(request)),
-            }),
+            (None, None, layout) => match layout.unwrap_or(defaults.layout()) {
+                LayoutName::Native => native(None),
+                LayoutName::RedisBloom => Some(Self::RedisBloom(RedisBloomSpec::of(request))),
+            },
             _ => None,
         }
     }
@@ -113,6 +145,7 @@ impl Spec {
     pub const fn rate(&self) -> f64 {
         match self {
             Self::Native(spec) => spec.rate,
+            Self::Windowed(spec) => spec.rate,
             Self::RedisBloom(spec) => spec.rate,
             Self::ValkeyBloom(spec) => spec.rules.rate,
         }
@@ -124,6 +157,7 @@ impl Spec {
     pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         match self {
             Self::Native(spec) => spec.reach(filter_bytes, ceiling),
+            Self::Windowed(spec) => Reach { capacity: spec.capacity, ends_by_rate: false },
             Self::RedisBloom(spec) => spec.reach(filter_bytes, ceiling),
             Self::ValkeyBloom(spec) => spec.reach(filter_bytes, ceiling),
         }
@@ -134,6 +168,7 @@ impl Spec {
     pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         match self {
             Self::Native(spec) => spec.spell(say),
+            Self::Windowed(spec) => spec.spell(say),
             Self::RedisBloom(spec) => spec.spell(say),
             Self::ValkeyBloom(spec) => spec.spell(say),
         }
@@ -142,7 +177,7 @@ impl Spec {
     /// Whether the command that makes a filter of it takes items, too.
     #[must_use]
     pub const fn takes_items(&self) -> bool {
-        !matches!(self, Self::RedisBloom(_))
+        !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
     }
 
     /// Whether it is RedisBloom's: its primaries carry what they refused, too.
@@ -167,6 +202,7 @@ impl Filter {
     pub fn new(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
+            Spec::Windowed(spec) => WindowedFilter::with_spec(*spec, ceiling).map(Self::Windowed),
             Spec::RedisBloom(spec) => RedisBloomFilter::with_spec(*spec, ceiling).map(Self::RedisBloom),
             Spec::ValkeyBloom(spec) => ValkeyBloomFilter::with_spec(*spec, ceiling).and_then(Self::boxed),
         }
@@ -179,13 +215,13 @@ impl Filter {
     pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
-            Spec::Native(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
+            Spec::Native(_) | Spec::Windowed(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
         }
     }
 
     /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
     pub(crate) const fn nothing() -> Self {
-        Self::Native(BloomFilter::hollow(NativeSpec::NOTHING))
+        Self::Native(BloomFilter::nothing())
     }
 
     /// A filter of valkey-bloom's layout.
@@ -203,6 +239,7 @@ impl Filter {
     pub fn try_clone(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
+            Self::Windowed(filter) => filter.try_clone().map(Self::Windowed),
             Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
         }
@@ -213,6 +250,7 @@ impl Filter {
     pub fn spec(&self) -> Spec {
         match self {
             Self::Native(filter) => Spec::Native(filter.spec()),
+            Self::Windowed(filter) => Spec::Windowed(filter.spec()),
             Self::RedisBloom(filter) => Spec::RedisBloom(filter.spec()),
             Self::ValkeyBloom(filter) => Spec::ValkeyBloom(filter.spec()),
         }
@@ -221,63 +259,82 @@ impl Filter {
     /// What becomes of it when it is full.
     #[must_use]
     pub fn scaling(&self) -> Scaling {
-        inside!(self, filter => filter.scaling())
+        inside!(self, filter => Kind::scaling(filter))
     }
 
     /// Number of layers.
-    #[inline]
     #[must_use]
     pub fn layer_count(&self) -> usize {
-        inside!(self, filter => filter.layers().len())
+        inside!(self, filter => Kind::layer_count(filter))
     }
 
     /// The layers, oldest first.
     pub fn layers(&self) -> impl Iterator<Item = LayerSummary> {
-        (0..self.layer_count()).filter_map(|index| inside!(self, filter => summary(filter, index)))
+        (0..self.layer_count()).filter_map(|index| inside!(self, filter => Kind::layer(filter, index)))
     }
 
     /// The number of items that all its layers together are made for.
     #[must_use]
     pub fn total_capacity(&self) -> u64 {
-        inside!(self, filter => filter.total_capacity())
+        self.contents().capacity
     }
 
-    /// The number of items that were added: the adds that were answered "new".
-    #[inline]
+    /// The number of items that are in: the adds that were answered "new", less those that were deleted.
     #[must_use]
     pub fn items(&self) -> u64 {
-        inside!(self, filter => filter.items())
+        self.contents().items
     }
 
     /// The number of items that can be added before it is full or grows.
     #[must_use]
     pub fn remaining_capacity(&self) -> u64 {
-        inside!(self, filter => filter.remaining_capacity())
+        inside!(self, filter => Kind::remaining_capacity(filter))
     }
 
-    /// What it is made of, in bytes; see [`Chain::size_bytes`].
+    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::shape::Chain::size_bytes).
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        inside!(self, filter => filter.size_bytes())
+        self.contents().size_bytes
     }
 
     /// What there is to count of it.
+    #[inline]
     #[must_use]
     pub fn contents(&self) -> Contents {
-        inside!(self, filter => Contents::of(filter))
+        inside!(self, filter => Kind::contents(filter))
     }
 
-    /// What it has more than when it had so many layers, items aside.
+    /// What there is to count of what lookups go to now: of a filter that forgets not the buckets whose time is past.
     #[must_use]
-    pub fn grown_since(&self, layers: usize) -> Contents {
-        inside!(self, filter => Contents::since(filter, layers))
+    pub fn live_contents(&self, clock: &impl Clock) -> Contents {
+        match self {
+            Self::Windowed(filter) => filter.live_contents(clock.now()),
+            _ => self.contents(),
+        }
+    }
+
+    /// The filter, where it is one that forgets.
+    #[must_use]
+    pub const fn windowed(&self) -> Option<&WindowedFilter> {
+        if let Self::Windowed(filter) = self { Some(filter) } else { None }
+    }
+
+    /// The same, to be changed.
+    #[must_use]
+    pub const fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
+        if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
     /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let own = size_of::<Self>();
-        inside!(self, filter => (filter.allocated_bytes() + own as u64) - size_of_val(filter) as u64)
+        let own = size_of::<Self>() as u64;
+        match self {
+            Self::Native(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
+            Self::Windowed(filter) => Kind::allocated_bytes(filter) + own - size_of_val(filter) as u64,
+            Self::RedisBloom(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
+            Self::ValkeyBloom(filter) => filter.allocated_bytes() + own,
+        }
     }
 
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
@@ -285,37 +342,50 @@ impl Filter {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);
         }
-        inside!(self, filter => filter.relocate(first, mover))
+        inside!(mut self, filter => Kind::relocate(filter, first, mover))
     }
 }
 
-/// Adds and lookups.
+/// Adds and lookups: see [`Kind`].
 impl Filter {
-    /// Whether an item may have been added; see [`Chain::contains`].
+    /// Whether an item may be in; `false` is certain.
+    #[inline]
     #[must_use]
-    pub fn contains(&self, item: &[u8]) -> bool {
-        inside!(self, filter => filter.contains(item))
+    pub fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
+        inside!(self, filter => Kind::contains(filter, item, clock))
     }
 
-    /// Adds an item; answers whether it was new. See [`Chain::add`].
+    /// Adds an item.
     ///
     /// # Errors
-    /// As there.
-    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
-        inside!(self, filter => filter.add(item, ceiling))
+    /// See [`Kind::add`].
+    #[inline]
+    pub fn add(
+        &mut self,
+        item: &[u8],
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        inside!(mut self, filter => Kind::add(filter, item, origin, clock, ceiling))
     }
 
-    /// Looks up to [`BATCH`](crate::BATCH) items up together; see [`Chain::contains_batch`].
-    pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> Mask {
-        inside!(self, filter => filter.contains_batch(&filter.hash_batch(items)))
+    /// Looks up to [`BATCH`](crate::BATCH) items up together.
+    #[inline]
+    pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
+        inside!(self, filter => Kind::contains_batch(filter, items, clock))
     }
 
-    /// Adds up to [`BATCH`](crate::BATCH) items together; see [`Chain::add_batch`].
-    pub fn add_batch<'a>(&mut self, items: impl IntoIterator<Item = &'a [u8]>, ceiling: &impl Ceiling) -> Added {
-        inside!(self, filter => {
-            let hashes = filter.hash_batch(items);
-            filter.add_batch(&hashes, ceiling)
-        })
+    /// Adds up to [`BATCH`](crate::BATCH) items together, in order.
+    #[inline]
+    pub fn add_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        inside!(mut self, filter => Kind::add_batch(filter, items, origin, clock, ceiling))
     }
 }
 
@@ -325,25 +395,27 @@ impl Filter {
     #[must_use]
     pub const fn info_style(&self) -> InfoStyle {
         match self {
-            Self::Native(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
+            Self::Native(_) | Self::Windowed(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
             Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
         }
     }
 
     /// What a field of BF.INFO holds; nothing for a field that it has not. How far it can grow is for the ceiling to say.
     #[must_use]
-    pub fn info(&self, field: Field, ceiling: &impl Ceiling) -> Option<Content> {
+    pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
+        let live = self.live_contents(clock);
         Some(match field {
-            Field::Capacity => Content::Number(self.total_capacity()),
-            Field::Size => Content::Number(self.size_bytes()),
-            Field::Filters => Content::Number(self.layer_count() as u64),
-            Field::Items => Content::Number(self.items()),
+            Field::Capacity => Content::Number(live.capacity),
+            Field::Size => Content::Number(live.size_bytes),
+            Field::Filters => Content::Number(live.layers),
+            Field::Items => Content::Number(live.items),
             Field::Error => Content::Fraction(self.spec().rate()),
             Field::Expansion => match self.scaling() {
                 Scaling::Fixed => Content::Nothing,
                 Scaling::Growing { expansion } => Content::Number(expansion.get().into()),
             },
             Field::Tightening | Field::MaxScaledCapacity if self.scaling() == Scaling::Fixed => return None,
+            Field::MaxScaledCapacity if self.windowed().is_some() => return None,
             Field::MaxScaledCapacity => {
                 // Where it is beyond the ceiling, what it has room for.
                 let reach = self.spec().reach(self.size_bytes(), ceiling);
@@ -351,7 +423,7 @@ impl Filter {
             }
             Field::Tightening => match self {
                 // Of the others none has one ratio from layer to layer that could be set.
-                Self::Native(_) | Self::RedisBloom(_) => return None,
+                Self::Native(_) | Self::Windowed(_) | Self::RedisBloom(_) => return None,
                 Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
             },
         })
@@ -361,7 +433,7 @@ impl Filter {
     #[must_use]
     pub fn hash_bits(&self) -> u32 {
         match self {
-            Self::Native(_) => 128,
+            Self::Native(_) | Self::Windowed(_) => 128,
             Self::RedisBloom(filter) => filter.rules().hash_bits(),
             Self::ValkeyBloom(_) => 64,
         }
@@ -371,18 +443,20 @@ impl Filter {
 /// As it is dumped and saved. Its snapshot is that of [`Value`].
 impl Filter {
     /// The record after the one with this iterator, 0 for the first; nothing after the last one. `generation` is the
-    /// filter's.
+    /// filter's, `mark` what it was when its dump began.
     ///
     /// # Errors
     /// [`format::Error::NoRecords`] for a kind without records; for what is no iterator of this filter; where there is no
     /// memory for the record.
-    pub fn next_record(&self, generation: u16, iterator: u64) -> Result<Option<Record<'_>>, format::Error> {
-        let owned = |record: Option<(u64, Vec<u8>)>| record.map(|(iterator, data)| (iterator, Cow::Owned(data)));
+    pub fn next_record(
+        &self,
+        generation: u16,
+        iterator: u64,
+        mark: &mut DumpMark,
+    ) -> Result<Option<Record<'_>>, format::Error> {
         match self {
-            Self::Native(filter) if iterator == 0 => {
-                native::dump::first_record(filter, generation).map(Some).map(owned)
-            }
-            Self::Native(filter) => native::dump::next_record(filter, generation, iterator).map(owned),
+            Self::Native(filter) => record_after(filter, generation, iterator, mark),
+            Self::Windowed(filter) => record_after(filter, generation, iterator, mark),
             Self::RedisBloom(filter) => redisbloom::dump::next_record(filter, iterator),
             Self::ValkeyBloom(_) => Err(format::Error::NoRecords),
         }
@@ -392,7 +466,7 @@ impl Filter {
     #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
-            Self::Native(_) => StoredAs::Own,
+            Self::Native(_) | Self::Windowed(_) => StoredAs::Own,
             Self::RedisBloom(_) => StoredAs::RedisBloom,
             Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
         }
@@ -401,7 +475,8 @@ impl Filter {
     /// Writes what a snapshot has of it: of our own layout what comes after the version.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         match self {
-            Self::Native(filter) => native::snapshot::write_filter(filter, sink),
+            Self::Native(filter) => stored::write(filter, sink),
+            Self::Windowed(filter) => stored::write(filter, sink),
             Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
             Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
         }
@@ -416,11 +491,13 @@ impl Filter {
         generation: u16,
         mut emit: impl FnMut(AofRecord<'_>) -> Result<(), format::Error>,
     ) -> Result<(), format::Error> {
+        let chunk = |record: Result<(u64, Vec<u8>), format::Error>| {
+            let (iterator, data) = record?;
+            emit(AofRecord::Chunk { iterator, data: &data })
+        };
         match self {
-            Self::Native(filter) => native::dump::records(filter, generation).try_for_each(|record| {
-                let (iterator, data) = record?;
-                emit(AofRecord::Chunk { iterator, data: &data })
-            }),
+            Self::Native(filter) => records::records(filter, generation).try_for_each(chunk),
+            Self::Windowed(filter) => records::records(filter, generation).try_for_each(chunk),
             Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
                 let (iterator, data) = record?;
                 emit(AofRecord::Chunk { iterator, data: &data })
@@ -430,13 +507,15 @@ impl Filter {
     }
 }
 
-fn summary<R: Rules>(filter: &Chain<R>, index: usize) -> Option<LayerSummary> {
-    filter.layers().get(index).map(|layer| LayerSummary {
-        size_bytes: layer.geometry().size_bytes(),
-        bits: layer.geometry().modulus(),
-        hashes: layer.geometry().hashes(),
-        capacity: layer.capacity(),
-        items: layer.items(),
-        rate: layer.rate(),
-    })
+fn record_after<'a, F: Recorded>(
+    filter: &F,
+    generation: u16,
+    iterator: u64,
+    mark: &mut DumpMark,
+) -> Result<Option<Record<'a>>, format::Error> {
+    let next = match iterator {
+        0 => Some(records::first_record(filter, generation, mark)?),
+        _ => records::next_record(filter, generation, iterator, mark)?,
+    };
+    Ok(next.map(|(iterator, data)| (iterator, Cow::Owned(data))))
 }

@@ -3,14 +3,14 @@
 use std::ffi::CStr;
 
 use super::arriving::{came_already, overwrite};
-use super::native::snapshot as own;
-use super::{Arrival, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
+use super::{
+    Arrival, BloomFilter, Filter, RedisBloomArrival, ValkeyBloomFilter, WindowedFilter, redisbloom, valkey_bloom,
+};
 use crate::ceiling::Ceiling;
 use crate::error;
-use crate::format::{Error, Progress, Sink, Source};
-use crate::geometry::Geometry as _;
+use crate::format::records::Recorded;
+use crate::format::{Arriving, Error, Progress, Sink, Source, stored};
 use crate::memory::try_box;
-use crate::shape::{Chain, Layer, Rules};
 
 /// What a key holds.
 #[derive(Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub enum AofRecord<'a> {
 /// What there is to count of a filter, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// What it is made of, in bytes; see [`Chain::size_bytes`].
+    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::shape::Chain::size_bytes).
     pub size_bytes: u64,
     /// Number of layers.
     pub layers: u64,
@@ -60,30 +60,19 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// What a filter has more than when it had so many layers, items aside. Visits the layers after them.
-    pub(super) fn since<R: Rules>(filter: &Chain<R>, layers: usize) -> Self {
-        let new = filter.layers().get(layers..).unwrap_or_default();
-        let sum = |number: fn(&Layer<R::Geometry>) -> u64| new.iter().map(number).fold(0, u64::saturating_add);
-        let cells_bytes = sum(|layer| layer.geometry().size_bytes());
+    /// Of both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
         Self {
-            size_bytes: filter.size_bytes().saturating_sub(filter.size_bytes_before(layers, cells_bytes)),
-            layers: new.len() as u64,
-            items: 0,
-            capacity: sum(Layer::capacity),
-        }
-    }
-
-    pub(super) fn of<R: Rules>(filter: &Chain<R>) -> Self {
-        Self {
-            size_bytes: filter.size_bytes(),
-            layers: filter.layers().len() as u64,
-            items: filter.items(),
-            capacity: filter.total_capacity(),
+            size_bytes: self.size_bytes.saturating_add(other.size_bytes),
+            layers: self.layers.saturating_add(other.layers),
+            items: self.items.saturating_add(other.items),
+            capacity: self.capacity.saturating_add(other.capacity),
         }
     }
 }
 
-/// The version of our own layout, which `native/snapshot.rs` draws.
+/// The version of our own layout, which `format/stored.rs` draws.
 const VERSION: u64 = 1;
 
 impl StoredAs {
@@ -126,14 +115,20 @@ impl StoredAs {
     }
 }
 
+/// What `kind` says of what is arriving.
+const ARRIVING_NATIVE: u64 = BloomFilter::KIND + 1;
+const ARRIVING_WINDOWED: u64 = WindowedFilter::KIND + 1;
+
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
     let version = source.u64()?;
     if version != VERSION {
         return Err(Error::UnknownVersion(version));
     }
     match source.u64()? {
-        own::KIND => Ok(Filter::Native(own::read_filter(source, ceiling)?).into()),
-        own::KIND_ARRIVING => Ok(Value::arriving(Arrival::Native(own::read_arrival(source, ceiling)?))?),
+        BloomFilter::KIND => Ok(Filter::Native(stored::read(source, ceiling)?).into()),
+        ARRIVING_NATIVE => Ok(Value::arriving(Arrival::Native(Arriving::read(source, ceiling)?))?),
+        WindowedFilter::KIND => Ok(Filter::Windowed(stored::read(source, ceiling)?).into()),
+        ARRIVING_WINDOWED => Ok(Value::arriving(Arrival::Windowed(Arriving::read(source, ceiling)?))?),
         RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
         kind => Err(Error::UnknownKind(kind)),
     }
@@ -178,7 +173,8 @@ impl Value {
         match self {
             Self::Filter(filter) => filter.write(sink),
             Self::Arriving(arrival) => match &**arrival {
-                Arrival::Native(arrival) => own::write_arrival(arrival, sink),
+                Arrival::Native(arrival) => arrival.write(sink),
+                Arrival::Windowed(arrival) => arrival.write(sink),
                 Arrival::RedisBloom(arrival) => arrival.write(sink),
             },
         }
@@ -235,30 +231,12 @@ impl Value {
     }
 
     /// What there is to count of it; of an arriving one what it becomes.
+    #[inline]
     #[must_use]
     pub fn contents(&self) -> Contents {
         match self {
             Self::Filter(filter) => filter.contents(),
             Self::Arriving(arrival) => arrival.contents(),
-        }
-    }
-
-    /// Number of layers and of items that were added.
-    #[inline]
-    #[must_use]
-    pub fn extent(&self) -> (usize, u64) {
-        match self {
-            Self::Filter(filter) => (filter.layer_count(), filter.items()),
-            Self::Arriving(arrival) => arrival.extent(),
-        }
-    }
-
-    /// What it has more than when it had so many layers, items aside. What is arriving does not grow.
-    #[must_use]
-    pub fn grown_since(&self, layers: usize) -> Contents {
-        match self {
-            Self::Filter(filter) => filter.grown_since(layers),
-            Self::Arriving(_) => Contents::default(),
         }
     }
 
@@ -288,11 +266,11 @@ impl Value {
 mod tests {
     use super::*;
     use crate::error;
+    use crate::format::records;
     use crate::format::{ByteSink, ByteSource};
-    use crate::kinds::NativeArrival;
-    use crate::kinds::native::dump;
+    use crate::kinds::Origin;
     use crate::kinds::{Arrival, StoredAs};
-    use crate::{BloomFilter, Filter, Scaling, Unlimited, Value};
+    use crate::{BloomFilter, Filter, Moment, Scaling, Unlimited, Value};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
         let mut sink = ByteSink::default();
@@ -316,9 +294,9 @@ mod tests {
     }
 
     fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
-        let mut records = dump::records(filter, 77).map(Result::unwrap);
+        let mut records = records::records(filter, 77).map(Result::unwrap);
         let (iterator, header) = records.next().unwrap();
-        let mut arrival = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
+        let mut arrival = Arriving::begin(iterator, &header, &Unlimited).unwrap();
         for (iterator, data) in records.take(chunks) {
             arrival.accept(iterator, &data).unwrap();
         }
@@ -389,8 +367,8 @@ mod tests {
                     torn[position] ^= flip;
                     let mut source = ByteSource(&torn);
                     if let Ok(Value::Filter(mut filter)) = StoredAs::Own.read(1, &mut source, &Unlimited) {
-                        let _ = filter.contains(b"an item");
-                        let _ = filter.add_batch([&b"an item"[..]], &Unlimited);
+                        let _ = filter.contains(b"an item", &Moment(0));
+                        let _ = filter.add_batch([&b"an item"[..]], Origin::Client, &Moment(0), &Unlimited);
                         assert_eq!(filter.try_clone().unwrap(), filter);
                     }
                 }
@@ -408,7 +386,7 @@ mod tests {
         };
         assert_eq!(with(0, 2), Error::UnknownVersion(2));
         assert_eq!(with(1, 4), Error::UnknownKind(4));
-        assert_eq!(with(2, 2), Error::UnknownHash(2));
+        assert_eq!(with(2, 3), Error::UnknownHash(3));
         assert_eq!(with(7, 2), Error::Filter(error::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");
         assert_eq!(with(8, u64::MAX), Error::OutOfRange, "layers");

@@ -17,6 +17,8 @@ use crate::scaling::Scaling;
 pub struct Added {
     /// The items that were new.
     pub new: Mask,
+    /// The items that changed something: those that were new, in most filters.
+    pub effect: Mask,
     /// How many items of the batch were dealt with, from the first on; all of them unless there was an error.
     pub done: usize,
     /// Why the item after them was refused.
@@ -144,9 +146,10 @@ impl<R: Rules> Chain<R> {
         R::size_bytes(self.layers.len(), self.totals.cells_bytes)
     }
 
-    /// What it was made of when it had so many layers, before others whose cells take `cells_bytes`.
-    pub(crate) fn size_bytes_before(&self, layers: usize, cells_bytes: u64) -> u64 {
-        R::size_bytes(layers, self.totals.cells_bytes.saturating_sub(cells_bytes))
+    /// Bytes of the cells of all layers.
+    #[must_use]
+    pub const fn cells_bytes(&self) -> u64 {
+        self.totals.cells_bytes
     }
 
     /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
@@ -203,24 +206,38 @@ impl<R: Rules> Chain<R> {
     /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
     #[inline]
     pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
-        HashBatch::of(items, |item| self.rules.hash(item))
+        self.rules.hash_batch(items)
     }
 
     /// Whether an item may have been added. `false` is certain; `true` is wrong for a part of the absent items that is
     /// at most the rate, when the filter is full. Visits the layers newest first.
     #[must_use]
     pub fn contains(&self, item: &[u8]) -> bool {
-        contains_one(&self.layers, self.hash(item))
+        self.contains_hash(self.hash(item))
+    }
+
+    /// Whether the item with this hash may have been added.
+    #[inline]
+    pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
+        contains_one(&self.layers, hash)
     }
 
     /// Adds an item; answers whether it was new. A new item that the filter takes for one that is in (a false
-    /// positive) is not added: it needs not be.
+    /// positive) is not added: it need not be.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::OutOfMemory`]; the filter is
     /// then as it was.
     pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
-        let hash = self.hash(item);
+        self.add_hash(self.hash(item), ceiling)
+    }
+
+    /// Adds the item with this hash.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(crate) fn add_hash(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
         let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
         let probe = newest.probe(hash);
         if contains_one(older, hash) || newest.contains(probe) {
@@ -244,13 +261,34 @@ impl<R: Rules> Chain<R> {
         contains_in(&self.layers, hashes, wanted)
     }
 
+    /// Starts to load what lookups of the items of the mask `wanted` read first in the newest layer.
+    #[inline]
+    pub(crate) fn prefetch_first(&self, hashes: &[HashOf<R>], wanted: Mask) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_first(hashes, wanted);
+        }
+    }
+
+    /// Which items of the mask `wanted` may have been added, where [`prefetch_first`](Self::prefetch_first) was called for
+    /// them.
+    #[inline]
+    pub(crate) fn contains_fetched(&self, hashes: &[HashOf<R>], wanted: Mask) -> Mask {
+        contains_fetched_in(&self.layers, hashes, wanted)
+    }
+
     /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are
     /// those of adding them one by one.
     pub fn add_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
+        self.add_batch_unless(hashes, Mask::NONE, ceiling)
+    }
+
+    /// The same, but for those that are known to be in elsewhere: they are not new.
+    pub(crate) fn add_batch_unless(&mut self, hashes: &[HashOf<R>], known: Mask, ceiling: &impl Ceiling) -> Added {
         let (hashes, all) = batch(hashes);
-        let mut added = Added { new: Mask::NONE, done: 0, error: None };
+        let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
         // Layers before the newest do not change: ask them for the whole batch first.
-        let mut in_older = self.layers.split_last().map_or(Mask::NONE, |(_, older)| contains_in(older, hashes, all));
+        let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known);
+        let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
         while added.done < hashes.len() {
             let Some(newest) = self.layers.last_mut() else { break };
             let wanted = all - in_older - Mask::first(added.done);
@@ -264,6 +302,7 @@ impl<R: Rules> Chain<R> {
                 break;
             }
         }
+        added.effect = added.new;
         added
     }
 
@@ -324,11 +363,18 @@ fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
 fn contains_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
     let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
     newest.prefetch(hashes, wanted);
-    let mut older = older.iter().rev().peekable();
-    if let Some(next) = older.peek() {
+    if let Some(next) = older.last() {
         next.prefetch_first(hashes, wanted);
     }
-    let mut present = newest.contains_batch(hashes, wanted, Prefetch::Nothing);
+    let present = newest.contains_batch(hashes, wanted, Prefetch::Nothing);
+    present | contains_fetched_in(older, hashes, wanted - present)
+}
+
+/// The same, where what the newest layer is asked first is on its way already.
+#[inline]
+fn contains_fetched_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
+    let mut older = layers.iter().rev().peekable();
+    let mut present = Mask::NONE;
     while let Some(layer) = older.next().filter(|_| present != wanted) {
         let open = wanted - present;
         if let Some(next) = older.peek() {

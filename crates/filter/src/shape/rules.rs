@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use super::layer::Layer;
 use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
+use crate::hash::HashBatch;
 use crate::scaling::Scaling;
 
 /// The longest chain of a filter of ours, wherever it comes from; see [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) for
@@ -23,6 +24,11 @@ pub trait Rules: Clone + PartialEq + Debug {
 
     /// The hash of an item.
     fn hash(&self, item: &[u8]) -> HashOf<Self>;
+    /// The hashes of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at).
+    #[inline]
+    fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<Self>> {
+        HashBatch::of(items, |item| self.hash(item))
+    }
     /// What becomes of the filter when it is full.
     fn scaling(&self) -> Scaling;
     /// The layer after `index` others, the newest of which has this capacity and rate.

@@ -12,6 +12,8 @@ pub struct Creation {
     pub asked_rate: f64,
     /// The number of items that it must be able to grow to, where one was asked for.
     pub scale_to: Option<u64>,
+    /// The key's time to live in milliseconds, where one was asked for.
+    pub expires: Option<u64>,
 }
 
 impl Creation {
@@ -21,7 +23,7 @@ impl Creation {
     /// [`Refusal::LayoutMismatch`] for words of different kinds.
     pub(super) fn of(request: &Request, scale_to: Option<u64>, defaults: &Defaults) -> Result<Self, Refusal> {
         let spec = Spec::of(request, defaults).ok_or(Refusal::LayoutMismatch)?;
-        Ok(Self { spec, asked_rate: request.rate, scale_to })
+        Ok(Self { spec, asked_rate: request.rate, scale_to, expires: None })
     }
 
     /// What a filter is that no command described.

@@ -1,8 +1,10 @@
 //! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
-//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [ITEMS item [item ...]]`
+//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [SYNC] [ITEMS item [item ...]]`, and the words of
+//! [`beyond`](super::beyond)
 //!
 //! ITEMS may be left out after a word of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO) and by a primary and the AOF.
 
+use super::beyond::{Beside, Beyond};
 use super::creation::{Creation, layout, seed};
 use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request};
@@ -15,6 +17,8 @@ pub struct Insert<'a, W> {
     pub creation: Option<Creation>,
     /// The items. Empty where ITEMS was left out.
     pub items: &'a [W],
+    /// Whether items that are not new are carried, too, so that a client can wait until the replicas have them.
+    pub is_sync: bool,
 }
 
 /// Reads the words from the first to the last, or to ITEMS; the last one of its kind counts.
@@ -22,7 +26,7 @@ pub struct Insert<'a, W> {
 /// # Errors
 /// What is wrong with the words. Nothing else: there need not be memory for the filter.
 pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<Insert<'a, W>, Refusal> {
-    let Options { request, scale_to, may_create, items } = Options::parse(words, defaults)?;
+    let Options { request, scale_to, may_create, is_sync, items, beyond } = Options::parse(words, defaults)?;
     let itemless = request.seed.is_some() || request.tightening.is_some() || scale_to.is_some() || defaults.must_obey;
     if items.is_empty() && !itemless {
         return Err(Refusal::Arity);
@@ -30,11 +34,11 @@ pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<
     if scale_to.is_some() && request.scaling == Scaling::Fixed {
         return Err(Refusal::FixedScaleTo);
     }
-    let creation = Creation::of(&request, scale_to, defaults)?;
+    let creation = Creation { expires: beyond.expires(), ..Creation::of(&request, scale_to, defaults)? };
     if creation.spec.is_beyond_redisbloom() && !defaults.must_obey {
         return Err(Refusal::InsertCapacity);
     }
-    Ok(Insert { creation: may_create.then_some(creation), items })
+    Ok(Insert { creation: may_create.then_some(creation), items, is_sync })
 }
 
 /// Whether there may be items in words that are not understood: something comes after a word that begins as ITEMS does.
@@ -55,11 +59,14 @@ enum Name {
     Tightening,
     Layout,
     ValidateScaleTo,
+    Sync,
+    /// One of [`Beyond`].
+    Beyond,
     Items,
 }
 
 impl Name {
-    const WHOLE: [(&'static str, Self); 10] = [
+    const WHOLE: [(&'static str, Self); 11] = [
         ("CAPACITY", Self::Capacity),
         ("ERROR", Self::Error),
         ("EXPANSION", Self::Expansion),
@@ -69,6 +76,7 @@ impl Name {
         ("TIGHTENING", Self::Tightening),
         ("LAYOUT", Self::Layout),
         ("VALIDATESCALETO", Self::ValidateScaleTo),
+        ("SYNC", Self::Sync),
         ("ITEMS", Self::Items),
     ];
     /// As much of a word as RedisBloom looks at, in this order.
@@ -82,8 +90,12 @@ impl Name {
     ];
 
     /// The option that a word names, in any case. A client's words are whole. Those of a primary and of the AOF, which have
-    /// done what they say, may begin as RedisBloom's do and go on as they like.
+    /// done what they say, may begin as RedisBloom's do and go on as they like: there EX is an expansion.
     fn of(word: &[u8], may_be_short: bool) -> Option<Self> {
+        let is_time_to_live = is(word, "EX") || is(word, "PX");
+        if Beyond::length_of(word) > 0 && !(may_be_short && is_time_to_live) {
+            return Some(Self::Beyond);
+        }
         let whole = Self::WHOLE.into_iter().find(|(name, _)| is(word, name));
         let short = || {
             let begins = |name: &str| word.get(..name.len()).is_some_and(|begin| is(begin, name));
@@ -97,18 +109,29 @@ struct Options<'a, W> {
     request: Request,
     scale_to: Option<u64>,
     may_create: bool,
+    is_sync: bool,
     items: &'a [W],
+    beyond: Beyond,
 }
 
 impl<'a, W: AsRef<[u8]>> Options<'a, W> {
     fn parse(words: &'a [W], defaults: &Defaults) -> Result<Self, Refusal> {
-        let mut options = Self { request: Request::new(defaults), scale_to: None, may_create: true, items: &[] };
-        let Self { request, scale_to, may_create, items } = &mut options;
+        let mut options = Self {
+            request: Request::new(defaults),
+            scale_to: None,
+            may_create: true,
+            is_sync: false,
+            items: &[],
+            beyond: Beyond::default(),
+        };
+        let Self { request, scale_to, may_create, is_sync, items, beyond } = &mut options;
         let must_obey = defaults.must_obey;
         let (mut capacity, mut expansion, mut fixed) = (None, None, false);
         let mut index = 2;
         while index < words.len() {
-            let name = Name::of(word(words, index)?, must_obey).ok_or(Refusal::InsertUnknown)?;
+            let option = word(words, index)?;
+            let name = Name::of(option, must_obey).ok_or(Refusal::InsertUnknown)?;
+            let mut length = 2;
             let value = || word(words, index + 1);
             match name {
                 Name::Capacity => {
@@ -124,8 +147,10 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
                     let number = numbers::integer(value()?).filter(may_be);
                     expansion = Some(number.ok_or(Refusal::InsertExpansion)?);
                 }
-                Name::NoCreate => *may_create = false,
-                Name::NonScaling => fixed = true,
+                Name::NoCreate => (*may_create, length) = (false, 1),
+                Name::NonScaling => (fixed, length) = (true, 1),
+                Name::Sync => (*is_sync, length) = (true, 1),
+                Name::Beyond => length = beyond.take(option, |_| value())?,
                 Name::Seed => request.seed = Some(seed(value()?).ok_or(Refusal::InsertSeed)?),
                 Name::Tightening => {
                     request.tightening = Some(numbers::fraction(value()?, must_obey).ok_or(Refusal::InsertTightening)?);
@@ -139,7 +164,7 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
                     break;
                 }
             }
-            index += if matches!(name, Name::NoCreate | Name::NonScaling) { 1 } else { 2 };
+            index += length;
         }
         // RedisBloom 2.6 looks at the range of the number that counts, and of no other.
         if let Some(number) = capacity {
@@ -156,6 +181,8 @@ impl<'a, W: AsRef<[u8]>> Options<'a, W> {
         if fixed {
             request.scaling = Scaling::Fixed;
         }
+        let beside = Beside { has_expansion: expansion.is_some(), has_scale_to: scale_to.is_some() };
+        beyond.apply(request, beside, Refusal::InsertSeed)?;
         Ok(options)
     }
 }

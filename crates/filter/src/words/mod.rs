@@ -3,6 +3,7 @@
 //!
 //! A command's words begin with its name and its key. Items are passed on and never looked at.
 
+mod beyond;
 mod creation;
 pub mod info;
 pub mod insert;
@@ -11,7 +12,9 @@ pub mod load_time;
 pub mod numbers;
 mod refusal;
 pub mod reserve;
+pub mod rotate;
 
+pub use beyond::key_position;
 pub use creation::Creation;
 pub use refusal::Refusal;
 

@@ -46,6 +46,18 @@ pub enum Refusal {
     BadLayout,
     /// Words that ask for filters of different layouts.
     LayoutMismatch,
+    /// A word of ours lacks its value.
+    No(&'static str),
+    /// The value of a word of ours is none.
+    Bad(&'static str),
+    /// A time to live that is none.
+    ExpireTime,
+    /// Two words that ask for different kinds.
+    Exclude(&'static str, &'static str),
+    /// A word that says nothing without another.
+    Needs(&'static str, &'static str),
+    /// A command for filters that were made with another word.
+    HasNot(&'static str),
     /// BF.INSERT: the rate is none.
     InsertRate,
     /// BF.INSERT: the capacity is none.
@@ -136,6 +148,12 @@ impl fmt::Display for Refusal {
             Self::NoLayout => "ERR no layout",
             Self::BadLayout => "ERR bad layout",
             Self::LayoutMismatch => "ERR a filter of this layout has no such seed or tightening ratio",
+            Self::No(name) => return write!(f, "ERR no {name}"),
+            Self::Bad(name) => return write!(f, "ERR bad {name}"),
+            Self::ExpireTime => "ERR invalid expire time",
+            Self::Exclude(one, other) => return write!(f, "ERR {one} and {other} exclude each other"),
+            Self::Needs(word, other) => return write!(f, "ERR {word} needs {other}"),
+            Self::HasNot(word) => return write!(f, "ERR this filter has no {word}"),
             Self::InsertRate => "Bad error rate",
             Self::InsertCapacity => "Bad capacity",
             Self::InsertExpansion => "Bad expansion",

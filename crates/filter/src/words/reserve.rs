@@ -1,12 +1,14 @@
-//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`
+//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`, and the words of
+//! [`beyond`](super::beyond)
 
-use super::creation::{Creation, layout};
+use super::beyond::{Beside, Beyond};
+use super::creation::{Creation, layout, seed};
 use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request, Seed};
 use crate::scaling::Scaling;
 
 /// All options together.
-const WORDS_MAX: usize = 11;
+const WORDS_MAX: usize = 24;
 
 /// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
 ///
@@ -26,7 +28,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
 
     let mut request = Request { rate, capacity, ..Request::new(defaults) };
     let options = words.get(4..).unwrap_or_default();
-    let Options { expansion, mut fixed } = if must_obey {
+    let Options { expansion, mut fixed, beyond } = if must_obey {
         Options::of_primary(options, &mut request)?
     } else {
         Options::of_client(options, &mut request)?
@@ -41,10 +43,16 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
         (Some(expansion), false) => Scaling::from_expansion(expansion),
         (None, false) => defaults.scaling,
     };
+    let beside = Beside { has_expansion: expansion.is_some(), has_scale_to: false };
+    beyond.apply(&mut request, beside, Refusal::BadSeed)?;
+    if let Some(Seed::Bytes(_)) = request.seed {
+        // Of valkey-bloom's BF.RESERVE it has no words.
+        return Err(Refusal::BadSeed);
+    }
     let creation = match Creation::of(&request, None, defaults) {
         // Words that are ours and do not belong together were none to RedisBloom.
         Err(_) if must_obey => Creation::of(&Request { seed: None, layout: None, ..request }, None, defaults)?,
-        creation => creation?,
+        creation => Creation { expires: beyond.expires(), ..creation? },
     };
     if creation.spec.is_beyond_redisbloom() && !must_obey {
         return Err(Refusal::CapacityRange);
@@ -57,6 +65,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
 struct Options {
     expansion: Option<u32>,
     fixed: bool,
+    beyond: Beyond,
 }
 
 impl Options {
@@ -70,13 +79,12 @@ impl Options {
                 let number = numbers::integer(value(Refusal::NoExpansion)?).ok_or(Refusal::BadExpansion)?;
                 options.expansion = Some(numbers::expansion(number, false).ok_or(Refusal::ExpansionRange)?);
             } else if is(option, "SEED") {
-                let seed = numbers::seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?;
-                request.seed = Some(Seed::Number(seed));
+                request.seed = Some(seed(value(Refusal::NoSeed)?).ok_or(Refusal::BadSeed)?);
             } else if is(option, "LAYOUT") {
                 request.layout = Some(layout(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
             } else if is(option, "NONSCALING") {
                 options.fixed = true;
-            } else {
+            } else if options.beyond.take(option, |name| value(Refusal::No(name)))? == 0 {
                 return Err(Refusal::Syntax);
             }
         }

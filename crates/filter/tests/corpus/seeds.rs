@@ -1,9 +1,10 @@
 //! Sound inputs of many shapes, from which fuzzing goes on: one layer and many, fixed and grown, full, arriving, and the
 //! spellings of old releases.
 
+use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
-use bloomgate_filter::kinds::{Arrival, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
-use bloomgate_filter::{Filter, Scaling, Spec, Unlimited, Value};
+use bloomgate_filter::kinds::{Arrival, NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
@@ -36,14 +37,14 @@ fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
 fn with_items(spec: Spec, items: u32) -> Filter {
     let mut filter = Filter::new(&spec, &Unlimited).unwrap();
     for number in 0..items {
-        filter.add_batch([&number.to_le_bytes()[..]], &Unlimited);
+        filter.add_batch([&number.to_le_bytes()[..]], Origin::Client, &Moment(0), &Unlimited);
     }
     filter
 }
 
 fn native(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     let scaling = Scaling::from_expansion(expansion);
-    with_items(Spec::Native(NativeSpec { rate, capacity, scaling, seed: 7 }), items)
+    with_items(Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 7)), items)
 }
 
 fn redisbloom(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
@@ -54,8 +55,9 @@ fn redisbloom(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
 /// The records of a filter's dump: its header and, while layers are small, a chunk for each of them.
 fn dump_of(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
     let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut mark = DumpMark::default();
     while let Some((iterator, data)) =
-        filter.next_record(generation, records.last().map_or(0, |(iterator, _)| *iterator)).unwrap()
+        filter.next_record(generation, records.last().map_or(0, |(iterator, _)| *iterator), &mut mark).unwrap()
     {
         records.push((iterator, data.into_owned()));
     }

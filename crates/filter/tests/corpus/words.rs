@@ -39,11 +39,11 @@ fn creates(all: &Inputs, creation: Creation, name: &str, asking: u8, words: &str
 
 /// What makes such a filter, for the rate that was asked for.
 const fn creation(spec: Spec) -> Creation {
-    Creation { spec, asked_rate: spec.rate(), scale_to: None }
+    Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None }
 }
 
 const fn seeded(rate: f64, capacity: u64, expansion: u32, seed: u32) -> Creation {
-    creation(Spec::Native(NativeSpec { rate, capacity, scaling: Scaling::from_expansion(expansion), seed }))
+    creation(Spec::Native(NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), seed)))
 }
 
 const fn native(rate: f64, capacity: u64, expansion: u32) -> Creation {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink};
 use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::kinds::{AofRecord, Arrival};
@@ -41,7 +42,7 @@ fn values() -> Vec<(String, Value)> {
 fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let mut records = Vec::new();
     let mut before = 0;
-    while let Ok(Some((iterator, data))) = filter.next_record(GENERATION, before) {
+    while let Ok(Some((iterator, data))) = filter.next_record(GENERATION, before, &mut DumpMark::default()) {
         before = iterator;
         records.push((iterator, data.into_owned()));
     }
@@ -165,7 +166,7 @@ fn a_record_that_cannot_be_made_is_an_error() {
             let mut before = 0;
             for (iterator, data) in records(&filter) {
                 faults += with_every_fault(&format!("record {iterator} of {name}"), || {
-                    let made = filter.next_record(GENERATION, before)?;
+                    let made = filter.next_record(GENERATION, before, &mut DumpMark::default())?;
                     in_peace(|| assert!(made == Some((iterator, data.as_slice().into()))));
                     Ok(())
                 });

@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
+use bloomgate_filter::Moment;
 use bloomgate_filter::kinds::info::Field;
+use bloomgate_filter::kinds::{Origin, Outcome};
 use bloomgate_filter::{BATCH, Error, Filter, Mask, Unlimited};
 
 use crate::allocator::{Asked, Fault, in_peace, under};
@@ -33,24 +35,28 @@ fn a_layer_that_cannot_be_had_leaves_the_filter_as_it_was() {
             let mut full = full;
             let mut next = (items * 2..).map(|number| format!("more {number}").into_bytes());
             while full.remaining_capacity() > 0 {
-                full.add(&next.next().unwrap(), &Unlimited).unwrap();
+                full.add(&next.next().unwrap(), Origin::Client, &Moment(0), &Unlimited).unwrap();
             }
-            let newcomer = next.find(|item| !full.contains(item)).unwrap();
+            let newcomer = next.find(|item| !full.contains(item, &Moment(0))).unwrap();
             let faults = with_every_fault(&format!("growth of {name}, {} layers", full.layer_count()), || {
                 // The copy is made in peace: `with_every_fault` counts from its first request on.
                 let mut filter = in_peace(|| full.try_clone().unwrap());
                 let bytes = filter.allocated_bytes();
-                let result = filter.add(&newcomer, &Unlimited);
+                let result = filter.add(&newcomer, Origin::Client, &Moment(0), &Unlimited);
                 in_peace(|| match result {
                     Ok(is_new) => {
-                        assert!(is_new && filter.contains(&newcomer));
+                        assert!(is_new == Outcome::New && filter.contains(&newcomer, &Moment(0)));
                         assert_eq!((filter.items(), filter.layer_count()), (full.items() + 1, full.layer_count() + 1));
                     }
                     Err(_) => {
                         assert!(filter == full);
                         assert_eq!(filter.allocated_bytes(), bytes);
-                        assert!(!filter.contains(&newcomer));
-                        assert_eq!(filter.add(&newcomer, &Unlimited), Ok(true), "there is memory again");
+                        assert!(!filter.contains(&newcomer, &Moment(0)));
+                        assert_eq!(
+                            filter.add(&newcomer, Origin::Client, &Moment(0), &Unlimited),
+                            Ok(Outcome::New),
+                            "there is memory again"
+                        );
                     }
                 });
                 Ok(result?)
@@ -69,19 +75,27 @@ fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
         let items = numbered(1000, BATCH);
         let faults = with_every_fault(&format!("a batch that grows {name} again and again"), || {
             let mut filter = in_peace(|| start.try_clone().unwrap());
-            let added = filter.add_batch(items.iter().map(Vec::as_slice), &Unlimited);
+            let added = filter.add_batch(items.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
             in_peace(|| {
                 // One by one, up to where the batch says that it came.
                 let mut twin = start.try_clone().unwrap();
                 for (index, item) in items.iter().enumerate().take(added.done) {
-                    assert_eq!(twin.add(item, &Unlimited), Ok(added.new.contains(index)));
+                    assert_eq!(
+                        twin.add(item, Origin::Client, &Moment(0), &Unlimited),
+                        Ok(Outcome::of(added.new.contains(index)))
+                    );
                 }
                 assert!(filter == twin, "what is in is what was answered");
                 assert_eq!(added.error.is_none(), added.done == items.len());
                 // The rest goes in when there is memory again.
-                let rest = filter.add_batch(items[added.done..].iter().map(Vec::as_slice), &Unlimited);
+                let rest = filter.add_batch(
+                    items[added.done..].iter().map(Vec::as_slice),
+                    Origin::Client,
+                    &Moment(0),
+                    &Unlimited,
+                );
                 assert_eq!(rest.error, None);
-                assert!(items.iter().all(|item| filter.contains(item)));
+                assert!(items.iter().all(|item| filter.contains(item, &Moment(0))));
             });
             added.error.map_or(Ok(()), |error| Err(error.into()))
         });
@@ -116,15 +130,18 @@ fn a_lookup_and_an_add_that_finds_room_cannot_be_refused() {
         let items = numbered(0, 1000);
         let ((), asked) = under(Fault::From(1), || {
             for batch in items.chunks(BATCH) {
-                let added = filter.add_batch(batch.iter().map(Vec::as_slice), &Unlimited);
+                let added = filter.add_batch(batch.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
                 assert_eq!((added.done, added.error), (batch.len(), None));
-                assert_eq!(filter.contains_batch(batch.iter().map(Vec::as_slice)), Mask::first(batch.len()));
+                assert_eq!(
+                    filter.contains_batch(batch.iter().map(Vec::as_slice), &Moment(0)),
+                    Mask::first(batch.len())
+                );
             }
-            assert_eq!(filter.add(b"another", &Unlimited), Ok(true));
-            assert!(filter.contains(b"another") && !filter.contains(b"a third"));
+            assert_eq!(filter.add(b"another", Origin::Client, &Moment(0), &Unlimited), Ok(Outcome::New));
+            assert!(filter.contains(b"another", &Moment(0)) && !filter.contains(b"a third", &Moment(0)));
             assert!(filter.layers().map(|layer| layer.items).sum::<u64>() == filter.items());
             assert!(filter.remaining_capacity() > 0 && filter.allocated_bytes() > 0 && filter.size_bytes() > 0);
-            let told = Field::VALKEY_BLOOM.map(|field| black_box(filter.info(field, &Unlimited)).is_some());
+            let told = Field::VALKEY_BLOOM.map(|field| black_box(filter.info(field, &Moment(0), &Unlimited)).is_some());
             assert!(told[..6] == [true; 6], "what every filter tells");
         });
         assert_eq!(asked, Asked { requests: 0, refused: 0 });

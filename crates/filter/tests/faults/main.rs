@@ -15,6 +15,8 @@ mod one_of_each;
 mod sets;
 
 use allocator::{Fault, under};
+use bloomgate_filter::Moment;
+use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{Error, Filter, Spec, Unlimited, format};
 
 /// Runs something with each request refused in turn, alone and with all after it. `run` gets the number of the try, answers
@@ -55,7 +57,7 @@ fn filled_filters(capacity: u64, items: usize) -> [(&'static str, Filter); 3] {
     let mut filters = new_filters(capacity);
     for (_, filter) in &mut filters {
         for item in numbered(0, items) {
-            filter.add(&item, &Unlimited).unwrap();
+            filter.add(&item, Origin::Client, &Moment(0), &Unlimited).unwrap();
         }
     }
     filters

@@ -4,6 +4,7 @@
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _};
 use bloomgate_filter::geometry::sizing::POLICY;
 use bloomgate_filter::geometry::{LayerDescription, Paged};
+use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{NativeSpec, StoredAs};
 use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Error, Filter, Scaling, Unlimited, Value};
@@ -32,7 +33,8 @@ impl Description {
 
     /// The filter in the snapshot that says it. No layer is larger than a chunk, and all bits are zero.
     fn through_snapshot(&self, ceiling: &impl Ceiling) -> Result<Value, format::Error> {
-        let NativeSpec { rate, capacity, scaling, seed } = self.spec;
+        let NativeSpec { rate, capacity, scaling, hasher } = self.spec;
+        let Hasher::Murmur3 { seed } = hasher else { panic!("a key") };
         let mut sink = ByteSink::default();
         // Version, kind and hash, then the fields.
         [1, 1, 1].into_iter().for_each(|number| sink.put_u64(number));
@@ -156,7 +158,7 @@ proptest! {
         layers in prop::collection::vec(layer_descriptions(), 0..4),
         items in prop::collection::vec(items(), 1..=BATCH),
     ) {
-        let spec = NativeSpec { rate, capacity, scaling: Scaling::from_expansion(expansion), seed };
+        let spec = NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), seed);
         let description = Description { spec, policy, layers };
         let made = || description.with_zero_bits(&SMALL);
         let expected = match policy {

@@ -99,13 +99,14 @@ fn contained_one_by_one(filter: &BloomFilter, items: &[Vec<u8>]) -> Mask {
 
 /// What a batch should do, found by adding its items singly. An add says what a lookup in front of it says.
 fn add_one_by_one(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
-    let mut added = Added { new: Mask::NONE, done: 0, error: None };
+    let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
     for item in items {
         let was_in = filter.contains(item);
         match filter.add(item, ceiling) {
             Ok(new) => {
                 assert_eq!(new, !was_in, "an item is new exactly if it was not in");
                 added.new.insert_if(added.done, new);
+                added.effect = added.new;
                 added.done += 1;
             }
             Err(error) => {
@@ -167,7 +168,7 @@ proptest! {
         let members: Vec<Vec<u8>> = members.into_iter().collect();
         for batch in members.chunks(BATCH) {
             prop_assert_eq!(contained(&filter, batch), Mask::first(batch.len()));
-            let nothing = Added { new: Mask::NONE, done: batch.len(), error: None };
+            let nothing = Added { new: Mask::NONE, effect: Mask::NONE, done: batch.len(), error: None };
             prop_assert_eq!(add_batch(&mut filter, batch, &LayerOf(0)), nothing);
         }
         assert_same(&filter, &before);
@@ -253,7 +254,7 @@ fn a_longer_list_is_cut_and_an_empty_one_does_nothing() {
     let list: Vec<[u8; 1]> = (0..40u8).map(|item| [item]).collect();
     assert_eq!(filter.hash_batch(list.iter().map(|item| &item[..]))[..], hashes[..BATCH]);
     assert_eq!(filter.add(b"the only one", &Unlimited), Ok(true));
-    assert_eq!(filter.add_batch(&[], &Unlimited), Added { new: Mask::NONE, done: 0, error: None });
+    assert_eq!(filter.add_batch(&[], &Unlimited), Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None });
     assert_eq!(filter.contains_batch(&[]), Mask::NONE);
 }
 

@@ -9,7 +9,7 @@ pub fn specs(rate: f64, capacity: u64, expansion: u32) -> [(&'static str, Spec);
     let scaling = Scaling::from_expansion(expansion);
     let rules = ValkeyBloom::new(rate, 0.5, scaling, [7; 32]);
     [
-        ("native", Spec::Native(NativeSpec { rate, capacity, scaling, seed: 4242 })),
+        ("native", Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 4242))),
         ("redisbloom", Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling })),
         ("valkey-bloom", Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity })),
     ]

@@ -1,23 +1,21 @@
 //! Filters of our own layout: a chain of layers whose rates add up to the rate that was asked for.
 
-mod arrival;
-mod description;
-pub mod dump;
-pub mod snapshot;
+pub(crate) mod description;
+mod filter;
 
 use std::ffi::CStr;
 
-pub use arrival::{NativeArrival, came_already};
+pub use filter::BloomFilter;
 
 use super::Request;
-use super::effect::{EffectWord, say_all, say_scaling};
+use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
 use crate::error::Error;
 use crate::geometry::{LayerDescription, Paged, sizing};
-use crate::hash::ItemHash;
+use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
-use crate::shape::{Chain, Reach, Rules, reach};
+use crate::shape::{Reach, Rules, reach};
 
 /// What makes a native filter. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,19 +26,21 @@ pub struct NativeSpec {
     pub capacity: u64,
     /// What becomes of it when it is full.
     pub scaling: Scaling,
-    /// The seed of the hash.
-    pub seed: u32,
+    /// How it hashes.
+    pub hasher: Hasher,
 }
-
-/// A filter of our own layout.
-pub type BloomFilter = Chain<NativeSpec>;
 
 impl Rules for NativeSpec {
     type Geometry = Paged;
 
     #[inline]
     fn hash(&self, item: &[u8]) -> ItemHash {
-        ItemHash::of(item, self.seed)
+        self.hasher.hash(item)
+    }
+
+    #[inline]
+    fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
+        self.hasher.hash_batch(items)
     }
 
     fn scaling(&self) -> Scaling {
@@ -66,19 +66,25 @@ impl Rules for NativeSpec {
 
 impl NativeSpec {
     /// What is left where a filter was taken out.
-    pub(super) const NOTHING: Self = Self { rate: sizing::RATE_MAX, capacity: 1, scaling: Scaling::Fixed, seed: 0 };
+    const NOTHING: Self = Self::murmur3(sizing::RATE_MAX, 1, Scaling::Fixed, 0);
 
-    /// What a request comes to; see [`taken_rate`].
-    pub(super) fn of(request: &Request, seed: u32) -> Self {
-        let Request { rate, capacity, scaling, .. } = *request;
-        Self { rate: taken_rate(rate), capacity, scaling, seed }
+    /// With the hash of most filters.
+    #[must_use]
+    pub const fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
+        Self { rate, capacity, scaling, hasher: Hasher::Murmur3 { seed } }
     }
 
-    fn has_sound_rate(&self) -> bool {
+    /// What a request comes to; see [`taken_rate`].
+    pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
+        let Request { rate, capacity, scaling, .. } = *request;
+        Self { rate: taken_rate(rate), capacity, scaling, hasher }
+    }
+
+    pub(crate) fn has_sound_rate(&self) -> bool {
         (sizing::RATE_MIN..=sizing::RATE_MAX).contains(&self.rate)
     }
 
-    fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Paged>, Error> {
+    pub(super) fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Paged>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let rate = self.rate * sizing::share(self.scaling, self.capacity, index);
         Ok(LayerDescription { rate, capacity, items: 0, geometry: Paged::for_layer(capacity, rate)? })
@@ -92,10 +98,10 @@ impl NativeSpec {
     /// See [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::Text;
-        let Self { rate, capacity, scaling, seed } = *self;
+        let Self { rate, capacity, scaling, hasher } = *self;
         say_all(&mut say, &[Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate)]);
         say_scaling(scaling, &mut say);
-        say_all(&mut say, &[Text(&"SEED"), Text(&seed)]);
+        say_hasher(hasher, &mut say);
         c"BF.INSERT"
     }
 }
@@ -104,49 +110,4 @@ impl NativeSpec {
 #[must_use]
 pub const fn taken_rate(asked: f64) -> f64 {
     asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX)
-}
-
-impl BloomFilter {
-    /// An empty filter for `capacity` items (at least 1) at false positive rate `rate`
-    /// ([`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX)). Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// As [`with_spec`](Self::with_spec).
-    pub fn new(rate: f64, capacity: u64, scaling: Scaling, seed: u32, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        Self::with_spec(NativeSpec { rate, capacity, scaling, seed }, ceiling)
-    }
-
-    /// An empty filter. Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
-    /// [`Error::SizeOverflow`].
-    pub fn with_spec(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        if !spec.has_sound_rate() {
-            return Err(Error::RateOutOfRange);
-        }
-        Self::with_first_layer(spec, &spec.layer(0, spec.capacity)?, ceiling)
-    }
-
-    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked once,
-    /// for the whole of it, before anything is allocated.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for layers that no filter has, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
-    pub fn with_zero_bits(
-        spec: NativeSpec,
-        layers: &[LayerDescription<Paged>],
-        ceiling: &impl Ceiling,
-    ) -> Result<Self, Error> {
-        if !(spec.has_sound_rate() && spec.capacity >= 1) {
-            return Err(Error::Unsound);
-        }
-        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
-    }
-
-    /// What made it.
-    #[must_use]
-    pub const fn spec(&self) -> NativeSpec {
-        *self.rules()
-    }
 }

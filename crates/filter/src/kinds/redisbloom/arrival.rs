@@ -38,7 +38,7 @@ impl RedisBloomArrival {
         Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came: Ranges::none()? })
     }
 
-    /// What `kind` says of it in a snapshot, which `native/snapshot.rs` draws.
+    /// What `kind` says of it in a snapshot, which `format/stored.rs` draws.
     pub(crate) const KIND: u64 = 3;
 
     /// Writes what a snapshot holds of it, from `kind` on.

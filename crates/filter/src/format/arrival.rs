@@ -1,20 +1,22 @@
 //! The other end of a dump of ours: a filter whose records come one by one, and what is made of them.
 
-use super::BloomFilter;
-use super::dump::{self, GENERATIONS, HEADER, Stream};
+use super::records::{self, Content, GENERATIONS, HEADER, Recorded, Stream};
+use super::{Error, Progress, Sink, Source, chunks, stored};
 use crate::ceiling::Ceiling;
 use crate::error;
-use crate::format::{Error, Progress};
 
-/// A filter of ours whose chunks have not all arrived.
+/// A filter of ours whose records have not all arrived.
 #[derive(Debug, PartialEq)]
-pub struct NativeArrival {
-    filter: BloomFilter,
+pub struct Arriving<F> {
+    filter: F,
     generation: u16,
+    /// Number of the record after the header that is next, from 0 on.
     next: u64,
+    /// Number of parts whose tables have come.
+    tables: usize,
 }
 
-impl NativeArrival {
+impl<F: Recorded> Arriving<F> {
     /// Begins with a header.
     ///
     /// # Errors
@@ -22,24 +24,15 @@ impl NativeArrival {
     /// does not fit under the ceiling.
     pub fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (stream, record) = Stream::parse(iterator)?;
-        let (spec, layers) = dump::decode_header(header)?;
-        if record != HEADER || layers.len() != stream.layers {
+        let filter = F::with_zero_cells(&records::decode_header::<F>(header)?, ceiling)?;
+        let (_, record) = records::numbers(&filter, record)?;
+        if record != HEADER || filter.layer_count() != stream.layers {
             return Err(Error::WrongGeneration);
         }
-        let filter = BloomFilter::with_zero_bits(spec, &layers, ceiling)?;
-        Ok(Self { filter, generation: stream.generation, next: 0 })
+        Ok(Self { filter, generation: stream.generation, next: 0, tables: 0 })
     }
 
-    /// Goes on from what a snapshot holds.
-    pub(super) fn resume(filter: BloomFilter, generation: u64, next: u64) -> Result<Self, Error> {
-        let generation = u16::try_from(generation).map_err(|_| Error::OutOfRange)?;
-        if generation >= GENERATIONS || next >= dump::chunks_in(filter.layers()) {
-            return Err(Error::OutOfRange);
-        }
-        Ok(Self { filter, generation, next })
-    }
-
-    /// Takes a record. The header may come again, and every chunk that came already, with the same bytes.
+    /// Takes a record. The header may come again, and every record that came already, with the same bytes.
     ///
     /// # Errors
     /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
@@ -50,36 +43,73 @@ impl NativeArrival {
         if stream != own {
             return Err(Error::WrongGeneration);
         }
+        let (number, record) = records::numbers(&self.filter, record)?;
         if record <= HEADER + self.next {
             came_already(&self.filter, self.generation, iterator, data)?;
             return Ok(Progress::Known);
         }
         let expected = HEADER + 1 + self.next;
         if record != expected {
-            return Err(Error::WrongOrder { expected: own.iterator(expected) });
+            return Err(Error::WrongOrder {
+                expected: own.iterator(records::numbered(&self.filter, number, expected)?),
+            });
         }
-        let range = dump::chunk_range(self.filter.layers(), self.next).ok_or(Error::OutOfRange)?;
-        let chunk = dump::decode_chunk(dump::identity(&self.filter, own), iterator, data, range.bytes.len())?;
-        if let Some(items) = chunk.items {
-            self.filter.count_at_least(range.layer, items)?;
-        }
-        let target = self.filter.layer_bytes_mut(range.layer).and_then(|bytes| bytes.get_mut(range.bytes));
-        if let (Some(bits), Some(target)) = (chunk.bits, target) {
-            target.copy_from_slice(bits);
+        let content = records::decode(records::identity(&self.filter, own), iterator, data)?;
+        match records::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
+            Some(range) => self.take_cells(&range, content)?,
+            None => self.take_entries(content)?,
         }
         self.next += 1;
-        Ok(if self.next == dump::chunks_in(self.filter.layers()) { Progress::Complete } else { Progress::Stored })
+        if !self.is_complete() {
+            return Ok(Progress::Stored);
+        }
+        self.filter.complete();
+        Ok(Progress::Complete)
+    }
+
+    fn take_cells(&mut self, range: &records::ChunkRange, content: Content<'_>) -> Result<(), Error> {
+        match content {
+            Content::Gone if self.filter.is_marked() => self.filter.leave_out(range.layer),
+            Content::Chunk { items, cells } => {
+                if cells.is_some_and(|cells| cells.len() != range.bytes.len()) {
+                    return Err(Error::WrongLength);
+                }
+                if let Some(items) = items {
+                    self.filter.count_at_least(range.layer, items)?;
+                }
+                let target = self.filter.layer_cells_mut(range.layer).get_mut(range.bytes.clone());
+                if let (Some(cells), Some(target)) = (cells, target) {
+                    target.copy_from_slice(cells);
+                }
+            }
+            Content::Gone | Content::Entries { .. } => return Err(Error::OutOfRange),
+        }
+        Ok(())
+    }
+
+    fn take_entries(&mut self, content: Content<'_>) -> Result<(), Error> {
+        let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
+        let run = records::hashes_in(bytes)?;
+        self.filter.take_deleted(self.tables, &run)?;
+        self.tables += usize::from(is_last);
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        let has_tables = self.filter.has_tables();
+        self.next >= records::chunks_of(&self.filter, 0..self.filter.layer_count())
+            && (!has_tables || self.tables == self.filter.part_count())
     }
 
     /// The filter, as far as it has arrived.
     #[must_use]
-    pub const fn filter(&self) -> &BloomFilter {
+    pub const fn filter(&self) -> &F {
         &self.filter
     }
 
-    /// The filter, when the last chunk has come.
+    /// The filter, when the last record has come.
     #[must_use]
-    pub fn into_filter(self) -> BloomFilter {
+    pub fn into_filter(self) -> F {
         self.filter
     }
 
@@ -89,7 +119,7 @@ impl NativeArrival {
         self.generation
     }
 
-    /// The number of chunks that have come: the next one's number, from 0 on.
+    /// The number of records after the header that have come: the next one's number, from 0 on.
     #[must_use]
     pub const fn next_chunk(&self) -> u64 {
         self.next
@@ -98,48 +128,101 @@ impl NativeArrival {
     /// The records that have come, one after another. An error is the last.
     pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
         let came = usize::try_from(self.next).unwrap_or(usize::MAX).saturating_add(1);
-        dump::records(&self.filter, self.generation).take(came)
+        records::records(&self.filter, self.generation).take(came)
     }
 
-    /// A value with the same fields and bits.
+    /// A value with the same fields and cells.
     ///
     /// # Errors
     /// [`error::Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
-        Ok(Self { filter: self.filter.try_clone()?, generation: self.generation, next: self.next })
+        let Self { ref filter, generation, next, tables } = *self;
+        Ok(Self { filter: filter.try_clone()?, generation, next, tables })
+    }
+
+    /// Writes what a snapshot holds of it, from `kind` on.
+    pub(crate) fn write(&self, sink: &mut impl Sink) {
+        sink.put_u64(F::KIND + 1);
+        self.filter.describe(sink);
+        sink.put_u64(u64::from(self.generation));
+        sink.put_u64(self.next);
+        if self.filter.has_tables() {
+            sink.put_u64(self.tables as u64);
+        }
+        chunks::write(&self.filter, sink);
+        stored::write_tables(&self.filter, sink);
+    }
+
+    /// Reads what [`write`](Self::write) wrote, from what comes after `kind` on. The ceiling is asked for the whole of its
+    /// memory before any is allocated.
+    ///
+    /// # Errors
+    /// For bytes that it cannot have written, and where the ceiling or the allocator refuses.
+    pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let description = F::read_description(source)?;
+        let (generation, next) = (source.u64()?, source.u64()?);
+        let filter = F::with_zero_cells(&description, ceiling)?;
+        let tables = if filter.has_tables() { source.u64()? } else { 0 };
+        let generation = u16::try_from(generation).ok().filter(|generation| *generation < GENERATIONS);
+        let (Some(generation), Ok(tables)) = (generation, usize::try_from(tables)) else {
+            return Err(Error::OutOfRange);
+        };
+        let mut arriving = Self { filter, generation, next, tables };
+        let chunks = records::chunks_of(&arriving.filter, 0..arriving.filter.layer_count());
+        if tables > arriving.filter.part_count() || tables > 0 && next < chunks || arriving.is_complete() {
+            return Err(Error::OutOfRange);
+        }
+        let arrived_bytes = records::bytes_before(&arriving.filter, next);
+        chunks::read(&mut arriving.filter, arrived_bytes, source)?;
+        stored::read_tables(&mut arriving.filter, source)?;
+        Ok(arriving)
     }
 }
 
 /// Takes note of a record that a filter has had already: a client that got no answer sends the last one again. What was
-/// added since may be in the bits as well.
+/// added since may be in the cells as well.
 ///
 /// # Errors
 /// For a record that did not come with this filter.
-pub fn came_already(filter: &BloomFilter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (stream, record) = Stream::parse(iterator)?;
-    let layers = stream.layers_of(filter, generation)?;
+    let (_, record) = records::numbers(filter, record)?;
+    if stream.generation != generation || filter.layer_count() < stream.layers {
+        return Err(Error::WrongGeneration);
+    }
     if record == HEADER {
-        let (spec, came) = dump::decode_header(data)?;
-        let same = came.len() == layers.len()
-            && came.iter().zip(layers).all(|(came, layer)| came.geometry == layer.geometry())
-            && spec.seed == filter.spec().seed;
+        let same = filter.is_described(&records::decode_header::<F>(data)?, stream.layers);
         return if same { Ok(()) } else { Err(Error::Different) };
     }
-    let range = dump::chunk_range(layers, record - HEADER - 1).ok_or(Error::OutOfRange)?;
-    let layer = layers.get(range.layer).ok_or(Error::OutOfRange)?;
-    let chunk = dump::decode_chunk(dump::identity(filter, stream), iterator, data, range.bytes.len())?;
-    let here = layer.bytes().get(range.bytes).unwrap_or_default();
-    let same = chunk.items.is_none_or(|items| items <= layer.items())
-        && chunk.bits.unwrap_or_default().iter().zip(here).all(|(came, here)| came & !here == 0);
+    let content = records::decode(records::identity(filter, stream), iterator, data)?;
+    let range = records::chunk_range(filter, 0..stream.layers, record - HEADER - 1);
+    let (Content::Chunk { items, cells }, Some(range)) = (content, range) else {
+        // Its checksum says that it came: what was deleted since, or added again, may have changed the table.
+        return if filter.is_marked() { Ok(()) } else { Err(Error::OutOfRange) };
+    };
+    if cells.is_some_and(|cells| cells.len() != range.bytes.len()) {
+        return Err(Error::WrongLength);
+    }
+    let here = filter.layer_cells(range.layer).get(range.bytes).unwrap_or_default();
+    let same = items.is_none_or(|items| items <= filter.layer_items(range.layer))
+        && cells.unwrap_or_default().iter().zip(here).all(|(came, here)| came & !here == 0);
     if same { Ok(()) } else { Err(Error::Different) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kinds::native::dump::{first_record, is_header, next_record};
+    use crate::format::records::{DumpMark, is_header};
     use crate::shape::Layer;
-    use crate::{Scaling, Unlimited};
+    use crate::{BloomFilter, Scaling, Unlimited};
+
+    fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
+        records::first_record(filter, generation, &mut DumpMark::default())
+    }
+
+    fn next_record(filter: &BloomFilter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        records::next_record(filter, generation, iterator, &DumpMark::default())
+    }
 
     /// What a grown filter begins with and what it holds: layers of more than one chunk. Under miri, which is slow, three
     /// layers of one.
@@ -157,7 +240,7 @@ mod tests {
     }
 
     fn records(filter: &BloomFilter, generation: u16) -> Vec<(u64, Vec<u8>)> {
-        dump::records(filter, generation).collect::<Result<_, _>>().unwrap()
+        records::records(filter, generation).collect::<Result<_, _>>().unwrap()
     }
 
     #[test]
@@ -165,7 +248,7 @@ mod tests {
         let filter = grown();
         let records = records(&filter, 5);
         assert!(cfg!(miri) || records.len() > 10, "layers of more than one chunk");
-        let mut arriving = NativeArrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         let (last, others) = records[1..].split_last().unwrap();
         for (iterator, data) in others {
             assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
@@ -181,10 +264,10 @@ mod tests {
     fn what_does_not_belong_changes_nothing() {
         let filter = grown();
         let records = records(&filter, 5);
-        let mut arriving = NativeArrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         arriving.accept(records[1].0, &records[1].1).unwrap();
         let before = arriving.try_clone().unwrap();
-        let refused = |arriving: &mut NativeArrival, iterator: u64, data: &[u8], error: Error| {
+        let refused = |arriving: &mut Arriving<BloomFilter>, iterator: u64, data: &[u8], error: Error| {
             assert_eq!(arriving.accept(iterator, data), Err(error));
             assert_eq!(*arriving, before);
         };
@@ -214,14 +297,14 @@ mod tests {
         assert_eq!(iterator, 1);
         assert!(is_header(&data));
         for length in 0..data.len() {
-            assert!(NativeArrival::begin(iterator, &data[..length], &Unlimited).is_err());
+            assert!(Arriving::<BloomFilter>::begin(iterator, &data[..length], &Unlimited).is_err());
         }
         for position in 0..data.len() {
             let mut torn = data.clone();
             torn[position] ^= 0x80;
-            assert!(NativeArrival::begin(iterator, &torn, &Unlimited).is_err());
+            assert!(Arriving::<BloomFilter>::begin(iterator, &torn, &Unlimited).is_err());
         }
-        assert!(NativeArrival::begin(2, &data, &Unlimited).is_err());
+        assert!(Arriving::<BloomFilter>::begin(2, &data, &Unlimited).is_err());
     }
 
     #[test]
@@ -234,7 +317,7 @@ mod tests {
         }
         let layers = filter.layers().len();
         let (mut iterator, header) = first_record(&filter, 9).unwrap();
-        let mut arriving = NativeArrival::begin(iterator, &header, &Unlimited).unwrap();
+        let mut arriving = Arriving::<BloomFilter>::begin(iterator, &header, &Unlimited).unwrap();
         let mut later = MEMBERS..;
         while let Some((next, data)) = next_record(&filter, 9, iterator).unwrap() {
             for item in later.by_ref().take(MEMBERS as usize / 2) {
@@ -279,7 +362,7 @@ mod tests {
         });
         let [one, other] = filters.each_ref().map(|filter| records(filter, 5));
         assert_eq!(one[1].0, other[1].0);
-        let mut arriving = NativeArrival::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::<BloomFilter>::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
         assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
         assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
     }

@@ -1,0 +1,633 @@
+//! A filter of ours as a stream of records, for BF.SCANDUMP, BF.LOADCHUNK and the rewriting of the AOF: a header, then the
+//! cells in chunks, then the tables of deleted items, each record small enough for a client's buffer and with a checksum of
+//! its own.
+//!
+//! ```text
+//! header  8 bytes magic | version | the description of the stored layout, 8 bytes each field | u32 checksum
+//! chunk   u8 tag | u32 checksum | tags 2 and 3: u64 items | tags 1 and 3: the cells
+//! table   u8 tag | u32 checksum | hashes of 16 bytes, in order
+//! ```
+//! All little-endian. The version is 1 for native filters; it is 2 for the other kinds, and the kind comes after it. Tag 0
+//! stands for zeros, tag 1 for cells. Tags 2 and 3 are the same, of the newest layer in the dump: it may have taken items
+//! since the dump began, whose cells are in the chunk, and the number is that of all its items now. Tag 4 stands for cells
+//! that went since: their part of the filter is left out. Tag 5 is a piece of a table, tag 6 its last.
+//!
+//! The checksum is CRC-32 (IEEE): the header's of everything before it; another record's of what its filter is
+//! ([`Recorded::identify`]), of its iterator as u64, its tag and what follows. So a record of another filter is noticed. A
+//! chunk covers 1 MiB of a layer, the last one of a layer what is left.
+//!
+//! A record travels with an iterator, below 2^53, so that every client's numbers hold it:
+//! ```text
+//! 14 bits generation of the filter | 12 bits layers in the dump - 1 | 27 bits record: 1 the header, 2, 3, ... the others
+//! ```
+//! The generation tells when a key was replaced between two chunks. The layers tell where the dump ends when the filter
+//! has grown meanwhile: layers come after the others, so the chunks before stay what they are. Where parts of a filter may
+//! go, or its tables change, the record is 8 bits of the dump's number and 19 bits: see [`DumpMark`].
+
+use std::fmt::Debug;
+
+use super::{ByteSink, ByteSource, CHUNK_BYTES, Error, LayerCells, Sink, Source};
+use crate::ceiling::Ceiling;
+use crate::cells::is_zero;
+use crate::error;
+use crate::hash::ItemHash;
+use crate::memory::reserve;
+use crate::shape::{HashSet, LAYERS_MAX};
+
+/// A filter of ours that goes as records, and that is stored as the same description, cells and tables.
+pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
+    /// What `kind` says of it in a snapshot; one more while it is arriving.
+    const KIND: u64;
+    /// Everything about it but its cells and tables.
+    type Description;
+
+    /// Writes everything about it but its cells and tables.
+    fn describe(&self, sink: &mut impl Sink);
+    /// Reads what [`describe`](Self::describe) wrote. Whether a filter can be like that is for
+    /// [`with_zero_cells`](Self::with_zero_cells) to say.
+    ///
+    /// # Errors
+    /// For what cannot have been written.
+    fn read_description(source: &mut impl Source) -> Result<Self::Description, Error>;
+    /// A filter as described, its cells all zero and its tables empty. The ceiling is asked once, for the whole of it, before
+    /// anything is allocated.
+    ///
+    /// # Errors
+    /// [`error::Error::Unsound`] for what no filter can be, and where the ceiling or the allocator refuses.
+    fn with_zero_cells(description: &Self::Description, ceiling: &impl Ceiling) -> Result<Self, error::Error>;
+    /// Whether it began as described, as far as its first `layers` layers go.
+    fn is_described(&self, description: &Self::Description, layers: usize) -> bool;
+    /// Writes what tells its records from another's: everything about it and its first `layers` layers that does not change.
+    fn identify(&self, layers: usize, sink: &mut impl Sink);
+    /// The number of items that were added to a layer.
+    fn layer_items(&self, layer: usize) -> u64;
+    /// Counts at least so many items in a layer whose cells have come.
+    ///
+    /// # Errors
+    /// [`error::Error::Unsound`] for more than it is made for. Nothing has changed then.
+    fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), error::Error>;
+    /// A filter with the same fields and cells.
+    ///
+    /// # Errors
+    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    fn try_clone(&self) -> Result<Self, error::Error>;
+
+    /// Number of parts, each of some of the layers, in order: one in most filters.
+    fn part_count(&self) -> usize {
+        1
+    }
+    /// A part.
+    fn part(&self, index: usize) -> Option<Part> {
+        (index == 0).then(|| Part { name: 0, layers: self.layer_count(), revision: 0 })
+    }
+    /// Whether each part has a table of deleted items.
+    fn has_tables(&self) -> bool {
+        false
+    }
+    /// The table of a part; nothing where it is empty.
+    fn table(&self, _part: usize) -> Option<&HashSet> {
+        None
+    }
+    /// Takes a run of a part's table, in order.
+    ///
+    /// # Errors
+    /// [`error::Error::Unsound`] for hashes that no such table can have, [`error::Error::OutOfMemory`].
+    fn take_deleted(&mut self, _part: usize, _run: &[ItemHash]) -> Result<(), error::Error> {
+        Err(error::Error::Unsound)
+    }
+    /// Whether its parts may go or its tables change, so that a dump has to be marked.
+    fn is_marked(&self) -> bool {
+        self.has_tables()
+    }
+    /// Leaves the part out that has this layer, when all has come.
+    fn leave_out(&mut self, _layer: usize) {}
+    /// All has come.
+    fn complete(&mut self) {}
+}
+
+/// A part of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Tells it from the others for good.
+    pub name: u64,
+    /// Number of its layers.
+    pub layers: usize,
+    /// How often its table has changed.
+    pub revision: u64,
+}
+
+/// What a filter was when its dump began, where parts of it may go or its tables change: of the dump that began last. It goes
+/// on with what is there still; one that began before it has to begin again, if anything has changed between the two.
+#[derive(Clone, Debug, Default)]
+pub struct DumpMark {
+    number: u8,
+    parts: Vec<MarkedPart>,
+}
+
+/// A part, as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MarkedPart {
+    part: Part,
+    chunks: u64,
+    entries: u64,
+}
+
+impl MarkedPart {
+    /// Number of records of its table: at least the one that says that it ends.
+    fn table_records(self) -> u64 {
+        self.entries.div_ceil(ENTRIES as u64).max(1)
+    }
+}
+
+impl DumpMark {
+    /// Takes note of what a filter is.
+    fn set<F: Recorded>(&mut self, filter: &F) -> Result<(), Error> {
+        let mut parts = Vec::new();
+        reserve(&mut parts, filter.part_count())?;
+        let mut first = 0;
+        for index in 0..filter.part_count() {
+            let Some(part) = filter.part(index) else { break };
+            let chunks = chunks_of(filter, first..first + part.layers);
+            first += part.layers;
+            parts.push(MarkedPart { part, chunks, entries: filter.table(index).map_or(0, HashSet::len) });
+        }
+        if parts != self.parts {
+            self.number = self.number.wrapping_add(1);
+            self.parts = parts;
+        }
+        Ok(())
+    }
+}
+
+/// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
+const MAGIC: [u8; 8] = *b"\xb1oomgate";
+/// Of native filters, whose kind is not told.
+const VERSION_NATIVE: u64 = 1;
+/// Of the other kinds.
+const VERSION: u64 = 2;
+const TAG_ZEROS: u8 = 0;
+const TAG_CELLS: u8 = 1;
+/// Added to a tag where the number of the layer's items stands before the cells.
+const TAG_COUNTED: u8 = 2;
+const TAG_GONE: u8 = 4;
+const TAG_ENTRIES: u8 = 5;
+const TAG_LAST_ENTRIES: u8 = 6;
+/// The record that is the header; the chunks follow.
+pub(super) const HEADER: u64 = 1;
+/// Generations are below this.
+pub const GENERATIONS: u16 = 1 << 14;
+/// Entries of a table in one record: as many as fill a chunk.
+const ENTRIES: usize = CHUNK_BYTES / ENTRY_BYTES;
+const ENTRY_BYTES: usize = size_of::<ItemHash>();
+
+const RECORD_BITS: u32 = 27;
+/// Of a dump that is marked, below its number.
+const MARKED_RECORD_BITS: u32 = 19;
+const LAYERS_BITS: u32 = 12;
+const _: () = assert!(LAYERS_MAX <= 1 << LAYERS_BITS);
+
+/// Which dump a record belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stream {
+    pub(super) generation: u16,
+    /// The layers that the filter had when the dump began, 1 to 4096.
+    pub(super) layers: usize,
+}
+
+impl Stream {
+    pub(super) fn of<F: Recorded>(filter: &F, generation: u16) -> Self {
+        Self { generation: generation % GENERATIONS, layers: filter.layer_count() }
+    }
+
+    pub(super) fn iterator(self, record: u64) -> u64 {
+        let layers = self.layers.saturating_sub(1) as u64;
+        ((u64::from(self.generation) << LAYERS_BITS) | layers) << RECORD_BITS | record
+    }
+
+    /// An iterator's stream and record.
+    pub(super) fn parse(iterator: u64) -> Result<(Self, u64), Error> {
+        let generation = u16::try_from(iterator >> (RECORD_BITS + LAYERS_BITS)).map_err(|_| Error::OutOfRange)?;
+        let layers = (iterator >> RECORD_BITS) & ((1 << LAYERS_BITS) - 1);
+        let layers = usize::try_from(layers).map_err(|_| Error::OutOfRange)? + 1;
+        let record = iterator & ((1 << RECORD_BITS) - 1);
+        if generation >= GENERATIONS || record < HEADER {
+            return Err(Error::OutOfRange);
+        }
+        Ok((Self { generation, layers }, record))
+    }
+}
+
+/// The number of a marked dump and of the record in it; 0 and the record where the dump of the filter is not marked.
+pub(super) fn numbers<F: Recorded>(filter: &F, record: u64) -> Result<(u8, u64), Error> {
+    if !filter.is_marked() {
+        return Ok((0, record));
+    }
+    let number = u8::try_from(record >> MARKED_RECORD_BITS).map_err(|_| Error::OutOfRange)?;
+    let record = record & ((1 << MARKED_RECORD_BITS) - 1);
+    if record < HEADER { Err(Error::OutOfRange) } else { Ok((number, record)) }
+}
+
+/// A record of a dump with this number as an iterator has it.
+pub(super) fn numbered<F: Recorded>(filter: &F, number: u8, record: u64) -> Result<u64, Error> {
+    let bits = if filter.is_marked() { MARKED_RECORD_BITS } else { RECORD_BITS };
+    let number = if filter.is_marked() { u64::from(number) << MARKED_RECORD_BITS } else { 0 };
+    if record >> bits == 0 { Ok(number | record) } else { Err(Error::OutOfRange) }
+}
+
+/// Whether the data of a record is a header of ours.
+#[must_use]
+pub fn is_header(data: &[u8]) -> bool {
+    data.starts_with(&MAGIC)
+}
+
+/// The first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
+/// [`GENERATIONS`]. The filter is marked where that is needed.
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for the record.
+pub fn first_record<F: Recorded>(filter: &F, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
+    if filter.is_marked() {
+        mark.set(filter)?;
+    }
+    let record = numbered(filter, mark.number, HEADER)?;
+    Ok((Stream::of(filter, generation).iterator(record), encode_header(filter)?))
+}
+
+/// The record after the one with this iterator, its iterator and its data; nothing after the last one. The filter may
+/// have taken items and grown since the dump began: what was in then is in the dump. Of what came since, a part is, and is
+/// counted.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for what is no iterator of ours; [`Error::WrongGeneration`] for one of another filter, or of a dump
+/// before the one that is marked; [`Error::Filter`] where there is no memory for the record.
+pub fn next_record<F: Recorded>(
+    filter: &F,
+    generation: u16,
+    iterator: u64,
+    mark: &DumpMark,
+) -> Result<Option<(u64, Vec<u8>)>, Error> {
+    let (stream, record) = Stream::parse(iterator)?;
+    if stream.generation == 0 && generation != 0 {
+        // No filter has this one by itself: the iterator was never handed out.
+        return Err(Error::OutOfRange);
+    }
+    let (number, record) = numbers(filter, record)?;
+    if stream.generation != generation {
+        return Err(Error::WrongGeneration);
+    }
+    let place = if filter.is_marked() {
+        if number != mark.number {
+            return Err(Error::WrongGeneration);
+        }
+        marked_place(filter, mark, record - HEADER)
+    } else {
+        if filter.layer_count() < stream.layers {
+            return Err(Error::WrongGeneration);
+        }
+        place_in(filter, 0..stream.layers, record - HEADER)
+    };
+    let Some(place) = place else { return Ok(None) };
+    let iterator = stream.iterator(numbered(filter, number, record + 1)?);
+    let identity = identity(filter, stream);
+    let data = match place {
+        Place::Cells { range, is_newest } => {
+            let cells = filter.layer_cells(range.layer).get(range.bytes).unwrap_or_default();
+            encode_chunk(identity, iterator, is_newest.then(|| filter.layer_items(range.layer)), cells)?
+        }
+        Place::Gone => encode(identity, iterator, TAG_GONE, &[])?,
+        Place::Entries { part, skipped, is_last } => {
+            let entries = part.and_then(|part| filter.table(part)).map(|table| piece_of(table, skipped)).transpose()?;
+            let tag = if is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
+            encode(identity, iterator, tag, &entries.unwrap_or_default())?
+        }
+    };
+    Ok(Some((iterator, data)))
+}
+
+/// The records of a dump, one after another. An error is the last.
+pub fn records<F: Recorded>(filter: &F, generation: u16) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+    let mut mark = DumpMark::default();
+    let first = first_record(filter, generation, &mut mark);
+    std::iter::successors(Some(first), move |before| {
+        let (iterator, _) = before.as_ref().ok()?;
+        next_record(filter, generation, *iterator, &mark).transpose()
+    })
+}
+
+/// What a record after the header is of.
+enum Place {
+    Cells {
+        range: ChunkRange,
+        /// Whether its layer was the newest of its part when the dump began: it may have taken items since.
+        is_newest: bool,
+    },
+    /// Cells that are not there any more.
+    Gone,
+    /// Entries of the table of a part, after so many; of none where the table has changed or went.
+    Entries { part: Option<usize>, skipped: u64, is_last: bool },
+}
+
+/// Where chunk `number` of a part of these layers is.
+fn place_in<F: Recorded>(filter: &F, layers: std::ops::Range<usize>, number: u64) -> Option<Place> {
+    let end = layers.end;
+    let range = chunk_range(filter, layers, number)?;
+    Some(Place::Cells { is_newest: range.layer + 1 == end, range })
+}
+
+/// Where record `number` after the header of a marked dump is.
+fn marked_place<F: Recorded>(filter: &F, mark: &DumpMark, mut number: u64) -> Option<Place> {
+    for marked in &mark.parts {
+        if number < marked.chunks {
+            let Some((_, first)) = find_part(filter, marked.part.name) else { return Some(Place::Gone) };
+            return place_in(filter, first..first + marked.part.layers, number);
+        }
+        number -= marked.chunks;
+    }
+    for marked in mark.parts.iter().filter(|_| filter.has_tables()) {
+        if number < marked.table_records() {
+            let part = find_part(filter, marked.part.name).map(|(index, _)| index);
+            let part =
+                part.filter(|index| filter.part(*index).is_some_and(|part| part.revision == marked.part.revision));
+            let is_last = number + 1 == marked.table_records();
+            return Some(Place::Entries { part, skipped: number * ENTRIES as u64, is_last });
+        }
+        number -= marked.table_records();
+    }
+    None
+}
+
+/// The index of the part with this name, and that of its first layer.
+fn find_part<F: Recorded>(filter: &F, name: u64) -> Option<(usize, usize)> {
+    let mut first = 0;
+    for index in 0..filter.part_count() {
+        let part = filter.part(index)?;
+        if part.name == name {
+            return Some((index, first));
+        }
+        first += part.layers;
+    }
+    None
+}
+
+/// The entries of a table after so many, as many as a record has, as bytes.
+fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, CHUNK_BYTES)?;
+    let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);
+    table.for_each_sorted_run(|run| {
+        let begin = left.min(run.len());
+        left -= begin;
+        let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
+        let taken = run.get(begin..).unwrap_or_default().iter().take(room);
+        taken.for_each(|hash| put_hash(&mut bytes, *hash));
+        Ok::<(), error::Error>(())
+    })?;
+    Ok(bytes)
+}
+
+/// Writes a hash in 16 bytes.
+pub(super) fn put_hash(bytes: &mut Vec<u8>, hash: ItemHash) {
+    bytes.extend_from_slice(&hash.h1.to_le_bytes());
+    bytes.extend_from_slice(&hash.h2.to_le_bytes());
+}
+
+/// The hashes that bytes hold.
+///
+/// # Errors
+/// [`Error::WrongLength`] for a part of one, or more than a record has; [`Error::Filter`] where there is no memory.
+pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
+    let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+    if !rest.is_empty() || bytes.len() > CHUNK_BYTES {
+        return Err(Error::WrongLength);
+    }
+    let mut hashes = Vec::new();
+    reserve(&mut hashes, entries.len())?;
+    hashes.extend(entries.iter().map(|entry| {
+        let both = u128::from_le_bytes(*entry);
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits are 64 bits each")]
+        let (h1, h2) = (both as u64, (both >> 64) as u64);
+        ItemHash { h1, h2 }
+    }));
+    Ok(hashes)
+}
+
+/// Where a chunk lies: the layer and the range of its bytes.
+pub(super) struct ChunkRange {
+    pub(super) layer: usize,
+    pub(super) bytes: std::ops::Range<usize>,
+}
+
+/// Where chunk `number` of some layers lies.
+pub(super) fn chunk_range<F: LayerCells>(
+    filter: &F,
+    layers: std::ops::Range<usize>,
+    mut number: u64,
+) -> Option<ChunkRange> {
+    for layer in layers {
+        let size = filter.layer_cells(layer).len();
+        let chunks = size.div_ceil(CHUNK_BYTES) as u64;
+        if number < chunks {
+            let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
+            return Some(ChunkRange { layer, bytes: begin..size.min(begin + CHUNK_BYTES) });
+        }
+        number -= chunks;
+    }
+    None
+}
+
+/// Number of bytes of all layers before a chunk.
+pub(super) fn bytes_before<F: LayerCells>(filter: &F, number: u64) -> u64 {
+    let Some(chunk) = chunk_range(filter, 0..filter.layer_count(), number) else { return u64::MAX };
+    let before: u64 = (0..chunk.layer).map(|layer| filter.layer_cells(layer).len() as u64).sum();
+    before.saturating_add(chunk.bytes.start as u64)
+}
+
+/// Number of chunks of some layers.
+pub(super) fn chunks_of<F: LayerCells>(filter: &F, layers: std::ops::Range<usize>) -> u64 {
+    layers.map(|layer| filter.layer_cells(layer).len().div_ceil(CHUNK_BYTES) as u64).sum()
+}
+
+fn put_version<F: Recorded>(sink: &mut impl Sink) {
+    if F::KIND == 1 {
+        sink.put_u64(VERSION_NATIVE);
+    } else {
+        sink.put_u64(VERSION);
+        sink.put_u64(F::KIND);
+    }
+}
+
+fn encode_header<F: Recorded>(filter: &F) -> Result<Vec<u8>, Error> {
+    /// Counts what is written.
+    struct Length(usize);
+    impl Sink for Length {
+        fn put_u64(&mut self, _number: u64) {
+            self.0 += 8;
+        }
+        fn put_f64(&mut self, _number: f64) {
+            self.0 += 8;
+        }
+        fn put_bytes(&mut self, bytes: &[u8]) {
+            self.0 += 8 + bytes.len();
+        }
+    }
+    let mut length = Length(MAGIC.len() + size_of::<u32>());
+    put_version::<F>(&mut length);
+    filter.describe(&mut length);
+    let mut sink = ByteSink(Vec::new());
+    reserve(&mut sink.0, length.0)?;
+    sink.0.extend_from_slice(&MAGIC);
+    put_version::<F>(&mut sink);
+    filter.describe(&mut sink);
+    let checksum = crc32fast::hash(&sink.0);
+    sink.0.extend_from_slice(&checksum.to_le_bytes());
+    Ok(sink.0)
+}
+
+/// The kind that a header is of, and its description.
+///
+/// # Errors
+/// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::UnknownVersion`], [`Error::Truncated`].
+pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
+    let (fields, checksum) = data.split_last_chunk().ok_or(Error::NotADump)?;
+    let mut source = ByteSource(fields.strip_prefix(&MAGIC).ok_or(Error::NotADump)?);
+    if crc32fast::hash(fields) != u32::from_le_bytes(*checksum) {
+        return Err(Error::WrongChecksum);
+    }
+    match source.u64()? {
+        VERSION_NATIVE => Ok((1, source)),
+        VERSION => match source.u64()? {
+            kind if kind > 1 => Ok((kind, source)),
+            kind => Err(Error::UnknownKind(kind)),
+        },
+        version => Err(Error::UnknownVersion(version)),
+    }
+}
+
+/// The description in a header of a filter of this kind.
+///
+/// # Errors
+/// As [`open_header`], [`Error::UnknownKind`], and for what cannot have been written.
+pub(super) fn decode_header<F: Recorded>(data: &[u8]) -> Result<F::Description, Error> {
+    let (kind, mut source) = open_header(data)?;
+    if kind != F::KIND {
+        return Err(Error::UnknownKind(kind));
+    }
+    let description = F::read_description(&mut source)?;
+    if source.0.is_empty() { Ok(description) } else { Err(Error::Overlong) }
+}
+
+/// What tells a filter's records from another's.
+pub(super) fn identity<F: Recorded>(filter: &F, stream: Stream) -> u32 {
+    /// The checksum of what is written to it.
+    struct Checksum(crc32fast::Hasher);
+    impl Sink for Checksum {
+        fn put_u64(&mut self, number: u64) {
+            self.0.update(&number.to_le_bytes());
+        }
+        fn put_f64(&mut self, number: f64) {
+            self.put_u64(number.to_bits());
+        }
+        fn put_bytes(&mut self, bytes: &[u8]) {
+            self.put_u64(bytes.len() as u64);
+            self.0.update(bytes);
+        }
+    }
+    let mut checksum = Checksum(crc32fast::Hasher::new());
+    checksum.0.update(&MAGIC);
+    put_version::<F>(&mut checksum);
+    filter.identify(stream.layers, &mut checksum);
+    checksum.0.finalize()
+}
+
+/// The checksum of a record that is not the header. `parts` is what comes after the checksum.
+fn record_checksum(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&identity.to_le_bytes());
+    hasher.update(&iterator.to_le_bytes());
+    hasher.update(&[tag]);
+    parts.into_iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
+fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cells: &[u8]) -> Result<Vec<u8>, Error> {
+    let (tag, cells) = if is_zero(cells) { (TAG_ZEROS, &[][..]) } else { (TAG_CELLS, cells) };
+    let tag = tag | if items.is_some() { TAG_COUNTED } else { 0 };
+    let items = items.map(u64::to_le_bytes);
+    encode_parts(identity, iterator, tag, [items.as_ref().map_or(&[][..], |bytes| &bytes[..]), cells])
+}
+
+fn encode(identity: u32, iterator: u64, tag: u8, data: &[u8]) -> Result<Vec<u8>, Error> {
+    encode_parts(identity, iterator, tag, [data, &[]])
+}
+
+fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Result<Vec<u8>, Error> {
+    let [first, second] = parts;
+    let mut data = Vec::new();
+    reserve(&mut data, 5 + first.len() + second.len())?;
+    data.push(tag);
+    data.extend_from_slice(&record_checksum(identity, iterator, tag, parts).to_le_bytes());
+    data.extend_from_slice(first);
+    data.extend_from_slice(second);
+    Ok(data)
+}
+
+/// What a record after the header says.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// Cells.
+    Chunk {
+        /// How many items its layer had when it was written, where that may be more than the header says.
+        items: Option<u64>,
+        /// Nothing where all are zero.
+        cells: Option<&'a [u8]>,
+    },
+    /// Cells that went.
+    Gone,
+    /// A piece of a table.
+    Entries {
+        /// Hashes of 16 bytes.
+        bytes: &'a [u8],
+        /// Whether it is the table's last.
+        is_last: bool,
+    },
+}
+
+/// What a record says.
+pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Content<'_>, Error> {
+    let (tag, rest) = data.split_first().ok_or(Error::Truncated)?;
+    let (checksum, rest) = rest.split_first_chunk().ok_or(Error::Truncated)?;
+    if record_checksum(identity, iterator, *tag, [rest, &[]]) != u32::from_le_bytes(*checksum) {
+        return Err(Error::WrongChecksum);
+    }
+    match *tag {
+        TAG_GONE if rest.is_empty() => Ok(Content::Gone),
+        TAG_GONE => Err(Error::WrongLength),
+        TAG_ENTRIES | TAG_LAST_ENTRIES => Ok(Content::Entries { bytes: rest, is_last: *tag == TAG_LAST_ENTRIES }),
+        tag if tag <= TAG_CELLS | TAG_COUNTED => {
+            let (mut items, mut cells) = (None, rest);
+            if tag & TAG_COUNTED != 0 {
+                let (number, after) = cells.split_first_chunk().ok_or(Error::Truncated)?;
+                (items, cells) = (Some(u64::from_le_bytes(*number)), after);
+            }
+            match tag & !TAG_COUNTED {
+                TAG_ZEROS if cells.is_empty() => Ok(Content::Chunk { items, cells: None }),
+                TAG_ZEROS => Err(Error::WrongLength),
+                _ => Ok(Content::Chunk { items, cells: Some(cells) }),
+            }
+        }
+        _ => Err(Error::OutOfRange),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BloomFilter, Scaling, Unlimited};
+
+    #[test]
+    fn a_large_empty_filter_is_a_few_bytes() {
+        let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        let bytes: usize = records(&filter, 0).map(|record| record.unwrap().1.len()).sum();
+        assert!(bytes < 2000, "{bytes}");
+    }
+}

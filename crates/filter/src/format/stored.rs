@@ -1,0 +1,119 @@
+//! The stored layout of our own values, version 1: what a snapshot (RDB type `bloomgate`), a DUMP payload and, in part, a
+//! dump's header hold.
+//!
+//! ```text
+//! uint   version         1
+//! uint   kind            1 a Bloom filter; 4 one of counters; 6 one that forgets; one more: it is arriving in records;
+//!                        3 one of RedisBloom's that is
+//! uint   hash            1 MurmurHash3 x64 128, seeded; 2 SipHash-2-4 128, keyed
+//! double rate            the rate that was asked for
+//! uint   capacity        the capacity that was asked for
+//! uint   expansion       0 for a fixed filter
+//! uint   seed            of hash 2 two, the halves of the key
+//! uint   policy          1: the rules of sizing by which the filter grows
+//! kind 6 only:
+//!   uint   window        in seconds; 0 where it forgets by the number of items
+//!   uint   sliding       1 or 0
+//!   uint   buckets       the most that are live, 3 to 64
+//!   uint   buckets       that are there, at least 1; and for each, oldest first:
+//!     uint   slot        on the grid of time
+//!     uint   begin, end  milliseconds since 1970
+//!     uint   capacity    of its first layer, as it was asked for
+//!     uint   left out    1 in a filter that is arriving, where the dump has it not any more
+//!     uint   layers      and what each of them is, as below
+//! uint   layers          1 to 4096
+//! for each layer, oldest first:
+//!   double rate          its own
+//!   uint   capacity
+//!   uint   items
+//!   uint   hashes        k
+//!   uint   groups
+//!   uint   blocks of a group
+//! arriving only:
+//!   uint   generation    of the filter that is arriving, below 2^14
+//!   uint   next          number of the record that is to come, from 0 on
+//!   uint   tables        of hash 2 only: how many tables have come
+//! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
+//!   string the cells, or an empty string for a chunk of zeros
+//! hash 2 only: of the filter, or of each bucket, the table of deleted items:
+//!   uint   entries
+//!   string hashes of 16 bytes, in order, at most 1 MiB of them; as many strings as it takes
+//! ```
+//! After kind 3, in place of everything up to the cells:
+//! ```text
+//! string header          as BF.LOADCHUNK got it
+//! uint   arrived         bytes of all layers that have come, from the first on; 2^64 - 1 where there are gaps, which only
+//!                        what a RedisBloom primary carries can have: then come instead
+//!   uint ranges          that have come, at least 1, in order and not touching, and for each
+//!     uint begin, end
+//! ```
+//! Without a gap, and without what came with version 0.2, the bytes are those that version 0.1.0 wrote, which refuses the
+//! others.
+//!
+//! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
+//! and the loading server from holding a second copy.
+
+use super::records::{Recorded, hashes_in, put_hash};
+use super::{CHUNK_BYTES, Error, Sink, Source, chunks};
+use crate::ceiling::Ceiling;
+use crate::shape::HashSet;
+
+/// Writes a filter, from `kind` on.
+pub(crate) fn write<F: Recorded>(filter: &F, sink: &mut impl Sink) {
+    sink.put_u64(F::KIND);
+    filter.describe(sink);
+    chunks::write(filter, sink);
+    write_tables(filter, sink);
+}
+
+/// Reads a filter, from what comes after `kind` on. The ceiling is asked for the whole of its memory before any is allocated.
+///
+/// # Errors
+/// For bytes that [`write`] cannot have written, and where the ceiling or the allocator refuses.
+pub(crate) fn read<F: Recorded>(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<F, Error> {
+    let mut filter = F::with_zero_cells(&F::read_description(source)?, ceiling)?;
+    chunks::read(&mut filter, u64::MAX, source)?;
+    read_tables(&mut filter, source)?;
+    Ok(filter)
+}
+
+/// Writes the table of each part: the number of its entries, then these, in order, in strings of at most a chunk.
+pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
+    if !filter.has_tables() {
+        return;
+    }
+    for part in 0..filter.part_count() {
+        let table = filter.table(part);
+        sink.put_u64(table.map_or(0, HashSet::len));
+        let Some(table) = table else { continue };
+        let mut bytes = Vec::new();
+        let written = table.for_each_sorted_run(|run| {
+            bytes.clear();
+            run.iter().for_each(|hash| put_hash(&mut bytes, *hash));
+            sink.put_bytes(&bytes);
+            Ok::<(), crate::Error>(())
+        });
+        debug_assert!(written.is_ok(), "nothing refuses");
+    }
+}
+
+/// Reads what [`write_tables`] wrote.
+///
+/// # Errors
+/// For entries that no table of the filter can have, or not in order; [`Error::Truncated`].
+pub(super) fn read_tables<F: Recorded>(filter: &mut F, source: &mut impl Source) -> Result<(), Error> {
+    if !filter.has_tables() {
+        return Ok(());
+    }
+    for part in 0..filter.part_count() {
+        let mut left = source.u64()?;
+        while left > 0 {
+            let run = hashes_in(source.bytes()?.as_ref())?;
+            left = left.checked_sub(run.len() as u64).filter(|_| !run.is_empty()).ok_or(Error::WrongLength)?;
+            filter.take_deleted(part, &run)?;
+        }
+    }
+    Ok(())
+}
+
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(16), "a string of entries is not longer than a chunk");

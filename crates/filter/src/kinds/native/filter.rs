@@ -1,0 +1,450 @@
+//! A native filter: a chain, and the table of what was deleted from it.
+//!
+//! Bits cannot be taken back, for they are those of other items, too. So the hash of a deleted item goes into a table, exact
+//! and as wide as the hash is: the filter finds an item where its bits are set and the table has it not. That needs a
+//! hash that nobody can find a second item for, so only filters with a keyed hash can delete.
+
+use super::NativeSpec;
+use crate::ceiling::Ceiling;
+use crate::cells::{Mover, relocate_boxed};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::geometry::{LayerDescription, Paged};
+use crate::hash::{HashBatch, ItemHash};
+use crate::kinds::Contents;
+use crate::kinds::info::LayerSummary;
+use crate::kinds::kind::{Kind, Origin, Outcome};
+use crate::mask::Mask;
+use crate::memory::try_box;
+use crate::scaling::Scaling;
+use crate::shape::{Added, Chain, HashSet, Layer};
+
+/// A filter of our own layout.
+#[derive(Debug)]
+pub struct BloomFilter {
+    chain: Chain<NativeSpec>,
+    /// What was deleted, if anything ever was.
+    deleted: Option<Box<Deleted>>,
+}
+
+/// The table of deleted items.
+#[derive(Debug)]
+struct Deleted {
+    hashes: HashSet,
+    /// Counts the changes: a dump of the table that changes meanwhile would be of no moment.
+    revision: u64,
+}
+
+impl BloomFilter {
+    /// An empty filter for `capacity` items (at least 1) at false positive rate `rate`
+    /// ([`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)), hashed by
+    /// MurmurHash3. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub fn new(rate: f64, capacity: u64, scaling: Scaling, seed: u32, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
+    }
+
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
+    /// [`Error::SizeOverflow`].
+    pub fn with_spec(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        if !spec.has_sound_rate() {
+            return Err(Error::RateOutOfRange);
+        }
+        Self::part(spec, ceiling)
+    }
+
+    /// An empty filter that is a part of another one, of whose rate it has a part.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub(crate) fn part(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Chain::with_first_layer(spec, &spec.layer(0, spec.capacity)?, ceiling).map(Self::of)
+    }
+
+    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked once,
+    /// for the whole of it, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for layers that no filter has, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    pub fn with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<Paged>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        if !spec.has_sound_rate() {
+            return Err(Error::Unsound);
+        }
+        Self::part_with_zero_bits(spec, layers, ceiling)
+    }
+
+    /// The same of a part of another filter.
+    ///
+    /// # Errors
+    /// As [`with_zero_bits`](Self::with_zero_bits).
+    pub(crate) fn part_with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<Paged>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        if spec.capacity == 0 {
+            return Err(Error::Unsound);
+        }
+        Chain::with_empty_layers(spec, layers.iter().copied(), ceiling).map(Self::of)
+    }
+
+    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    pub(crate) const fn nothing() -> Self {
+        Self::of(Chain::hollow(NativeSpec::NOTHING))
+    }
+
+    const fn of(chain: Chain<NativeSpec>) -> Self {
+        Self { chain, deleted: None }
+    }
+
+    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let copy_of = |deleted: &Deleted| {
+            let hashes = deleted.hashes.try_clone()?;
+            try_box(Deleted { hashes, revision: deleted.revision })
+        };
+        let deleted = self.deleted.as_deref().map(copy_of).transpose()?;
+        Ok(Self { chain: self.chain.try_clone()?, deleted })
+    }
+
+    /// What made it.
+    #[must_use]
+    pub const fn spec(&self) -> NativeSpec {
+        *self.chain.rules()
+    }
+
+    /// What becomes of it when it is full.
+    #[must_use]
+    pub const fn scaling(&self) -> Scaling {
+        self.chain.rules().scaling
+    }
+
+    /// Its layers, oldest first.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer<Paged>] {
+        self.chain.layers()
+    }
+
+    /// Its layers, without the table.
+    pub(crate) const fn chain(&self) -> &Chain<NativeSpec> {
+        &self.chain
+    }
+
+    /// Its layers, without the table, to be changed.
+    pub(crate) const fn chain_mut(&mut self) -> &mut Chain<NativeSpec> {
+        &mut self.chain
+    }
+
+    /// The number of items that all its layers together are made for.
+    #[must_use]
+    pub const fn total_capacity(&self) -> u64 {
+        self.chain.total_capacity()
+    }
+
+    /// The number of items that are in: the adds that were answered "new", less those that were deleted.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.chain.items().saturating_sub(self.deleted_entries())
+    }
+
+    /// The number of items that can be added before it is full or grows.
+    #[must_use]
+    pub fn remaining_capacity(&self) -> u64 {
+        self.chain.remaining_capacity()
+    }
+
+    /// What it is made of, in bytes; see [`Chain::size_bytes`]. An entry of the table takes 16.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.chain.size_bytes().saturating_add(self.deleted_entries().saturating_mul(size_of::<ItemHash>() as u64))
+    }
+
+    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let fields = (size_of::<Self>() - size_of_val(&self.chain)) as u64;
+        let table = self
+            .deleted
+            .as_deref()
+            .map_or(0, |deleted| deleted.hashes.allocated_bytes().saturating_add(size_of_val(deleted) as u64));
+        self.chain.allocated_bytes().saturating_add(fields).saturating_add(table)
+    }
+
+    /// Lets the mover move its memory from layer number `first` on; the table comes first.
+    pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        if let (0, Some(deleted)) = (first, &mut self.deleted) {
+            relocate_boxed(deleted, mover);
+        }
+        self.chain.relocate(first, mover)
+    }
+
+    /// The stored bits of a layer, for a reader that fills them in.
+    pub fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
+        self.chain.layer_bytes_mut(layer)
+    }
+
+    /// See [`Chain::count_at_least`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
+        self.chain.count_at_least(layer, items)
+    }
+
+    /// The hash of an item.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.chain.hash(item)
+    }
+
+    /// The hashes of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at).
+    #[inline]
+    pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
+        self.chain.hash_batch(items)
+    }
+}
+
+/// Adds and lookups.
+impl BloomFilter {
+    /// Whether an item may be in; see [`Chain::contains`].
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, item: &[u8]) -> bool {
+        self.contains_hash(self.hash(item))
+    }
+
+    #[inline]
+    pub(crate) fn contains_hash(&self, hash: ItemHash) -> bool {
+        self.chain.contains_hash(hash) && !self.has_deleted(hash)
+    }
+
+    /// Adds an item; answers whether it was new. See [`Chain::add`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        self.add_hash(self.hash(item), ceiling)
+    }
+
+    /// Adds the item with this hash. One that was deleted has its bits: only its entry goes.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(crate) fn add_hash(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<bool, Error> {
+        if self.deleted_entries() > 0 && self.restore(hash) {
+            return Ok(true);
+        }
+        self.chain.add_hash(hash, ceiling)
+    }
+
+    /// Looks up to [`BATCH`](crate::BATCH) items up together (the rest of a longer list is not looked at); answers which of
+    /// them may be in.
+    #[inline]
+    #[must_use]
+    pub fn contains_batch(&self, hashes: &[ItemHash]) -> Mask {
+        self.but_deleted(hashes, self.chain.contains_batch(hashes))
+    }
+
+    /// See [`Chain::contains_fetched`].
+    #[inline]
+    pub(crate) fn contains_fetched(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        self.but_deleted(hashes, self.chain.contains_fetched(hashes, wanted))
+    }
+
+    /// Adds up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the
+    /// answers are those of adding them one by one.
+    #[inline]
+    pub fn add_batch(&mut self, hashes: &[ItemHash], ceiling: &impl Ceiling) -> Added {
+        self.add_batch_unless(hashes, Mask::NONE, ceiling)
+    }
+
+    /// The same, but for those that are known to be in elsewhere: they are not new.
+    #[inline]
+    pub(crate) fn add_batch_unless(&mut self, hashes: &[ItemHash], known: Mask, ceiling: &impl Ceiling) -> Added {
+        let mut added = self.chain.add_batch_unless(hashes, known, ceiling);
+        if self.deleted_entries() > 0 {
+            self.restore_batch(hashes, known, &mut added);
+        }
+        added
+    }
+
+    /// Items that were deleted are new, though the chain has their bits.
+    #[cold]
+    fn restore_batch(&mut self, hashes: &[ItemHash], known: Mask, added: &mut Added) {
+        for (index, hash) in hashes.iter().enumerate().take(added.done) {
+            if !known.contains(index) && self.restore(*hash) {
+                added.new.insert(index);
+                added.effect.insert(index);
+            }
+        }
+    }
+}
+
+/// Deleting.
+impl BloomFilter {
+    /// Number of entries of the table of deleted items.
+    #[must_use]
+    pub fn deleted_entries(&self) -> u64 {
+        self.deleted.as_deref().map_or(0, |deleted| deleted.hashes.len())
+    }
+
+    /// The table of deleted items.
+    pub(crate) fn deleted(&self) -> Option<&HashSet> {
+        self.deleted.as_deref().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
+    }
+
+    /// How often the table has changed.
+    pub(crate) fn revision(&self) -> u64 {
+        self.deleted.as_deref().map_or(0, |deleted| deleted.revision)
+    }
+
+    /// As many bytes as the bits take may the table take.
+    #[must_use]
+    pub fn table_bytes_max(&self) -> u64 {
+        self.chain.cells_bytes()
+    }
+
+    #[inline]
+    fn has_deleted(&self, hash: ItemHash) -> bool {
+        self.deleted.as_deref().is_some_and(|deleted| deleted.hashes.contains(hash))
+    }
+
+    #[inline]
+    fn but_deleted(&self, hashes: &[ItemHash], present: Mask) -> Mask {
+        match &self.deleted {
+            Some(deleted) if !present.is_empty() => present - deleted.hashes.contains_batch(hashes, present),
+            _ => present,
+        }
+    }
+
+    /// Deletes the item with this hash, which the filter finds: makes its entry. Answers whether there was none.
+    ///
+    /// # Errors
+    /// [`Error::NoRoomForDeleted`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
+    pub(crate) fn delete(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<bool, Error> {
+        let limit_bytes = self.table_bytes_max();
+        ceiling.allow(self.size_bytes(), size_of::<ItemHash>() as u64)?;
+        let deleted = match &mut self.deleted {
+            Some(deleted) => deleted,
+            none => none.insert(try_box(Deleted { hashes: HashSet::new(), revision: 0 })?),
+        };
+        deleted.revision = deleted.revision.wrapping_add(1);
+        deleted.hashes.insert(hash, limit_bytes)
+    }
+
+    /// Takes the entry of a deleted item out; answers whether there was one.
+    fn restore(&mut self, hash: ItemHash) -> bool {
+        let Some(deleted) = &mut self.deleted else { return false };
+        let was_deleted = deleted.hashes.remove(hash);
+        if was_deleted {
+            deleted.revision = deleted.revision.wrapping_add(1);
+        }
+        was_deleted
+    }
+
+    /// Takes a run of a table that was stored, in order.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`].
+    pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        if !self.spec().hasher.is_keyed() {
+            return Err(Error::Unsound);
+        }
+        let limit_bytes = self.table_bytes_max();
+        let deleted = match &mut self.deleted {
+            Some(deleted) => deleted,
+            none => none.insert(try_box(Deleted { hashes: HashSet::new(), revision: 1 })?),
+        };
+        let taken = deleted.hashes.extend_sorted(run);
+        let entries_bytes = deleted.hashes.len().saturating_mul(size_of::<ItemHash>() as u64);
+        if entries_bytes > limit_bytes { Err(Error::Unsound) } else { taken }
+    }
+}
+
+/// Equal in every logical field, in every bit and in what was deleted.
+impl PartialEq for BloomFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.chain == other.chain && self.deleted() == other.deleted()
+    }
+}
+
+impl Kind for BloomFilter {
+    fn scaling(&self) -> Scaling {
+        Self::scaling(self)
+    }
+
+    fn layer_count(&self) -> usize {
+        self.layers().len()
+    }
+
+    fn layer(&self, index: usize) -> Option<LayerSummary> {
+        Kind::layer(&self.chain, index)
+    }
+
+    fn contents(&self) -> Contents {
+        Contents { size_bytes: self.size_bytes(), items: self.items(), ..Kind::contents(&self.chain) }
+    }
+
+    fn remaining_capacity(&self) -> u64 {
+        Self::remaining_capacity(self)
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        Self::allocated_bytes(self)
+    }
+
+    fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        Self::relocate(self, first, mover)
+    }
+
+    #[inline]
+    fn contains(&self, item: &[u8], _clock: &impl Clock) -> bool {
+        Self::contains(self, item)
+    }
+
+    #[inline]
+    fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, _clock: &impl Clock) -> Mask {
+        Self::contains_batch(self, &self.hash_batch(items))
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        item: &[u8],
+        _origin: Origin,
+        _clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        Self::add(self, item, ceiling).map(Outcome::of)
+    }
+
+    #[inline]
+    fn add_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        _origin: Origin,
+        _clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        let hashes = self.hash_batch(items);
+        Self::add_batch(self, &hashes, ceiling)
+    }
+}

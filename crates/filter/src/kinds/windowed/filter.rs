@@ -1,0 +1,326 @@
+//! A filter that forgets: adds, lookups, deletes over the buckets of its ring.
+//!
+//! Time comes from outside, with each call. A lookup passes over buckets whose time is past; they go when the next begins. That
+//! is for whoever writes to ask for first ([`WindowedFilter::turn_due`]), for it has to be carried.
+
+use super::ring::{Beside, Bucket, Ring, Turn, size_of_buckets};
+use super::{Forgets, WindowedSpec};
+use crate::ceiling::Ceiling;
+use crate::cells::{Mover, relocate_boxed};
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::kinds::Contents;
+use crate::kinds::info::LayerSummary;
+use crate::kinds::kind::{Kind, Origin, Outcome};
+use crate::kinds::native::BloomFilter;
+use crate::mask::Mask;
+use crate::memory::{reserve, try_box};
+use crate::scaling::Scaling;
+use crate::shape::Added;
+
+/// A filter that forgets. Its fields are larger than those of other kinds, which need not pay for that.
+#[derive(Debug)]
+pub struct WindowedFilter {
+    state: Box<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    spec: WindowedSpec,
+    ring: Ring,
+    /// Buckets that went: to be freed where that holds nobody up.
+    retired: Vec<BloomFilter>,
+}
+
+impl WindowedFilter {
+    /// An empty filter. A rolling one has its first bucket; that of the others begins with their first turn.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for what no filter can be, [`Error::AboveCeiling`], [`Error::OutOfMemory`],
+    /// [`Error::SizeOverflow`].
+    pub fn with_spec(spec: WindowedSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let mut filter = Self::without_buckets(spec)?;
+        // So that a filter whose buckets cannot be is refused before there is one.
+        let first = filter.state.ring.turn_now(&spec, Moment(0));
+        if spec.forgets == Forgets::Rolling {
+            filter.turn(first, ceiling)?;
+        } else {
+            BloomFilter::part(spec.bucket(first.capacity), ceiling)?;
+        }
+        Ok(filter)
+    }
+
+    /// A filter with no bucket at all.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for what no filter can be, [`Error::OutOfMemory`].
+    pub(super) fn without_buckets(spec: WindowedSpec) -> Result<Self, Error> {
+        if !spec.is_sound() {
+            return Err(Error::Unsound);
+        }
+        let state = State { spec, ring: Ring::with_room(&spec)?, retired: Vec::new() };
+        Ok(Self { state: try_box(state)? })
+    }
+
+    /// A filter with the same fields and bits.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let mut copy = Self::without_buckets(self.state.spec)?;
+        for bucket in self.buckets() {
+            copy.push_bucket(Bucket { filter: bucket.filter.try_clone()?, ..*bucket });
+        }
+        Ok(copy)
+    }
+
+    /// Adds a bucket after the others, for which there is room.
+    pub(super) fn push_bucket(&mut self, bucket: Bucket) {
+        self.state.ring.buckets.push_back(bucket);
+    }
+
+    /// What made it.
+    #[must_use]
+    pub const fn spec(&self) -> WindowedSpec {
+        self.state.spec
+    }
+
+    /// All buckets, oldest first, those whose time is past included.
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = &Bucket> + ExactSizeIterator {
+        self.state.ring.buckets.iter()
+    }
+
+    pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
+        self.state.ring.buckets.get(index)
+    }
+
+    pub(super) fn bucket_mut(&mut self, index: usize) -> Option<&mut Bucket> {
+        self.state.ring.buckets.get_mut(index)
+    }
+
+    /// Buckets whose time is not past, oldest first.
+    pub fn live(&self, now: Moment) -> impl DoubleEndedIterator<Item = &Bucket> {
+        self.state.ring.live(&self.state.spec, now)
+    }
+
+    /// What there is to count of the buckets whose time is not past.
+    #[must_use]
+    pub fn live_contents(&self, now: Moment) -> Contents {
+        sum(self.live(now))
+    }
+
+    /// The bucket that begins before anything is added now; nothing while the newest takes items.
+    #[must_use]
+    pub fn turn_due(&self, now: Moment) -> Option<Turn> {
+        self.state.ring.turn_due(&self.state.spec, now)
+    }
+
+    /// The bucket that begins where somebody asks for the next.
+    #[must_use]
+    pub fn turn_now(&self, now: Moment) -> Turn {
+        self.state.ring.turn_now(&self.state.spec, now)
+    }
+
+    /// Begins a bucket; answers how many items went with those that had to.
+    ///
+    /// # Errors
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
+    pub fn turn(&mut self, turn: Turn, ceiling: &impl Ceiling) -> Result<u64, Error> {
+        let before = self.state.retired.len();
+        let State { spec, ring, retired } = &mut *self.state;
+        ring.begin(spec, turn, retired, ceiling)?;
+        let gone = self.state.retired.get(before..).unwrap_or_default();
+        Ok(gone.iter().map(BloomFilter::items).sum())
+    }
+
+    /// Takes the buckets out that went.
+    pub fn take_retired(&mut self) -> Vec<BloomFilter> {
+        std::mem::take(&mut self.state.retired)
+    }
+
+    /// Takes all buckets out: it holds nothing then.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]. Nothing has changed then.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let State { ring, retired, .. } = &mut *self.state;
+        reserve(retired, ring.buckets.len())?;
+        retired.extend(ring.buckets.drain(..).map(|bucket| bucket.filter));
+        Ok(())
+    }
+
+    /// Takes the buckets out that a dump left out.
+    pub(super) fn drop_left_out(&mut self) {
+        self.state.ring.buckets.retain(|bucket| !bucket.is_left_out);
+    }
+
+    fn is_sliding(&self) -> bool {
+        matches!(self.state.spec.forgets, Forgets::After { is_sliding: true, .. })
+    }
+
+    /// Which items of the mask `wanted` are in a bucket of these, which come newest first. What the next is asked first is on
+    /// its way into the cache before one is looked at.
+    fn found_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        let mut buckets = buckets.map(|bucket| &bucket.filter).peekable();
+        if let Some(first) = buckets.peek() {
+            first.chain().prefetch_first(hashes, wanted);
+        }
+        let mut found = Mask::NONE;
+        while let Some(bucket) = buckets.next().filter(|_| found != wanted) {
+            let open = wanted - found;
+            if let Some(next) = buckets.peek() {
+                next.chain().prefetch_first(hashes, open);
+            }
+            found |= bucket.contains_fetched(hashes, open);
+        }
+        found
+    }
+
+    /// Adds a batch to the newest bucket, but what is known to be in an older one.
+    fn add_to_newest(&mut self, hashes: &[ItemHash], known: Mask, ceiling: &impl Ceiling) -> Added {
+        let Some((newest, older)) = self.state.ring.newest_and_older() else {
+            return Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: Some(Error::Unsound) };
+        };
+        let beside = Beside { ceiling, other_bytes: || size_of_buckets(&*older) };
+        newest.filter.add_batch_unless(hashes, known, &beside)
+    }
+
+    /// Adds a batch; a rolling ring begins the next bucket where the newest is full, and goes on.
+    fn add_hashes(&mut self, hashes: &[ItemHash], origin: Origin, now: Moment, ceiling: &impl Ceiling) -> Added {
+        let mut total = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+        loop {
+            let all = Mask::first(hashes.len()) - Mask::first(total.done);
+            let found = match origin {
+                // The primary found it in none of those that were live by its clock.
+                Origin::Effect => Mask::NONE,
+                Origin::Client => Self::found_in(self.state.ring.live_older(&self.state.spec, now).rev(), hashes, all),
+            };
+            let known = if self.is_sliding() { Mask::NONE } else { found };
+            let added = self.add_to_newest(hashes, known | Mask::first(total.done), ceiling);
+            total.new |= added.new - found;
+            total.effect |= added.effect;
+            (total.done, total.error) = (added.done, added.error);
+            if added.error != Some(Error::Full) || self.state.spec.forgets != Forgets::Rolling {
+                return total;
+            }
+            total.error = self.turn(self.turn_now(now), ceiling).err();
+            if total.error.is_some() {
+                return total;
+            }
+        }
+    }
+}
+
+fn sum<'a>(buckets: impl Iterator<Item = &'a Bucket>) -> Contents {
+    buckets.fold(Contents::default(), |sum, bucket| sum.and(bucket.filter.contents()))
+}
+
+impl Kind for WindowedFilter {
+    fn scaling(&self) -> Scaling {
+        self.state.spec.scaling
+    }
+
+    fn layer_count(&self) -> usize {
+        self.buckets().map(|bucket| bucket.filter.layers().len()).sum()
+    }
+
+    fn layer(&self, mut index: usize) -> Option<LayerSummary> {
+        for bucket in self.buckets() {
+            let layers = bucket.filter.layers().len();
+            if index < layers {
+                return bucket.filter.layer(index);
+            }
+            index -= layers;
+        }
+        None
+    }
+
+    fn contents(&self) -> Contents {
+        sum(self.buckets())
+    }
+
+    fn remaining_capacity(&self) -> u64 {
+        match self.state.spec.forgets {
+            // The next bucket begins where one is full.
+            Forgets::Rolling => u64::MAX,
+            Forgets::After { .. } => self.state.ring.newest().map_or(0, |newest| newest.filter.remaining_capacity()),
+        }
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        let places = self.state.ring.buckets.capacity() * size_of::<Bucket>();
+        let fields = (size_of::<Self>()
+            + size_of::<State>()
+            + places
+            + self.state.retired.capacity() * size_of::<BloomFilter>()) as u64;
+        let inside = |filter: &BloomFilter| filter.allocated_bytes().saturating_sub(size_of::<BloomFilter>() as u64);
+        let buckets = self.buckets().map(|bucket| &bucket.filter).chain(&self.state.retired);
+        buckets.fold(fields, |sum, filter| sum.saturating_add(inside(filter)))
+    }
+
+    fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+        let mut before = 0;
+        if first == 0 {
+            relocate_boxed(&mut self.state, mover);
+        }
+        for bucket in &mut self.state.ring.buckets {
+            let layers = bucket.filter.layers().len();
+            if first < before + layers {
+                // One bucket at a time: the next call goes on with the one after.
+                if let Some(next) = bucket.filter.relocate(first.saturating_sub(before), mover) {
+                    return Some(before + next);
+                }
+                if mover.has_done_enough() {
+                    return Some(before + layers);
+                }
+            }
+            before += layers;
+        }
+        None
+    }
+
+    fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
+        let hash = self.state.spec.hasher.hash(item);
+        self.live(clock.now()).rev().any(|bucket| bucket.filter.contains_hash(hash))
+    }
+
+    fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
+        let hashes = self.state.spec.hasher.hash_batch(items);
+        Self::found_in(self.live(clock.now()).rev(), &hashes, Mask::first(hashes.len()))
+    }
+
+    fn add(
+        &mut self,
+        item: &[u8],
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        let added = self.add_batch([item], origin, clock, ceiling);
+        match added.error {
+            Some(error) => Err(error),
+            None if added.new.contains(0) => Ok(Outcome::New),
+            None if added.effect.contains(0) => Ok(Outcome::Renewed),
+            None => Ok(Outcome::Known),
+        }
+    }
+
+    fn add_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        let hashes = self.state.spec.hasher.hash_batch(items);
+        self.add_hashes(&hashes, origin, clock.now(), ceiling)
+    }
+}
+
+/// Equal in every logical field, in every bit and in what was deleted.
+impl PartialEq for WindowedFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.state.spec == other.state.spec && self.state.ring == other.state.ring
+    }
+}

@@ -1,0 +1,28 @@
+//! `BF.ROTATE key`, and from a primary and the AOF `BF.ROTATE key slot begin end capacity`
+
+use super::{Refusal, numbers, word};
+use crate::clock::Moment;
+use crate::kinds::Turn;
+
+/// The bucket that a primary began; nothing of a client's command.
+///
+/// # Errors
+/// [`Refusal::Arity`] for numbers of a client's, [`Refusal::BadData`] for what is none.
+pub fn parse<W: AsRef<[u8]>>(words: &[W], must_obey: bool) -> Result<Option<Turn>, Refusal> {
+    match words.len() {
+        2 => Ok(None),
+        6 if must_obey => {
+            let number = |index| {
+                let number = numbers::integer(word(words, index)?).and_then(|number| u64::try_from(number).ok());
+                number.ok_or(Refusal::BadData)
+            };
+            let (slot, begin, end, capacity) = (number(2)?, Moment(number(3)?), Moment(number(4)?), number(5)?);
+            if begin > end || capacity == 0 {
+                Err(Refusal::BadData)
+            } else {
+                Ok(Some(Turn { slot, begin, end, capacity }))
+            }
+        }
+        _ => Err(Refusal::Arity),
+    }
+}

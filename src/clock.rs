@@ -1,0 +1,33 @@
+//! The server's time, as commands see it.
+
+use std::cell::Cell;
+
+use bloomgate_filter::{Clock, Moment};
+use redis_module::raw;
+
+/// The time of a command: read when somebody asks for it, and the same until the command ends; inside a script that of the
+/// script, where the server keeps one.
+#[derive(Default)]
+pub struct CommandClock {
+    read: Cell<Option<Moment>>,
+}
+
+impl Clock for CommandClock {
+    fn now(&self) -> Moment {
+        let now = self.read.get().unwrap_or_else(server_time);
+        self.read.set(Some(now));
+        now
+    }
+}
+
+fn server_time() -> Moment {
+    // SAFETY: the functions take nothing.
+    let milliseconds = unsafe {
+        match (raw::RedisModule_CachedMicroseconds, raw::RedisModule_Milliseconds) {
+            (Some(cached), _) => cached() / 1000,
+            (None, Some(now)) => now(),
+            (None, None) => 0,
+        }
+    };
+    Moment(u64::try_from(milliseconds).unwrap_or(0))
+}

@@ -1,0 +1,33 @@
+//! `BF.ROTATE key`, and from a primary and the AOF `BF.ROTATE key slot begin end capacity`
+
+use bloomgate_filter::kinds::Turn;
+use bloomgate_filter::words::rotate;
+use bloomgate_filter::{Clock as _, Value};
+
+use crate::args::Args;
+use crate::ceiling::ServerCeiling;
+use crate::clock::CommandClock;
+use crate::context::Context;
+use crate::key::WriteKey;
+use crate::replicate;
+use crate::reply::{self, Refusal};
+
+/// Ends the newest bucket of a filter that forgets, and begins the next; answers how many items went with the oldest.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    let carried = rotate::parse(args.words(), context.must_obey())?;
+    let name = args.arg(1)?;
+    let mut key = WriteKey::open(context, name);
+    let (turn, dropped) = {
+        let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+        let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+        let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
+        let turn: Turn = carried.unwrap_or_else(|| windowed.turn_now(CommandClock::default().now()));
+        let dropped = windowed.turn(turn, &ServerCeiling(context))?;
+        drop(windowed.take_retired());
+        (turn, dropped)
+    };
+    replicate::rotated(context, name, turn);
+    key.close_changed(&[(true, c"bloom.rotate")]);
+    reply::integer(context, dropped);
+    Ok(())
+}
