@@ -5,6 +5,7 @@ mod array;
 mod block_array;
 mod blocks;
 mod counters;
+mod ones;
 pub(crate) mod prefetch;
 mod relocate;
 
@@ -12,6 +13,7 @@ pub use array::BitArray;
 pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
+pub use ones::{Histogram, union};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 

@@ -2,6 +2,7 @@
 //! counters [`PagedCounters`]) and that of other modules ([`Flat`]) are plugged in.
 
 mod counting;
+pub mod estimate;
 mod flat;
 mod paged;
 pub mod sizing;

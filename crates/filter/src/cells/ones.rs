@@ -1,0 +1,220 @@
+//! How full blocks of 64 bytes are, and the union of two arrays of them: over whole layers, at the speed of memory.
+//!
+//! A file of its own because the processor is asked which instructions it has, and calls of what is compiled for them need
+//! `unsafe`. What is compiled twice is the same safe code.
+
+use super::{BLOCK_BYTES, BLOCK_CELLS, PAGE_BYTES, is_zero};
+use crate::error::Error;
+
+/// How many pages [`Histogram::sampled`] reads at most: 1 MiB.
+const SAMPLED_PAGES: usize = 256;
+
+/// How many blocks of an array have how many bits set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; BLOCK_CELLS + 1],
+}
+
+impl Histogram {
+    /// Of no blocks.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { counts: [0; BLOCK_CELLS + 1] }
+    }
+
+    /// Of all blocks. Trailing bytes that are no whole block are left out. Reads all bytes once.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut histogram = Self::empty();
+        for page in bytes.chunks(PAGE_BYTES) {
+            histogram.add(page);
+        }
+        histogram
+    }
+
+    /// Of the union of two arrays, of which nothing is written; as far as the shorter one goes.
+    #[must_use]
+    pub fn of_union(one: &[u8], other: &[u8]) -> Self {
+        let mut histogram = Self::empty();
+        for (one, other) in one.chunks(PAGE_BYTES).zip(other.chunks(PAGE_BYTES)) {
+            match (is_zero(one), is_zero(other)) {
+                (true, _) => histogram.add(other),
+                (_, true) => histogram.add(one),
+                _ => count_blocks(one, other, &mut histogram.counts),
+            }
+        }
+        histogram
+    }
+
+    /// Of at most 256 pages, evenly chosen over the array: of 1 MiB. All of an array that is not larger.
+    #[must_use]
+    pub fn sampled(bytes: &[u8]) -> Self {
+        let pages = bytes.len().div_ceil(PAGE_BYTES);
+        if pages <= SAMPLED_PAGES {
+            return Self::of(bytes);
+        }
+        let mut histogram = Self::empty();
+        // Both factors are below 2^52 and 2^8.
+        for page in (0..SAMPLED_PAGES).map(|number| number * pages / SAMPLED_PAGES) {
+            let begin = page * PAGE_BYTES;
+            histogram.add(bytes.get(begin..bytes.len().min(begin + PAGE_BYTES)).unwrap_or_default());
+        }
+        histogram
+    }
+
+    /// The number of blocks for each number of bits, from 0 to 512.
+    #[must_use]
+    pub const fn counts(&self) -> &[u64; BLOCK_CELLS + 1] {
+        &self.counts
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Adds the blocks of a page, which are not counted one by one where it is all zero.
+    fn add(&mut self, page: &[u8]) {
+        if is_zero(page) {
+            let [none, ..] = &mut self.counts;
+            *none += (page.len() / BLOCK_BYTES) as u64;
+        } else {
+            count_blocks(page, page, &mut self.counts);
+        }
+    }
+}
+
+/// Sets all bits of `target` that are set in `source`. Pages without a new bit are not written: what is not written is not
+/// copied while a snapshot is saved, and stays without memory where it never had any.
+///
+/// # Errors
+/// [`Error::Unsound`] for arrays of different lengths.
+pub fn union(target: &mut [u8], source: &[u8]) -> Result<(), Error> {
+    if target.len() != source.len() {
+        return Err(Error::Unsound);
+    }
+    for (target, source) in target.chunks_mut(PAGE_BYTES).zip(source.chunks(PAGE_BYTES)) {
+        if !is_zero(source) && brings_bits(target, source) {
+            for (byte, more) in target.iter_mut().zip(source) {
+                *byte |= more;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a bit of `source` is not set in `target`.
+fn brings_bits(target: &[u8], source: &[u8]) -> bool {
+    target.iter().zip(source).fold(0, |bits, (byte, more)| bits | (more & !byte)) != 0
+}
+
+/// Counts the bits of each block of the union of two pages, which may be the same one.
+fn count_blocks(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("popcnt") {
+        // SAFETY: the processor has the instruction.
+        return unsafe { count_blocks_by_popcnt(one, other, counts) };
+    }
+    count_blocks_inline(one, other, counts);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+fn count_blocks_by_popcnt(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
+    count_blocks_inline(one, other, counts);
+}
+
+#[inline(always)]
+fn count_blocks_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
+    let (one, _) = one.as_chunks::<BLOCK_BYTES>();
+    let (other, _) = other.as_chunks::<BLOCK_BYTES>();
+    for (one, other) in one.iter().zip(other) {
+        let (one, _) = one.as_chunks::<8>();
+        let (other, _) = other.as_chunks::<8>();
+        let words = one.iter().zip(other).map(|(one, other)| u64::from_ne_bytes(*one) | u64::from_ne_bytes(*other));
+        let ones: u32 = words.map(u64::count_ones).sum();
+        if let Some(count) = counts.get_mut(ones as usize) {
+            *count += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are the same in every run, pages of which are empty, sparse, dense and full.
+    fn bytes(length: usize, mut state: u64) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        for (number, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
+            for byte in page {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let random = state.to_be_bytes();
+                *byte = match number % 4 {
+                    0 => 0,
+                    1 => random[0] & random[1] & random[2],
+                    2 => random[0],
+                    _ => 255,
+                };
+            }
+        }
+        bytes
+    }
+
+    fn by_bytes(blocks: &[u8]) -> [u64; 513] {
+        let mut counts = [0; 513];
+        for block in blocks.chunks_exact(64) {
+            counts[block.iter().map(|byte| byte.count_ones() as usize).sum::<usize>()] += 1;
+        }
+        counts
+    }
+
+    const LENGTHS: [usize; 7] = [0, 64, 128, 4096, 4096 * 3 + 64, 4096 * 8, 4096 * 9 + 640];
+
+    #[test]
+    fn a_histogram_equals_one_counted_byte_by_byte() {
+        for length in LENGTHS {
+            let (one, other) = (bytes(length, 1), bytes(length, 2));
+            assert_eq!(*Histogram::of(&one).counts(), by_bytes(&one));
+            assert_eq!(Histogram::of(&one).blocks(), length as u64 / 64);
+            let mut portable = [0; 513];
+            count_blocks_inline(&one, &one, &mut portable);
+            assert_eq!(portable, by_bytes(&one));
+            assert_eq!(Histogram::sampled(&one), Histogram::of(&one));
+            // Empty pages beside others, both ways.
+            let shifted: Vec<u8> = other.iter().skip(4096).chain(other.iter().take(4096)).copied().collect();
+            for other in [&other, &shifted, &vec![0; length]] {
+                let both: Vec<u8> = one.iter().zip(other).map(|(one, other)| one | other).collect();
+                assert_eq!(*Histogram::of_union(&one, other).counts(), by_bytes(&both));
+                assert_eq!(*Histogram::of_union(other, &one).counts(), by_bytes(&both));
+            }
+        }
+    }
+
+    #[test]
+    fn a_union_has_the_bits_of_both() {
+        for length in LENGTHS {
+            let (one, other) = (bytes(length, 3), bytes(length, 4));
+            let both: Vec<u8> = one.iter().zip(&other).map(|(one, other)| one | other).collect();
+            for (mut target, source) in [(one.clone(), &other), (other.clone(), &one), (vec![0; length], &both)] {
+                assert_eq!(union(&mut target, source), Ok(()));
+                assert!(target == both);
+                assert_eq!(union(&mut target, source), Ok(()));
+                assert!(target == both);
+            }
+        }
+        assert_eq!(union(&mut [0; 64], &[1; 128]), Err(Error::Unsound));
+    }
+
+    #[test]
+    fn a_sample_is_a_mebibyte_evenly_over_the_array() {
+        let mut array = vec![0; 4096 * 1000];
+        for number in [0, 3, 7, 996] {
+            array[number * 4096] = 1;
+        }
+        let sample = Histogram::sampled(&array);
+        assert_eq!(sample.blocks(), 256 * 64);
+        assert_eq!(sample.counts()[1], 4, "pages 0, 3, 7 and 996 are read");
+    }
+}

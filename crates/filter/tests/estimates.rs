@@ -1,0 +1,157 @@
+//! What is worked out from how full the blocks of a layer are: the items that are in it, and how often it is wrong now.
+//! Compared with layers whose items are known. Seeds and items are fixed: every run gives the same figures, which
+//! `cargo test -p bloomgate-filter --test estimates -- --nocapture` prints.
+
+// All of this file is test code: a panic is how a test fails. Numbers that are cast are small or are to be rounded.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+
+use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, union};
+use bloomgate_filter::geometry::{Geometry as _, Paged, PagedProbe, estimate};
+use bloomgate_filter::hash::ItemHash;
+
+const RATES: [f64; 2] = [1e-2, 1e-4];
+const SEED: u32 = 4242;
+/// Numbers of items that are never added begin here.
+const ABSENT: u64 = 1 << 63;
+
+fn probe(item: u64, geometry: Paged) -> PagedProbe {
+    geometry.probe(ItemHash::of(&item.to_le_bytes(), SEED))
+}
+
+/// A layer's bits, which does not count what it takes.
+struct Bits {
+    geometry: Paged,
+    cells: Blocks,
+}
+
+impl Bits {
+    fn new(capacity: u64, rate: f64) -> Self {
+        let geometry = Paged::for_layer(capacity, rate).unwrap();
+        Self { geometry, cells: Blocks::zeroed(geometry.blocks()).unwrap() }
+    }
+
+    fn add(&mut self, items: std::ops::Range<u64>) {
+        for item in items {
+            self.geometry.insert(&mut self.cells, probe(item, self.geometry));
+        }
+    }
+
+    fn histogram(&self) -> Histogram {
+        Histogram::of(self.cells.bytes())
+    }
+
+    fn estimate(&self, histogram: &Histogram) -> f64 {
+        estimate::items(histogram, self.geometry.hashes, self.geometry.blocks())
+    }
+}
+
+#[test]
+fn items_are_estimated_within_two_percent() {
+    for rate in RATES {
+        for capacity in [10_000, 100_000, 1_000_000u64] {
+            let (mut bits, mut offered) = (Bits::new(capacity, rate), 0);
+            for percent in [1, 2, 5, 10, 25, 50, 75, 100, 120] {
+                let items = capacity * percent / 100;
+                bits.add(offered..items);
+                offered = items;
+                let error = bits.estimate(&bits.histogram()) / items as f64 - 1.0;
+                eprintln!("{rate}, {items} of {capacity}: {:+.3}%", error * 100.0);
+                assert!(items < 10_000 || error.abs() < 0.02, "{rate}, {items} of {capacity}: {error}");
+            }
+        }
+    }
+}
+
+/// A sample has the error of its size on top: four times the deviation of the number of its items.
+#[test]
+fn a_sample_estimates_as_well_as_its_items_allow() {
+    const CAPACITY: u64 = 4_000_000;
+    for rate in RATES {
+        let (mut bits, mut offered) = (Bits::new(CAPACITY, rate), 0);
+        for percent in [1, 5, 25, 100, 120] {
+            let items = CAPACITY * percent / 100;
+            bits.add(offered..items);
+            offered = items;
+            let sample = Histogram::sampled(bits.cells.bytes());
+            assert_eq!(sample.blocks(), (1 << 20) / 64);
+            let sampled = items as f64 * sample.blocks() as f64 / bits.geometry.blocks() as f64;
+            let error = bits.estimate(&sample) / items as f64 - 1.0;
+            eprintln!("{rate}, sample of {sampled:.0} from {items} items: {:+.3}%", error * 100.0);
+            assert!(error.abs() < 0.002 + 4.0 / sampled.sqrt(), "{rate}, {items}: {error}");
+        }
+    }
+}
+
+/// The chance that all bits of an item that was never added are set, over each pair of blocks of each group: what
+/// `rate_now` takes for independent.
+fn rate_over_pairs(bits: &Bits) -> f64 {
+    let Paged { groups, blocks_per_group, hashes } = bits.geometry;
+    let chance = |block: &[u8], bits: u32| {
+        let ones: u32 = block.iter().map(|byte| byte.count_ones()).sum();
+        (f64::from(ones) / 512.0).powi(bits.cast_signed())
+    };
+    let of_group = |group: &[u8]| {
+        let blocks = || group.chunks(64);
+        let a: f64 = blocks().map(|block| chance(block, hashes.div_ceil(2))).sum();
+        let b: f64 = blocks().map(|block| chance(block, hashes / 2)).sum();
+        // A block makes no pair with itself.
+        let own: f64 = blocks().map(|block| chance(block, hashes)).sum();
+        a * b - own
+    };
+    let pairs = groups as f64 * f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
+    bits.cells.bytes().chunks(blocks_per_group as usize * 64).map(of_group).sum::<f64>() / pairs
+}
+
+#[test]
+fn the_rate_now_is_that_of_all_pairs_of_blocks() {
+    for rate in RATES {
+        for capacity in [10_000, 100_000, 1_000_000u64] {
+            let (mut bits, mut offered) = (Bits::new(capacity, rate), 0);
+            for percent in [25, 50, 100, 120] {
+                bits.add(offered..capacity * percent / 100);
+                offered = capacity * percent / 100;
+                let (now, exact) =
+                    (estimate::rate_now(&bits.histogram(), bits.geometry.hashes), rate_over_pairs(&bits));
+                let error = now / exact - 1.0;
+                eprintln!("{rate}, {percent}% of {capacity}: {now:.3e}, {:+.3}% of all pairs'", error * 100.0);
+                // Far from full, the few fullest groups decide, far below the rate that was asked for.
+                let most = if percent < 50 { 0.15 } else { 0.05 };
+                assert!(error.abs() < most, "{rate}, {percent}% of {capacity}: {now} for {exact}");
+            }
+        }
+    }
+}
+
+/// And that is what a client sees: questions for items that were never added.
+#[test]
+fn the_rate_now_is_what_questions_measure() {
+    const CAPACITY: u64 = 100_000;
+    for (rate, percent, questions) in [(1e-2, 50, 4_000_000u64), (1e-2, 100, 1_000_000), (1e-4, 120, 4_000_000)] {
+        let mut bits = Bits::new(CAPACITY, rate);
+        bits.add(0..CAPACITY * percent / 100);
+        let is_in = |item: &u64| {
+            let probe = probe(ABSENT | item, bits.geometry);
+            bits.geometry.contains_first(&bits.cells, probe) && bits.geometry.contains_rest(&bits.cells, probe)
+        };
+        let wrong = (0..questions).filter(is_in).count() as f64;
+        let expected = estimate::rate_now(&bits.histogram(), bits.geometry.hashes) * questions as f64;
+        eprintln!("{rate}, {percent}%: {wrong} of {questions} wrong, {expected:.0} expected");
+        assert!(expected > 500.0, "too few to compare");
+        assert!((wrong - expected).abs() < 0.02 * expected + 4.0 * expected.sqrt(), "{wrong} for {expected}");
+    }
+}
+
+#[test]
+fn a_union_is_what_all_items_leave() {
+    for rate in RATES {
+        let [mut one, mut other, mut both] = [(); 3].map(|()| Bits::new(50_000, rate));
+        one.add(0..20_000);
+        other.add(15_000..50_000);
+        both.add(0..50_000);
+        let histogram = Histogram::of_union(one.cells.bytes(), other.cells.bytes());
+        union(one.cells.bytes_mut(), other.cells.bytes()).unwrap();
+        assert!(one.cells.bytes() == both.cells.bytes());
+        assert_eq!(histogram, both.histogram());
+        assert!((both.estimate(&histogram) / 50_000.0 - 1.0).abs() < 0.02);
+    }
+}
