@@ -15,6 +15,7 @@ use redis_module::raw;
 
 use super::config;
 use super::context::Context;
+use super::freeing;
 use super::information::Information;
 use super::machine;
 use super::metrics;
@@ -40,6 +41,7 @@ pub struct ServerCeiling(pub Context);
 
 impl Ceiling for ServerCeiling {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
+        wait_for_what_is_freed(self.0, asked_bytes);
         if self.0.must_obey() {
             return u64::MAX;
         }
@@ -55,6 +57,17 @@ impl Ceiling for ServerCeiling {
 
     fn layers_max(&self) -> usize {
         if self.0.must_obey() { usize::MAX } else { CLIENT_LAYERS_MAX }
+    }
+}
+
+/// Where there is no room, or none before something is evicted, waits for filters that are gone and not freed yet. Also for
+/// those that must be obeyed: a replica whose allocator refuses ends.
+fn wait_for_what_is_freed(context: Context, asked_bytes: u64) {
+    if asked_bytes > UNCHECKED_BYTES
+        && freeing::is_busy()
+        && Memory::now(context).is_none_or(|memory| memory.free() < asked_bytes)
+    {
+        freeing::wait();
     }
 }
 
@@ -134,6 +147,11 @@ impl Memory {
                 Some(_) => Eviction::Anything,
             },
         })
+    }
+
+    /// What is left before something is evicted.
+    fn free(&self) -> u64 {
+        Self { eviction: Eviction::Nothing, ..*self }.room(0, 0)
     }
 
     /// What is left for a filter beside those that are there, so many and of so many bytes.

@@ -11,6 +11,7 @@ use redis_module::raw;
 use super::ceiling::ServerCeiling;
 use super::context::{Context, LogLevel};
 use super::defrag;
+use super::freeing;
 use super::payload;
 use super::reply::Refusal;
 use super::rewrite;
@@ -212,13 +213,16 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     }
 }
 
-/// May run on a thread in the background: it touches nothing but the value and atomics.
+/// May run on a thread in the background. INFO's totals are settled at once, whoever frees the memory.
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the value came from `Box::into_raw` and the server passes it once, when no key holds it any more.
-    drop(unsafe { Box::from_raw(value.cast::<Stored>()) });
+    let mut stored = unsafe { Box::from_raw(value.cast::<Stored>()) };
+    let bytes = stored.settle();
+    freeing::free(stored, bytes);
 }
 
-/// Above an effort of 64 the server frees in the background: from 4 MiB on.
+/// Above an effort of 64 the server frees in the background where it is told to: from 4 MiB on. So it counts these as freed
+/// lazily, and evicts knowing of them; what comes to `free` on its thread is dropped there and not deferred again.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const BYTES_PER_EFFORT: usize = 64 * 1024;
     // SAFETY: the server passes a value of ours.

@@ -13,6 +13,7 @@ mod config;
 mod context;
 mod data_type;
 mod defrag;
+mod freeing;
 mod information;
 mod key;
 mod machine;
@@ -113,6 +114,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     for command in commands::COMMANDS {
         registration::register(context, command, has_category)?;
     }
+    freeing::register();
     stored::begin_generations(context);
     ceiling::count_databases(context);
     metrics::register(context);

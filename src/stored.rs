@@ -22,6 +22,8 @@ pub struct Stored {
     pub generation: u16,
     /// What it was when its dump began. Not saved and not compared.
     pub mark: RefCell<DumpMark>,
+    /// Whether INFO's totals have it.
+    is_counted: bool,
 }
 
 static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
@@ -41,7 +43,7 @@ impl Stored {
         // From 1 on: an iterator of a dump is never a small number, as somebody would try.
         let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1;
         metrics::filter_came(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next), mark: RefCell::default() }
+        Self { value, generation: arriving.unwrap_or_else(next), mark: RefCell::default(), is_counted: true }
     }
 
     /// Takes a value over, in the box that the server holds.
@@ -74,6 +76,15 @@ impl Stored {
         Some(filter)
     }
 
+    /// Takes it out of INFO's totals, before it is dropped; answers what it is made of, in bytes.
+    pub fn settle(&mut self) -> u64 {
+        let contents = self.value.contents();
+        if std::mem::take(&mut self.is_counted) {
+            metrics::filter_goes(contents);
+        }
+        contents.size_bytes
+    }
+
     /// Bytes that were asked of the allocator. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
@@ -83,7 +94,7 @@ impl Stored {
 
 impl Drop for Stored {
     fn drop(&mut self) {
-        metrics::filter_goes(self.value.contents());
+        self.settle();
     }
 }
 

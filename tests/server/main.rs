@@ -21,6 +21,7 @@ mod crash;
 mod effects;
 mod eviction;
 mod fleet;
+mod freeing;
 mod golden;
 mod growth_limits;
 mod hostile_payloads;
