@@ -19,8 +19,10 @@ pub struct Command {
     pub handler: raw::RedisModuleCmdFunc,
     /// The number of words with the name; negative: at least that many.
     pub arity: c_int,
-    /// Whether it can change the key.
+    /// What it does with its keys.
     pub access: Access,
+    /// Which of its words are keys.
+    pub keys: Keys,
     /// Categories of access control, besides `bloom`.
     pub categories: &'static CStr,
     /// One sentence.
@@ -40,6 +42,19 @@ pub enum Access {
     Read,
     /// It may change or create it.
     Write,
+    /// It may change it, also while the server is above `maxmemory`.
+    Release,
+}
+
+/// Which words of a command are keys.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Keys {
+    /// None.
+    None,
+    /// The first.
+    First,
+    /// The first, which it may change, and all others, at which it only looks.
+    FirstAndSources,
 }
 
 /// A word of a command, or a pair of an option's name and its value.
@@ -135,12 +150,19 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     let flags = match command.access {
         Access::Read => c"readonly fast",
         Access::Write => c"write deny-oom",
+        Access::Release => c"write",
+    };
+    let (first, last, step) = match command.keys {
+        Keys::None => (0, 0, 0),
+        Keys::First => (1, 1, 1),
+        Keys::FirstAndSources => (1, -1, 1),
     };
     // SAFETY: the texts are C strings, the handler is a function, the description lives until the calls return: the
     // server copies it.
     unsafe {
-        let created = raw::RedisModule_CreateCommand
-            .map(|create| create(context.raw, command.name.as_ptr(), command.handler, flags.as_ptr(), 1, 1, 1));
+        let created = raw::RedisModule_CreateCommand.map(|create| {
+            create(context.raw, command.name.as_ptr(), command.handler, flags.as_ptr(), first, last, step)
+        });
         if created != Some(OK) {
             return Err(refused("the name"));
         }
@@ -173,20 +195,21 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
-    let key_flags = match command.access {
+    let own_flags = match command.access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+        Access::Release => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
     };
+    let source_flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
     // SAFETY: a description of keys that is all zero is a valid one; the server takes it for the end of the list.
-    let mut keys: [raw::RedisModuleCommandKeySpec; 2] = unsafe { std::mem::zeroed() };
-    let [key, _] = &mut keys;
-    key.flags = key_flags.into();
-    key.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    key.bs.index.pos = 1;
-    key.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    key.fk.range.lastkey = 0;
-    key.fk.range.keystep = 1;
-    key.fk.range.limit = 0;
+    let mut keys: [raw::RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
+    let [first, sources, _] = &mut keys;
+    if command.keys != Keys::None {
+        describe_keys(first, own_flags, 1, 0);
+    }
+    if command.keys == Keys::FirstAndSources {
+        describe_keys(sources, source_flags, 2, -1);
+    }
 
     let mut arguments: Vec<_> = command.arguments.iter().map(Argument::raw).chain([NO_ARGUMENT]).collect();
     let pointer = |text: &CStr| -> *const c_char { text.as_ptr() };
@@ -203,4 +226,16 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     };
     // SAFETY: the caller's promise; everything that `info` points to lives until the call returns.
     unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
+}
+
+/// The words from `position` on, as many as come before `last`, which is relative to it, or from the end of the words where
+/// that is negative.
+const fn describe_keys(keys: &mut raw::RedisModuleCommandKeySpec, flags: u32, position: c_int, last: c_int) {
+    keys.flags = flags as u64;
+    keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    keys.bs.index.pos = position;
+    keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    keys.fk.range.lastkey = last;
+    keys.fk.range.keystep = 1;
+    keys.fk.range.limit = 0;
 }

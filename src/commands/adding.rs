@@ -1,9 +1,9 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
-use bloomgate_filter::kinds::{Origin, Outcome, Turn};
+use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
 use bloomgate_filter::words::Creation;
-use bloomgate_filter::{BATCH, Clock as _, Error, Filter, Value};
+use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
 
 use super::refuse;
 use crate::args::{Arg, Args};
@@ -11,6 +11,7 @@ use crate::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
 use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
+use crate::freeing;
 use crate::key::WriteKey;
 use crate::metrics;
 use crate::replicate::{self, NewItems};
@@ -118,8 +119,20 @@ fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> R
     let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
     let Some(turn) = windowed.turn_due(clock.now()) else { return Ok(None) };
     windowed.turn(turn, &ServerCeiling(context))?;
-    drop(windowed.take_retired());
+    free_retired(windowed);
     Ok(Some(turn))
+}
+
+/// Frees the buckets that went, where that holds nobody up.
+pub fn free_retired(windowed: &mut WindowedFilter) {
+    let retired = windowed.take_retired();
+    if retired.is_empty() {
+        return;
+    }
+    let bytes = retired.iter().map(BloomFilter::size_bytes).sum();
+    if let Ok(retired) = try_box(retired) {
+        freeing::free(retired, bytes);
+    }
 }
 
 /// What a filter is where BF.ADD and BF.MADD find none; nothing where they may not create one.
@@ -324,6 +337,10 @@ fn add_and_reply(
         if !known_length {
             reply::end_array(context, answered);
         }
+    }
+    if let Some(windowed) = filter.windowed_mut() {
+        // A rolling one begins buckets as it is filled.
+        free_retired(windowed);
     }
     metrics::items_added(items.len(), new);
     Done { has_grown: filter.layer_count() > layers, is_full: refused == Some(Error::Full) }

@@ -23,7 +23,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::{Context, OK};
-use super::registration::{Access, Argument, Command};
+use super::registration::{Access, Argument, Command, Keys};
 use super::reply::{self, Refusal};
 
 /// What a verb does: it replies, or refuses before it has changed anything.
@@ -97,6 +97,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(reserve::run),
         arity: -4,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write fast",
         summary: c"Creates an empty Bloom filter for a number of items at a false positive rate",
         complexity: c"O(1)",
@@ -124,6 +125,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(rotate::run),
         arity: -2,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Begins the next bucket of a filter that forgets; tells how many items went with the oldest",
         complexity: c"O(N), where N is the number of buckets",
@@ -135,6 +137,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(add::run),
         arity: 3,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Adds an item to a Bloom filter, which is created if there is none",
         complexity: c"O(N), where N is the number of layers",
@@ -146,6 +149,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(madd::run),
         arity: -3,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Adds items to a Bloom filter, which is created if there is none",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
@@ -157,6 +161,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(insert::run),
         arity: -4,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Adds items to a Bloom filter, which is created as described if there is none",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
@@ -189,6 +194,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(exists::run),
         arity: 3,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read",
         summary: c"Tells whether an item may be in a Bloom filter; no is certain",
         complexity: c"O(N), where N is the number of layers",
@@ -200,6 +206,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(mexists::run),
         arity: -3,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read",
         summary: c"Tells of each item whether it may be in a Bloom filter; no is certain",
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
@@ -211,6 +218,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(info::run),
         arity: -2,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read fast",
         summary: c"Tells the capacity, size in bytes, layers, items and expansion of a Bloom filter",
         complexity: c"O(1), MAXSCALEDCAPACITY O(N), where N is the number of layers",
@@ -222,6 +230,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(card::run),
         arity: 2,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read fast",
         summary: c"Tells how many items were added to a Bloom filter",
         complexity: c"O(1)",
@@ -233,6 +242,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(debug::run),
         arity: 2,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read",
         summary: c"Tells the sizes of a Bloom filter and of its layers",
         complexity: c"O(N), where N is the number of layers",
@@ -244,6 +254,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(scandump::run),
         arity: 3,
         access: Access::Read,
+        keys: Keys::First,
         categories: c"read",
         summary: c"Dumps a Bloom filter, record by record",
         complexity: c"O(N), where N is the size of a record",
@@ -255,6 +266,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(load::run),
         arity: 3,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Restores a filter of valkey-bloom's layout; the AOF is made of it",
         complexity: c"O(N), where N is the size of the data",
@@ -266,6 +278,7 @@ pub const COMMANDS: &[Command] = &[
         handler: handler!(loadchunk::run),
         arity: 4,
         access: Access::Write,
+        keys: Keys::First,
         categories: c"write",
         summary: c"Restores a Bloom filter, record by record; the AOF is made of them",
         complexity: c"O(N), where N is the size of the data",

@@ -4,6 +4,7 @@ use bloomgate_filter::kinds::Turn;
 use bloomgate_filter::words::rotate;
 use bloomgate_filter::{Clock as _, Value};
 
+use super::adding::free_retired;
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
@@ -23,7 +24,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
         let turn: Turn = carried.unwrap_or_else(|| windowed.turn_now(CommandClock::default().now()));
         let dropped = windowed.turn(turn, &ServerCeiling(context))?;
-        drop(windowed.take_retired());
+        free_retired(windowed);
         (turn, dropped)
     };
     replicate::rotated(context, name, turn);

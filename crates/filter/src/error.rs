@@ -15,6 +15,8 @@ pub enum Error {
     Full,
     /// The rate of the next layer would be too low to be a number, or to be worked with.
     RateTooLow,
+    /// Items cannot be deleted from a filter of this kind.
+    CannotDelete,
     /// The chain has as many layers as it may have and cannot get another.
     TooManyLayers,
     /// The size in bytes does not fit 63 bits.

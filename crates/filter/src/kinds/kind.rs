@@ -80,6 +80,28 @@ pub trait Kind {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Added;
+    /// Deletes up to [`BATCH`](crate::BATCH) items, in order. An effect is done, not asked.
+    fn remove_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        let _ = (items, origin, clock, ceiling);
+        Removed { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) }
+    }
+}
+
+/// What a batch of deletes did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The items that were found.
+    pub found: Mask,
+    /// How many items of the batch were dealt with, from the first on; all of them unless there was an error.
+    pub done: usize,
+    /// Why the item after them was refused.
+    pub error: Option<Error>,
 }
 
 /// A filter that is nothing but a chain: those of other modules' layouts.

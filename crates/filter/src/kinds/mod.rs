@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 pub use arriving::Arrival;
-pub use kind::{Kind, Origin, Outcome};
+pub use kind::{Kind, Origin, Outcome, Removed};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
@@ -386,6 +386,20 @@ impl Filter {
         ceiling: &impl Ceiling,
     ) -> Added {
         inside!(mut self, filter => Kind::add_batch(filter, items, origin, clock, ceiling))
+    }
+}
+
+/// Deletes: see [`Kind::remove_batch`].
+impl Filter {
+    /// Deletes up to [`BATCH`](crate::BATCH) items, in order.
+    pub fn remove_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        inside!(mut self, filter => Kind::remove_batch(filter, items, origin, clock, ceiling))
     }
 }
 

@@ -203,6 +203,7 @@ impl fmt::Display for Refusal {
 fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::Full => f.write_str("ERR non scaling filter is full"),
+        Error::CannotDelete => f.write_str("ERR this filter cannot delete: it needs HASH siphash or COUNTING"),
         Error::TooManyLayers => f.write_str("ERR filter cannot grow: it has as many layers as a filter can have"),
         Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
         Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),
