@@ -1,7 +1,7 @@
 //! What the server holds for a key of our type: the value, and the generation that tells it from another one that replaces
 //! it.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -20,8 +20,8 @@ pub struct Stored {
     /// Not saved and not compared. Each value that comes gets the next one, until they begin again; a filter that arrives in
     /// chunks has that of its dump.
     pub generation: u16,
-    /// What it was when its dump began. Not saved and not compared.
-    pub mark: RefCell<DumpMark>,
+    /// What it was when its dump began, where that matters. Not saved and not compared.
+    pub mark: Cell<Option<Box<DumpMark>>>,
     /// Whether INFO's totals have it.
     is_counted: bool,
 }
@@ -43,7 +43,7 @@ impl Stored {
         // From 1 on: an iterator of a dump is never a small number, as somebody would try.
         let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1;
         metrics::filter_came(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next), mark: RefCell::default(), is_counted: true }
+        Self { value, generation: arriving.unwrap_or_else(next), mark: Cell::new(None), is_counted: true }
     }
 
     /// Takes a value over, in the box that the server holds.

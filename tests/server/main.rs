@@ -15,6 +15,7 @@ mod corpus;
 mod harness;
 
 mod arity_and_types;
+mod beyond;
 mod client_library;
 mod configuration;
 mod crash;

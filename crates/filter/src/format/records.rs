@@ -140,6 +140,12 @@ impl MarkedPart {
 }
 
 impl DumpMark {
+    /// Whether no dump of a filter that is marked has begun.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Takes note of what a filter is.
     fn set<F: Recorded>(&mut self, filter: &F) -> Result<(), Error> {
         let mut parts = Vec::new();

@@ -1,0 +1,261 @@
+//! The words of creation that RedisBloom has not, and what goes with them: contradictions, keyed hashes and who may read
+//! their keys, time to live, SYNC, filters that are not created by an add.
+
+use crate::harness::{
+    Connection, Server, append_only_commands, array, error, integer, ok, on_every_server, rewritten_commands,
+};
+
+const KEY: &str = "000102030405060708090a0b0c0d0e0f";
+
+fn with_append_only_file(program: &std::path::Path) -> Server {
+    Server::with(program)
+        .line("appendonly yes")
+        .line("aof-use-rdb-preamble no")
+        .line("auto-aof-rewrite-percentage 0")
+        .start()
+}
+
+/// The commands of the append-only file as lines of text.
+fn lines(server: &Server) -> Vec<String> {
+    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    append_only_commands(server).iter().map(join).filter(|line| line.contains("BF.") || line.contains("PEX")).collect()
+}
+
+#[test]
+fn words_that_contradict_each_other_are_refused() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (words, refusal) in [
+            ("COUNTING EXPANSION 2", "ERR COUNTING and EXPANSION exclude each other"),
+            ("WINDOW 60 COUNTING", "ERR COUNTING and WINDOW exclude each other"),
+            ("COUNTING ROLLING", "ERR COUNTING and ROLLING exclude each other"),
+            ("WINDOW 60 ROLLING", "ERR ROLLING and WINDOW exclude each other"),
+            ("ROLLING EXPANSION 2", "ERR ROLLING and EXPANSION exclude each other"),
+            ("HASH siphash LAYOUT redisbloom", "ERR HASH and LAYOUT redisbloom exclude each other"),
+            ("LAYOUT redisbloom WINDOW 5", "ERR WINDOW and LAYOUT redisbloom exclude each other"),
+            ("LAYOUT redisbloom ROLLING", "ERR ROLLING and LAYOUT redisbloom exclude each other"),
+            ("COUNTING LAYOUT redisbloom", "ERR COUNTING and LAYOUT redisbloom exclude each other"),
+            ("EX 5 PX 5", "ERR EX and PX exclude each other"),
+            ("SLIDING", "ERR SLIDING needs WINDOW"),
+            ("ROLLING SLIDING", "ERR SLIDING needs WINDOW"),
+            ("BUCKETS 4", "ERR BUCKETS needs WINDOW or ROLLING"),
+            ("HASH md5", "ERR bad hash"),
+            ("WINDOW 0", "ERR bad window"),
+            ("WINDOW -1", "ERR bad window"),
+            ("WINDOW 99999999999", "ERR bad window"),
+            ("WINDOW 5 BUCKETS 2", "ERR bad buckets"),
+            ("WINDOW 5 BUCKETS 65", "ERR bad buckets"),
+            ("EX 0", "ERR invalid expire time"),
+            ("PX -5", "ERR invalid expire time"),
+            ("EX 9223372036854775807", "ERR invalid expire time"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 {words}")), error(refusal), "{words}");
+            assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS x")), error(refusal), "{words}");
+        }
+        for (words, refusal) in [
+            ("HASH", "ERR no hash"),
+            ("WINDOW", "ERR no window"),
+            ("WINDOW 5 BUCKETS", "ERR no buckets"),
+            ("EX", "ERR no expire time"),
+            ("HASH siphash SEED 5", "ERR bad seed"),
+            ("HASH siphash SEED 000102030405060708090a0b0c0d0e0g", "ERR bad seed"),
+            (&format!("SEED {KEY}"), "ERR bad seed"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE k 0.01 100 {words}")), error(refusal), "{words}");
+        }
+        for (words, refusal) in [
+            ("HASH siphash TIGHTENING 0.5", "ERR HASH and TIGHTENING exclude each other"),
+            ("WINDOW 5 TIGHTENING 0.5", "ERR WINDOW and TIGHTENING exclude each other"),
+            (&format!("COUNTING SEED {KEY}"), "ERR COUNTING and a SEED of 32 bytes exclude each other"),
+            (&format!("HASH murmur3 SEED {KEY}"), "ERR HASH and a SEED of 32 bytes exclude each other"),
+            ("WINDOW 5 VALIDATESCALETO 1000", "ERR WINDOW and VALIDATESCALETO exclude each other"),
+            ("HASH siphash SEED 5", "Bad seed"),
+        ] {
+            assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS x")), error(refusal), "{words}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        // 32 characters without the words HASH siphash are valkey-bloom's seed.
+        client.run(&format!("BF.INSERT valkey SEED {KEY} ITEMS x"));
+        assert_eq!(client.run("TYPE valkey").text(), "bloomfltr");
+    });
+}
+
+#[test]
+fn a_keyed_filter_is_carried_with_its_key() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        assert_eq!(client.run(&format!("BF.RESERVE named 0.01 100 SEED {KEY} HASH siphash")), ok());
+        client.run("BF.INSERT drawn HASH SipHash ITEMS x y x");
+        client.run("BF.RESERVE plain 0.01 100 HASH murmur3 SEED 7");
+        let lines = lines(&server);
+        assert_eq!(lines[0], format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY}"));
+        let drawn = lines[1].strip_prefix("BF.INSERT drawn CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED ");
+        let (key, items) = drawn.expect("a key").split_once(' ').expect("items");
+        assert!(key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
+        assert_eq!(items, "ITEMS x y");
+        assert_eq!(lines[2], "BF.INSERT plain CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7");
+        // The same key gives the same bits; another key others.
+        client.run(&format!("BF.INSERT again CAPACITY 100 HASH siphash SEED {} ITEMS a b", KEY.to_uppercase()));
+        client.run("BF.MADD named a b");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE named"), client.run("DEBUG DIGEST-VALUE again"));
+        client.run("BF.INSERT other CAPACITY 100 HASH siphash ITEMS a b");
+        assert_ne!(client.run("DEBUG DIGEST-VALUE named"), client.run("DEBUG DIGEST-VALUE other"));
+        let digest = client.run("DEBUG DIGEST");
+        for way in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+            assert_eq!(client.run(way), ok(), "{way}");
+            assert_eq!(client.run("DEBUG DIGEST"), digest, "{way}");
+        }
+        drop(client);
+        let rewritten = rewritten_commands(&server);
+        assert!(rewritten.iter().any(|words| words[0] == b"BF.LOADCHUNK"));
+        let mut client = server.connect();
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), digest);
+    });
+}
+
+/// The slow log and MONITOR show the words of commands to everybody who may read them.
+#[test]
+fn a_key_is_kept_out_of_the_slow_log_and_of_monitor() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("slowlog-log-slower-than 0").start();
+        let mut watcher = server.connect();
+        assert_eq!(watcher.run("MONITOR"), ok());
+        let mut client = server.connect();
+        client.run(&format!("BF.RESERVE one 0.01 100 HASH siphash SEED {KEY}"));
+        client.run(&format!("BF.INSERT two SEED {KEY} HASH siphash ITEMS x"));
+        // An item that looks like one is no key.
+        client.run(&format!("BF.INSERT three HASH siphash ITEMS SEED {KEY}"));
+        client.run("PING last");
+        let log = format!("{:?}", client.run("SLOWLOG GET 10"));
+        let mut monitored = String::new();
+        while !monitored.contains("last") {
+            monitored.push_str(&watcher.receive().expect("a line").text());
+            monitored.push('\n');
+        }
+        for (place, text) in [("the slow log", log), ("MONITOR", monitored)] {
+            assert_eq!(text.matches(KEY).count(), 1, "{place}: {text}");
+            assert_eq!(text.matches("(redacted)").count(), 2, "{place}: {text}");
+        }
+    });
+}
+
+fn hash_of(client: &mut Connection, server: &Server, command: &str) -> &'static str {
+    client.run(command);
+    let lines = lines(server);
+    if lines.last().expect("a command").contains("HASH siphash") { "siphash" } else { "murmur3" }
+}
+
+#[test]
+fn the_setting_of_the_hash_is_for_clients_that_say_nothing() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.hash").elements()[1].text(), "murmur3");
+        assert_eq!(hash_of(&mut client, &server, "BF.ADD a x"), "murmur3");
+        assert_eq!(client.run("CONFIG SET bf.hash siphash"), ok());
+        assert!(client.run("CONFIG SET bf.hash md5").is_error());
+        for (command, hash) in [
+            ("BF.ADD b x", "siphash"),
+            ("BF.RESERVE c 0.01 100", "siphash"),
+            ("BF.INSERT d CAPACITY 5 ITEMS x", "siphash"),
+            ("BF.RESERVE e 0.01 100 SEED 5", "murmur3"),
+            ("BF.RESERVE f 0.01 100 LAYOUT native", "murmur3"),
+            ("BF.RESERVE g 0.01 100 LAYOUT redisbloom", "murmur3"),
+            ("BF.INSERT h TIGHTENING 0.5 ITEMS x", "murmur3"),
+            ("BF.RESERVE i 0.01 100 HASH murmur3", "murmur3"),
+        ] {
+            assert_eq!(hash_of(&mut client, &server, command), hash, "{command}");
+        }
+        let digest = client.run("DEBUG DIGEST");
+        // To the AOF the setting says nothing.
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), digest);
+    });
+}
+
+#[test]
+fn a_key_that_is_created_with_a_time_to_live_has_it() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE a 0.01 100 EX 1000"), ok());
+        client.run("BF.INSERT b PX 500000 ITEMS x");
+        client.run("BF.INSERT b PX 1 ITEMS y");
+        client.run("BF.ADD plain x");
+        client.run("BF.INSERT plain EX 5 ITEMS y");
+        for (key, seconds) in [("a", 990..=1000), ("b", 490..=500), ("plain", -1..=-1)] {
+            let left = client.run(&format!("TTL {key}")).number();
+            assert!(seconds.contains(&left), "{key}: {left}");
+        }
+        let lines = lines(&server);
+        let expiring: Vec<&String> = lines.iter().filter(|line| line.starts_with("PEXPIREAT")).collect();
+        assert!(expiring.len() == 2 && expiring[0].starts_with("PEXPIREAT a "), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains(" EX ") || line.contains(" PX ")), "{lines:?}");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert!(client.run("TTL a").number() > 900 && client.run("TTL plain").number() == -1);
+        // From a primary EX is RedisBloom's EXPANSION.
+        let mut short = server.connect();
+        short.run("BF.RESERVE soon 0.01 100 PX 20");
+        crate::harness::eventually("the key expires", || short.run("EXISTS soon") == integer(0));
+    });
+}
+
+#[test]
+fn sync_carries_what_was_not_new() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("BF.INSERT k CAPACITY 100 SEED 1 ITEMS a b");
+        let answers = [client.answer(false), client.answer(true), client.answer(false)];
+        assert_eq!(client.run("BF.INSERT k SYNC ITEMS a c b"), array(answers));
+        assert_eq!(client.run("BF.INSERT k SYNC ITEMS c"), array([client.answer(false)]));
+        client.run("BF.INSERT k ITEMS c");
+        client.run("BF.INSERT fresh SEED 3 SYNC ITEMS c c");
+        assert_eq!(
+            lines(&server)[1..],
+            [
+                "BF.INSERT k NOCREATE SYNC ITEMS a b",
+                "BF.MADD k c",
+                "BF.INSERT k NOCREATE SYNC ITEMS c",
+                "BF.INSERT fresh CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 ITEMS c",
+            ]
+        );
+        let digest = client.run("DEBUG DIGEST");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), digest);
+    });
+}
+
+#[test]
+fn an_add_creates_no_filter_where_it_may_not() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("CONFIG GET bf.auto-create").elements()[1].text(), "yes");
+        client.run("BF.ADD before x");
+        assert_eq!(client.run("CONFIG SET bf.auto-create no"), ok());
+        assert_eq!(client.run("BF.ADD k x"), error("ERR not found"));
+        assert_eq!(client.run("BF.MADD k x y"), error("ERR not found"));
+        assert_eq!(client.run("EXISTS k"), integer(0));
+        assert_eq!(client.run("BF.ADD before y"), client.answer(true));
+        assert_eq!(client.run("BF.INSERT k ITEMS x"), array([client.answer(true)]), "asked for");
+        // The AOF is obeyed: RedisBloom's primaries carry adds that created.
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("BF.CARD before"), integer(2));
+    });
+}
+
+#[test]
+fn the_words_are_documented() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let docs = format!("{:?}", client.run("COMMAND DOCS BF.RESERVE BF.INSERT BF.ROTATE"));
+        for word in ["HASH", "WINDOW", "ROLLING", "BUCKETS", "SLIDING", "COUNTING", "EX", "PX", "SYNC"] {
+            assert!(docs.contains(&format!("\"{word}\"")), "{word}: {docs}");
+        }
+    });
+}
