@@ -32,7 +32,7 @@ const MUST_OBEY: u8 = 1;
 const REDISBLOOM: u8 = 2;
 const FIXED: u8 = 4;
 const RANDOM_SEEDS: u8 = 8;
-const KEYED: u8 = 16;
+const KEYED: u8 = 128;
 
 /// The seed of a native filter that a client asks for without one.
 pub const NATIVE_SEED: u32 = 0x0403_0201;

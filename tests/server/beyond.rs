@@ -107,10 +107,9 @@ fn a_keyed_filter_is_carried_with_its_key() {
             assert_eq!(client.run(way), ok(), "{way}");
             assert_eq!(client.run("DEBUG DIGEST"), digest, "{way}");
         }
-        drop(client);
+        crate::persistence::rewrite_append_only_file(&mut client);
         let rewritten = rewritten_commands(&server);
         assert!(rewritten.iter().any(|words| words[0] == b"BF.LOADCHUNK"));
-        let mut client = server.connect();
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(client.run("DEBUG DIGEST"), digest);
     });

@@ -224,8 +224,10 @@ fn the_number_of_words_is_bounded() {
         ] {
             assert_eq!(client.run(line), error("ERR wrong number of arguments for 'bf.reserve' command"), "{line:?}");
         }
-        // Eleven words are the most that can mean something.
+        // Eleven words are the most that can mean something, and those that RedisBloom has not.
         assert_eq!(client.run("BF.RESERVE k 0.01 100 NONSCALING EXPANSION 0 SEED 1 LAYOUT native"), ok());
+        let all = "NONSCALING EXPANSION 0 SEED 1 LAYOUT native HASH murmur3 WINDOW 60 BUCKETS 4 SLIDING EX 60";
+        assert_eq!(client.run(&format!("BF.RESERVE all 0.01 100 {all}")), ok());
     });
 }
 

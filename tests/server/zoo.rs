@@ -32,7 +32,7 @@ pub struct View {
 }
 
 /// How each filter is made: key, the words of BF.RESERVE after the key, number of items.
-const PLANS: [(&[u8], &str, usize); 13] = [
+const PLANS: [(&[u8], &str, usize); 19] = [
     (b"empty", "0.01 100", 0),
     (b"one-item", "0.01 1 NONSCALING", 1),
     (b"fixed", "0.01 5000 NONSCALING", 3000),
@@ -47,6 +47,12 @@ const PLANS: [(&[u8], &str, usize); 13] = [
     // 64 MiB of bits, nearly all of them zero.
     (b"sparse", "0.01 55500000 NONSCALING", 1000),
     (b"huge-empty", "0.01 55500000", 0),
+    (b"keyed", "0.001 1000 HASH siphash", 5000),
+    (b"windowed", "0.01 1000 WINDOW 100000000", 3000),
+    (b"windowed-fixed", "0.001 7000 WINDOW 100000000 NONSCALING BUCKETS 3", 3000),
+    (b"sliding-keyed", "0.01 1000 WINDOW 100000000 SLIDING HASH siphash BUCKETS 64", 3000),
+    (b"rolling", "0.01 5000 ROLLING", 3000),
+    (b"rolling-keyed", "1e-6 100000 ROLLING HASH siphash", 20_000),
 ];
 
 /// Keys that are no text, and one with a time to live.

@@ -29,7 +29,7 @@ pub fn write_until(server: &Server, seed: u64, stop: &AtomicBool) -> usize {
 }
 
 fn key(rng: &mut Rng) -> (String, &'static [&'static str]) {
-    let (name, words) = LAYOUTS[rng.below(3) as usize];
+    let (name, words) = LAYOUTS[rng.below(LAYOUTS.len() as u64) as usize];
     (format!("{name}-{}", rng.below(KEYS)), words)
 }
 

@@ -15,9 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::{Builder, Connection, Server, eventually, integer, ok};
 
-/// The three layouts: a name for keys, and the words with which BF.INSERT creates a filter of it.
-const LAYOUTS: [(&str, &[&str]); 3] =
-    [("native", &[]), ("redisbloom", &["LAYOUT", "redisbloom"]), ("valkey", &["TIGHTENING", "0.5"])];
+/// Every layout and hash: a name for keys, and the words with which BF.INSERT creates a filter of it. The window is longer
+/// than any test.
+const LAYOUTS: [(&str, &[&str]); 5] = [
+    ("native", &[]),
+    ("redisbloom", &["LAYOUT", "redisbloom"]),
+    ("valkey", &["TIGHTENING", "0.5"]),
+    ("keyed", &["HASH", "siphash"]),
+    ("windowed", &["WINDOW", "100000000"]),
+];
 
 /// `count` times the effort that was asked for, at least 1.
 fn effort(count: usize) -> usize {

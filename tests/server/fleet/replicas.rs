@@ -183,9 +183,13 @@ fn what_is_read_while_the_data_set_is_swapped_is_never_denied() {
             .start();
         let (mut primary, mut replica) = (server.connect(), other.connect());
         let items: Vec<String> = (0..1000).map(|number| format!("item/{number}")).collect();
-        let keys: Vec<String> = (0..90).map(|number| format!("{}:{number}", super::LAYOUTS[number % 3].0)).collect();
+        let keys: Vec<String> =
+            (0..90).map(|number| format!("{}:{number}", super::LAYOUTS[number % super::LAYOUTS.len()].0)).collect();
         for (number, key) in keys.iter().enumerate() {
-            let line = format!("BF.INSERT {key} CAPACITY 50 {} ITEMS x", super::LAYOUTS[number % 3].1.join(" "));
+            let line = format!(
+                "BF.INSERT {key} CAPACITY 50 {} ITEMS x",
+                super::LAYOUTS[number % super::LAYOUTS.len()].1.join(" ")
+            );
             assert_eq!(primary.run(&line.replace("  ", " ")).elements(), [integer(1)]);
             primary.batched(&[b"BF.MADD", key.as_bytes()], &items);
         }

@@ -13,7 +13,7 @@ const STAYS: usize = 7;
 const GROWN: usize = 31;
 
 fn key(filter: usize) -> String {
-    format!("{}:{filter}", LAYOUTS[filter % 3].0)
+    format!("{}:{filter}", LAYOUTS[filter % LAYOUTS.len()].0)
 }
 
 fn items(filter: usize) -> Vec<String> {
@@ -24,7 +24,7 @@ fn items(filter: usize) -> Vec<String> {
 /// Makes filters of all layouts and deletes most of them; gives those that stay.
 fn scatter(client: &mut Connection) -> Vec<usize> {
     for filter in 0..FILTERS {
-        let (name, line) = LAYOUTS[filter % 3];
+        let (name, line) = LAYOUTS[filter % LAYOUTS.len()];
         let end = if line.starts_with("BF.INSERT") { " ITEMS first" } else { "" };
         let line = line.replacen(name, &key(filter), 1) + end;
         assert!(!client.run(&line).is_error(), "{line}");

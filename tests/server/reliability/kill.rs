@@ -14,7 +14,7 @@ use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, 
 const WINDOW: usize = 24;
 
 /// The items that were answered, by layout.
-type Acknowledged = [Mutex<Vec<String>>; 3];
+type Acknowledged = [Mutex<Vec<String>>; LAYOUTS.len()];
 
 /// Adds to all filters in turn until the connection breaks, and takes every answer that still comes.
 fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowledged) {
@@ -23,7 +23,7 @@ fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowle
     let mut alive = true;
     loop {
         while alive && waiting.len() < WINDOW {
-            let layout = number % 3;
+            let layout = number % LAYOUTS.len();
             let items: Vec<String> = (0..number % 7 * 3 + 1).map(|item| format!("{name}/{number}/{item}")).collect();
             let mut words = vec![if items.len() == 1 { "BF.ADD" } else { "BF.MADD" }, LAYOUTS[layout].0];
             words.extend(items.iter().map(String::as_str));
@@ -55,7 +55,7 @@ fn no_acknowledged_add_is_lost_over_many_kills() {
         let acknowledged = Acknowledged::default();
         let kills = scaled(25);
         let mut during_rewrite = 0;
-        let mut checked = [0; 3];
+        let mut checked = [0; LAYOUTS.len()];
         for round in 0..kills {
             thread::scope(|scope| {
                 for worker in 0..2 {

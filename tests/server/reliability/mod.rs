@@ -22,11 +22,14 @@ pub fn scaled(tries: usize) -> usize {
     ((tries as f64 * effort) as usize).max(1)
 }
 
-/// Filters of the three layouts, each made by the command that its name stands beside; all grow from 100 items at 1%.
-const LAYOUTS: [(&str, &str); 3] = [
+/// Filters of every layout and hash that grow for ever, each made by the command that its name stands beside; all grow from
+/// 100 items at 1%. The window is longer than any test.
+const LAYOUTS: [(&str, &str); 5] = [
     ("native", "BF.RESERVE native 0.01 100"),
     ("redisbloom", "BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom"),
     ("valkey-bloom", "BF.INSERT valkey-bloom ERROR 0.01 CAPACITY 100 TIGHTENING 0.5"),
+    ("keyed", "BF.RESERVE keyed 0.01 100 HASH siphash"),
+    ("windowed", "BF.RESERVE windowed 0.01 100 WINDOW 100000000"),
 ];
 
 /// The most hits that chance allows in `trials` at a rate: five standard deviations above the mean, and one for luck.

@@ -190,8 +190,10 @@ fn filters_are_moved_swapped_renamed_and_looked_at_as_other_values_are() {
         for (number, (key, _)) in LAYOUTS.iter().enumerate() {
             let type_name = client.run(&format!("TYPE {key}")).text();
             let cursor_and_keys = client.run(&format!("SCAN 0 COUNT 1000 TYPE {type_name}"));
-            let expected = array([bulk("0"), array([bulk(key)])]);
-            assert_eq!(cursor_and_keys, expected, "SCAN TYPE {type_name}");
+            let [cursor, keys] = cursor_and_keys.elements() else { panic!("{cursor_and_keys:?}") };
+            assert_eq!(cursor, &bulk("0"));
+            assert!(keys.elements().contains(&bulk(key)), "SCAN TYPE {type_name}: {keys:?}");
+            assert!(!keys.elements().contains(&bulk("other")), "SCAN TYPE {type_name}: {keys:?}");
             assert_eq!(client.run(&format!("OBJECT ENCODING {key}")), bulk("raw"));
             assert_eq!(client.run(&format!("OBJECT REFCOUNT {key}")), integer(1));
             assert!(client.run(&format!("OBJECT IDLETIME {key}")).number() < 1000);
@@ -234,7 +236,7 @@ fn filters_are_moved_swapped_renamed_and_looked_at_as_other_values_are() {
             client.run(&format!("BF.EXISTS {key} 1"));
             assert!(client.run(&format!("OBJECT FREQ {key}")).number() >= 1);
         }
-        eprintln!("3 layouts through 8 operations each, equal by digest");
+        eprintln!("{} layouts through 8 operations each, equal by digest", LAYOUTS.len());
     });
 }
 

@@ -41,8 +41,10 @@ impl Files {
             client.run(if filters { line } else { "SET something else" });
         }
         for command in 0..COMMANDS {
-            let mut words =
-                vec![if filters { "BF.MADD" } else { "SADD" }.to_owned(), LAYOUTS[command % 3].0.to_owned()];
+            let mut words = vec![
+                if filters { "BF.MADD" } else { "SADD" }.to_owned(),
+                LAYOUTS[command % LAYOUTS.len()].0.to_owned(),
+            ];
             words.extend(items(command));
             assert!(!client.call(&words).is_error());
         }
@@ -163,7 +165,7 @@ fn filters_there(client: &mut Connection) -> Vec<bool> {
     (0..COMMANDS)
         .map(|command| {
             let items = items(command);
-            hits(client, LAYOUTS[command % 3].0, &items) == items.len()
+            hits(client, LAYOUTS[command % LAYOUTS.len()].0, &items) == items.len()
         })
         .collect()
 }
@@ -171,7 +173,7 @@ fn filters_there(client: &mut Connection) -> Vec<bool> {
 fn sets_there(client: &mut Connection) -> Vec<bool> {
     (0..COMMANDS)
         .map(|command| {
-            let mut words = vec!["SMISMEMBER".to_owned(), LAYOUTS[command % 3].0.to_owned()];
+            let mut words = vec!["SMISMEMBER".to_owned(), LAYOUTS[command % LAYOUTS.len()].0.to_owned()];
             words.extend(items(command));
             client.call(&words).elements().iter().all(|answer| answer.number() == 1)
         })

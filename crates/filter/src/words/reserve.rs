@@ -7,8 +7,8 @@ use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request, Seed};
 use crate::scaling::Scaling;
 
-/// All options together.
-const WORDS_MAX: usize = 24;
+/// All options together, but for those of [`beyond`](super::beyond).
+const WORDS_MAX: usize = 11;
 
 /// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
 ///
@@ -17,7 +17,10 @@ const WORDS_MAX: usize = 24;
 pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creation, Refusal> {
     let must_obey = defaults.must_obey;
     if words.len() > WORDS_MAX && !must_obey {
-        return Err(Refusal::Arity);
+        let beyond: usize = words.iter().skip(4).map(|word| Beyond::length_of(word.as_ref())).sum();
+        if words.len() - beyond.min(words.len()) > WORDS_MAX {
+            return Err(Refusal::Arity);
+        }
     }
     let rate = numbers::float(word(words, 2)?, must_obey).ok_or(Refusal::BadRate)?;
     if !numbers::is_rate(rate) {

@@ -24,8 +24,8 @@ pub fn native_snapshots(all: &Inputs) {
         refused(all, error, NATIVE_SNAPSHOT, name, &filter.snapshot());
     };
     snapshot(Error::UnknownVersion(2), "version-2", &|f| f.version = 2);
-    snapshot(Error::UnknownKind(4), "kind-4", &|f| f.kind = 4);
-    snapshot(Error::UnknownHash(2), "hash-2", &|f| f.hash = 2);
+    snapshot(Error::UnknownKind(8), "kind-8", &|f| f.kind = 8);
+    snapshot(Error::UnknownHash(3), "hash-3", &|f| f.hash = 3);
     snapshot(Error::WrongLength, "a-chunk-too-short", &|f| f.layers[0].chunks = vec![vec![1; 127]]);
     snapshot(Error::OutOfRange, "arriving-all-has-come", &|f| (f.kind, f.next) = (2, 1));
     snapshot(Error::OutOfRange, "arriving-generation-too-large", &|f| (f.kind, f.generation) = (2, 1 << 14));
@@ -104,9 +104,9 @@ pub fn native_dumps(all: &Inputs) {
     other_layers.extend(&header);
     refused(all, Error::WrongGeneration, NATIVE_DUMP, "iterator-of-other-layers", &other_layers);
     refused(all, Error::NotADump, NATIVE_DUMP, "another-magic", &records([(1, &[0; 100][..])]));
-    let version = Native { version: 2, ..filter.clone() }.dump();
-    refused(all, Error::UnknownVersion(2), NATIVE_DUMP, "version-2", &version);
-    refused(all, Error::UnknownHash(2), NATIVE_DUMP, "hash-2", &Native { hash: 2, ..filter.clone() }.dump());
+    let version = Native { version: 3, ..filter.clone() }.dump();
+    refused(all, Error::UnknownVersion(3), NATIVE_DUMP, "version-3", &version);
+    refused(all, Error::UnknownHash(3), NATIVE_DUMP, "hash-3", &Native { hash: 3, ..filter.clone() }.dump());
     let policy = Native { policy: 2, ..filter }.dump();
     refused(all, Error::Filter(FilterError::Unsound), NATIVE_DUMP, "policy-2", &policy);
     refused(all, Error::Truncated, NATIVE_DUMP, "no-records", &[3]);
