@@ -72,7 +72,8 @@ fn what_only_looks_is_answered_without_memory_or_refused() {
     try_all("looks", 4, |_, client| {
         let mut cases = Vec::new();
         for (capacity, items) in [(4, 300), (1_000_000, 10)] {
-            for (name, maker) in makers(capacity) {
+            // A window has another time in it with each case.
+            for (name, maker) in makers(capacity).into_iter().filter(|(name, _)| *name != "windowed") {
                 let before = [words(&maker), with_items("BF.MADD k", 0, items)];
                 let (_, records) = dumped(client, &before);
                 let mut lines: Vec<String> = ["EXISTS k x", "MEXISTS k x y", "CARD k", "DEBUG k", "EXISTS none x"]

@@ -11,7 +11,7 @@ pub const TEXT_KEY: &str = "text";
 /// So many lines are sent to one set of keys.
 const LINES: usize = 25;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 21] = [
     "BF.RESERVE",
     "BF.RESERVE",
     "BF.INSERT",
@@ -25,11 +25,19 @@ const COMMANDS: [&str; 13] = [
     "BF.DEBUG",
     "BF.SCANDUMP",
     "BF.LOADCHUNK",
+    "BF.ROTATE",
+    "BF.DEL",
+    "BF.MDEL",
+    "BF.COUNT",
+    "BF.MERGE",
+    "BF.CLEAR",
+    "BF.STATS",
+    "BF.PLAN",
 ];
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 22] = [
     "CAPACITY",
     "ERROR",
     "EXPANSION",
@@ -43,9 +51,18 @@ const OPTIONS: [&str; 13] = [
     "SIZE",
     "MAXSCALEDCAPACITY",
     "C",
+    "HASH",
+    "WINDOW",
+    "BUCKETS",
+    "EX",
+    "PX",
+    "ROLLING",
+    "SLIDING",
+    "COUNTING",
+    "SYNC",
 ];
 
-const VALUES: [&str; 34] = [
+const VALUES: [&str; 36] = [
     "0",
     "1",
     "-1",
@@ -78,6 +95,8 @@ const VALUES: [&str; 34] = [
     "+1",
     "native",
     "redisbloom",
+    "murmur3",
+    "siphash",
     "",
     "0123456789abcdef0123456789abcdef",
 ];
@@ -128,7 +147,13 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
         }
         "BF.INFO" | "BF.SCANDUMP" => words.push(word(rng)),
         "BF.LOADCHUNK" => words.extend([word(rng), rng.bytes(200)]),
-        "BF.CARD" | "BF.DEBUG" => {}
+        "BF.CARD" | "BF.DEBUG" | "BF.ROTATE" | "BF.CLEAR" | "BF.STATS" => {}
+        "BF.MERGE" => (0..=rng.below(2)).for_each(|_| words.push(pick(rng, &KEYS).as_bytes().to_vec())),
+        "BF.PLAN" => {
+            words[1] = word(rng);
+            words.push(word(rng));
+            (0..rng.below(4)).for_each(|_| option(rng, &mut words));
+        }
         _ => items(rng, &mut words),
     }
     // One word too many, too few, or another.
@@ -147,7 +172,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
 fn option(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
     let name = *pick(rng, &OPTIONS);
     words.push(any_case(rng, name));
-    if !matches!(name, "NOCREATE" | "NONSCALING") {
+    if !matches!(name, "NOCREATE" | "NONSCALING" | "ROLLING" | "SLIDING" | "COUNTING" | "SYNC") {
         words.push(word(rng));
     }
 }

@@ -241,11 +241,7 @@ impl Kind for WindowedFilter {
     }
 
     fn remaining_capacity(&self) -> u64 {
-        match self.state.spec.forgets {
-            // The next bucket begins where one is full.
-            Forgets::Rolling => u64::MAX,
-            Forgets::After { .. } => self.state.ring.newest().map_or(0, |newest| newest.filter.remaining_capacity()),
-        }
+        self.state.ring.newest().map_or(0, |newest| newest.filter.remaining_capacity())
     }
 
     fn allocated_bytes(&self) -> u64 {
