@@ -80,7 +80,8 @@ pub trait Kind {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Added;
-    /// Deletes up to [`BATCH`](crate::BATCH) items, in order. An effect is done, not asked.
+    /// Deletes up to [`BATCH`](crate::BATCH) items together, in order: the answers are those of deleting them one by one. An
+    /// effect is done, not asked. Of no items it tells whether the filter can delete at all.
     fn remove_batch<'a>(
         &mut self,
         items: impl IntoIterator<Item = &'a [u8]>,
@@ -89,7 +90,7 @@ pub trait Kind {
         ceiling: &impl Ceiling,
     ) -> Removed {
         let _ = (items, origin, clock, ceiling);
-        Removed { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) }
+        Removed::REFUSED
     }
 }
 
@@ -102,6 +103,11 @@ pub struct Removed {
     pub done: usize,
     /// Why the item after them was refused.
     pub error: Option<Error>,
+}
+
+impl Removed {
+    /// Of a filter that cannot delete.
+    pub(crate) const REFUSED: Self = Self { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) };
 }
 
 /// A filter that is nothing but a chain: those of other modules' layouts.

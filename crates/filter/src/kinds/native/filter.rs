@@ -1,38 +1,26 @@
-//! A native filter: a chain, and the table of what was deleted from it.
-//!
-//! Bits cannot be taken back, for they are those of other items, too. So the hash of a deleted item goes into a table, exact
-//! and as wide as the hash is: the filter finds an item where its bits are set and the table has it not. That needs a
-//! hash that nobody can find a second item for, so only filters with a keyed hash can delete.
+//! A native filter: a chain, and the table of what was deleted from it, which is in `deleting.rs`.
 
 use super::NativeSpec;
-use crate::ceiling::Ceiling;
-use crate::cells::{Mover, relocate_boxed};
+use super::deleting::Deleted;
+use crate::ceiling::{Beside, Ceiling};
+use crate::cells::Mover;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::geometry::{LayerDescription, Paged};
 use crate::hash::{HashBatch, ItemHash};
 use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
-use crate::kinds::kind::{Kind, Origin, Outcome};
+use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
 use crate::mask::Mask;
-use crate::memory::try_box;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, HashSet, Layer};
+use crate::shape::{Added, Chain, Layer};
 
 /// A filter of our own layout.
 #[derive(Debug)]
 pub struct BloomFilter {
-    chain: Chain<NativeSpec>,
+    pub(super) chain: Chain<NativeSpec>,
     /// What was deleted, if anything ever was.
-    deleted: Option<Box<Deleted>>,
-}
-
-/// The table of deleted items.
-#[derive(Debug)]
-struct Deleted {
-    hashes: HashSet,
-    /// Counts the changes: a dump of the table that changes meanwhile would be of no moment.
-    revision: u64,
+    pub(super) deleted: Option<Box<Deleted>>,
 }
 
 impl BloomFilter {
@@ -111,11 +99,7 @@ impl BloomFilter {
     /// # Errors
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
-        let copy_of = |deleted: &Deleted| {
-            let hashes = deleted.hashes.try_clone()?;
-            try_box(Deleted { hashes, revision: deleted.revision })
-        };
-        let deleted = self.deleted.as_deref().map(copy_of).transpose()?;
+        let deleted = self.deleted.as_deref().map(Deleted::try_clone).transpose()?;
         Ok(Self { chain: self.chain.try_clone()?, deleted })
     }
 
@@ -168,26 +152,37 @@ impl BloomFilter {
     /// What it is made of, in bytes; see [`Chain::size_bytes`]. An entry of the table takes 16.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.chain.size_bytes().saturating_add(self.deleted_entries().saturating_mul(size_of::<ItemHash>() as u64))
+        self.chain.size_bytes().saturating_add(self.entries_bytes())
     }
 
     /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = (size_of::<Self>() - size_of_val(&self.chain)) as u64;
-        let table = self
-            .deleted
-            .as_deref()
-            .map_or(0, |deleted| deleted.hashes.allocated_bytes().saturating_add(size_of_val(deleted) as u64));
+        let table = self.deleted.as_deref().map_or(0, Deleted::allocated_bytes);
         self.chain.allocated_bytes().saturating_add(fields).saturating_add(table)
     }
 
-    /// Lets the mover move its memory from layer number `first` on; the table comes first.
+    /// Lets the mover move its memory from place number `first` on: the layers, then the parts of the table. Answers with
+    /// the place to go on with, if the mover has done enough before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
-        if let (0, Some(deleted)) = (first, &mut self.deleted) {
-            relocate_boxed(deleted, mover);
+        let layers = self.layers().len();
+        if first < layers {
+            let next = self.chain.relocate(first, mover);
+            if next.is_some() {
+                return next;
+            }
+            if self.table_parts() > 0 && mover.has_done_enough() {
+                return Some(layers);
+            }
         }
-        self.chain.relocate(first, mover)
+        let next = self.relocate_table(first.saturating_sub(layers), mover)?;
+        Some(layers + next)
+    }
+
+    /// The number of places that [`relocate`](Self::relocate) goes through.
+    pub(crate) fn places(&self) -> usize {
+        self.layers().len() + self.table_parts()
     }
 
     /// The stored bits of a layer, for a reader that fills them in.
@@ -246,10 +241,9 @@ impl BloomFilter {
     /// As [`add`](Self::add).
     #[inline]
     pub(crate) fn add_hash(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<bool, Error> {
-        if self.deleted_entries() > 0 && self.restore(hash) {
-            return Ok(true);
-        }
-        self.chain.add_hash(hash, ceiling)
+        let entries_bytes = self.entries_bytes();
+        let beside = Beside { ceiling, other_bytes: || entries_bytes };
+        Ok(self.chain.add_hash(hash, &beside)? || entries_bytes > 0 && self.restore(hash))
     }
 
     /// Looks up to [`BATCH`](crate::BATCH) items up together (the rest of a longer list is not looked at); answers which of
@@ -276,106 +270,13 @@ impl BloomFilter {
     /// The same, but for those that are known to be in elsewhere: they are not new.
     #[inline]
     pub(crate) fn add_batch_unless(&mut self, hashes: &[ItemHash], known: Mask, ceiling: &impl Ceiling) -> Added {
-        let mut added = self.chain.add_batch_unless(hashes, known, ceiling);
-        if self.deleted_entries() > 0 {
+        let entries_bytes = self.entries_bytes();
+        let beside = Beside { ceiling, other_bytes: || entries_bytes };
+        let mut added = self.chain.add_batch_unless(hashes, known, &beside);
+        if entries_bytes > 0 {
             self.restore_batch(hashes, known, &mut added);
         }
         added
-    }
-
-    /// Items that were deleted are new, though the chain has their bits.
-    #[cold]
-    fn restore_batch(&mut self, hashes: &[ItemHash], known: Mask, added: &mut Added) {
-        for (index, hash) in hashes.iter().enumerate().take(added.done) {
-            if !known.contains(index) && self.restore(*hash) {
-                added.new.insert(index);
-                added.effect.insert(index);
-            }
-        }
-    }
-}
-
-/// Deleting.
-impl BloomFilter {
-    /// Number of entries of the table of deleted items.
-    #[must_use]
-    pub fn deleted_entries(&self) -> u64 {
-        self.deleted.as_deref().map_or(0, |deleted| deleted.hashes.len())
-    }
-
-    /// The table of deleted items.
-    pub(crate) fn deleted(&self) -> Option<&HashSet> {
-        self.deleted.as_deref().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
-    }
-
-    /// How often the table has changed.
-    pub(crate) fn revision(&self) -> u64 {
-        self.deleted.as_deref().map_or(0, |deleted| deleted.revision)
-    }
-
-    /// As many bytes as the bits take may the table take.
-    #[must_use]
-    pub fn table_bytes_max(&self) -> u64 {
-        self.chain.cells_bytes()
-    }
-
-    #[inline]
-    fn has_deleted(&self, hash: ItemHash) -> bool {
-        self.deleted.as_deref().is_some_and(|deleted| deleted.hashes.contains(hash))
-    }
-
-    #[inline]
-    fn but_deleted(&self, hashes: &[ItemHash], present: Mask) -> Mask {
-        match &self.deleted {
-            Some(deleted) if !present.is_empty() => present - deleted.hashes.contains_batch(hashes, present),
-            _ => present,
-        }
-    }
-
-    /// Deletes the item with this hash, which the filter finds: makes its entry. Answers whether there was none.
-    ///
-    /// # Errors
-    /// [`Error::NoRoomForDeleted`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
-    pub(crate) fn delete(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<bool, Error> {
-        let limit_bytes = self.table_bytes_max();
-        ceiling.allow(self.size_bytes(), size_of::<ItemHash>() as u64)?;
-        let deleted = match &mut self.deleted {
-            Some(deleted) => deleted,
-            none => none.insert(try_box(Deleted { hashes: HashSet::new(), revision: 0 })?),
-        };
-        deleted.revision = deleted.revision.wrapping_add(1);
-        deleted.hashes.insert(hash, limit_bytes)
-    }
-
-    /// Takes the entry of a deleted item out; answers whether there was one.
-    fn restore(&mut self, hash: ItemHash) -> bool {
-        let Some(deleted) = &mut self.deleted else { return false };
-        let was_deleted = deleted.hashes.remove(hash);
-        if was_deleted {
-            deleted.revision = deleted.revision.wrapping_add(1);
-        }
-        was_deleted
-    }
-
-    /// Takes a run of a table that was stored, in order.
-    ///
-    /// # Errors
-    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`].
-    pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
-        if run.is_empty() {
-            return Ok(());
-        }
-        if !self.spec().hasher.is_keyed() {
-            return Err(Error::Unsound);
-        }
-        let limit_bytes = self.table_bytes_max();
-        let deleted = match &mut self.deleted {
-            Some(deleted) => deleted,
-            none => none.insert(try_box(Deleted { hashes: HashSet::new(), revision: 1 })?),
-        };
-        let taken = deleted.hashes.extend_sorted(run);
-        let entries_bytes = deleted.hashes.len().saturating_mul(size_of::<ItemHash>() as u64);
-        if entries_bytes > limit_bytes { Err(Error::Unsound) } else { taken }
     }
 }
 
@@ -446,5 +347,19 @@ impl Kind for BloomFilter {
     ) -> Added {
         let hashes = self.hash_batch(items);
         Self::add_batch(self, &hashes, ceiling)
+    }
+
+    fn remove_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        _clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        if !self.spec().hasher.is_keyed() {
+            return Removed::REFUSED;
+        }
+        let hashes = self.hash_batch(items);
+        self.delete_batch(&hashes, origin, ceiling)
     }
 }

@@ -1,5 +1,6 @@
 //! Filters of our own layout: a chain of layers whose rates add up to the rate that was asked for.
 
+mod deleting;
 pub(crate) mod description;
 mod filter;
 

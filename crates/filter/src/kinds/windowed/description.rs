@@ -2,7 +2,7 @@
 
 use super::ring::Bucket;
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Beside, Ceiling};
 use crate::clock::Moment;
 use crate::error;
 use crate::format::records::{Part, Recorded};
@@ -154,7 +154,7 @@ impl Recorded for WindowedFilter {
             let DescribedBucket { slot, begin, end, capacity, is_left_out, ref layers } = *bucket;
             let spec = description.spec.bucket(capacity);
             let other_bytes = || filter.contents().size_bytes;
-            let beside = super::ring::Beside { ceiling, other_bytes };
+            let beside = Beside { ceiling, other_bytes };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
             filter.push_bucket(Bucket { slot, begin, end, filter: bits, is_left_out });
         }

@@ -3,16 +3,16 @@
 //! Time comes from outside, with each call. A lookup passes over buckets whose time is past; they go when the next begins. That
 //! is for whoever writes to ask for first ([`WindowedFilter::turn_due`]), for it has to be carried.
 
-use super::ring::{Beside, Bucket, Ring, Turn, size_of_buckets};
+use super::ring::{Bucket, Ring, Turn, size_of_buckets};
 use super::{Forgets, WindowedSpec};
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Beside, Ceiling};
 use crate::cells::{Mover, relocate_boxed};
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
-use crate::kinds::kind::{Kind, Origin, Outcome};
+use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
 use crate::kinds::native::BloomFilter;
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
@@ -261,17 +261,17 @@ impl Kind for WindowedFilter {
             relocate_boxed(&mut self.state, mover);
         }
         for bucket in &mut self.state.ring.buckets {
-            let layers = bucket.filter.layers().len();
-            if first < before + layers {
+            let places = bucket.filter.places();
+            if first < before + places {
                 // One bucket at a time: the next call goes on with the one after.
                 if let Some(next) = bucket.filter.relocate(first.saturating_sub(before), mover) {
                     return Some(before + next);
                 }
                 if mover.has_done_enough() {
-                    return Some(before + layers);
+                    return Some(before + places);
                 }
             }
-            before += layers;
+            before += places;
         }
         None
     }
@@ -311,6 +311,20 @@ impl Kind for WindowedFilter {
     ) -> Added {
         let hashes = self.state.spec.hasher.hash_batch(items);
         self.add_hashes(&hashes, origin, clock.now(), ceiling)
+    }
+
+    fn remove_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        if !self.state.spec.hasher.is_keyed() {
+            return Removed::REFUSED;
+        }
+        let hashes = self.state.spec.hasher.hash_batch(items);
+        self.state.ring.delete_batch(&self.state.spec, &hashes, origin, clock.now(), ceiling)
     }
 }
 

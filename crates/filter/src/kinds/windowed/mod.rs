@@ -1,6 +1,7 @@
 //! Filters that forget: a ring of native chains, the buckets. New items go into the newest; the oldest goes as a whole. They
 //! forget after a window of time, or as many other items came.
 
+mod deleting;
 mod description;
 mod filter;
 mod ring;

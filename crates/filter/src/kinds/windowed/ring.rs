@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Forgets, WindowedSpec};
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Beside, Ceiling};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::kinds::native::BloomFilter;
@@ -151,28 +151,12 @@ impl Ring {
 }
 
 /// Whether a bucket is forgotten: all of the ring's spans have passed since it began.
-fn is_past(bucket: &Bucket, spec: &WindowedSpec, now: Moment) -> bool {
+pub(super) fn is_past(bucket: &Bucket, spec: &WindowedSpec, now: Moment) -> bool {
     match spec.forgets {
         Forgets::Rolling => false,
         Forgets::After { .. } => {
             now.0 >= bucket.begin.0.saturating_add(spec.span().saturating_mul(spec.buckets.into()))
         }
-    }
-}
-
-/// A ceiling for what comes beside other bytes, which are counted when it is asked.
-pub(super) struct Beside<'a, C, F> {
-    pub(super) ceiling: &'a C,
-    pub(super) other_bytes: F,
-}
-
-impl<C: Ceiling, F: Fn() -> u64> Ceiling for Beside<'_, C, F> {
-    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
-        self.ceiling.available_bytes((self.other_bytes)().saturating_add(filter_bytes), asked_bytes)
-    }
-
-    fn layers_max(&self) -> usize {
-        self.ceiling.layers_max()
     }
 }
 

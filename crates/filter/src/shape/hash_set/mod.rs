@@ -59,6 +59,12 @@ impl HashSet {
         self.slots * size_of::<ItemHash>() as u64 + lists as u64
     }
 
+    /// Number of parts that it lies in.
+    #[must_use]
+    pub const fn part_count(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Whether a hash is in it.
     #[inline]
     #[must_use]
@@ -75,14 +81,18 @@ impl HashSet {
         if self.is_empty() {
             return present;
         }
-        let wanted_hashes = || hashes.iter().take(BATCH).enumerate().filter(|(index, _)| wanted.contains(*index));
-        for (_, hash) in wanted_hashes() {
-            if let Some(part) = self.part_of(*hash) {
-                part.prefetch(*hash);
+        // What the first pass finds the second need not look for.
+        let mut parts = [None::<&Part>; BATCH];
+        for (index, (part, hash)) in parts.iter_mut().zip(hashes).enumerate() {
+            if wanted.contains(index) {
+                *part = self.part_of(*hash);
+                if let Some(part) = part {
+                    part.prefetch(*hash);
+                }
             }
         }
-        for (index, hash) in wanted_hashes() {
-            present.insert_if(index, self.contains(*hash));
+        for (index, (part, hash)) in parts.iter().zip(hashes).enumerate() {
+            present.insert_if(index, part.is_some_and(|part| part.contains(*hash)));
         }
         present
     }

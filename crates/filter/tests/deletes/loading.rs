@@ -1,0 +1,135 @@
+//! Tables that no filter can have are refused, and a table that changed since its dump began is left out.
+
+use bloomgate_filter::format::records::DumpMark;
+use bloomgate_filter::format::{ByteSource, Error};
+use bloomgate_filter::kinds::{Arrival, Origin, StoredAs};
+use bloomgate_filter::{BATCH, Filter, Moment, Unlimited};
+
+use super::{Items, add, arrived, delete, filter, records, saved_and_read, written};
+
+const NOW: Moment = Moment(0);
+
+fn numbered(numbers: std::ops::Range<u32>) -> Items {
+    numbers.map(|number| format!("item {number}").into_bytes()).collect()
+}
+
+/// A filter with a few entries.
+fn with_entries(count: u32) -> Filter {
+    let mut filter = filter(0.01, 1000, 0);
+    numbered(0..500).chunks(BATCH).for_each(|batch| _ = add(&mut filter, batch, Origin::Client, NOW));
+    numbered(0..count).chunks(BATCH).for_each(|batch| _ = delete(&mut filter, batch, Origin::Client, NOW));
+    filter
+}
+
+fn read(bytes: &[u8]) -> Result<Filter, Error> {
+    StoredAs::Own.read(1, &mut ByteSource(bytes), &Unlimited).map(|mut value| value.take_filter())
+}
+
+const UNSOUND: Error = Error::Filter(bloomgate_filter::Error::Unsound);
+
+/// The bytes of a filter, cut before the number of its entries, and its entries.
+fn cut(filter: Filter, count: usize) -> (Vec<u8>, Vec<[u8; 16]>) {
+    let (mut bytes, _) = written(filter);
+    // A number of entries; where there are any the length of the string and the entries.
+    let string_bytes = if count > 0 { 8 + count * 16 } else { 0 };
+    let entries = bytes.split_off(bytes.len() - string_bytes);
+    assert_eq!(bytes.split_off(bytes.len() - 8), (count as u64).to_le_bytes());
+    (bytes, entries.get(8..).unwrap_or_default().as_chunks::<16>().0.to_vec())
+}
+
+fn joined(head: &[u8], count: u64, entries: &[[u8; 16]]) -> Vec<u8> {
+    let length = entries.len() as u64 * 16;
+    [head, &count.to_le_bytes(), &length.to_le_bytes(), entries.as_flattened()].concat()
+}
+
+#[test]
+fn entries_twice_out_of_order_or_of_no_item_are_refused() {
+    let filter = with_entries(20);
+    let (head, entries) = cut(filter.try_clone().unwrap(), 20);
+    assert_eq!(read(&joined(&head, 20, &entries)), Ok(filter));
+    let with = |change: fn(&mut Vec<[u8; 16]>)| {
+        let mut changed = entries.clone();
+        change(&mut changed);
+        read(&joined(&head, changed.len() as u64, &changed))
+    };
+    assert_eq!(with(|entries| entries.swap(3, 4)), Err(UNSOUND));
+    assert_eq!(with(|entries| entries[4] = entries[3]), Err(UNSOUND));
+    assert_eq!(with(|entries| entries.insert(0, entries[0])), Err(UNSOUND));
+    assert_eq!(with(|entries| entries.insert(0, [0; 16])), Err(UNSOUND));
+    // One whose bits are not set: after an add the item would be denied.
+    assert_eq!(with(|entries| entries[19] = [0xff; 16]), Err(UNSOUND));
+    assert_eq!(with(|entries| entries.truncate(5)).map(|filter| filter.items()), Ok(495));
+    assert_eq!(read(&joined(&head, 21, &entries)).unwrap_err(), Error::Truncated);
+    assert_eq!(read(&joined(&head, 19, &entries)).unwrap_err(), Error::WrongLength);
+}
+
+#[test]
+fn a_table_that_is_larger_than_the_bits_is_refused() {
+    let mut small = filter(0.25, 1, 0);
+    // Every bit is set: every entry is of an item that is found.
+    let Filter::Native(native) = &mut small else { panic!("a native filter") };
+    native.layer_bytes_mut(0).unwrap().fill(0xff);
+    let room = native.table_bytes_max() / 16;
+    let (head, _) = cut(small, 0);
+    let entries = |count: u64| (1..=count).map(|number| (u128::from(number)).to_be_bytes()).collect::<Vec<_>>();
+    // In order by the first half, then by the second, both little-endian.
+    let mut most = entries(room);
+    most.sort_by_key(|entry| u128::from_le_bytes(*entry).rotate_left(64));
+    assert!(read(&joined(&head[..], room, &most)).is_ok());
+    let mut more = entries(room + 1);
+    more.sort_by_key(|entry| u128::from_le_bytes(*entry).rotate_left(64));
+    assert_eq!(read(&joined(&head, room + 1, &more)), Err(UNSOUND));
+}
+
+/// The records of a dump, between whose first and second something is done to the filter.
+fn dumped(filter: &mut Filter, between: impl Fn(&mut Filter)) -> Filter {
+    let mut mark = DumpMark::default();
+    let (mut iterator, header) = filter.next_record(7, 0, &mut mark).unwrap().unwrap();
+    let mut arrival = Arrival::begin(iterator, &header, &Unlimited).unwrap();
+    between(filter);
+    while let Some((next, data)) = filter.next_record(7, iterator, &mut mark).unwrap() {
+        arrival.accept(next, &data).unwrap();
+        iterator = next;
+    }
+    arrival.into_filter()
+}
+
+#[test]
+fn a_table_that_changed_since_the_dump_began_is_left_out() {
+    let original = with_entries(20);
+    let found = |filter: &Filter| numbered(0..20).iter().filter(|item| filter.contains(item, &NOW)).count();
+    assert_eq!(found(&arrived(&records(&original))), 0);
+    type Change = fn(&mut Filter);
+    let changes: [(Change, usize); 4] = [
+        (|_| {}, 0),
+        (|filter| _ = add(filter, &numbered(5000..5010), Origin::Client, NOW), 0),
+        (|filter| _ = delete(filter, &numbered(30..31), Origin::Client, NOW), 20),
+        (|filter| _ = add(filter, &numbered(3..4), Origin::Client, NOW), 20),
+    ];
+    for (change, expected) in changes {
+        let copy = dumped(&mut original.try_clone().unwrap(), change);
+        assert_eq!(found(&copy), expected);
+        assert!(numbered(20..500).iter().all(|item| copy.contains(item, &NOW)));
+    }
+    // A delete that is refused or finds nothing is no change.
+    let copy = dumped(&mut original.try_clone().unwrap(), |filter| {
+        assert!(delete(filter, &numbered(0..20), Origin::Client, NOW).found.is_empty());
+    });
+    assert_eq!(found(&copy), 0);
+}
+
+/// A table of several parts and several records.
+#[test]
+#[cfg_attr(miri, ignore = "a hundred thousand items")]
+fn a_large_table_travels() {
+    let mut filter = filter(0.001, 1_200_000, 0);
+    let items = numbered(0..300_000);
+    items.chunks(BATCH).for_each(|batch| _ = add(&mut filter, batch, Origin::Client, NOW));
+    items[..70_000].chunks(BATCH).for_each(|batch| _ = delete(&mut filter, batch, Origin::Client, NOW));
+    let Filter::Native(native) = &filter else { panic!("a native filter") };
+    assert!(native.deleted_entries() > 65_536, "more than one record has room for");
+    assert!(arrived(&records(&filter)) == filter);
+    let mut read = saved_and_read(filter.try_clone().unwrap());
+    items[..70_000].chunks(BATCH).for_each(|batch| _ = add(&mut read, batch, Origin::Client, NOW));
+    assert!(read != filter && read.items() == filter.items() + native.deleted_entries());
+}
