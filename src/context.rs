@@ -35,6 +35,11 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
     }
 
+    /// Whether the server reads its AOF or a snapshot.
+    pub fn is_loading(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
     /// Whether a value that the server asks for has to be had: for a snapshot, the AOF, a primary's RESTORE or COPY. In
     /// those callbacks there is no client to ask, so a replica obeys its own clients' as well.
     pub fn must_obey_without_client(self) -> bool {
