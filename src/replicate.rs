@@ -21,7 +21,7 @@ thread_local! {
     static KEPT: Cell<Vec<*mut raw::RedisModuleString>> = const { Cell::new(Vec::new()) };
 }
 
-/// The items of a command that were new, in order.
+/// The items of a command that changed a filter, in order: those that were new, or that were deleted.
 pub struct NewItems {
     words: Vec<*mut raw::RedisModuleString>,
 }
@@ -74,6 +74,11 @@ pub fn verbatim(context: Context) {
 /// Carries the adding of items to a filter that is there.
 pub fn added(context: Context, key: Arg<'_>, items: &NewItems) {
     send(context, c"BF.MADD", key, &[], &items.words);
+}
+
+/// Carries the deleting of items that were found.
+pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems) {
+    send(context, c"BF.MDEL", key, &[], &items.words);
 }
 
 /// Carries items that were in already, for whoever waits until the replicas have them: to them it says nothing.

@@ -5,12 +5,15 @@ mod add;
 mod adding;
 mod card;
 mod debug;
+mod del;
+mod deleting;
 mod exists;
 mod info;
 mod insert;
 mod load;
 mod loadchunk;
 mod madd;
+mod mdel;
 mod mexists;
 mod reserve;
 mod rotate;
@@ -193,6 +196,30 @@ pub const COMMANDS: &[Command] = &[
             Argument::flag(c"sync", c"SYNC"),
             ITEM.after(c"ITEMS").optional().repeated(),
         ],
+    },
+    Command {
+        name: c"bf.del",
+        handler: handler!(del::run),
+        arity: 3,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Deletes an item from a Bloom filter that can delete; tells whether it was found",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.mdel",
+        handler: handler!(mdel::run),
+        arity: -3,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Deletes items from a Bloom filter that can delete; tells of each whether it was found",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
     },
     Command {
         name: c"bf.exists",

@@ -19,6 +19,7 @@ mod beyond;
 mod client_library;
 mod configuration;
 mod crash;
+mod deleting;
 mod effects;
 mod eviction;
 mod fleet;

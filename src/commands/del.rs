@@ -1,0 +1,12 @@
+//! `BF.DEL key item`
+
+use super::adding::Shape;
+use super::deleting::delete_items;
+use crate::args::Args;
+use crate::context::Context;
+use crate::reply::Refusal;
+
+/// Deletes an item; answers whether the filter found it.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    delete_items(context, args, Shape::One)
+}

@@ -1,0 +1,101 @@
+//! What BF.DEL and BF.MDEL have in common: items are deleted, in batches, the replies and the effects go out.
+
+use bloomgate_filter::kinds::Origin;
+use bloomgate_filter::{BATCH, Filter, Value};
+
+use super::adding::{Shape, turn_and_carry};
+use super::refuse;
+use crate::args::{Arg, Args};
+use crate::ceiling::ServerCeiling;
+use crate::clock::CommandClock;
+use crate::context::Context;
+use crate::key::WriteKey;
+use crate::replicate::{self, NewItems};
+use crate::reply::{self, Refusal};
+
+/// Deletes items from the filter at the key of a command, replies, and carries those that were found. In a missing filter
+/// nothing is found.
+///
+/// # Errors
+/// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete, or where there
+/// is no memory for the bucket that is due. Nothing has changed then. An item that a filter refuses is an error inside the
+/// reply.
+pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<(), Refusal> {
+    let (name, items) = (args.arg(1)?, args.rest(2)?);
+    let mut key = WriteKey::open(context, name);
+    let clock = CommandClock::default();
+    let mut found = NewItems::with_room(items.len())?;
+    let has_turned = match key.writer()? {
+        None => {
+            answer_none(context, items, shape);
+            return Ok(());
+        }
+        Some(mut writer) => {
+            let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+            check(context, filter, &clock)?;
+            let has_turned = turn_and_carry(context, name, filter, &clock)?;
+            delete_and_reply(context, filter, items, shape, &clock, &mut found);
+            has_turned
+        }
+    };
+    match found.len() {
+        0 => {}
+        all if all == items.len() => replicate::verbatim(context),
+        _ => replicate::deleted(context, name, &found),
+    }
+    if found.len() > 0 || has_turned {
+        key.close_changed(&[(has_turned, c"bloom.rotate"), (found.len() > 0, c"bloom.del")]);
+    }
+    Ok(())
+}
+
+/// Asks whether the filter can delete, before anything is done.
+fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
+    let nothing = std::iter::empty::<&[u8]>();
+    let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling(context));
+    removed.error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Answers that no item was found.
+fn answer_none(context: Context, items: &[Arg<'_>], shape: Shape) {
+    if shape == Shape::Many {
+        reply::array(context, items.len());
+    }
+    items.iter().for_each(|_| reply::boolean(context, false));
+}
+
+/// Deletes and answers item by item, up to the first that is refused.
+fn delete_and_reply(
+    context: Context,
+    filter: &mut Filter,
+    items: &[Arg<'_>],
+    shape: Shape,
+    clock: &CommandClock,
+    found: &mut NewItems,
+) {
+    let ceiling = ServerCeiling(context);
+    let origin = if context.must_obey() { Origin::Effect } else { Origin::Client };
+    if shape == Shape::Many {
+        reply::open_array(context);
+    }
+    let mut answered = 0;
+    for batch in items.chunks(BATCH) {
+        let removed = filter.remove_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
+        for (index, item) in batch.iter().enumerate().take(removed.done) {
+            let is_found = removed.found.contains(index);
+            if is_found {
+                found.push(*item);
+            }
+            reply::boolean(context, is_found);
+        }
+        answered += removed.done;
+        if let Some(error) = removed.error {
+            refuse(context, error.into());
+            answered += 1;
+            break;
+        }
+    }
+    if shape == Shape::Many {
+        reply::end_array(context, answered);
+    }
+}

@@ -1,0 +1,12 @@
+//! `BF.MDEL key item [item ...]`
+
+use super::adding::Shape;
+use super::deleting::delete_items;
+use crate::args::Args;
+use crate::context::Context;
+use crate::reply::Refusal;
+
+/// Deletes items; answers of each whether the filter found it.
+pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+    delete_items(context, args, Shape::Many)
+}
