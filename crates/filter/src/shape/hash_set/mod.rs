@@ -83,16 +83,14 @@ impl HashSet {
         }
         // What the first pass finds the second need not look for.
         let mut parts = [None::<&Part>; BATCH];
-        for (index, (part, hash)) in parts.iter_mut().zip(hashes).enumerate() {
-            if wanted.contains(index) {
-                *part = self.part_of(*hash);
-                if let Some(part) = part {
-                    part.prefetch(*hash);
-                }
+        for (part, (_, hash)) in parts.iter_mut().zip(wanted.each_of(hashes)) {
+            *part = self.part_of(hash);
+            if let Some(part) = part {
+                part.prefetch(hash);
             }
         }
-        for (index, (part, hash)) in parts.iter().zip(hashes).enumerate() {
-            present.insert_if(index, part.is_some_and(|part| part.contains(*hash)));
+        for (part, (item, hash)) in parts.iter().zip(wanted.each_of(hashes)) {
+            present |= item.only_if(part.is_some_and(|part| part.contains(hash)));
         }
         present
     }
