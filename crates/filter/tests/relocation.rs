@@ -13,10 +13,10 @@ use std::ptr::NonNull;
 
 use bloomgate_filter::Moment;
 use bloomgate_filter::cells::Mover;
-use bloomgate_filter::hash::ItemHash;
-use bloomgate_filter::kinds::Origin;
+use bloomgate_filter::hash::{Hasher, ItemHash};
+use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
 use bloomgate_filter::shape::HashSet;
-use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Unlimited};
+use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Spec, Unlimited};
 
 thread_local! {
     /// What the blocks were asked for as, while there is something to record.
@@ -142,6 +142,39 @@ fn a_filter_that_was_moved_is_the_same_filter() {
         }
         let left = BLOCKS.with(RefCell::take).unwrap();
         assert!(left.is_empty(), "{} blocks are left", left.len());
+    }
+}
+
+/// Filters with entries: the layers and then the parts of the tables are moved, bucket by bucket in a ring.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of deletes")]
+fn tables_of_deleted_items_are_moved_too() {
+    let hasher = Hasher::SipHash { key: [7; 16] };
+    let native =
+        Spec::Native(NativeSpec { rate: 0.001, capacity: 100_000, scaling: Scaling::from_expansion(2), hasher });
+    let (scaling, forgets) = (Scaling::Fixed, Forgets::Rolling);
+    let ring = Spec::Windowed(WindowedSpec { rate: 0.001, capacity: 200_000, scaling, hasher, forgets, buckets: 3 });
+    for (pace, spec) in [1, 3, usize::MAX].into_iter().flat_map(|pace| [(pace, native), (pace, ring)]) {
+        BLOCKS.with(|place| place.replace(Some(HashMap::new())));
+        let mut filter = Filter::new(&spec, &Unlimited).unwrap();
+        add(&mut filter, 0..150_000);
+        for number in (0..150_000).step_by(12) {
+            let removed = filter.remove_batch([&item(number)[..]], Origin::Client, &Moment(0), &Unlimited);
+            assert_eq!(removed.error, None);
+        }
+        let (original, allocated_bytes) = (filter.try_clone().unwrap(), filter.allocated_bytes());
+        let mut mover = Defragmenter { pace, moved: 0 };
+        let mut next = filter.relocate(0, &mut mover);
+        while let Some(place) = next {
+            next = filter.relocate(place, &mut mover);
+            assert!(next.is_none_or(|next| next > place));
+        }
+        // The lists and layers, and several parts of a table.
+        assert!(mover.moved > 10, "{} blocks", mover.moved);
+        assert!(filter == original && filter.allocated_bytes() == allocated_bytes);
+        assert!((0..150_000).step_by(12).all(|number| !filter.contains(&item(number), &Moment(0))));
+        drop((filter, original));
+        assert!(BLOCKS.with(RefCell::take).unwrap().is_empty());
     }
 }
 
