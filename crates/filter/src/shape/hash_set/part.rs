@@ -79,12 +79,13 @@ impl Part {
         matches!(self.find(hash), Found::At(_))
     }
 
-    /// Starts to load the slots where a search begins, four, and the next four.
+    /// Starts to load the slots where a search begins, twelve: as many as most searches come to.
     #[inline]
     pub(super) fn prefetch(&self, hash: ItemHash) {
         let home = self.slots.as_ptr().wrapping_add(self.home(hash));
         prefetch(home.cast());
         prefetch(home.wrapping_add(4).cast());
+        prefetch(home.wrapping_add(8).cast());
     }
 
     /// Puts in a hash that is not [`FREE`]; answers whether it is new. Without a table it does nothing.
@@ -138,15 +139,12 @@ impl Part {
     fn find(&self, hash: ItemHash) -> Found {
         let (mut slot, mut distance) = (self.home(hash), 0);
         while let Some(&there) = self.slots.get(slot) {
-            // First: the hash that stands for a free slot is in no table.
-            if there == FREE {
+            // One branch for both, which ends the search: they are as hard to guess as two.
+            if (there == FREE) | (self.distance(there, slot) < distance) {
                 return Found::Place(slot);
             }
             if there == hash {
                 return Found::At(slot);
-            }
-            if self.distance(there, slot) < distance {
-                return Found::Place(slot);
             }
             slot = self.after(slot);
             distance += 1;
