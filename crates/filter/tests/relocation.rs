@@ -158,7 +158,7 @@ fn tables_of_deleted_items_are_moved_too() {
         BLOCKS.with(|place| place.replace(Some(HashMap::new())));
         let mut filter = Filter::new(&spec, &Unlimited).unwrap();
         add(&mut filter, 0..150_000);
-        for number in (0..150_000).step_by(12) {
+        for number in (0..150_000).step_by(20) {
             let removed = filter.remove_batch([&item(number)[..]], Origin::Client, &Moment(0), &Unlimited);
             assert_eq!(removed.error, None);
         }
@@ -172,7 +172,7 @@ fn tables_of_deleted_items_are_moved_too() {
         // The lists and layers, and several parts of a table.
         assert!(mover.moved > 10, "{} blocks", mover.moved);
         assert!(filter == original && filter.allocated_bytes() == allocated_bytes);
-        assert!((0..150_000).step_by(12).all(|number| !filter.contains(&item(number), &Moment(0))));
+        assert!((0..150_000).step_by(20).all(|number| !filter.contains(&item(number), &Moment(0))));
         drop((filter, original));
         assert!(BLOCKS.with(RefCell::take).unwrap().is_empty());
     }
