@@ -63,15 +63,22 @@ pub struct Argument {
     name: &'static CStr,
     token: Option<&'static CStr>,
     flags: u32,
+    /// Of a key: which of the command's key specifications finds it.
+    key_spec: c_int,
 }
 
 impl Argument {
     const fn new(kind: raw::RedisModuleCommandArgType, name: &'static CStr) -> Self {
-        Self { kind, name, token: None, flags: raw::REDISMODULE_CMD_ARG_NONE }
+        Self { kind, name, token: None, flags: raw::REDISMODULE_CMD_ARG_NONE, key_spec: -1 }
     }
 
     /// The key.
-    pub const KEY: Self = Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, c"key");
+    pub const KEY: Self = Self::key(c"key", 0);
+
+    /// A key, and which of the command's key specifications finds it.
+    pub const fn key(name: &'static CStr, key_spec: c_int) -> Self {
+        Self { key_spec, ..Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, name) }
+    }
 
     /// Any bytes.
     pub const fn string(name: &'static CStr) -> Self {
@@ -109,11 +116,10 @@ impl Argument {
     }
 
     fn raw(&self) -> raw::RedisModuleCommandArg {
-        let is_key = self.kind == raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
         raw::RedisModuleCommandArg {
             name: self.name.as_ptr(),
             type_: self.kind,
-            key_spec_index: if is_key { 0 } else { -1 },
+            key_spec_index: self.key_spec,
             token: self.token.map_or(null(), CStr::as_ptr),
             flags: self.flags.cast_signed(),
             ..NO_ARGUMENT

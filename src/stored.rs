@@ -33,6 +33,11 @@ pub fn begin_generations(context: Context) {
     NEXT_GENERATION.store(u16::from_le_bytes(context.random_bytes()), Ordering::Relaxed);
 }
 
+/// From 1 on: an iterator of a dump is never a small number, as somebody would try.
+fn next_generation() -> u16 {
+    NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1
+}
+
 impl Stored {
     /// Takes a value over, and counts it in INFO's totals.
     fn new(value: Value) -> Self {
@@ -40,10 +45,8 @@ impl Stored {
             Value::Arriving(arrival) => arrival.generation(),
             Value::Filter(_) => None,
         };
-        // From 1 on: an iterator of a dump is never a small number, as somebody would try.
-        let next = || NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1;
         metrics::filter_came(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next), mark: Cell::new(None), is_counted: true }
+        Self { value, generation: arriving.unwrap_or_else(next_generation), mark: Cell::new(None), is_counted: true }
     }
 
     /// Takes a value over, in the box that the server holds.
@@ -125,6 +128,13 @@ impl<'a> Writer<'a> {
     /// The value's generation.
     pub const fn generation(&self) -> u16 {
         self.stored.generation
+    }
+
+    /// Puts another value in its place, of the same type, and the old one there. A dump that was going on ends.
+    pub fn swap(&mut self, value: &mut Value) {
+        std::mem::swap(&mut self.stored.value, value);
+        self.stored.generation = next_generation();
+        self.stored.mark.set(None);
     }
 }
 

@@ -17,8 +17,9 @@ use crate::reply::{self, Refusal};
 /// are not understood, going on would leave items out.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
+    let parsed = insert::parse(args.words(), &defaults);
     super::redact_key(context, args, 2);
-    let Insert { creation, items, is_sync } = match insert::parse(args.words(), &defaults) {
+    let Insert { creation, items, is_sync } = match parsed {
         Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
             context.cannot_obey(format_args!("BF.INSERT: {refusal}"))
         }

@@ -4,6 +4,7 @@
 mod add;
 mod adding;
 mod card;
+mod clear;
 mod debug;
 mod del;
 mod deleting;
@@ -14,10 +15,13 @@ mod load;
 mod loadchunk;
 mod madd;
 mod mdel;
+mod merge;
 mod mexists;
+mod plan;
 mod reserve;
 mod rotate;
 mod scandump;
+mod stats;
 
 use std::ffi::c_int;
 
@@ -65,9 +69,9 @@ fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
-/// Keeps the key of a filter, where a command names it, out of SLOWLOG and MONITOR. Options begin at word `first`. Neither
-/// shows what a server reads from its AOF, and there the server keeps the words of the first command that was redacted: it
-/// crashes at the second.
+/// Keeps the key of a filter, where a command names it, out of SLOWLOG and MONITOR. Options begin at word `first`. The words
+/// have been read before: Valkey 8.1 puts another one into the key's place. Neither shows what a server reads from its AOF, and
+/// there the server keeps the words of the first command that was redacted: it crashes at the second.
 fn redact_key(context: Context, args: Args<'_>, first: usize) {
     if context.is_loading() {
         return;
@@ -292,6 +296,69 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(N), where N is the size of a record",
         since: c"1.0.0",
         arguments: &[Argument::KEY, Argument::integer(c"iterator")],
+    },
+    Command {
+        name: c"bf.merge",
+        handler: handler!(merge::run),
+        arity: -3,
+        access: Access::Write,
+        keys: Keys::FirstAndSources,
+        categories: c"write",
+        summary: c"Merges Bloom filters into one, which is created if there is none",
+        complexity: c"O(N), where N is the size of all filters together",
+        since: c"8.0.0",
+        arguments: &[Argument::key(c"destination", 0), Argument::key(c"source", 1).repeated()],
+    },
+    Command {
+        name: c"bf.clear",
+        handler: handler!(clear::run),
+        arity: 2,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Empties a Bloom filter, which stays as it was created",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.stats",
+        handler: handler!(stats::run),
+        arity: 2,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Tells what a Bloom filter is, how full it is and how often it is wrong now",
+        complexity: c"O(N), where N is the size of the filter, of each layer at most 1 MiB",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.plan",
+        handler: handler!(plan::run),
+        arity: -3,
+        access: Access::Read,
+        keys: Keys::None,
+        categories: c"read fast",
+        summary: c"Tells what a Bloom filter would take, without making one",
+        complexity: c"O(N), where N is the number of layers that it would have",
+        since: c"8.0.0",
+        arguments: &[
+            Argument::double(c"error_rate"),
+            CAPACITY,
+            EXPANSION,
+            NONSCALING,
+            SEED,
+            Argument::double(c"tightening").after(c"TIGHTENING").optional(),
+            LAYOUT,
+            HASH,
+            WINDOW,
+            ROLLING,
+            BUCKETS,
+            SLIDING,
+            COUNTING,
+            Argument::integer(c"items").after(c"ITEMS").optional(),
+        ],
     },
     Command {
         name: c"bf.load",

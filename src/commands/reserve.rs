@@ -16,9 +16,10 @@ use crate::stored::Stored;
 
 /// Creates an empty filter.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    super::redact_key(context, args, 4);
     let clock = CommandClock::default();
-    let creation = reserve::parse(args.words(), &config::defaults(context))?;
+    let parsed = reserve::parse(args.words(), &config::defaults(context));
+    super::redact_key(context, args, 4);
+    let creation = parsed?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(context, name);
     if key.exists()? {

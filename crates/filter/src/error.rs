@@ -17,6 +17,17 @@ pub enum Error {
     RateTooLow,
     /// Items cannot be deleted from a filter of this kind.
     CannotDelete,
+    /// A filter of this kind cannot be merged.
+    CannotMerge,
+    /// Filters that are to be merged are not alike.
+    Different,
+    /// Filters that are to be merged hold too many items together.
+    UnionTooLarge {
+        /// How many a layer would hold, about.
+        items: u64,
+        /// How many it is made for.
+        capacity: u64,
+    },
     /// The chain has as many layers as it may have and cannot get another.
     TooManyLayers,
     /// The size in bytes does not fit 63 bits.

@@ -13,7 +13,7 @@ pub use array::BitArray;
 pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
-pub use ones::{Histogram, union};
+pub use ones::{Histogram, sampled_ones, union};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 

@@ -3,7 +3,7 @@
 //! A file of its own because the processor is asked which instructions it has, and calls of what is compiled for them need
 //! `unsafe`. What is compiled twice is the same safe code.
 
-use super::{BLOCK_BYTES, BLOCK_CELLS, PAGE_BYTES, is_zero};
+use super::{BLOCK_BYTES, BLOCK_CELLS, COUNTER_BLOCK_BYTES, PAGE_BYTES, is_zero};
 use crate::error::Error;
 
 /// How many pages [`Histogram::sampled`] reads at most: 1 MiB.
@@ -46,18 +46,45 @@ impl Histogram {
         histogram
     }
 
+    /// Of the union of arrays of one length, of which nothing is written; as far as the first one goes.
+    #[must_use]
+    pub fn of_unions(arrays: &[&[u8]]) -> Self {
+        let (first, others) = match arrays {
+            [] => return Self::empty(),
+            [one] => return Self::of(one),
+            [one, other] => return Self::of_union(one, other),
+            [first, others @ ..] => (first, others),
+        };
+        let (mut histogram, mut union) = (Self::empty(), [0; PAGE_BYTES]);
+        for (number, page) in first.chunks(PAGE_BYTES).enumerate() {
+            let begin = number * PAGE_BYTES;
+            let Some(union) = union.get_mut(..page.len()) else { break };
+            union.copy_from_slice(page);
+            for other in others.iter().filter_map(|other| other.get(begin..begin + page.len())) {
+                union.iter_mut().zip(other).for_each(|(byte, more)| *byte |= more);
+            }
+            histogram.add(union);
+        }
+        histogram
+    }
+
     /// Of at most 256 pages, evenly chosen over the array: of 1 MiB. All of an array that is not larger.
     #[must_use]
     pub fn sampled(bytes: &[u8]) -> Self {
-        let pages = bytes.len().div_ceil(PAGE_BYTES);
-        if pages <= SAMPLED_PAGES {
-            return Self::of(bytes);
-        }
         let mut histogram = Self::empty();
-        // Both factors are below 2^52 and 2^8.
-        for page in (0..SAMPLED_PAGES).map(|number| number * pages / SAMPLED_PAGES) {
-            let begin = page * PAGE_BYTES;
-            histogram.add(bytes.get(begin..bytes.len().min(begin + PAGE_BYTES)).unwrap_or_default());
+        sample(bytes).for_each(|page| histogram.add(page));
+        histogram
+    }
+
+    /// The same of counters: how many of each block of 256 bytes are not zero.
+    #[must_use]
+    pub fn sampled_counters(bytes: &[u8]) -> Self {
+        let mut histogram = Self::empty();
+        for block in sample(bytes).flat_map(|page| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
+            let words = block.as_chunks::<8>().0.iter().map(|word| nonzero_halves(u64::from_ne_bytes(*word)));
+            if let Some(count) = histogram.counts.get_mut(words.sum::<u32>() as usize) {
+                *count += 1;
+            }
         }
         histogram
     }
@@ -83,6 +110,33 @@ impl Histogram {
             count_blocks(page, page, &mut self.counts);
         }
     }
+}
+
+/// How many bits are set of so many that were looked at: all of an array of at most 1 MiB, a sample of as much of a larger
+/// one.
+#[must_use]
+pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
+    sample(bytes).fold((0, 0), |(ones, bits), page| {
+        let of_page: u64 = page.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        (ones + of_page, bits + page.len() as u64 * 8)
+    })
+}
+
+/// The pages of an array of at most 1 MiB, and as many of a larger one, evenly chosen.
+fn sample(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let pages = bytes.len().div_ceil(PAGE_BYTES);
+    let sampled = pages.min(SAMPLED_PAGES);
+    // Both factors are below 2^52 and 2^9.
+    (0..sampled).filter_map(move |number| {
+        let begin = number * pages / sampled * PAGE_BYTES;
+        bytes.get(begin..bytes.len().min(begin + PAGE_BYTES))
+    })
+}
+
+/// How many of the sixteen halves of a word's bytes are not zero.
+const fn nonzero_halves(word: u64) -> u32 {
+    let pairs = word | word >> 1;
+    ((pairs | pairs >> 2) & 0x1111_1111_1111_1111).count_ones()
 }
 
 /// Sets all bits of `target` that are set in `source`. Pages without a new bit are not written: what is not written is not
@@ -188,6 +242,10 @@ mod tests {
                 let both: Vec<u8> = one.iter().zip(other).map(|(one, other)| one | other).collect();
                 assert_eq!(*Histogram::of_union(&one, other).counts(), by_bytes(&both));
                 assert_eq!(*Histogram::of_union(other, &one).counts(), by_bytes(&both));
+                assert_eq!(*Histogram::of_unions(&[&one, other]).counts(), by_bytes(&both));
+                let third = bytes(length, 5);
+                let all: Vec<u8> = both.iter().zip(&third).map(|(one, other)| one | other).collect();
+                assert_eq!(*Histogram::of_unions(&[&one, other, &third]).counts(), by_bytes(&all));
             }
         }
     }
@@ -205,6 +263,29 @@ mod tests {
             }
         }
         assert_eq!(union(&mut [0; 64], &[1; 128]), Err(Error::Unsound));
+    }
+
+    #[test]
+    fn counters_that_are_not_zero_are_counted() {
+        let array = bytes(4096 * 9 + 256, 6);
+        let mut counts = [0; 513];
+        for block in array.chunks(256) {
+            counts
+                [block.iter().map(|byte| usize::from(byte & 15 != 0) + usize::from(byte >> 4 != 0)).sum::<usize>()] +=
+                1;
+        }
+        assert_eq!(*Histogram::sampled_counters(&array).counts(), counts);
+        assert_eq!(Histogram::sampled_counters(&vec![0x30; 4096 * 1000]).counts()[256], 256 * 16);
+    }
+
+    #[test]
+    fn all_bytes_of_a_small_array_are_sampled() {
+        for length in [1, 8, 63, 65, 4095, 4097] {
+            let array = vec![0x81; length];
+            assert_eq!(sampled_ones(&array), (length as u64 * 2, length as u64 * 8));
+        }
+        assert_eq!(sampled_ones(&vec![1; 4096 * 1000]), (1 << 20, 8 << 20));
+        assert_eq!(sampled_ones(&[]), (0, 0));
     }
 
     #[test]

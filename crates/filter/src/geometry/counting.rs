@@ -5,7 +5,7 @@
 
 use super::paged::{PagedCells, PagedOf, PagedProbe};
 use super::{Geometry, sizing};
-use crate::cells::{BlockCell, COUNTER_BLOCK_BYTES, Counters};
+use crate::cells::{BlockCell, COUNTER_BLOCK_BYTES, Cells as _, Counters, Histogram};
 
 /// The shape of a layer's counters and how many of them an item has: blocks of 256 bytes, 2 to 16 of them a group.
 pub type PagedCounters = PagedOf<COUNTER_BLOCK_BYTES>;
@@ -52,12 +52,16 @@ impl PagedCells for Counters {
     fn put(&mut self, block: u64, counters: impl Iterator<Item = BlockCell>) {
         self.count_up(block, counters);
     }
+
+    fn sampled(&self) -> Histogram {
+        Histogram::sampled_counters(self.bytes())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cells::{COUNTER_MAX, Cells as _, PAGE_ALIGNED_FROM_BYTES};
+    use crate::cells::{COUNTER_MAX, PAGE_ALIGNED_FROM_BYTES};
     use crate::error::Error;
     use crate::geometry::{LayerDescription, Paged};
     use crate::hash::ItemHash;

@@ -6,6 +6,40 @@
 use super::sizing::to_f64;
 use crate::cells::{BLOCK_CELLS, Histogram};
 
+/// How full a layer is, of which at most 1 MiB was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fullness {
+    /// The part of its cells in which items left something, 0 to 1.
+    pub fill: f64,
+    /// About how many different items are in it.
+    pub items: f64,
+    /// How often it answers for an item that was never added that it is in, 0 to 1.
+    pub rate: f64,
+}
+
+impl Fullness {
+    /// Of a layer of `blocks` blocks, of which the histogram has all or a sample.
+    #[must_use]
+    pub fn of_blocks(histogram: &Histogram, hashes: u32, blocks: u64) -> Self {
+        let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
+        let cells = to_f64(histogram.blocks().max(1)) * to_f64(BLOCK_CELLS as u64);
+        Self { fill: ones / cells, items: items(histogram, hashes, blocks), rate: rate_now(histogram, hashes) }
+    }
+
+    /// Of a flat array of bits, so many of which were looked at, `modulus` in all (the same source, for one array).
+    #[must_use]
+    pub fn of_flat(ones: u64, looked_at: u64, hashes: u32, modulus: u64) -> Self {
+        if looked_at == 0 || hashes == 0 {
+            return Self::default();
+        }
+        let fill = to_f64(ones.min(looked_at)) / to_f64(looked_at);
+        // A full array is counted as one with a bit left.
+        let most = 1.0 - 1.0 / to_f64(looked_at).max(2.0);
+        let items = -libm::log1p(-fill.min(most)) * to_f64(modulus) / f64::from(hashes);
+        Self { fill, items, rate: (0..hashes).fold(1.0, |chance, _| chance * fill) }
+    }
+}
+
 /// About how many different items are in a layer of `blocks` blocks, `hashes` bits each, of which the histogram has all or a
 /// sample.
 ///
@@ -67,6 +101,17 @@ mod tests {
         let most = items(&full, 7, 64);
         assert!((most - 64.0 * 512.0 * libm::log(512.0) / 7.0).abs() < 1e-6, "{most}");
         assert_eq!(items(&full, 7, 128), 2.0 * most, "a sample stands for the whole");
+    }
+
+    #[test]
+    fn a_flat_array_is_estimated_as_one_block() {
+        let half = Fullness::of_flat(500, 1000, 3, 1000);
+        assert_eq!((half.fill, half.rate), (0.5, 0.125));
+        assert!((half.items - 1000.0 / 3.0 * libm::log(2.0)).abs() < 1e-9);
+        assert_eq!(Fullness::of_flat(0, 1000, 3, 1000), Fullness::default());
+        assert_eq!(Fullness::of_flat(0, 0, 3, 0), Fullness::default());
+        let full = Fullness::of_flat(8, 8, 1, 8);
+        assert!((full.fill, full.rate) == (1.0, 1.0) && full.items.is_finite());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
+use super::estimate::Fullness;
 use super::{Geometry, LayerDescription};
-use crate::cells::BitArray;
+use crate::cells::{BitArray, Cells as _, sampled_ones};
 use crate::error::Error;
 
 /// The most bits of an item that are accepted. RedisBloom gets to 998 at a rate of 1e-300; a number without a bound would
@@ -132,5 +133,10 @@ impl<P: Positions> Geometry for Flat<P> {
     #[inline]
     fn insert(&self, cells: &mut BitArray, probe: P) {
         self.positions(probe).for_each(|position| cells.set(position));
+    }
+
+    fn fullness(&self, cells: &BitArray) -> Fullness {
+        let (ones, looked_at) = sampled_ones(cells.bytes());
+        Fullness::of_flat(ones, looked_at.min(self.modulus), self.hashes, self.modulus)
     }
 }

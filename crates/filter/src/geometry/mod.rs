@@ -15,6 +15,7 @@ pub use paged::{Paged, PagedCells, PagedOf, PagedProbe};
 
 use crate::cells::Cells;
 use crate::error::Error;
+use estimate::Fullness;
 
 /// Everything about a layer but its cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,4 +62,6 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn contains_rest(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
     /// Sets the cells of an item.
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
+    /// How full the cells are. Reads at most 1 MiB of them.
+    fn fullness(&self, cells: &Self::Cells) -> Fullness;
 }

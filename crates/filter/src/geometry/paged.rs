@@ -11,10 +11,11 @@
 
 use std::fmt::Debug;
 
+use super::estimate::Fullness;
 use super::sizing;
 use super::{Geometry, LayerDescription};
 use crate::cells::{
-    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, Blocks, Cells, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
+    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, Blocks, Cells, Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
 };
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -49,6 +50,8 @@ pub trait PagedCells: Cells + Debug {
     fn have_all(&self, block: u64, cells: impl Iterator<Item = BlockCell>) -> bool;
     /// Leaves an item's mark in cells of a block.
     fn put(&mut self, block: u64, cells: impl Iterator<Item = BlockCell>);
+    /// How full blocks are: all of them, or a sample of 1 MiB.
+    fn sampled(&self) -> Histogram;
 }
 
 impl PagedCells for Blocks {
@@ -69,6 +72,10 @@ impl PagedCells for Blocks {
     #[inline]
     fn put(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
         self.set_all(block, bits);
+    }
+
+    fn sampled(&self) -> Histogram {
+        Histogram::sampled(self.bytes())
     }
 }
 
@@ -230,6 +237,10 @@ where
     fn insert(&self, cells: &mut Self::Cells, probe: PagedProbe) {
         cells.put(probe.a, probe.cells_in_a(self.hashes));
         cells.put(probe.b, probe.cells_in_b(self.hashes));
+    }
+
+    fn fullness(&self, cells: &Self::Cells) -> Fullness {
+        Fullness::of_blocks(&cells.sampled(), self.hashes, self.blocks())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Contents;
 use super::info::LayerSummary;
+use super::stats::Measured;
 use crate::ceiling::Ceiling;
 use crate::cells::Mover;
 use crate::clock::Clock;
@@ -56,6 +57,19 @@ pub trait Kind {
     fn allocated_bytes(&self) -> u64;
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
     fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize>;
+    /// A filter as this one was created, without an item. One that forgets after a time has no bucket then. Costs
+    /// microseconds, whatever the size, and asks no ceiling: it takes the place of this one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn emptied(&self) -> Result<Self, Error>
+    where
+        Self: Sized;
+    /// Looks how full it is: at most 1 MiB of each layer to which lookups go now.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error>;
     /// Whether an item may be in; `false` is certain.
     fn contains(&self, item: &[u8], clock: &impl Clock) -> bool;
     /// Looks up to [`BATCH`](crate::BATCH) items up together; the answers are those of looking them up one by one.
@@ -150,6 +164,14 @@ impl<R: Rules> Kind for Chain<R> {
 
     fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         Self::relocate(self, first, mover)
+    }
+
+    fn emptied(&self) -> Result<Self, Error> {
+        Self::emptied(self)
+    }
+
+    fn measure(&self, _clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
+        self.layers().iter().try_for_each(|layer| measured.add(layer))
     }
 
     #[inline]

@@ -7,8 +7,10 @@ pub mod effect;
 pub mod info;
 pub mod kind;
 pub mod native;
+pub mod plan;
 pub mod redisbloom;
 mod request;
+pub mod stats;
 pub mod valkey_bloom;
 mod value;
 pub mod windowed;
@@ -31,12 +33,15 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::format::records::{self, DumpMark, Recorded};
 use crate::format::{self, Sink, stored};
+use crate::hash::Hasher;
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
 use crate::shape::{Added, Reach};
 use effect::EffectWord;
 use info::{Content, Field, InfoStyle, LayerSummary};
+use plan::Plan;
+use stats::{Measured, Names, Stats};
 
 /// Everything that makes a filter, whatever its kind: whoever makes one of it gets the same bits for the same items.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,6 +156,51 @@ impl Spec {
         }
     }
 
+    /// Whether a filter of it takes entries of deleted items.
+    #[must_use]
+    pub(crate) const fn takes_deleted(&self) -> bool {
+        match self {
+            Self::Native(NativeSpec { hasher, .. }) | Self::Windowed(WindowedSpec { hasher, .. }) => hasher.is_keyed(),
+            Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
+        }
+    }
+
+    /// What BF.STATS and BF.PLAN call it.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        let growth = |scaling| if scaling == Scaling::Fixed { c"nonscaling" } else { c"scaling" };
+        let native = |hasher: Hasher| if hasher.is_keyed() { c"siphash" } else { c"murmur3" };
+        match self {
+            Self::Native(spec) => {
+                Names { kind: growth(spec.scaling), layout: c"native", hash: native(spec.hasher), forgets: None }
+            }
+            Self::Windowed(spec) => {
+                let kind = if spec.forgets == Forgets::Rolling { c"rolling" } else { c"window" };
+                Names { kind, layout: c"native", hash: native(spec.hasher), forgets: Some(spec.forgets) }
+            }
+            Self::RedisBloom(spec) => {
+                Names { kind: growth(spec.scaling), layout: c"redisbloom", hash: c"murmur2", forgets: None }
+            }
+            Self::ValkeyBloom(spec) => {
+                Names { kind: growth(spec.rules.scaling), layout: c"valkey-bloom", hash: c"siphash13", forgets: None }
+            }
+        }
+    }
+
+    /// What a filter of it is made of once it was given `items` items; where that is not said, as many as it is made for.
+    /// Works out as many sizes as it has layers then, about 60 ns each.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where it never takes so many, [`Error::TooManyLayers`], and what keeps a filter from being made.
+    pub fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        match self {
+            Self::Native(spec) => spec.plan(items),
+            Self::Windowed(spec) => spec.plan(items),
+            Self::RedisBloom(spec) => spec.plan(items),
+            Self::ValkeyBloom(spec) => spec.plan(items),
+        }
+    }
+
     /// How far a filter of it can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: a new one).
     /// Works out as many sizes as it has layers then, about 60 ns each.
     #[must_use]
@@ -243,6 +293,35 @@ impl Filter {
             Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
         }
+    }
+
+    /// A filter as this one was created, without an item; see [`Kind::emptied`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub fn emptied(&self) -> Result<Self, Error> {
+        match self {
+            Self::Native(filter) => Kind::emptied(filter).map(Self::Native),
+            Self::Windowed(filter) => Kind::emptied(filter).map(Self::Windowed),
+            Self::RedisBloom(filter) => Kind::emptied(filter).map(Self::RedisBloom),
+            Self::ValkeyBloom(filter) => Self::boxed(Kind::emptied(&**filter)?),
+        }
+    }
+
+    /// The filter, where it is one that can be merged.
+    ///
+    /// # Errors
+    /// [`Error::CannotMerge`].
+    pub const fn mergeable(&self) -> Result<&BloomFilter, Error> {
+        if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// [`Error::CannotMerge`].
+    pub const fn mergeable_mut(&mut self) -> Result<&mut BloomFilter, Error> {
+        if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
     /// What would make it anew.
@@ -441,6 +520,16 @@ impl Filter {
                 Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
             },
         })
+    }
+
+    /// What BF.STATS tells. Reads at most 1 MiB of each layer.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where there is no memory for the lists.
+    pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
+        let mut measured = Measured::default();
+        inside!(self, filter => Kind::measure(filter, clock, &mut measured))?;
+        Ok(measured.told(&self.spec(), self.live_contents(clock)))
     }
 
     /// Width of the hash of an item, in bits.

@@ -28,9 +28,9 @@ pub struct Added {
 /// A filter: a chain of layers under the same rules.
 #[derive(Debug)]
 pub struct Chain<R: Rules> {
-    rules: R,
-    layers: Vec<Layer<R::Geometry>>,
-    totals: Totals,
+    pub(super) rules: R,
+    pub(super) layers: Vec<Layer<R::Geometry>>,
+    pub(super) totals: Totals,
 }
 
 impl<R: Rules> Chain<R> {
@@ -100,6 +100,17 @@ impl<R: Rules> Chain<R> {
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
         }
         Ok(copy)
+    }
+
+    /// A chain as this one was created: its first layer, without an item. Costs microseconds, whatever the size, and asks no
+    /// ceiling: it takes the place of this one.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the allocator refuses.
+    pub(crate) fn emptied(&self) -> Result<Self, Error> {
+        let first = self.layers.first().map(|layer| LayerDescription { items: 0, ..layer.description() });
+        let first = first.ok_or(Error::Unsound)?;
+        Self::with_first_layer(self.rules.clone(), &first, &Unlimited)
     }
 
     /// By which rules it hashes and grows.

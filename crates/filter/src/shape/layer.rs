@@ -2,6 +2,7 @@
 
 use crate::cells::Cells;
 use crate::error::Error;
+use crate::geometry::estimate::Fullness;
 use crate::geometry::{Geometry, LayerDescription};
 use crate::mask::{BATCH, Mask};
 
@@ -103,6 +104,12 @@ impl<G: Geometry> Layer<G> {
         ones as f64 / (self.geometry.size_bytes() as f64 * 8.0)
     }
 
+    /// How full it is now. Reads at most 1 MiB of its cells.
+    #[must_use]
+    pub fn fullness(&self) -> Fullness {
+        self.geometry.fullness(&self.cells)
+    }
+
     /// Where each item of a batch is.
     #[inline]
     pub(super) fn probes(&self, hashes: &[G::Hash]) -> [G::Probe; BATCH] {
@@ -185,6 +192,11 @@ impl<G: Geometry> Layer<G> {
         }
         self.items = self.items.max(items);
         Ok(())
+    }
+
+    /// Sets how many items it holds, where more came than were added one by one; at most as many as it is made for.
+    pub(super) fn set_items(&mut self, items: u64) {
+        self.items = items.min(self.capacity);
     }
 
     /// Adds the item, which is not in yet.

@@ -6,6 +6,7 @@ mod hash_set;
 mod layer;
 mod rules;
 mod totals;
+mod union;
 
 pub use chain::{Added, Chain};
 pub use hash_set::HashSet;

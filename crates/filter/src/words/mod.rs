@@ -10,6 +10,7 @@ pub mod insert;
 pub mod iterators;
 pub mod load_time;
 pub mod numbers;
+pub mod plan;
 mod refusal;
 pub mod reserve;
 pub mod rotate;

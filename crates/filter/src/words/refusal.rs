@@ -204,6 +204,15 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::Full => f.write_str("ERR non scaling filter is full"),
         Error::CannotDelete => f.write_str("ERR this filter cannot delete: it needs HASH siphash or COUNTING"),
+        Error::CannotMerge => {
+            f.write_str("ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout")
+        }
+        Error::Different => {
+            f.write_str("ERR filters differ in what made them: rate, capacity, EXPANSION, HASH and SEED must be equal")
+        }
+        Error::UnionTooLarge { items, capacity } => {
+            write!(f, "ERR the union would hold about {items} items, the capacity is {capacity}")
+        }
         Error::TooManyLayers => f.write_str("ERR filter cannot grow: it has as many layers as a filter can have"),
         Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
         Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),

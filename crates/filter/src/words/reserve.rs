@@ -22,30 +22,19 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
             return Err(Refusal::Arity);
         }
     }
-    let rate = numbers::float(word(words, 2)?, must_obey).ok_or(Refusal::BadRate)?;
-    if !numbers::is_rate(rate) {
-        return Err(Refusal::RateRange);
-    }
-    let capacity = numbers::integer(word(words, 3)?).ok_or(Refusal::BadCapacity)?;
-    let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
-
+    let (rate, capacity) = rate_and_capacity(words, 2, must_obey)?;
     let mut request = Request { rate, capacity, ..Request::new(defaults) };
     let options = words.get(4..).unwrap_or_default();
     let Options { expansion, mut fixed, beyond } = if must_obey {
         Options::of_primary(options, &mut request)?
     } else {
-        Options::of_client(options, &mut request)?
+        Options::of_client(options, &mut request, |_, _, _| Ok(false))?
     };
     if must_obey && expansion.is_none() && is(word(words, 1)?, "NONSCALING") {
         // RedisBloom finds the word in the key's place, too. An effect of ours says how the filter scales.
         fixed = true;
     }
-    request.scaling = match (expansion, fixed) {
-        (Some(1..), true) => return Err(Refusal::FixedExpansion),
-        (_, true) => Scaling::Fixed,
-        (Some(expansion), false) => Scaling::from_expansion(expansion),
-        (None, false) => defaults.scaling,
-    };
+    request.scaling = scaling(expansion, fixed, defaults)?;
     let beside = Beside { has_expansion: expansion.is_some(), has_scale_to: false };
     beyond.apply(&mut request, beside, Refusal::BadSeed)?;
     if let Some(Seed::Bytes(_)) = request.seed {
@@ -63,17 +52,50 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Creatio
     Ok(creation)
 }
 
+/// The rate at word `index`, and the capacity after it.
+pub(super) fn rate_and_capacity<W: AsRef<[u8]>>(
+    words: &[W],
+    index: usize,
+    must_obey: bool,
+) -> Result<(f64, u64), Refusal> {
+    let rate = numbers::float(word(words, index)?, must_obey).ok_or(Refusal::BadRate)?;
+    if !numbers::is_rate(rate) {
+        return Err(Refusal::RateRange);
+    }
+    let capacity = numbers::integer(word(words, index + 1)?).ok_or(Refusal::BadCapacity)?;
+    let capacity = u64::try_from(capacity).ok().filter(|capacity| *capacity > 0).ok_or(Refusal::CapacityRange)?;
+    Ok((rate, capacity))
+}
+
+/// What becomes of a filter that is full, by EXPANSION and NONSCALING.
+pub(super) const fn scaling(expansion: Option<u32>, fixed: bool, defaults: &Defaults) -> Result<Scaling, Refusal> {
+    match (expansion, fixed) {
+        (Some(1..), true) => Err(Refusal::FixedExpansion),
+        (_, true) => Ok(Scaling::Fixed),
+        (Some(expansion), false) => Ok(Scaling::from_expansion(expansion)),
+        (None, false) => Ok(defaults.scaling),
+    }
+}
+
+/// Gives an option its value, or says that it has none.
+pub(super) type Value<'f, 'a> = &'f mut dyn FnMut(Refusal) -> Result<&'a [u8], Refusal>;
+
 /// What the words after the capacity say of how the filter scales. What they say of its layout goes into the request.
 #[derive(Default)]
-struct Options {
-    expansion: Option<u32>,
-    fixed: bool,
-    beyond: Beyond,
+pub(super) struct Options {
+    pub(super) expansion: Option<u32>,
+    pub(super) fixed: bool,
+    pub(super) beyond: Beyond,
 }
 
 impl Options {
-    /// Each word has to be known; of those of a kind the last one counts.
-    fn of_client<W: AsRef<[u8]>>(words: &[W], request: &mut Request) -> Result<Self, Refusal> {
+    /// Each word has to be known, here or to `other`, which gets the word, what may give it its value, and the request; of
+    /// those of a kind the last one counts.
+    pub(super) fn of_client<'a, W: AsRef<[u8]>>(
+        words: &'a [W],
+        request: &mut Request,
+        mut other: impl FnMut(&[u8], Value<'_, 'a>, &mut Request) -> Result<bool, Refusal>,
+    ) -> Result<Self, Refusal> {
         let mut options = Self::default();
         let mut words = words.iter().map(AsRef::as_ref);
         while let Some(option) = words.next() {
@@ -87,7 +109,9 @@ impl Options {
                 request.layout = Some(layout(value(Refusal::NoLayout)?).ok_or(Refusal::BadLayout)?);
             } else if is(option, "NONSCALING") {
                 options.fixed = true;
-            } else if options.beyond.take(option, |name| value(Refusal::No(name)))? == 0 {
+            } else if options.beyond.take(option, |name| value(Refusal::No(name)))? == 0
+                && !other(option, &mut value, request)?
+            {
                 return Err(Refusal::Syntax);
             }
         }

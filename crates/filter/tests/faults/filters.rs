@@ -5,7 +5,7 @@ use std::hint::black_box;
 use bloomgate_filter::Moment;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::{Origin, Outcome};
-use bloomgate_filter::{BATCH, Error, Filter, Mask, Unlimited};
+use bloomgate_filter::{BATCH, BloomFilter, Error, Filter, Mask, Unlimited};
 
 use crate::allocator::{Asked, Fault, in_peace, under};
 use crate::{filled_filters, new_filters, numbered, specs, with_every_fault};
@@ -122,6 +122,51 @@ fn a_copy_that_cannot_be_made_is_an_error() {
         }
     }
     eprintln!("copies: {total} faults");
+}
+
+#[test]
+fn a_merge_that_finds_no_room_leaves_the_filter_as_it_was() {
+    let native = |filters: [(&str, Filter); 3]| {
+        let [(_, Filter::Native(filter)), ..] = filters else { panic!("the first is native") };
+        filter
+    };
+    let mut total = 0;
+    for (capacity, items, more) in [(4, 2, 200), (4, 200, 0), (100_000, 10, 5000)] {
+        let (own, other) = (native(filled_filters(capacity, items)), native(filled_filters(capacity, more)));
+        total += with_every_fault(&format!("a merge into {} layers", own.layers().len()), || {
+            let mut filter = in_peace(|| own.try_clone().unwrap());
+            let bytes = filter.allocated_bytes();
+            let result = filter.merge(&[&other, &own], Origin::Effect, &Unlimited);
+            in_peace(|| match result {
+                Ok(()) => assert!(numbered(0, items.max(more)).iter().all(|item| filter.contains(item))),
+                Err(_) => assert!(filter == own && filter.allocated_bytes() == bytes),
+            });
+            Ok(result?)
+        });
+        total += with_every_fault("a union", || {
+            Ok(black_box(BloomFilter::union_of(&[&own, &other], Origin::Effect, &Unlimited)?))
+        });
+    }
+    eprintln!("merges: {total} faults");
+}
+
+#[test]
+fn what_is_emptied_measured_or_planned_finds_room_or_is_as_it_was() {
+    let mut total = 0;
+    for (capacity, items) in [(4, 200), (100_000, 5000)] {
+        for ((name, spec), (_, filter)) in specs(capacity).into_iter().zip(filled_filters(capacity, items)) {
+            let before = filter.try_clone().unwrap();
+            total += with_every_fault(&format!("{name} emptied"), || {
+                let empty = filter.emptied()?;
+                in_peace(|| assert!(empty == Filter::new(&spec, &Unlimited).unwrap()));
+                Ok(())
+            });
+            total += with_every_fault(&format!("stats of {name}"), || Ok(black_box(filter.stats(&Moment(0))?)));
+            total += with_every_fault(&format!("a plan of {name}"), || Ok(black_box(spec.plan(Some(items as u64))?)));
+            assert!(filter == before);
+        }
+    }
+    eprintln!("emptied, measured, planned: {total} faults");
 }
 
 #[test]

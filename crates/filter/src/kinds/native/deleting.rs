@@ -23,9 +23,9 @@ const ENTRY_BYTES: u64 = size_of::<ItemHash>() as u64;
 /// The table of deleted items.
 #[derive(Debug, Default)]
 pub(super) struct Deleted {
-    hashes: HashSet,
+    pub(super) hashes: HashSet,
     /// Counts the changes: a dump of the table that changes meanwhile would be of no moment.
-    revision: u64,
+    pub(super) revision: u64,
 }
 
 impl Deleted {
@@ -194,6 +194,11 @@ impl BloomFilter {
                 added.effect.insert(index);
             }
         }
+    }
+
+    /// Has another table from now on.
+    pub(super) fn replace_deleted(&mut self, table: Box<Deleted>) {
+        self.deleted = Some(table);
     }
 
     /// Takes a run of a table that was stored, in order.

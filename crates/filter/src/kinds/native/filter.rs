@@ -11,6 +11,7 @@ use crate::hash::{HashBatch, ItemHash};
 use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
 use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
+use crate::kinds::stats::Measured;
 use crate::mask::Mask;
 use crate::scaling::Scaling;
 use crate::shape::{Added, Chain, Layer};
@@ -90,7 +91,7 @@ impl BloomFilter {
         Self::of(Chain::hollow(NativeSpec::NOTHING))
     }
 
-    const fn of(chain: Chain<NativeSpec>) -> Self {
+    pub(super) const fn of(chain: Chain<NativeSpec>) -> Self {
         Self { chain, deleted: None }
     }
 
@@ -314,6 +315,15 @@ impl Kind for BloomFilter {
 
     fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         Self::relocate(self, first, mover)
+    }
+
+    fn emptied(&self) -> Result<Self, Error> {
+        self.chain.emptied().map(Self::of)
+    }
+
+    fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
+        measured.add_deleted(self.deleted_entries(), self.table_bytes_max());
+        self.chain.measure(clock, measured)
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 mod deleting;
 pub(crate) mod description;
 mod filter;
+mod merge;
 
 use std::ffi::CStr;
 
@@ -10,6 +11,7 @@ pub use filter::BloomFilter;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
+use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
 use crate::error::Error;
@@ -94,6 +96,11 @@ impl NativeSpec {
     /// See [`Spec::reach`](super::Spec::reach).
     pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         reach(self, self.layer(0, self.capacity), filter_bytes, ceiling)
+    }
+
+    /// See [`Spec::plan`](super::Spec::plan).
+    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        Plan::of_chain(self, self.layer(0, self.capacity)?, items)
     }
 
     /// See [`Spec::spell`](super::Spec::spell).

@@ -15,6 +15,7 @@ pub use arrival::RedisBloomArrival;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_scaling};
+use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
 use crate::error::Error;
@@ -220,6 +221,11 @@ impl RedisBloomSpec {
     /// See [`Spec::reach`](super::Spec::reach).
     pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         reach(&RedisBloom::new(self.scaling), self.first_layer(), filter_bytes, ceiling)
+    }
+
+    /// See [`Spec::plan`](super::Spec::plan).
+    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        Plan::of_chain(&RedisBloom::new(self.scaling), self.first_layer()?, items)
     }
 
     /// In words that RedisBloom knows; see [`Spec::spell`](super::Spec::spell).

@@ -13,6 +13,7 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::effect::{EffectWord, say_all, say_scaling};
+use super::plan::Plan;
 use super::{Defaults, Request};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
@@ -174,6 +175,11 @@ impl ValkeyBloomSpec {
     /// See [`Spec::reach`](super::Spec::reach).
     pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         reach(&self.rules, self.rules.layer(0, self.capacity), filter_bytes, ceiling)
+    }
+
+    /// See [`Spec::plan`](super::Spec::plan).
+    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        Plan::of_chain(&self.rules, self.rules.layer(0, self.capacity)?, items)
     }
 
     /// See [`Spec::spell`](super::Spec::spell).

@@ -5,7 +5,7 @@
 
 use super::ring::{Bucket, Ring, Turn, size_of_buckets};
 use super::{Forgets, WindowedSpec};
-use crate::ceiling::{Beside, Ceiling};
+use crate::ceiling::{Beside, Ceiling, Unlimited};
 use crate::cells::{Mover, relocate_boxed};
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
@@ -14,6 +14,7 @@ use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
 use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
 use crate::kinds::native::BloomFilter;
+use crate::kinds::stats::{BucketStats, Measured};
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 use crate::scaling::Scaling;
@@ -274,6 +275,23 @@ impl Kind for WindowedFilter {
             before += places;
         }
         None
+    }
+
+    fn emptied(&self) -> Result<Self, Error> {
+        let mut empty = Self::without_buckets(self.state.spec)?;
+        if self.state.spec.forgets == Forgets::Rolling {
+            empty.turn(empty.turn_now(Moment(0)), &Unlimited)?;
+        }
+        Ok(empty)
+    }
+
+    fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
+        for bucket in self.live(clock.now()) {
+            let Bucket { slot, begin, end, ref filter, .. } = *bucket;
+            measured.add_bucket(BucketStats { slot, begin, end, items: filter.items() })?;
+            filter.measure(clock, measured)?;
+        }
+        Ok(())
     }
 
     fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {

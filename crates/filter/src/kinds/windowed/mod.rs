@@ -14,6 +14,8 @@ pub use ring::{Bucket, Turn};
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use super::native::{NativeSpec, taken_rate};
+use super::plan::Plan;
+use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::hash::Hasher;
 use crate::scaling::Scaling;
@@ -99,6 +101,21 @@ impl WindowedSpec {
             }
             Forgets::Rolling => 0,
         }
+    }
+
+    /// See [`Spec::plan`](super::Spec::plan). Of one that forgets after a time it is the whole ring, where new items come
+    /// evenly and each window brings as many; of a rolling one as many buckets as there are after so many items.
+    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        let (buckets, capacity) = (u64::from(self.buckets), self.bucket_capacity());
+        let (live, wanted) = match (self.forgets, items) {
+            (_, None) => (buckets, capacity),
+            (Forgets::Rolling, Some(items)) => (items.div_ceil(capacity).clamp(1, buckets), capacity),
+            (Forgets::After { .. }, Some(items)) => (buckets, items.div_ceil(buckets.saturating_sub(1).max(1))),
+        };
+        if wanted > capacity && self.scaling == Scaling::Fixed {
+            return Err(Error::Full);
+        }
+        self.bucket(capacity.max(wanted)).plan(None)?.repeated(live)
     }
 
     /// See [`Spec::spell`](super::Spec::spell). The first bucket is carried by itself.

@@ -1,0 +1,188 @@
+//! Merging native filters: the union of what they hold.
+//!
+//! Bits are united layer by layer. Nobody has counted the items of a union, so each layer's number is estimated from how full
+//! it is. An entry in a table of deleted items stays where none of the filters has its item.
+
+use super::deleting::Deleted;
+use super::filter::BloomFilter;
+use crate::ceiling::Ceiling;
+use crate::cells::Histogram;
+use crate::error::Error;
+use crate::geometry::{LayerDescription, Paged, estimate, sizing};
+use crate::hash::ItemHash;
+use crate::kinds::kind::Origin;
+use crate::mask::{BATCH, Mask};
+use crate::memory::try_box;
+use crate::shape::{Chain, HashSet};
+
+/// By how much the items of a layer may be more than it is made for: estimates have a deviation.
+const SLACK: f64 = 1.05;
+
+impl BloomFilter {
+    /// The union of filters, made as the first of them was.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge); [`Error::Unsound`] for none.
+    pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let first = filters.first().ok_or(Error::Unsound)?;
+        let mut union = Self::of(Chain::hollow(first.spec()));
+        union.merge(filters, origin, ceiling)?;
+        Ok(union)
+    }
+
+    /// Takes in what others hold, which have to be made of the same numbers and the same seed. Reads all bits twice and writes
+    /// the pages that change.
+    ///
+    /// # Errors
+    /// [`Error::Different`], [`Error::UnionTooLarge`], [`Error::NoRoomForDeleted`], none of which an effect meets but the
+    /// first; [`Error::TooManyLayers`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
+    pub fn merge(&mut self, others: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<(), Error> {
+        if others.iter().any(|other| other.spec() != self.spec()) {
+            return Err(Error::Different);
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let mut chains = Vec::new();
+        crate::memory::reserve(&mut chains, others.len())?;
+        chains.extend(others.iter().map(|other| other.chain()));
+        let count =
+            |layer: &LayerDescription<Paged>, counted: &[u64], union: &Histogram| count(layer, counted, union, origin);
+        let union = self.chain_mut().plan_union(&chains, ceiling, count)?;
+        let table = self.union_of_tables(others, union.cells_bytes(), origin, ceiling)?;
+
+        self.chain_mut().unite(union, &chains);
+        if let Some(table) = table {
+            self.replace_deleted(table);
+        }
+        Ok(())
+    }
+
+    /// The table of the union; nothing where no filter has one.
+    fn union_of_tables(
+        &self,
+        others: &[&Self],
+        limit_bytes: u64,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Result<Option<Box<Deleted>>, Error> {
+        let filters = || std::iter::once(self).chain(others.iter().copied());
+        let entries: u64 = others.iter().map(|other| other.deleted_entries()).sum();
+        if entries == 0 && self.deleted_entries() == 0 {
+            return Ok(None);
+        }
+        ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
+        let limit_bytes = if origin == Origin::Effect { u64::MAX } else { limit_bytes };
+        let mut table = try_box(Deleted { hashes: HashSet::new(), revision: self.revision().wrapping_add(1) })?;
+        for deleted in filters().filter_map(Self::deleted) {
+            deleted.for_each_sorted_run(|run| {
+                run.chunks(BATCH).try_for_each(|hashes| {
+                    let found =
+                        |filter: &Self| if filter.items() == 0 { Mask::NONE } else { filter.contains_batch(hashes) };
+                    let stays = filters().fold(Mask::first(hashes.len()), |stays, filter| stays - found(filter));
+                    stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash, limit_bytes).map(drop))
+                })
+            })?;
+        }
+        Ok(Some(table))
+    }
+}
+
+/// How many items a layer of a union has: what its bits say, but no fewer than one of those that are united in it, and no more
+/// than all of them together; nor than it is made for.
+fn count(layer: &LayerDescription<Paged>, counted: &[u64], union: &Histogram, origin: Origin) -> Result<u64, Error> {
+    let LayerDescription { capacity, geometry: Paged { hashes, .. }, .. } = *layer;
+    let most = counted.iter().fold(0u64, |sum, items| sum.saturating_add(*items));
+    let least = counted.iter().copied().max().unwrap_or(0);
+    let estimated = sizing::to_u64(estimate::items(union, hashes, layer.geometry.blocks()).round());
+    let items = estimated.min(most).max(least);
+    if origin == Origin::Client && sizing::to_f64(items) > SLACK * sizing::to_f64(capacity) {
+        return Err(Error::UnionTooLarge { items, capacity });
+    }
+    Ok(items.min(capacity))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ceiling::{Limits, Unlimited};
+    use crate::hash::Hasher;
+    use crate::kinds::NativeSpec;
+    use crate::scaling::Scaling;
+
+    fn filter(capacity: u64, items: std::ops::Range<u32>) -> BloomFilter {
+        let hasher = Hasher::SipHash { key: [3; 16] };
+        let spec = NativeSpec { hasher, ..NativeSpec::murmur3(1e-6, capacity, Scaling::from_expansion(2), 0) };
+        let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        items.for_each(|item| _ = filter.add(&item.to_le_bytes(), &Unlimited).unwrap());
+        filter
+    }
+
+    fn without(mut filter: BloomFilter, items: std::ops::Range<u32>) -> BloomFilter {
+        for item in items {
+            assert_eq!(filter.delete(filter.hash(&item.to_le_bytes()), Origin::Client, &Unlimited), Ok(true));
+        }
+        filter
+    }
+
+    fn has(filter: &BloomFilter, item: u32) -> bool {
+        filter.contains(&item.to_le_bytes())
+    }
+
+    #[test]
+    fn an_entry_stays_where_nobody_else_has_its_item() {
+        let mut one = without(filter(1000, 0..100), 0..50);
+        let other = without(filter(1000, 20..120), 40..60);
+        assert_eq!(one.merge(&[&other], Origin::Client, &Unlimited), Ok(()));
+        let absent: Vec<u32> = (0..120).filter(|item| !has(&one, *item)).collect();
+        // The other has 20 to 39; both lack 40 to 49; this one has 50 to 59.
+        assert_eq!(absent, (0..20).chain(40..50).collect::<Vec<_>>());
+        assert_eq!((one.deleted_entries(), one.items()), (30, 90));
+        assert_eq!(one.add(&45u32.to_le_bytes(), &Unlimited), Ok(true));
+        assert_eq!((one.deleted_entries(), one.items()), (29, 91));
+    }
+
+    #[test]
+    fn tables_of_many_come_together() {
+        let parts = [0..10u32, 10..20, 20..30].map(|range| without(filter(1000, 0..100), range));
+        let [one, two, three] = &parts;
+        let union = BloomFilter::union_of(&[one, two, three], Origin::Client, &Unlimited).unwrap();
+        assert!((0..100).all(|item| has(&union, item)), "each is in one that still has it");
+        assert_eq!((union.deleted_entries(), union.items()), (0, 100));
+        let alone = BloomFilter::union_of(&[one], Origin::Client, &Unlimited).unwrap();
+        assert!(alone == *one);
+        assert_eq!(alone.items(), 90);
+    }
+
+    #[test]
+    fn a_filter_whose_items_are_all_deleted_has_none() {
+        let gone = without(filter(1000, 0..100), 0..100);
+        let mut one = without(filter(1000, 0..10), 5..6);
+        assert_eq!(one.merge(&[&gone], Origin::Client, &Unlimited), Ok(()));
+        assert!((0..100).all(|item| has(&one, item) == (item < 10 && item != 5)));
+        assert_eq!(one.items(), 9);
+    }
+
+    #[test]
+    fn a_table_without_room_leaves_everything_as_it_was() {
+        // Both tables are nearly as large as they may become, and nobody has the items of either.
+        let fill = |range: std::ops::Range<u32>| {
+            let mut filter = filter(1000, range.clone());
+            let full = range
+                .clone()
+                .find(|item| filter.delete(filter.hash(&item.to_le_bytes()), Origin::Client, &Unlimited).is_err());
+            assert!(full.is_some_and(|item| item - range.start > 100), "{full:?}");
+            filter
+        };
+        let (mut one, other) = (fill(0..480), fill(480..960));
+        let before = one.try_clone().unwrap();
+        let refused = one.merge(&[&other], Origin::Client, &Unlimited);
+        assert!(matches!(refused, Err(Error::NoRoomForDeleted { .. })), "{refused:?}");
+        let bytes = one.size_bytes();
+        let refused = one.merge(&[&other], Origin::Client, &Limits { size_bytes: bytes, layers: 9 });
+        assert!(matches!(refused, Err(Error::AboveCeiling { .. })), "{refused:?}");
+        assert!(one == before && one.revision() == before.revision());
+        assert_eq!(one.merge(&[&other], Origin::Effect, &Unlimited), Ok(()));
+        assert_eq!(one.deleted_entries(), before.deleted_entries() + other.deleted_entries());
+    }
+}

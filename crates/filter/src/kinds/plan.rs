@@ -1,0 +1,78 @@
+//! What BF.PLAN tells: what a filter will be made of, before there is one.
+
+use crate::ceiling::CLIENT_LAYERS_MAX;
+use crate::error::Error;
+use crate::geometry::sizing::to_f64;
+use crate::geometry::{Geometry as _, LayerDescription};
+use crate::memory::push;
+use crate::shape::Rules;
+
+/// What a filter will be made of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The number of items that all its layers are made for.
+    pub capacity: u64,
+    /// What it is made of, in bytes, as BF.INFO tells.
+    pub size_bytes: u64,
+    /// Its layers, oldest first.
+    pub layers: Vec<PlannedLayer>,
+}
+
+/// A layer of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedLayer {
+    /// The number of items that it is made for.
+    pub capacity: u64,
+    /// Size of the cells, in bytes.
+    pub size_bytes: u64,
+    /// Number of cells of an item, k.
+    pub hashes: u32,
+}
+
+impl Plan {
+    /// Of a chain by rules, with this first layer, once it was given so many items.
+    ///
+    /// # Errors
+    /// See [`Spec::plan`](super::Spec::plan).
+    pub(crate) fn of_chain<R: Rules>(
+        rules: &R,
+        first: LayerDescription<R::Geometry>,
+        items: Option<u64>,
+    ) -> Result<Self, Error> {
+        let (mut plan, mut layer, mut cells_bytes) = (Self::default(), first, 0u64);
+        for count in 1..=CLIENT_LAYERS_MAX.min(R::LAYERS_MAX) {
+            let LayerDescription { capacity, rate, geometry, .. } = layer;
+            let size_bytes = geometry.size_bytes();
+            push(&mut plan.layers, PlannedLayer { capacity, size_bytes, hashes: geometry.hashes() })?;
+            cells_bytes = cells_bytes.checked_add(size_bytes).ok_or(Error::SizeOverflow)?;
+            plan.capacity = plan.capacity.checked_add(capacity).ok_or(Error::CapacityOutOfRange)?;
+            plan.size_bytes = R::size_bytes(count, cells_bytes);
+            if plan.capacity >= items.unwrap_or(0) {
+                return Ok(plan);
+            }
+            layer = rules.next_layer(count, capacity, rate)?;
+        }
+        Err(Error::TooManyLayers)
+    }
+
+    /// Of so many parts that are alike.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`].
+    pub(crate) fn repeated(&self, parts: u64) -> Result<Self, Error> {
+        let all = |number: u64| number.checked_mul(parts).ok_or(Error::SizeOverflow);
+        let mut plan = Self { capacity: all(self.capacity)?, size_bytes: all(self.size_bytes)?, layers: Vec::new() };
+        for _ in 0..parts {
+            for layer in &self.layers {
+                push(&mut plan.layers, *layer)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Bits for each item that it is made for.
+    #[must_use]
+    pub fn bits_per_item(&self) -> f64 {
+        to_f64(self.size_bytes) * 8.0 / to_f64(self.capacity.max(1))
+    }
+}

@@ -1,0 +1,139 @@
+//! The union of chains whose layers have the same shapes: worked out and checked as a whole before a bit is changed.
+//!
+//! What is here is for layers of bits. Counters cannot be united: nobody knows which items both chains have.
+
+use super::chain::Chain;
+use super::layer::Layer;
+use super::rules::Rules;
+use super::totals::Totals;
+use crate::ceiling::Ceiling;
+use crate::cells::{Cells as _, Histogram, union};
+use crate::error::Error;
+use crate::geometry::{Geometry as _, LayerDescription};
+use crate::memory::reserve;
+
+/// What a chain becomes when others are united with it. Nothing is left that could be refused.
+pub(crate) struct Union<R: Rules> {
+    /// Room for all layers.
+    layers: Vec<Layer<R::Geometry>>,
+    /// The layers that the chain lacks, empty.
+    lacking: Vec<Layer<R::Geometry>>,
+    /// How many items each layer then has.
+    items: Vec<u64>,
+    totals: Totals,
+}
+
+impl<R: Rules> Union<R> {
+    /// What the chain is then made of, in bytes.
+    pub(crate) const fn cells_bytes(&self) -> u64 {
+        self.totals.cells_bytes
+    }
+}
+
+impl<R: Rules> Chain<R> {
+    /// Works the union out: asks the ceiling and the allocator for the layers that are lacking, and then `count`, of every
+    /// layer, how many items it would have: by its description, those of the layers that are united in it, and how full it
+    /// would be. Reads all bits once. The chain keeps what it holds.
+    ///
+    /// # Errors
+    /// [`Error::Different`] for layers of other shapes, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`], and those of `count`.
+    pub(crate) fn plan_union(
+        &self,
+        others: &[&Self],
+        ceiling: &impl Ceiling,
+        mut count: impl FnMut(&LayerDescription<R::Geometry>, &[u64], &Histogram) -> Result<u64, Error>,
+    ) -> Result<Union<R>, Error> {
+        let layers = others.iter().map(|other| other.layers.len()).max().unwrap_or(0).max(self.layers.len());
+        self.check_shapes(others)?;
+        let lacking = self.make_lacking(others, layers, ceiling)?;
+        let mut union = Union { layers: Vec::new(), lacking, items: Vec::new(), totals: self.totals };
+        reserve(&mut union.layers, layers)?;
+        reserve(&mut union.items, layers)?;
+
+        let (mut bits, mut counted) = (Vec::new(), Vec::new());
+        reserve(&mut bits, others.len() + 1)?;
+        reserve(&mut counted, others.len() + 1)?;
+        for index in 0..layers {
+            bits.clear();
+            counted.clear();
+            for layer in self.and(others).filter_map(|chain| chain.layers.get(index)) {
+                bits.push(layer.bytes());
+                counted.push(layer.items());
+            }
+            let Some(description) = self.description(others, index) else { continue };
+            union.items.push(count(&description, &counted, &Histogram::of_unions(&bits))?);
+        }
+        let described =
+            union.items.iter().enumerate().filter_map(|(index, items)| {
+                Some(LayerDescription { items: *items, ..self.description(others, index)? })
+            });
+        union.totals = Totals::of(described).map_err(|_| Error::CapacityOutOfRange)?;
+        Ok(union)
+    }
+
+    /// Becomes the union that was planned, of the same chains. Reads all bits of the others, and writes the pages to which they
+    /// bring a bit.
+    pub(crate) fn unite(&mut self, planned: Union<R>, others: &[&Self]) {
+        let Union { mut layers, mut lacking, items, totals } = planned;
+        layers.append(&mut self.layers);
+        layers.append(&mut lacking);
+        self.layers = layers;
+        for (index, (layer, items)) in self.layers.iter_mut().zip(items).enumerate() {
+            for other in others.iter().filter_map(|other| other.layers.get(index)) {
+                // Their shapes, and so their lengths, are the same.
+                let _ = union(layer.cells_mut().bytes_mut(), other.bytes());
+            }
+            layer.set_items(items);
+        }
+        self.totals = totals;
+    }
+
+    /// This chain and the others.
+    fn and<'a>(&'a self, others: &'a [&'a Self]) -> impl Iterator<Item = &'a Self> {
+        std::iter::once(self).chain(others.iter().copied())
+    }
+
+    /// How a layer is described by the first of the chains that has it.
+    fn description(&self, others: &[&Self], index: usize) -> Option<LayerDescription<R::Geometry>> {
+        self.and(others).find_map(|chain| chain.layers.get(index)).map(Layer::description)
+    }
+
+    fn check_shapes(&self, others: &[&Self]) -> Result<(), Error> {
+        let shape = |layer: LayerDescription<R::Geometry>| LayerDescription { items: 0, ..layer };
+        for other in others {
+            for (index, layer) in other.layers.iter().enumerate() {
+                if self.description(others, index).map(shape) != Some(shape(layer.description())) {
+                    return Err(Error::Different);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the layers that this chain lacks of so many.
+    fn make_lacking(
+        &self,
+        others: &[&Self],
+        layers: usize,
+        ceiling: &impl Ceiling,
+    ) -> Result<Vec<Layer<R::Geometry>>, Error> {
+        let (own, mut made) = (self.layers.len(), Vec::new());
+        if layers == own {
+            return Ok(made);
+        }
+        if layers > R::LAYERS_MAX.min(ceiling.layers_max()) {
+            return Err(Error::TooManyLayers);
+        }
+        let lacking = || (own..layers).filter_map(|index| self.description(others, index));
+        let cells_bytes =
+            lacking().fold(self.totals.cells_bytes, |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
+        let size_bytes = if own == 0 { 0 } else { self.size_bytes() };
+        ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes))?;
+        reserve(&mut made, layers - own)?;
+        for layer in lacking() {
+            made.push(self.rules.empty_layer(&LayerDescription { items: 0, ..layer })?);
+        }
+        Ok(made)
+    }
+}

@@ -1,0 +1,107 @@
+//! `BF.PLAN error_rate capacity [words of creation] [ITEMS n]`
+//!
+//! The words are those of BF.RESERVE, and those with which BF.INSERT makes filters of valkey-bloom's layout. EX and PX say
+//! nothing here.
+
+use super::beyond::Beside;
+use super::creation::Creation;
+use super::reserve::{Options, rate_and_capacity, scaling};
+use super::{Refusal, is, numbers};
+use crate::kinds::{Defaults, Request, Spec};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// What would make the filter.
+    pub spec: Spec,
+    /// How many items it is to be given.
+    pub items: Option<u64>,
+}
+
+/// Reads the words. It is a client that asks, whoever sends them.
+///
+/// # Errors
+/// What is wrong with the words.
+pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, Refusal> {
+    let defaults = &Defaults { must_obey: false, ..*defaults };
+    let (rate, capacity) = rate_and_capacity(words, 1, false)?;
+    let mut request = Request { rate, capacity, ..Request::new(defaults) };
+    let mut items = None;
+    let options = words.get(3..).unwrap_or_default();
+    let Options { expansion, fixed, beyond } = Options::of_client(options, &mut request, |option, value, request| {
+        if is(option, "TIGHTENING") {
+            let ratio = numbers::fraction(value(Refusal::No("tightening ratio"))?, false);
+            request.tightening = Some(ratio.ok_or(Refusal::Bad("tightening ratio"))?);
+        } else if is(option, "ITEMS") {
+            let number = numbers::capacity(value(Refusal::No("items"))?);
+            items = Some(number.ok_or(Refusal::Bad("items"))?);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    })?;
+    request.scaling = scaling(expansion, fixed, defaults)?;
+    let beside = Beside { has_expansion: expansion.is_some(), has_scale_to: false };
+    beyond.apply(&mut request, beside, Refusal::BadSeed)?;
+    let Creation { spec, .. } = Creation::of(&request, None, defaults)?;
+    if spec.is_beyond_redisbloom() { Err(Refusal::CapacityRange) } else { Ok(Asked { spec, items }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::{Forgets, HashName, LayoutName};
+    use crate::scaling::Scaling;
+
+    fn parse_line(line: &str) -> Result<Asked, Refusal> {
+        let defaults = Defaults {
+            rate: 0.5,
+            capacity: 1,
+            scaling: Scaling::from_expansion(2),
+            layout: LayoutName::Native,
+            hash: HashName::Murmur3,
+            tightening: 0.5,
+            entropy: [9; 32],
+            has_random_seeds: true,
+            must_obey: true,
+        };
+        parse(&line.split(' ').collect::<Vec<_>>(), &defaults)
+    }
+
+    #[test]
+    fn words_of_every_kind_are_read() {
+        let spec = |line: &str| parse_line(line).unwrap().spec;
+        assert!(matches!(spec("BF.PLAN 0.01 100"), Spec::Native(spec) if spec.capacity == 100 && spec.rate == 0.01));
+        assert!(matches!(spec("BF.PLAN 0.01 100 NONSCALING"), Spec::Native(spec) if spec.scaling == Scaling::Fixed));
+        assert!(matches!(spec("BF.PLAN 0.01 100 HASH siphash"), Spec::Native(spec) if spec.hasher.is_keyed()));
+        let window = spec("BF.PLAN 0.01 100 WINDOW 60 BUCKETS 5 SLIDING");
+        assert!(matches!(window, Spec::Windowed(spec) if spec.buckets == 5));
+        assert!(matches!(spec("BF.PLAN 0.01 100 ROLLING"), Spec::Windowed(spec) if spec.forgets == Forgets::Rolling));
+        assert!(matches!(spec("BF.PLAN 0.01 100 LAYOUT redisbloom"), Spec::RedisBloom(_)));
+        let tightened = spec("BF.PLAN 0.01 100 tightening 0.7 EXPANSION 3");
+        assert!(matches!(tightened, Spec::ValkeyBloom(spec) if spec.rules.tightening == 0.7));
+        assert_eq!(parse_line("BF.PLAN 0.01 100 EX 5 items 7 EXPANSION 4").unwrap().items, Some(7));
+        assert_eq!(parse_line("BF.PLAN 0.01 100").unwrap().items, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_words_of_bf_reserve() {
+        for (line, refusal) in [
+            ("BF.PLAN 0.01", Refusal::Arity),
+            ("BF.PLAN x 100", Refusal::BadRate),
+            ("BF.PLAN 1 100", Refusal::RateRange),
+            ("BF.PLAN 0.01 x", Refusal::BadCapacity),
+            ("BF.PLAN 0.01 0", Refusal::CapacityRange),
+            ("BF.PLAN 0.01 1073741825 LAYOUT redisbloom", Refusal::CapacityRange),
+            ("BF.PLAN 0.01 100 ITEMS", Refusal::No("items")),
+            ("BF.PLAN 0.01 100 ITEMS 0", Refusal::Bad("items")),
+            ("BF.PLAN 0.01 100 TIGHTENING 1", Refusal::Bad("tightening ratio")),
+            ("BF.PLAN 0.01 100 SLIDING", Refusal::Needs("SLIDING", "WINDOW")),
+            ("BF.PLAN 0.01 100 WINDOW 5 TIGHTENING 0.5", Refusal::Exclude("WINDOW", "TIGHTENING")),
+            ("BF.PLAN 0.01 100 EXPANSION 2 NONSCALING", Refusal::FixedExpansion),
+            ("BF.PLAN 0.01 100 more", Refusal::Syntax),
+        ] {
+            assert_eq!(parse_line(line), Err(refusal), "{line}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What merging native filters comes to: the bits are those of adding all items to one filter, the numbers of items are
+//! estimated, and whatever is refused leaves everything as it was.
+
+// All of this file is test code: a panic is how a test fails. Numbers that are cast are small.
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
+
+use bloomgate_filter::geometry::sizing;
+use bloomgate_filter::hash::Hasher;
+use bloomgate_filter::kinds::{NativeSpec, Origin};
+use bloomgate_filter::{BloomFilter, Ceiling, Error, Filter, Moment, Scaling, Unlimited};
+use proptest::prelude::*;
+
+fn spec(capacity: u64, expansion: u32) -> NativeSpec {
+    NativeSpec::murmur3(0.01, capacity, Scaling::from_expansion(expansion), 4242)
+}
+
+fn filter(spec: NativeSpec, items: std::ops::Range<u64>) -> BloomFilter {
+    let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+    items.for_each(|item| _ = filter.add(&item.to_le_bytes(), &Unlimited).unwrap());
+    filter
+}
+
+fn merge(into: &mut BloomFilter, others: &[&BloomFilter]) -> Result<(), Error> {
+    into.merge(others, Origin::Client, &Unlimited)
+}
+
+fn has_all(filter: &BloomFilter, mut items: std::ops::Range<u64>) -> bool {
+    items.all(|item| filter.contains(&item.to_le_bytes()))
+}
+
+fn bits(filter: &BloomFilter) -> Vec<&[u8]> {
+    filter.layers().iter().map(|layer| layer.bytes()).collect()
+}
+
+#[test]
+fn the_number_of_items_is_estimated_within_two_percent() {
+    for (rate, capacity) in [(1e-2, 20_000), (1e-4, 200_000), (1e-6, 50_000)] {
+        let spec = NativeSpec { rate, ..spec(capacity, 0) };
+        let ranges =
+            [0..capacity * 5 / 10, capacity * 3 / 10..capacity * 7 / 10, capacity * 65 / 100..capacity * 97 / 100];
+        let [mut one, two, three] = ranges.map(|range| filter(spec, range));
+        merge(&mut one, &[&two, &three]).unwrap();
+        let error = one.items() as f64 / (capacity as f64 * 0.97) - 1.0;
+        eprintln!("{rate}, {capacity}: {:+.3}%", error * 100.0);
+        assert!(error.abs() < 0.02, "{} of {capacity}", one.items());
+        assert!(has_all(&one, 0..capacity * 97 / 100));
+    }
+}
+
+#[test]
+fn a_filter_that_holds_the_others_keeps_its_number() {
+    let mut all = filter(spec(50_000, 2), 0..40_000);
+    let (part, none) = (filter(spec(50_000, 2), 100..30_000), filter(spec(50_000, 2), 0..0));
+    let before = all.try_clone().unwrap();
+    merge(&mut all, &[&part, &none]).unwrap();
+    assert!(all == before);
+    let copy = BloomFilter::union_of(&[&all], Origin::Client, &Unlimited).unwrap();
+    assert!(copy == all);
+    let mut empty = none;
+    merge(&mut empty, &[&all]).unwrap();
+    assert!(empty == all);
+}
+
+#[test]
+fn layers_that_are_lacking_are_made() {
+    let spec = spec(1000, 2);
+    let (mut small, large) = (filter(spec, 0..20), filter(spec, 0..6000));
+    assert_eq!((small.layers().len(), large.layers().len()), (1, 3));
+    merge(&mut small, &[&large]).unwrap();
+    assert!(small == large, "the small one's items are in the first layer of the large one");
+    let union = BloomFilter::union_of(&[&filter(spec, 0..20), &large], Origin::Client, &Unlimited).unwrap();
+    assert!(union == large);
+    // It goes on as any filter.
+    for item in 6000u64..20_000 {
+        small.add(&item.to_le_bytes(), &Unlimited).unwrap();
+    }
+    assert!(has_all(&small, 0..20_000) && small.items() <= 20_000);
+}
+
+#[test]
+fn too_many_items_are_refused_to_clients_and_clamped_in_effects() {
+    let spec = spec(10_000, 2);
+    let (mut one, other) = (filter(spec, 0..9000), filter(spec, 9000..18_000));
+    let before = one.try_clone().unwrap();
+    let refused = merge(&mut one, &[&other]).unwrap_err();
+    let Error::UnionTooLarge { items, capacity } = refused else { panic!("{refused:?}") };
+    assert!(capacity == 10_000 && items.abs_diff(18_000) < 400, "{items}");
+    assert!(one == before);
+    one.merge(&[&other], Origin::Effect, &Unlimited).unwrap();
+    assert_eq!(one.items(), 10_000);
+    assert!(has_all(&one, 0..18_000));
+}
+
+#[test]
+fn what_was_made_otherwise_is_refused() {
+    let first = spec(1000, 2);
+    let others = [
+        NativeSpec { rate: 0.02, ..first },
+        NativeSpec { capacity: 1001, ..first },
+        NativeSpec { scaling: Scaling::Fixed, ..first },
+        NativeSpec { hasher: Hasher::Murmur3 { seed: 4243 }, ..first },
+        NativeSpec { hasher: Hasher::SipHash { key: [1; 16] }, ..first },
+    ];
+    let mut one = filter(first, 0..100);
+    let before = one.try_clone().unwrap();
+    for other in others {
+        for origin in [Origin::Client, Origin::Effect] {
+            let other = filter(other, 100..200);
+            assert_eq!(one.merge(&[&before, &other], origin, &Unlimited), Err(Error::Different));
+            assert!(one == before);
+        }
+    }
+}
+
+#[test]
+fn a_ceiling_is_asked_before_a_layer_is_made() {
+    struct Room(u64, usize);
+    impl Ceiling for Room {
+        fn available_bytes(&self, filter_bytes: u64, _asked_bytes: u64) -> u64 {
+            self.0.saturating_sub(filter_bytes)
+        }
+        fn layers_max(&self) -> usize {
+            self.1
+        }
+    }
+    let spec = spec(1000, 2);
+    let (mut small, large) = (filter(spec, 0..20), filter(spec, 0..6000));
+    let before = (small.try_clone().unwrap(), small.allocated_bytes());
+    let refused = small.merge(&[&large], Origin::Client, &Room(large.size_bytes() - 1, 9));
+    assert!(matches!(refused, Err(Error::AboveCeiling { .. })), "{refused:?}");
+    assert_eq!(small.merge(&[&large], Origin::Client, &Room(u64::MAX, 2)), Err(Error::TooManyLayers));
+    assert!(small == before.0 && small.allocated_bytes() == before.1);
+    assert_eq!(small.merge(&[&large], Origin::Client, &Room(large.size_bytes(), 3)), Ok(()));
+    assert_eq!(small.size_bytes(), large.size_bytes());
+    let made = BloomFilter::union_of(&[&large], Origin::Client, &Room(large.size_bytes() - 1, 9));
+    assert!(matches!(made, Err(Error::AboveCeiling { .. })));
+    assert!(BloomFilter::union_of(&[&large], Origin::Client, &Room(large.size_bytes(), 3)).is_ok());
+}
+
+proptest! {
+    /// As far as bits go, a union of layers of one size is what adding all items makes.
+    #[test]
+    fn a_union_has_the_bits_of_all_items(
+        sizes in prop::collection::vec(0u64..300, 1..5),
+        overlap in 0u64..50,
+        capacity in 1500u64..5000,
+    ) {
+        // So rarely wrong that no item is taken for one that is in.
+        let spec = NativeSpec { rate: 1e-12, ..spec(capacity, 0) };
+        let mut first = 0;
+        let mut filters = Vec::new();
+        for size in &sizes {
+            filters.push(filter(spec, first..first + size));
+            first = (first + size).saturating_sub(overlap);
+        }
+        let end = sizes.iter().scan(0u64, |first, size| {
+            let end = *first + size;
+            *first = end.saturating_sub(overlap);
+            Some(end)
+        }).max().unwrap();
+        let all = filter(spec, 0..end);
+        let union = BloomFilter::union_of(&filters.iter().collect::<Vec<_>>(), Origin::Client, &Unlimited).unwrap();
+        prop_assert!(bits(&union) == bits(&all));
+        let of_all = union.items() as f64 / all.items().max(1) as f64;
+        prop_assert!(all.items() < 500 || (of_all - 1.0).abs() < 0.1, "{} of {}", union.items(), all.items());
+
+        // In whatever order, and with repetition.
+        let turned: Vec<_> = filters.iter().rev().chain(&filters).collect();
+        prop_assert!(bits(&BloomFilter::union_of(&turned, Origin::Client, &Unlimited).unwrap()) == bits(&union));
+    }
+}
+
+/// Questions are few: nobody has to know that a filter was merged.
+#[test]
+fn a_union_is_wrong_as_often_as_was_asked() {
+    assert_eq!(sizing::POLICY, 1);
+    let spec = spec(20_000, 0);
+    let (mut one, other) = (filter(spec, 0..12_000), filter(spec, 8000..20_000));
+    merge(&mut one, &[&other]).unwrap();
+    let wrong = (1u64 << 40..(1 << 40) + 100_000).filter(|item| one.contains(&item.to_le_bytes())).count();
+    assert!((700..1150).contains(&wrong), "{wrong} of 100000");
+    let told = Filter::from(one).stats(&Moment(0)).unwrap().rate_now;
+    assert!((told / (wrong as f64 / 100_000.0) - 1.0).abs() < 0.12, "{told} for {wrong}");
+}
