@@ -1,0 +1,233 @@
+//! BF.MERGE: the union of filters.
+
+use crate::harness::{Connection, Server, append_only_commands, error, eventually, integer, nil, ok, on_every_server};
+
+const NATIVE: &str = "0.001 20000 SEED 500";
+
+fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
+    let items: Vec<String> = items.map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+}
+
+fn has_all(client: &mut Connection, key: &str, items: std::ops::Range<u32>) -> bool {
+    let items: Vec<String> = items.map(|number| number.to_string()).collect();
+    client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).into_iter().all(|found| found)
+}
+
+fn digest(client: &mut Connection, key: &str) -> String {
+    client.run(&format!("DEBUG DIGEST-VALUE {key}")).elements()[0].text()
+}
+
+fn make(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
+    assert_eq!(client.run(&format!("BF.RESERVE {key} {NATIVE}")), ok());
+    fill(client, key, items);
+}
+
+#[test]
+fn the_destination_has_the_items_of_all() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            make(&mut client, "a", 0..8000);
+            make(&mut client, "b", 5000..12_000);
+            make(&mut client, "c", 11_000..16_000);
+            assert_eq!(client.run("BF.MERGE a b c"), ok());
+            assert!(has_all(&mut client, "a", 0..16_000));
+            let items = client.run("BF.CARD a").number();
+            assert!((15_700..16_300).contains(&items), "{items}");
+            assert_eq!(client.run("BF.CARD b"), integer(7000), "a source is as it was");
+
+            // One that is missing is created as the first source was.
+            assert_eq!(client.run("BF.MERGE d b c"), ok());
+            assert!(has_all(&mut client, "d", 5000..16_000));
+            assert_eq!(client.run("BF.INFO d CAPACITY"), client.run("BF.INFO b CAPACITY"));
+            client.run("BF.MERGE copy a");
+            assert_eq!(digest(&mut client, "copy"), digest(&mut client, "a"));
+            assert_eq!(client.run("BF.CARD copy"), integer(items));
+
+            // The destination as a source, and one that comes again, bring nothing.
+            let before = digest(&mut client, "a");
+            for line in ["BF.MERGE a a", "BF.MERGE a a b a c b a", "BF.MERGE a copy copy"] {
+                assert_eq!(client.run(line), ok(), "{line}");
+                assert_eq!(digest(&mut client, "a"), before, "{line}");
+            }
+            assert_eq!(client.gauge("num_objects"), 5);
+            let counted: i64 =
+                ["a", "b", "c", "d", "copy"].map(|key| client.run(&format!("BF.CARD {key}")).number()).iter().sum();
+            assert_eq!(client.gauge("num_items_across_objects"), counted);
+        }
+    });
+}
+
+#[test]
+fn layers_come_with_the_items() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for key in ["small", "large"] {
+            client.run(&format!("BF.RESERVE {key} 0.01 1000 SEED 1"));
+        }
+        fill(&mut client, "large", 0..6000);
+        fill(&mut client, "small", 0..30);
+        let memory = client.gauge("total_memory_bytes");
+        assert_eq!(client.run("BF.MERGE small large"), ok());
+        assert_eq!(digest(&mut client, "small"), digest(&mut client, "large"));
+        assert_eq!(client.run("BF.INFO small"), client.run("BF.INFO large"));
+        assert!(client.gauge("total_memory_bytes") > memory);
+        // What it would take is asked for first.
+        client.run("BF.RESERVE other 0.01 1000 SEED 1");
+        client.run("BF.ADD other x");
+        let before = digest(&mut client, "other");
+        client.run("CONFIG SET bf.max-filter-bytes 4000");
+        let refused = client.run("BF.MERGE other large");
+        assert!(refused.error_text().starts_with("ERR Insufficient memory to create filter"), "{refused:?}");
+        assert!(client.run("BF.MERGE new large").is_error());
+        assert_eq!((digest(&mut client, "other"), client.run("EXISTS new")), (before, integer(0)));
+    });
+}
+
+#[test]
+fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        make(&mut client, "a", 0..12_000);
+        make(&mut client, "b", 12_000..24_000);
+        for (key, words) in [
+            ("rate", "0.002 20000 SEED 500"),
+            ("capacity", "0.001 20001 SEED 500"),
+            ("expansion", "0.001 20000 SEED 500 EXPANSION 4"),
+            ("fixed", "0.001 20000 SEED 500 NONSCALING"),
+            ("seed", "0.001 20000 SEED 600"),
+            ("hash", "0.001 20000 HASH siphash SEED 00000000000000000000000000000005"),
+            ("window", "0.001 20000 SEED 500 WINDOW 60"),
+            ("rolling", "0.001 20000 SEED 500 ROLLING"),
+            ("redisbloom", "0.001 20000 LAYOUT redisbloom"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok(), "{key}");
+            client.run(&format!("BF.ADD {key} x"));
+        }
+        client.run("BF.INSERT valkey ERROR 0.001 CAPACITY 20000 TIGHTENING 0.5 ITEMS x");
+        client.run("SET string x");
+        let before = client.run("DEBUG DIGEST");
+        let changes = client.info_number("rdb_changes_since_last_save");
+        let differ = "ERR filters differ in what made them: rate, capacity, EXPANSION, HASH and SEED must be equal";
+        let cannot = "ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout";
+        let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for (keys, text) in [
+            (vec!["rate", "capacity", "expansion", "fixed", "seed", "hash"], differ),
+            (vec!["window", "rolling", "redisbloom", "valkey"], cannot),
+            (vec!["string"], wrong_type),
+        ] {
+            for key in keys {
+                for line in [format!("BF.MERGE a {key}"), format!("BF.MERGE {key} a"), format!("BF.MERGE a b {key}")] {
+                    assert_eq!(client.run(&line), error(text), "{line}");
+                }
+                if text != differ {
+                    assert_eq!(client.run(&format!("BF.MERGE new {key}")), error(text), "{key}");
+                }
+            }
+        }
+        for line in
+            ["BF.MERGE a missing", "BF.MERGE a a missing", "BF.MERGE missing missing", "BF.MERGE missing a missing"]
+        {
+            assert_eq!(client.run(line), error("ERR not found"), "{line}");
+        }
+        for line in ["BF.MERGE a b", "BF.MERGE new a b", "BF.MERGE a a b"] {
+            let refused = client.run(line);
+            let text = refused.error_text();
+            assert!(text.starts_with("ERR the union would hold about 2"), "{text}");
+            assert!(text.ends_with(" items, the capacity is 20000"), "{text}");
+        }
+        assert_eq!(client.run("BF.MERGE a"), error("ERR wrong number of arguments for 'bf.merge' command"));
+        assert_eq!(client.run("DEBUG DIGEST"), before);
+        assert_eq!(client.info_number("rdb_changes_since_last_save"), changes);
+        assert_eq!(client.run("EXISTS new missing"), integer(0));
+    });
+}
+
+#[test]
+fn it_is_carried_as_it_came_and_a_replica_is_the_same() {
+    on_every_server(|program| {
+        let primary = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let replica = Server::with(program).line("bf.max-filter-bytes 500").start();
+        let (mut client, mut follower) = (primary.connect(), replica.connect());
+        follower.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+        eventually("the link to the primary", || follower.info("master_link_status") == "up");
+        make(&mut client, "a", 0..8000);
+        make(&mut client, "b", 8000..15_000);
+        client.run("PEXPIRE a 1000000");
+        client.run("BF.MERGE a b");
+        client.run("BF.MERGE new b a");
+        assert!(client.run("BF.MERGE a missing").is_error());
+        let carried = append_only_commands(&primary);
+        let merges = carried.iter().filter(|words| words[0].eq_ignore_ascii_case(b"BF.MERGE"));
+        assert_eq!(
+            merges.map(|words| words.join(&b' ')).collect::<Vec<_>>(),
+            [&b"BF.MERGE a b"[..], b"BF.MERGE new b a"]
+        );
+        eventually("the replica to catch up", || {
+            follower.info_number("slave_repl_offset") >= client.info_number("master_repl_offset")
+        });
+        let before = client.run("DEBUG DIGEST");
+        assert_eq!(follower.run("DEBUG DIGEST"), before);
+        assert!(client.run("PTTL a").number() > 900_000, "a time to live stays");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), before);
+    });
+}
+
+#[test]
+fn its_keys_and_rights_are_found() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let keys = client.run("COMMAND GETKEYS BF.MERGE d a b c");
+        assert_eq!(keys.elements().iter().map(|key| key.text()).collect::<Vec<_>>(), ["d", "a", "b", "c"]);
+        make(&mut client, "a", 0..10);
+        make(&mut client, "b", 10..20);
+        client.run("ACL SETUSER merger on nopass +bf.merge %R~b %RW~a");
+        let mut merger = server.connect();
+        merger.run("AUTH merger none");
+        assert_eq!(merger.run("BF.MERGE a b"), ok());
+        assert!(merger.run("BF.MERGE b a").error_text().starts_with("NOPERM"));
+        let docs = client.run("COMMAND DOCS bf.merge");
+        let arguments = docs.field("bf.merge").field("arguments");
+        let places: Vec<(String, i64)> = arguments
+            .elements()
+            .iter()
+            .map(|argument| (argument.field("name").text(), argument.field("key_spec_index").number()))
+            .collect();
+        assert_eq!(places, [("destination".to_owned(), 0), ("source".to_owned(), 1)]);
+        // Above maxmemory it is refused: it may take memory.
+        client.run("CONFIG SET maxmemory 1");
+        assert!(client.run("BF.MERGE a b").error_text().starts_with("OOM"));
+    });
+}
+
+#[test]
+fn whoever_watches_or_listens_is_told() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let (mut client, mut other, mut listener) = (server.connect(), server.connect(), server.connect());
+        make(&mut client, "a", 0..10);
+        make(&mut client, "b", 10..20);
+        client.run("CONFIG SET notify-keyspace-events KEA");
+        listener.run("SUBSCRIBE __keyspace@0__:a __keyspace@0__:new");
+        let _ = listener.receive().expect("the second channel");
+        client.run("WATCH a");
+        other.run("BF.MERGE a b");
+        assert_eq!(client.pipeline(&["MULTI", "PING", "EXEC"])[2], crate::harness::Reply::NullArray);
+        other.run("BF.MERGE new a");
+        let mut told = Vec::new();
+        while told.last().is_none_or(|event| event != "new bloom.merge") {
+            let event = listener.receive().expect("an event");
+            let words = event.elements();
+            told.push(format!("{} {}", words[1].text().trim_start_matches("__keyspace@0__:"), words[2].text()));
+        }
+        assert_eq!(told, ["a bloom.merge", "new bloom.reserve", "new bloom.merge"]);
+        assert_eq!(client.run("GET missing"), nil(2));
+    });
+}
