@@ -49,6 +49,9 @@ pub struct BlockArray<const BLOCK: usize> {
 }
 
 impl<const BLOCK: usize> BlockArray<BLOCK> {
+    /// Whether a cell is a counter of four bits, rather than a bit.
+    const ARE_COUNTERS: bool = BLOCK * 2 == BLOCK_CELLS;
+
     /// So many blocks, all zero. The pages of a large array are not touched, so it costs microseconds
     /// and no resident memory.
     ///
@@ -109,6 +112,12 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     }
 }
 
+/// One bit for each half of a byte that is not zero.
+const fn nonzero_halves(byte: u8) -> u8 {
+    let pairs = byte | byte >> 1;
+    (pairs | pairs >> 2) & 0x11
+}
+
 impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     fn bytes(&self) -> &[u8] {
         let end = self.start + self.blocks * BLOCK;
@@ -118,6 +127,16 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     fn bytes_mut(&mut self) -> &mut [u8] {
         let end = self.start + self.blocks * BLOCK;
         self.storage.get_mut(self.start..end).unwrap_or_default()
+    }
+
+    fn count(&self) -> u64 {
+        self.blocks().saturating_mul(BLOCK_CELLS as u64)
+    }
+
+    fn count_occupied(&self) -> u64 {
+        let ones_of =
+            |byte: &u8| u64::from(if Self::ARE_COUNTERS { nonzero_halves(*byte) } else { *byte }.count_ones());
+        self.bytes().iter().map(ones_of).sum()
     }
 
     /// The blocks and what alignment needed on top.

@@ -26,6 +26,14 @@ pub trait Cells {
     fn bytes(&self) -> &[u8];
     /// The cells as bytes, to be filled from a snapshot or a dump.
     fn bytes_mut(&mut self) -> &mut [u8];
+    /// How many cells there are.
+    fn count(&self) -> u64 {
+        (self.bytes().len() as u64).saturating_mul(8)
+    }
+    /// In how many of them items left something. Reads all of them.
+    fn count_occupied(&self) -> u64 {
+        self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
+    }
     /// Bytes that were asked of the allocator.
     fn allocated_bytes(&self) -> u64;
     /// Lets the mover move their memory.

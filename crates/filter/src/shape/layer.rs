@@ -96,12 +96,11 @@ impl<G: Geometry> Layer<G> {
         self.items >= self.capacity
     }
 
-    /// The part of its bits that is set, 0 to 1; about a half when it is full. Reads all of them.
+    /// The part of its cells in which items left something, 0 to 1; about a half when it is full. Reads all of them.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn fill_ratio(&self) -> f64 {
-        let ones: u64 = self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum();
-        ones as f64 / (self.geometry.size_bytes() as f64 * 8.0)
+        self.cells.count_occupied() as f64 / self.cells.count() as f64
     }
 
     /// How full it is now. Reads at most 1 MiB of its cells.
