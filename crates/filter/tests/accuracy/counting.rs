@@ -7,12 +7,12 @@ use bloomgate_filter::geometry::{Counting as _, Geometry as _, PagedCounters, si
 use bloomgate_filter::hash::ItemHash;
 
 use super::model::poisson;
-use super::{
-    ABSENT, Found, Model, RATES, TOLERANCE, cells, deviation, in_parallel, print_table, queries, rate_by_fill,
-};
+use super::{ABSENT, Found, Model, RATES, cells, deviation, in_parallel, print_table, queries, rate_by_fill};
 
 /// Of the questions that filters of bits are asked, one of so many: the layouts differ by the model alone.
 const QUERIES_LESS: u64 = 10;
+/// What a rate may be above the asked one: less than of bits, since every add counts.
+const TOLERANCE: f64 = 1.06;
 /// How often an item can be counted in one counter.
 const VALUES: usize = COUNTER_MAX as usize + 1;
 
@@ -92,8 +92,8 @@ fn by_the_model_counters_hold_every_rate_at_every_size() {
     println!("\nFalse positive rate / asked by the model, counters for {SIZES:?} items");
     for (rate, ratios) in rates.into_iter().zip(ratios) {
         println!("{rate:>8.2e} {}", ratios.map(|ratio| format!("{ratio:>6.3}")).join(" "));
-        assert!(ratios.iter().all(|ratio| *ratio <= 1.06), "{rate}: {ratios:?}");
-        assert!(ratios[8] >= 0.85, "{rate}: {ratios:?}");
+        assert!(ratios.iter().all(|ratio| *ratio <= TOLERANCE), "{rate}: {ratios:?}");
+        assert!(ratios[8] >= 0.95, "{rate}: {ratios:?}");
     }
 }
 
