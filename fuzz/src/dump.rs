@@ -82,7 +82,7 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
     let arrived_bytes = match value {
         Some(Value::Arriving(arrival)) => match &**arrival {
             Arrival::RedisBloom(arrival) => arrival.arrived_bytes(),
-            Arrival::Native(_) | Arrival::Windowed(_) => 0,
+            Arrival::Native(_) | Arrival::Windowed(_) | Arrival::Counting(_) => 0,
         },
         _ => 0,
     };

@@ -19,7 +19,7 @@ use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
-    Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec, WindowedSpec,
+    CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec, WindowedSpec,
 };
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{Creation, Refusal, info, insert, iterators, load_time, reserve};
@@ -155,6 +155,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     let (capacity, scaling) = match spec {
         Spec::Native(NativeSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::Windowed(WindowedSpec { capacity, scaling, .. }) => (capacity, scaling),
+        Spec::Counting(CountingSpec { capacity, .. }) => (capacity, Scaling::Fixed),
         Spec::RedisBloom(RedisBloomSpec { capacity, scaling, .. }) => (capacity, scaling),
         Spec::ValkeyBloom(ValkeyBloomSpec { capacity, rules }) => (capacity, rules.scaling),
     };
@@ -163,13 +164,13 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
     // RedisBloom takes any low rate, valkey-bloom any rate.
     let nearest = match spec {
-        Spec::Native(_) | Spec::Windowed(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
+        Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
         Spec::RedisBloom(_) => asked_rate.min(RATE_MAX),
         Spec::ValkeyBloom(_) => asked_rate,
     };
     assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
     match spec {
-        Spec::Native(_) => {}
+        Spec::Native(_) | Spec::Counting(_) => {}
         Spec::Windowed(spec) => assert!(spec.is_sound(), "{creation:?}"),
         Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
         Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
@@ -311,7 +312,7 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     // What RedisBloom has not, a primary of ours carries in other words.
     let is_beyond = |creation: &Creation| {
         let is_keyed = matches!(creation.spec, Spec::Native(spec) if spec.hasher.is_keyed());
-        is_keyed || matches!(creation.spec, Spec::Windowed(_)) || creation.expires.is_some()
+        is_keyed || matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) || creation.expires.is_some()
     };
     if let Parsed::Reserve(creation) | Parsed::Insert(Some(creation), _) = outcome
         && is_beyond(creation)

@@ -203,6 +203,9 @@ pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, dat
     if cells.is_some_and(|cells| cells.len() != range.bytes.len()) {
         return Err(Error::WrongLength);
     }
+    if !F::ONLY_GAINS {
+        return Ok(());
+    }
     let here = filter.layer_cells(range.layer).get(range.bytes).unwrap_or_default();
     let same = items.is_none_or(|items| items <= filter.layer_items(range.layer))
         && cells.unwrap_or_default().iter().zip(here).all(|(came, here)| came & !here == 0);

@@ -38,6 +38,9 @@ use crate::shape::{HashSet, LAYERS_MAX};
 pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     /// What `kind` says of it in a snapshot; one more while it is arriving.
     const KIND: u64;
+    /// Whether its cells and counts only grow: what came is then still there. Of one that counts down, what came is told by
+    /// its checksum alone, and the counters of a filter that changes while it is dumped are those of different moments.
+    const ONLY_GAINS: bool = true;
     /// Everything about it but its cells and tables.
     type Description;
 

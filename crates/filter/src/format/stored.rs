@@ -8,7 +8,7 @@
 //! uint   hash            1 MurmurHash3 x64 128, seeded; 2 SipHash-2-4 128, keyed
 //! double rate            the rate that was asked for
 //! uint   capacity        the capacity that was asked for
-//! uint   expansion       0 for a fixed filter
+//! uint   expansion       0 for a fixed filter, which kind 4 is
 //! uint   seed            of hash 2 two, the halves of the key
 //! uint   policy          1: the rules of sizing by which the filter grows
 //! kind 6 only:
@@ -21,21 +21,21 @@
 //!     uint   capacity    of its first layer, as it was asked for
 //!     uint   left out    1 in a filter that is arriving, where the dump has it not any more
 //!     uint   layers      and what each of them is, as below
-//! uint   layers          1 to 4096
+//! uint   layers          1 to 4096; of kind 4 one, of the rate and the capacity that were asked for
 //! for each layer, oldest first:
 //!   double rate          its own
 //!   uint   capacity
 //!   uint   items
 //!   uint   hashes        k
 //!   uint   groups
-//!   uint   blocks of a group
+//!   uint   blocks        of a group: of 512 bits, or of kind 4 of 512 counters of 4 bits, the low half of a byte first
 //! arriving only:
 //!   uint   generation    of the filter that is arriving, below 2^14
 //!   uint   next          number of the record that is to come, from 0 on
-//!   uint   tables        of hash 2 only: how many tables have come
+//!   uint   tables        of hash 2, but for kind 4: how many tables have come
 //! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
 //!   string the cells, or an empty string for a chunk of zeros
-//! hash 2 only: of the filter, or of each bucket, the table of deleted items:
+//! hash 2, but for kind 4: of the filter, or of each bucket, the table of deleted items:
 //!   uint   entries
 //!   string hashes of 16 bytes, in order, at most 1 MiB of them; as many strings as it takes
 //! ```

@@ -1,7 +1,7 @@
 //! A filter whose chunks have not all arrived, of any kind that has records.
 
 use super::kind::Kind;
-use super::{AofRecord, BloomFilter, Contents, Filter, RedisBloomArrival, WindowedFilter, redisbloom};
+use super::{AofRecord, BloomFilter, Contents, CountingFilter, Filter, RedisBloomArrival, WindowedFilter, redisbloom};
 use crate::ceiling::Ceiling;
 use crate::error;
 use crate::format::records::{self, Recorded};
@@ -14,6 +14,8 @@ pub enum Arrival {
     Native(Arriving<BloomFilter>),
     /// One that forgets.
     Windowed(Arriving<WindowedFilter>),
+    /// One that counts.
+    Counting(Arriving<CountingFilter>),
     /// A filter of RedisBloom's layout.
     RedisBloom(RedisBloomArrival),
 }
@@ -32,6 +34,7 @@ impl Arrival {
                 match records::open_header(data)?.0 {
                     BloomFilter::KIND => Arriving::begin(iterator, data, ceiling).map(Self::Native),
                     WindowedFilter::KIND => Arriving::begin(iterator, data, ceiling).map(Self::Windowed),
+                    CountingFilter::KIND => Arriving::begin(iterator, data, ceiling).map(Self::Counting),
                     kind => Err(Error::UnknownKind(kind)),
                 }
             }
@@ -48,6 +51,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => arrival.accept(iterator, data),
             Self::Windowed(arrival) => arrival.accept(iterator, data),
+            Self::Counting(arrival) => arrival.accept(iterator, data),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
         }
     }
@@ -60,6 +64,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => arrival.accept(iterator, data),
             Self::Windowed(arrival) => arrival.accept(iterator, data),
+            Self::Counting(arrival) => arrival.accept(iterator, data),
             Self::RedisBloom(arrival) => arrival.obey(iterator, data),
         }
     }
@@ -68,7 +73,7 @@ impl Arrival {
     #[must_use]
     pub const fn is_in_use_from_its_header(&self) -> bool {
         match self {
-            Self::Native(_) | Self::Windowed(_) => false,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => false,
             Self::RedisBloom(_) => true,
         }
     }
@@ -79,6 +84,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => Filter::Native(arrival.into_filter()),
             Self::Windowed(arrival) => Filter::Windowed(arrival.into_filter()),
+            Self::Counting(arrival) => Filter::Counting(arrival.into_filter()),
             Self::RedisBloom(arrival) => Filter::RedisBloom(arrival.into_filter()),
         }
     }
@@ -89,6 +95,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => Some(arrival.generation()),
             Self::Windowed(arrival) => Some(arrival.generation()),
+            Self::Counting(arrival) => Some(arrival.generation()),
             Self::RedisBloom(_) => None,
         }
     }
@@ -98,6 +105,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => arrival.filter().contents(),
             Self::Windowed(arrival) => arrival.filter().contents(),
+            Self::Counting(arrival) => arrival.filter().contents(),
             Self::RedisBloom(arrival) => arrival.filter().contents(),
         }
     }
@@ -107,6 +115,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => outside(arrival.filter()),
             Self::Windowed(arrival) => outside(arrival.filter()),
+            Self::Counting(arrival) => outside(arrival.filter()),
             Self::RedisBloom(arrival) => outside(arrival.filter()) + arrival.own_bytes(),
         }
     }
@@ -119,6 +128,7 @@ impl Arrival {
         Ok(match self {
             Self::Native(arrival) => Self::Native(arrival.try_clone()?),
             Self::Windowed(arrival) => Self::Windowed(arrival.try_clone()?),
+            Self::Counting(arrival) => Self::Counting(arrival.try_clone()?),
             Self::RedisBloom(arrival) => Self::RedisBloom(arrival.try_clone()?),
         })
     }
@@ -138,6 +148,7 @@ impl Arrival {
         match self {
             Self::Native(arrival) => arrival.records().try_for_each(chunk),
             Self::Windowed(arrival) => arrival.records().try_for_each(chunk),
+            Self::Counting(arrival) => arrival.records().try_for_each(chunk),
             Self::RedisBloom(arrival) => {
                 arrival.records().try_for_each(|(iterator, data)| emit(AofRecord::Chunk { iterator, data }))
             }
@@ -159,6 +170,7 @@ pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data
     match filter {
         Filter::Native(filter) => came_already_here(filter, generation, iterator, data),
         Filter::Windowed(filter) => came_already_here(filter, generation, iterator, data),
+        Filter::Counting(filter) => came_already_here(filter, generation, iterator, data),
         Filter::RedisBloom(filter) => redisbloom::dump::came_already(filter, iterator, data),
         Filter::ValkeyBloom(_) => Err(Error::NoRecords),
     }
@@ -172,7 +184,7 @@ pub(super) fn came_already(filter: &Filter, generation: u16, iterator: u64, data
 pub(super) fn overwrite(filter: &mut Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     match filter {
         Filter::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
-        Filter::Native(_) | Filter::Windowed(_) | Filter::ValkeyBloom(_) => {
+        Filter::Native(_) | Filter::Windowed(_) | Filter::Counting(_) | Filter::ValkeyBloom(_) => {
             came_already(filter, generation, iterator, data).map(|()| Progress::Known)
         }
     }

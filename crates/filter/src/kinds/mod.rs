@@ -3,6 +3,7 @@
 //! one.
 
 mod arriving;
+pub mod counting;
 pub mod effect;
 pub mod info;
 pub mod kind;
@@ -19,6 +20,7 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 
 pub use arriving::Arrival;
+pub use counting::{CountingFilter, CountingSpec};
 pub use kind::{Kind, Origin, Outcome, Removed};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
@@ -50,6 +52,8 @@ pub enum Spec {
     Native(NativeSpec),
     /// Of our own layout, and it forgets.
     Windowed(WindowedSpec),
+    /// Of our own layout, with counters in the place of bits.
+    Counting(CountingSpec),
     /// Of RedisBloom's.
     RedisBloom(RedisBloomSpec),
     /// Of valkey-bloom's.
@@ -63,6 +67,8 @@ pub enum Filter {
     Native(BloomFilter),
     /// Of our own layout, and it forgets.
     Windowed(WindowedFilter),
+    /// Of our own layout, with counters in the place of bits.
+    Counting(CountingFilter),
     /// Of RedisBloom's.
     RedisBloom(RedisBloomFilter),
     /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
@@ -97,6 +103,7 @@ macro_rules! inside {
         match $filter {
             Filter::Native($inner) => $expression,
             Filter::Windowed($inner) => $expression,
+            Filter::Counting($inner) => $expression,
             Filter::RedisBloom($inner) => $expression,
             Filter::ValkeyBloom(boxed) => {
                 let $inner = &**boxed;
@@ -108,6 +115,7 @@ macro_rules! inside {
         match $filter {
             Filter::Native($inner) => $expression,
             Filter::Windowed($inner) => $expression,
+            Filter::Counting($inner) => $expression,
             Filter::RedisBloom($inner) => $expression,
             Filter::ValkeyBloom(boxed) => {
                 let $inner = &mut **boxed;
@@ -124,6 +132,7 @@ impl Spec {
         let native = |forgets| {
             let hasher = defaults.hasher(request)?;
             Some(match forgets {
+                None if request.is_counting => Self::Counting(CountingSpec::of(request, hasher)),
                 None => Self::Native(NativeSpec::of(request, hasher)),
                 Some(forgets) => Self::Windowed(WindowedSpec::of(request, forgets, hasher)),
             })
@@ -151,6 +160,7 @@ impl Spec {
         match self {
             Self::Native(spec) => spec.rate,
             Self::Windowed(spec) => spec.rate,
+            Self::Counting(spec) => spec.rate,
             Self::RedisBloom(spec) => spec.rate,
             Self::ValkeyBloom(spec) => spec.rules.rate,
         }
@@ -161,7 +171,7 @@ impl Spec {
     pub(crate) const fn takes_deleted(&self) -> bool {
         match self {
             Self::Native(NativeSpec { hasher, .. }) | Self::Windowed(WindowedSpec { hasher, .. }) => hasher.is_keyed(),
-            Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
+            Self::Counting(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
         }
     }
 
@@ -177,6 +187,9 @@ impl Spec {
             Self::Windowed(spec) => {
                 let kind = if spec.forgets == Forgets::Rolling { c"rolling" } else { c"window" };
                 Names { kind, layout: c"native", hash: native(spec.hasher), forgets: Some(spec.forgets) }
+            }
+            Self::Counting(spec) => {
+                Names { kind: c"counting", layout: c"native", hash: native(spec.hasher), forgets: None }
             }
             Self::RedisBloom(spec) => {
                 Names { kind: growth(spec.scaling), layout: c"redisbloom", hash: c"murmur2", forgets: None }
@@ -196,6 +209,7 @@ impl Spec {
         match self {
             Self::Native(spec) => spec.plan(items),
             Self::Windowed(spec) => spec.plan(items),
+            Self::Counting(spec) => spec.plan(items),
             Self::RedisBloom(spec) => spec.plan(items),
             Self::ValkeyBloom(spec) => spec.plan(items),
         }
@@ -208,6 +222,7 @@ impl Spec {
         match self {
             Self::Native(spec) => spec.reach(filter_bytes, ceiling),
             Self::Windowed(spec) => Reach { capacity: spec.capacity, ends_by_rate: false },
+            Self::Counting(spec) => spec.reach(filter_bytes, ceiling),
             Self::RedisBloom(spec) => spec.reach(filter_bytes, ceiling),
             Self::ValkeyBloom(spec) => spec.reach(filter_bytes, ceiling),
         }
@@ -219,6 +234,7 @@ impl Spec {
         match self {
             Self::Native(spec) => spec.spell(say),
             Self::Windowed(spec) => spec.spell(say),
+            Self::Counting(spec) => spec.spell(say),
             Self::RedisBloom(spec) => spec.spell(say),
             Self::ValkeyBloom(spec) => spec.spell(say),
         }
@@ -253,6 +269,7 @@ impl Filter {
         match spec {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
             Spec::Windowed(spec) => WindowedFilter::with_spec(*spec, ceiling).map(Self::Windowed),
+            Spec::Counting(spec) => CountingFilter::with_spec(*spec, ceiling).map(Self::Counting),
             Spec::RedisBloom(spec) => RedisBloomFilter::with_spec(*spec, ceiling).map(Self::RedisBloom),
             Spec::ValkeyBloom(spec) => ValkeyBloomFilter::with_spec(*spec, ceiling).and_then(Self::boxed),
         }
@@ -265,7 +282,7 @@ impl Filter {
     pub fn carried(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::RedisBloom(spec) => RedisBloomFilter::carried(*spec, ceiling).map(Self::RedisBloom),
-            Spec::Native(_) | Spec::Windowed(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
+            Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) | Spec::ValkeyBloom(_) => Self::new(spec, ceiling),
         }
     }
 
@@ -290,6 +307,7 @@ impl Filter {
         match self {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
             Self::Windowed(filter) => filter.try_clone().map(Self::Windowed),
+            Self::Counting(filter) => filter.try_clone().map(Self::Counting),
             Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
         }
@@ -303,6 +321,7 @@ impl Filter {
         match self {
             Self::Native(filter) => Kind::emptied(filter).map(Self::Native),
             Self::Windowed(filter) => Kind::emptied(filter).map(Self::Windowed),
+            Self::Counting(filter) => Kind::emptied(filter).map(Self::Counting),
             Self::RedisBloom(filter) => Kind::emptied(filter).map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(Kind::emptied(&**filter)?),
         }
@@ -330,6 +349,7 @@ impl Filter {
         match self {
             Self::Native(filter) => Spec::Native(filter.spec()),
             Self::Windowed(filter) => Spec::Windowed(filter.spec()),
+            Self::Counting(filter) => Spec::Counting(filter.spec()),
             Self::RedisBloom(filter) => Spec::RedisBloom(filter.spec()),
             Self::ValkeyBloom(filter) => Spec::ValkeyBloom(filter.spec()),
         }
@@ -404,6 +424,12 @@ impl Filter {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
+    /// The filter, where it is one that counts.
+    #[must_use]
+    pub const fn counting(&self) -> Option<&CountingFilter> {
+        if let Self::Counting(filter) = self { Some(filter) } else { None }
+    }
+
     /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
@@ -411,6 +437,7 @@ impl Filter {
         match self {
             Self::Native(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
             Self::Windowed(filter) => Kind::allocated_bytes(filter) + own - size_of_val(filter) as u64,
+            Self::Counting(filter) => Kind::allocated_bytes(filter) + own - size_of_val(filter) as u64,
             Self::RedisBloom(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
             Self::ValkeyBloom(filter) => filter.allocated_bytes() + own,
         }
@@ -488,7 +515,7 @@ impl Filter {
     #[must_use]
     pub const fn info_style(&self) -> InfoStyle {
         match self {
-            Self::Native(_) | Self::Windowed(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
             Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
         }
     }
@@ -516,7 +543,7 @@ impl Filter {
             }
             Field::Tightening => match self {
                 // Of the others none has one ratio from layer to layer that could be set.
-                Self::Native(_) | Self::Windowed(_) | Self::RedisBloom(_) => return None,
+                Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => return None,
                 Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
             },
         })
@@ -536,7 +563,7 @@ impl Filter {
     #[must_use]
     pub fn hash_bits(&self) -> u32 {
         match self {
-            Self::Native(_) | Self::Windowed(_) => 128,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => 128,
             Self::RedisBloom(filter) => filter.rules().hash_bits(),
             Self::ValkeyBloom(_) => 64,
         }
@@ -560,6 +587,7 @@ impl Filter {
         match self {
             Self::Native(filter) => record_after(filter, generation, iterator, mark),
             Self::Windowed(filter) => record_after(filter, generation, iterator, mark),
+            Self::Counting(filter) => record_after(filter, generation, iterator, mark),
             Self::RedisBloom(filter) => redisbloom::dump::next_record(filter, iterator),
             Self::ValkeyBloom(_) => Err(format::Error::NoRecords),
         }
@@ -569,7 +597,7 @@ impl Filter {
     #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
-            Self::Native(_) | Self::Windowed(_) => StoredAs::Own,
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => StoredAs::Own,
             Self::RedisBloom(_) => StoredAs::RedisBloom,
             Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
         }
@@ -580,6 +608,7 @@ impl Filter {
         match self {
             Self::Native(filter) => stored::write(filter, sink),
             Self::Windowed(filter) => stored::write(filter, sink),
+            Self::Counting(filter) => stored::write(filter, sink),
             Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
             Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
         }
@@ -601,6 +630,7 @@ impl Filter {
         match self {
             Self::Native(filter) => records::records(filter, generation).try_for_each(chunk),
             Self::Windowed(filter) => records::records(filter, generation).try_for_each(chunk),
+            Self::Counting(filter) => records::records(filter, generation).try_for_each(chunk),
             Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
                 let (iterator, data) = record?;
                 emit(AofRecord::Chunk { iterator, data: &data })

@@ -4,7 +4,8 @@ use std::ffi::CStr;
 
 use super::arriving::{came_already, overwrite};
 use super::{
-    Arrival, BloomFilter, Filter, RedisBloomArrival, ValkeyBloomFilter, WindowedFilter, redisbloom, valkey_bloom,
+    Arrival, BloomFilter, CountingFilter, Filter, RedisBloomArrival, ValkeyBloomFilter, WindowedFilter, redisbloom,
+    valkey_bloom,
 };
 use crate::ceiling::Ceiling;
 use crate::error;
@@ -118,6 +119,7 @@ impl StoredAs {
 /// What `kind` says of what is arriving.
 const ARRIVING_NATIVE: u64 = BloomFilter::KIND + 1;
 const ARRIVING_WINDOWED: u64 = WindowedFilter::KIND + 1;
+const ARRIVING_COUNTING: u64 = CountingFilter::KIND + 1;
 
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
     let version = source.u64()?;
@@ -129,6 +131,8 @@ fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, E
         ARRIVING_NATIVE => Ok(Value::arriving(Arrival::Native(Arriving::read(source, ceiling)?))?),
         WindowedFilter::KIND => Ok(Filter::Windowed(stored::read(source, ceiling)?).into()),
         ARRIVING_WINDOWED => Ok(Value::arriving(Arrival::Windowed(Arriving::read(source, ceiling)?))?),
+        CountingFilter::KIND => Ok(Filter::Counting(stored::read(source, ceiling)?).into()),
+        ARRIVING_COUNTING => Ok(Value::arriving(Arrival::Counting(Arriving::read(source, ceiling)?))?),
         RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
         kind => Err(Error::UnknownKind(kind)),
     }
@@ -175,6 +179,7 @@ impl Value {
             Self::Arriving(arrival) => match &**arrival {
                 Arrival::Native(arrival) => arrival.write(sink),
                 Arrival::Windowed(arrival) => arrival.write(sink),
+                Arrival::Counting(arrival) => arrival.write(sink),
                 Arrival::RedisBloom(arrival) => arrival.write(sink),
             },
         }
@@ -385,7 +390,7 @@ mod tests {
             read_all(&bytes).unwrap_err()
         };
         assert_eq!(with(0, 2), Error::UnknownVersion(2));
-        assert_eq!(with(1, 4), Error::UnknownKind(4));
+        assert_eq!(with(1, 8), Error::UnknownKind(8));
         assert_eq!(with(2, 3), Error::UnknownHash(3));
         assert_eq!(with(7, 2), Error::Filter(error::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");

@@ -363,7 +363,7 @@ fn check_length<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
 
 /// The first items of a list, as many as fit a batch, and the mask of all of them.
 #[inline]
-fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
+pub(super) fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
     let hashes = hashes.get(..BATCH).unwrap_or(hashes);
     (hashes, Mask::first(hashes.len()))
 }

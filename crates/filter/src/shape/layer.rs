@@ -3,7 +3,7 @@
 use crate::cells::Cells;
 use crate::error::Error;
 use crate::geometry::estimate::Fullness;
-use crate::geometry::{Geometry, LayerDescription};
+use crate::geometry::{Counting, Geometry, LayerDescription};
 use crate::mask::{BATCH, Mask};
 
 /// Below this size the bits are in the cache anyway and asking for their lines costs time.
@@ -203,5 +203,20 @@ impl<G: Geometry> Layer<G> {
     pub(super) fn insert(&mut self, probe: G::Probe) {
         self.geometry.insert(&mut self.cells, probe);
         self.items = self.items.saturating_add(1);
+    }
+}
+
+impl<G: Counting> Layer<G> {
+    /// Takes an item back, which is found.
+    #[inline]
+    pub(super) fn remove(&mut self, probe: G::Probe) {
+        self.geometry.remove(&mut self.cells, probe);
+        self.items = self.items.saturating_sub(1);
+    }
+
+    /// How often an item is in: see [`Counting::least`].
+    #[inline]
+    pub(super) fn least(&self, probe: G::Probe) -> u8 {
+        self.geometry.least(&self.cells, probe)
     }
 }

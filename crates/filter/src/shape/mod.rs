@@ -2,6 +2,7 @@
 //! their kind ([`Rules`]). Beside them the exact set of hashes ([`HashSet`]).
 
 mod chain;
+mod counting;
 mod hash_set;
 mod layer;
 mod rules;

@@ -6,7 +6,7 @@ use crate::ceiling::Ceiling;
 use crate::error;
 use crate::format::records::{Part, Recorded};
 use crate::format::{Error, LayerCells, Sink, Source, read_u32};
-use crate::geometry::{LayerDescription, Paged, sizing};
+use crate::geometry::{Geometry, LayerDescription, Paged, PagedOf, sizing};
 use crate::hash::{Hasher, ItemHash};
 use crate::memory::push;
 use crate::scaling::Scaling;
@@ -55,7 +55,10 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
 }
 
 /// Writes the number of layers and what each is.
-pub(crate) fn write_layers(layers: impl ExactSizeIterator<Item = LayerDescription<Paged>>, sink: &mut impl Sink) {
+pub(crate) fn write_layers<const BLOCK: usize>(
+    layers: impl ExactSizeIterator<Item = LayerDescription<PagedOf<BLOCK>>>,
+    sink: &mut impl Sink,
+) {
     sink.put_u64(layers.len() as u64);
     for layer in layers {
         sink.put_f64(layer.rate);
@@ -71,20 +74,20 @@ pub(crate) fn write_layers(layers: impl ExactSizeIterator<Item = LayerDescriptio
 ///
 /// # Errors
 /// [`Error::OutOfRange`], [`Error::Truncated`], [`Error::Filter`].
-pub(crate) fn read_layers(source: &mut impl Source) -> Result<Layers, Error> {
+pub(crate) fn read_layers<const BLOCK: usize>(source: &mut impl Source) -> Result<Layers<PagedOf<BLOCK>>, Error> {
     let count = usize::try_from(source.u64()?).ok().filter(|layers| *layers <= LAYERS_MAX);
-    let mut layers = Layers::new();
+    let mut layers = Vec::new();
     for _ in 0..count.ok_or(Error::OutOfRange)? {
         let (rate, capacity, items) = (source.f64()?, source.u64()?, source.u64()?);
         let hashes = read_u32(source)?;
-        let geometry = Paged { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
+        let geometry = PagedOf { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
         push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;
     }
     Ok(layers)
 }
 
 /// Whether layers began as these: their shapes are the same.
-pub(crate) fn are_shaped(layers: &[Layer<Paged>], described: &[LayerDescription<Paged>]) -> bool {
+pub(crate) fn are_shaped<G: Geometry>(layers: &[Layer<G>], described: &[LayerDescription<G>]) -> bool {
     layers.len() == described.len()
         && layers.iter().zip(described).all(|(layer, described)| layer.geometry() == described.geometry)
 }

@@ -1,0 +1,105 @@
+//! Filters that count, for sets whose members come and go without end: counters of 4 bits in the place of bits, one layer of
+//! fixed capacity, four times the memory.
+//!
+//! Every add counts, of an item that is found, too: whether it is in, or others have its counters, the filter cannot tell, and
+//! a delete counts down what its add counted up. As long as nothing is deleted that was not added, no delete makes another
+//! item absent.
+
+mod description;
+mod filter;
+
+use std::ffi::CStr;
+
+pub use filter::CountingFilter;
+
+use super::Request;
+use super::effect::{EffectWord, say_all, say_hasher};
+use super::native::{NativeSpec, taken_rate};
+use super::plan::Plan;
+use crate::ceiling::Ceiling;
+use crate::cells::Counters;
+use crate::error::Error;
+use crate::geometry::{LayerDescription, PagedCounters};
+use crate::hash::{HashBatch, Hasher, ItemHash};
+use crate::scaling::Scaling;
+use crate::shape::{Reach, Rules, reach};
+
+/// What makes a filter that counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountingSpec {
+    /// The false positive rate that was asked for, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to
+    /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX).
+    pub rate: f64,
+    /// How many adds it takes, less those that were taken back; at least 1.
+    pub capacity: u64,
+    /// How it hashes.
+    pub hasher: Hasher,
+}
+
+impl Rules for CountingSpec {
+    type Geometry = PagedCounters;
+
+    #[inline]
+    fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher.hash(item)
+    }
+
+    #[inline]
+    fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
+        self.hasher.hash_batch(items)
+    }
+
+    fn scaling(&self) -> Scaling {
+        Scaling::Fixed
+    }
+
+    fn next_layer(&self, _: usize, _: u64, _: f64) -> Result<LayerDescription<PagedCounters>, Error> {
+        Err(Error::Full)
+    }
+
+    fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
+        NativeSpec::size_bytes(layers, cells_bytes)
+    }
+
+    fn zeroed(&self, geometry: &PagedCounters) -> Result<Counters, Error> {
+        Counters::zeroed(geometry.blocks())
+    }
+}
+
+impl CountingSpec {
+    /// What a request comes to; see [`taken_rate`].
+    pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
+        Self { rate: taken_rate(request.rate), capacity: request.capacity, hasher }
+    }
+
+    /// The same with bits: what is written of both is the same.
+    const fn native(&self) -> NativeSpec {
+        let Self { rate, capacity, hasher } = *self;
+        NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
+    }
+
+    fn layer(&self) -> Result<LayerDescription<PagedCounters>, Error> {
+        let Self { rate, capacity, .. } = *self;
+        Ok(LayerDescription { rate, capacity, items: 0, geometry: PagedCounters::for_layer(capacity, rate)? })
+    }
+
+    /// See [`Spec::reach`](super::Spec::reach).
+    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
+        reach(self, self.layer(), filter_bytes, ceiling)
+    }
+
+    /// See [`Spec::plan`](super::Spec::plan).
+    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
+        Plan::of_chain(self, self.layer()?, items)
+    }
+
+    /// See [`Spec::spell`](super::Spec::spell).
+    pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
+        use EffectWord::Text;
+        let Self { rate, capacity, hasher } = *self;
+        let words = [Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate), Text(&"COUNTING")];
+        say_all(&mut say, &words);
+        say_hasher(hasher, &mut say);
+        c"BF.INSERT"
+    }
+}

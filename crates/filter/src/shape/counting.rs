@@ -1,0 +1,77 @@
+//! A chain whose cells count: every add counts, and what was added can be taken back. It has one layer, for what is to be
+//! counted down has to be where it was counted up.
+
+use super::chain::{Added, Chain, batch};
+use super::rules::{HashOf, Rules};
+use crate::error::Error;
+use crate::geometry::Counting;
+use crate::mask::Mask;
+
+impl<R: Rules> Chain<R>
+where
+    R::Geometry: Counting,
+{
+    /// Counts an item, whether it is in or not; answers whether it was found before.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; the filter is then as it was.
+    #[inline]
+    pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<bool, Error> {
+        let newest = self.layers.last_mut().filter(|newest| !newest.is_full()).ok_or(Error::Full)?;
+        let probe = newest.probe(hash);
+        let was_in = newest.contains(probe);
+        newest.insert(probe);
+        Ok(was_in)
+    }
+
+    /// Counts up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at), in order: the answers are
+    /// those of counting them one by one. Every item that was counted is an effect.
+    pub(crate) fn count_up_batch(&mut self, hashes: &[HashOf<R>]) -> Added {
+        let (hashes, all) = batch(hashes);
+        let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+        self.prefetch(hashes, all);
+        for (index, hash) in hashes.iter().enumerate() {
+            match self.count_up(*hash) {
+                Ok(was_in) => added.new.insert_if(index, !was_in),
+                Err(error) => {
+                    added.error = Some(error);
+                    break;
+                }
+            }
+            added.done = index + 1;
+        }
+        added.effect = Mask::first(added.done);
+        added
+    }
+
+    /// Takes up to [`BATCH`](crate::BATCH) items back (the rest of a longer list is not looked at), in order; answers which
+    /// of them were found. One that is not found is passed over.
+    pub(crate) fn count_down_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
+        let (hashes, all) = batch(hashes);
+        let mut found = Mask::NONE;
+        self.prefetch(hashes, all);
+        let Some(newest) = self.layers.last_mut() else { return found };
+        for (index, hash) in hashes.iter().enumerate() {
+            let probe = newest.probe(*hash);
+            if newest.contains(probe) {
+                newest.remove(probe);
+                found.insert(index);
+            }
+        }
+        found
+    }
+
+    /// How often an item is in: the least of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX), which stands for
+    /// that or more. Too high where others share all of them.
+    #[inline]
+    pub(crate) fn least(&self, hash: HashOf<R>) -> u8 {
+        self.layers.last().map_or(0, |newest| newest.least(newest.probe(hash)))
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[HashOf<R>], wanted: Mask) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch(hashes, wanted);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What a filter that counts is stored as and dumped as: bytes that are fixed, the ways there and back, bytes that are torn.
+
+use bloomgate_filter::cells::{Cells as _, Counters};
+use bloomgate_filter::format::records::DumpMark;
+use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink as _};
+use bloomgate_filter::geometry::{Geometry as _, PagedCounters};
+use bloomgate_filter::hash::{Hasher, ItemHash};
+use bloomgate_filter::kinds::{Arrival, CountingSpec, Origin, StoredAs};
+use bloomgate_filter::{Error as FilterError, Filter, Unlimited, Value};
+use proptest::prelude::*;
+
+use crate::{NOW, add, add_one, commands, config, count, new, remove, spec, specs};
+
+const GENERATION: u16 = 5;
+
+fn written(value: &Value) -> Vec<u8> {
+    let mut sink = ByteSink::default();
+    value.write(&mut sink);
+    sink.0
+}
+
+fn read(bytes: &[u8]) -> Result<Value, Error> {
+    let mut source = ByteSource(bytes);
+    let value = StoredAs::Own.read(1, &mut source, &Unlimited)?;
+    assert!(source.0.is_empty(), "everything is read");
+    Ok(value)
+}
+
+fn dumped(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
+    let (mut records, mut before, mut mark) = (Vec::new(), 0, DumpMark::default());
+    while let Some((iterator, data)) = filter.next_record(GENERATION, before, &mut mark).unwrap() {
+        before = iterator;
+        records.push((iterator, data.into_owned()));
+    }
+    records
+}
+
+/// What some of the records make.
+fn arrived(records: &[(u64, Vec<u8>)]) -> Value {
+    let ((iterator, header), chunks) = records.split_first().unwrap();
+    let mut value = Value::from(Arrival::begin(*iterator, header, &Unlimited).unwrap());
+    for (iterator, data) in chunks {
+        assert!(value.accept(GENERATION, *iterator, data).is_ok());
+        assert!(value.accept(GENERATION, *iterator, data) == Ok(Progress::Known));
+    }
+    value
+}
+
+/// A filter whose counters are more than one chunk.
+fn large() -> Filter {
+    let mut filter = new(spec(0.01, if cfg!(miri) { 100 } else { 300_000 }));
+    (0..100u32).for_each(|item| _ = add_one(&mut filter, &(item % 30).to_le_bytes()).unwrap());
+    filter
+}
+
+#[test]
+fn golden_bytes() {
+    let mut filter = new(spec(0.01, 100));
+    (0..3).for_each(|_| _ = add_one(&mut filter, b"hello").unwrap());
+    let bytes = written(&filter.into());
+    let numbers: Vec<u64> = bytes.as_chunks().0.iter().take(16).map(|number| u64::from_le_bytes(*number)).collect();
+    let rate = 0.01f64.to_bits();
+    // Version, kind, hash, rate, capacity, expansion, seed, policy; layers; rate, capacity, items, k, groups, blocks of one;
+    // bytes of the counters.
+    assert_eq!(numbers, [1, 4, 1, rate, 100, 0, 4242, 1, 1, rate, 100, 3, 7, 1, 2, 512]);
+    // Where the counters are is fixed by a test of the geometry.
+    let geometry = PagedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
+    let mut counters = Counters::zeroed(2).unwrap();
+    (0..3).for_each(|_| geometry.insert(&mut counters, geometry.probe(ItemHash::of(b"hello", 4242))));
+    assert!(bytes[128..] == *counters.bytes());
+    let key = *b"0123456789abcdef";
+    let keyed = new(CountingSpec { hasher: Hasher::SipHash { key }, ..spec(0.01, 100) });
+    let mut sink = ByteSink::default();
+    let halves = [u64::from_le_bytes(*b"01234567"), u64::from_le_bytes(*b"89abcdef")];
+    let numbers = [1, 4, 2, rate, 100, 0, halves[0], halves[1], 1, 1, rate, 100, 0, 7, 1, 2, 0];
+    numbers.into_iter().for_each(|number| sink.put_u64(number));
+    assert!(written(&keyed.into()) == sink.0, "and no table");
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_is_stored_dumped_and_copied_is_the_same(spec in specs(), commands in commands()) {
+        let mut filter = new(spec);
+        for (is_add, items) in commands {
+            if is_add { _ = add(&mut filter, &items) } else { _ = remove(&mut filter, &items, Origin::Client) }
+        }
+        let records = dumped(&filter);
+        let value = Value::from(filter);
+        let again = read(&written(&value));
+        prop_assert_eq!(again.as_ref(), Ok(&value));
+        prop_assert_eq!(&value.try_clone().unwrap(), &value);
+        let mut told = Vec::new();
+        value.for_each_record(GENERATION, |record| {
+            let bloomgate_filter::kinds::AofRecord::Chunk { iterator, data } = record else { panic!("{record:?}") };
+            told.push((iterator, data.to_vec()));
+            Ok(())
+        }).unwrap();
+        prop_assert_eq!(&told, &records);
+        let mut arriving = arrived(&records);
+        prop_assert_eq!(&Value::from(arriving.take_filter()), &value);
+        let header = arrived(&records[..1]);
+        prop_assert_eq!(read(&written(&header)), Ok(header));
+    }
+}
+
+#[test]
+fn what_is_arriving_is_saved_as_it_is() {
+    let filter = large();
+    let records = dumped(&filter);
+    assert!(cfg!(miri) || records.len() > 2, "more than one chunk");
+    for come in 1..records.len() {
+        let arriving = arrived(&records[..come]);
+        assert_eq!(read(&written(&arriving)).unwrap(), arriving);
+        assert_eq!(arriving.try_clone().unwrap(), arriving);
+    }
+    assert!(arrived(&records).take_filter() == filter);
+}
+
+/// Counters of one that changes are of different moments: what was in all the time is found nevertheless.
+#[test]
+fn a_dump_of_a_filter_that_changes_holds_what_was_in_all_the_time() {
+    let mut filter = large();
+    let fleeting: Vec<_> = (0..20u32).map(|item| format!("fleeting {item}").into_bytes()).collect();
+    add(&mut filter, &fleeting);
+    let mut mark = DumpMark::default();
+    let (mut before, header) = filter.next_record(GENERATION, 0, &mut mark).unwrap().unwrap();
+    let mut arrival = Arrival::begin(before, &header, &Unlimited).unwrap();
+    let mut round = 0;
+    while let Some((iterator, data)) = filter.next_record(GENERATION, before, &mut mark).unwrap() {
+        let data = data.into_owned();
+        assert!(arrival.accept(iterator, &data).is_ok());
+        before = iterator;
+        round += 1;
+        remove(&mut filter, &fleeting, Origin::Client);
+        let items: Vec<_> = (0..20u32).map(|item| format!("round {round} {item}").into_bytes()).collect();
+        add(&mut filter, &items);
+    }
+    let copy = arrival.into_filter();
+    assert!((0..30u32).all(|item| copy.contains(&item.to_le_bytes(), &NOW)));
+    assert!((0..30u32).all(|item| count(&copy, &item.to_le_bytes()) >= 3));
+    assert!(copy.items() >= 100 && copy.items() <= copy.total_capacity());
+}
+
+#[test]
+fn a_record_that_comes_again_after_the_last_is_known() {
+    let filter = large();
+    let records = dumped(&filter);
+    let mut value = Value::from(filter);
+    let Value::Filter(filter) = &mut value else { panic!("a filter") };
+    // What it counted down since does not make another filter of it.
+    let items: Vec<_> = (0..30u32).map(|item| item.to_le_bytes().to_vec()).collect();
+    remove(filter, &items, Origin::Client);
+    add_one(filter, b"another").unwrap();
+    let before = value.try_clone().unwrap();
+    for (iterator, data) in &records {
+        assert_eq!(value.accept(GENERATION, *iterator, data), Ok(Progress::Known));
+        assert_eq!(value.obey(GENERATION, *iterator, data), Ok(Progress::Known));
+        assert_eq!(value.accept(GENERATION + 1, *iterator, data), Err(Error::WrongGeneration));
+        let torn = [&data[..data.len() - 1], &[!data[data.len() - 1]]].concat();
+        assert_eq!(value.accept(GENERATION, *iterator, &torn), Err(Error::WrongChecksum));
+    }
+    assert_eq!(value, before);
+    let other = dumped(&new(spec(0.01, 17)));
+    assert!(other.iter().all(|(iterator, data)| value.accept(GENERATION, *iterator, data).is_err()));
+}
+
+#[test]
+fn a_description_that_no_filter_has_is_refused() {
+    let bytes = written(&new(spec(0.01, 100)).into());
+    let with = |index: usize, number: u64| {
+        let mut bytes = bytes.clone();
+        bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
+        read(&bytes)
+    };
+    let unsound = Err(Error::Filter(FilterError::Unsound));
+    assert!(read(&bytes).is_ok());
+    assert_eq!(with(3, 0.3f64.to_bits()), unsound, "rate");
+    assert_eq!(with(3, f64::NAN.to_bits()), unsound, "rate");
+    assert_eq!(with(4, 0), unsound, "capacity");
+    assert_eq!(with(4, 101), unsound, "capacity that is not the layer's");
+    assert_eq!(with(5, 2), unsound, "expansion");
+    assert_eq!(with(7, 2), unsound, "policy");
+    assert_eq!(with(8, 0), unsound, "no layer");
+    assert_eq!(with(9, 0.02f64.to_bits()), unsound, "rate of the layer");
+    assert_eq!(with(10, 99), unsound, "capacity of the layer");
+    assert_eq!(with(11, 101), unsound, "more items than capacity");
+    assert_eq!(with(12, 65), unsound, "hashes");
+    assert_eq!(with(13, 0), unsound, "groups");
+    assert_eq!(with(13, 1 << 55), unsound, "groups");
+    assert_eq!(with(14, 17), unsound, "blocks of a group");
+    assert_eq!(with(15, 511), Err(Error::Truncated));
+    let two_layers = [&bytes[..64], &2u64.to_le_bytes(), &bytes[72..120], &bytes[72..120], &bytes[120..]].concat();
+    assert_eq!(read(&two_layers), unsound, "two layers");
+}
+
+#[test]
+fn torn_bytes_are_refused_or_make_a_sound_filter() {
+    let mut filter = new(spec(0.01, 20));
+    (0..15u32).for_each(|item| _ = add_one(&mut filter, &item.to_le_bytes()).unwrap());
+    let arriving = arrived(&dumped(&filter)[..1]);
+    for value in [Value::from(filter), arriving] {
+        let bytes = written(&value);
+        let step = if cfg!(miri) { 23 } else { 1 };
+        for length in (0..bytes.len()).step_by(step) {
+            assert!(read(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
+        }
+        for position in (0..bytes.len()).step_by(step) {
+            for flip in [0x01, 0x80, 0xff] {
+                let mut torn = bytes.clone();
+                torn[position] ^= flip;
+                let mut source = ByteSource(&torn);
+                if let Ok(Value::Filter(mut filter)) = StoredAs::Own.read(1, &mut source, &Unlimited) {
+                    let items = [b"an item".to_vec(), b"an item".to_vec()];
+                    let found = add(&mut filter, &items).done;
+                    assert!((0..found).all(|index| filter.contains(&items[index], &NOW)));
+                    remove(&mut filter, &items, Origin::Client);
+                    assert!(filter.items() <= filter.total_capacity());
+                    assert_eq!(filter.try_clone().unwrap(), filter);
+                }
+            }
+        }
+    }
+}
