@@ -61,7 +61,8 @@ impl Sums {
     const HEADER: u64 = 1;
     const RECORD_BITS: u32 = 27;
     const LAYERS_BITS: u32 = 12;
-    /// Bytes of a header in front of its layers: magic and 8 numbers, the last of which is that of the layers.
+    /// Bytes of a native filter's header in front of its layers: magic and 8 numbers, the last of which is that of the
+    /// layers. Of a filter that counts there is one more, its kind, after a version of 2; and one more with a keyed hash.
     const FRONT_BYTES: usize = 72;
     /// Bytes of a header for each layer, and where its items are in them.
     const LAYER_BYTES: usize = 48;
@@ -70,10 +71,14 @@ impl Sums {
     /// Those that follow from a header's fields.
     #[must_use]
     pub fn of(fields: &[u8]) -> Self {
+        let number_at =
+            |at: usize| fields.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u64::from_le_bytes);
+        let more = if number_at(8) == Some(2) { 8 } else { 0 };
+        let front_bytes = Self::FRONT_BYTES + more + if number_at(16 + more) == Some(2) { 8 } else { 0 };
         let mut without_items = fields.to_vec();
-        let layers = without_items.get_mut(Self::FRONT_BYTES..).unwrap_or_default();
+        let layers = without_items.get_mut(front_bytes..).unwrap_or_default();
         layers.chunks_exact_mut(Self::LAYER_BYTES).for_each(|layer| layer[Self::ITEMS_AT].fill(0));
-        let count = fields.get(..Self::FRONT_BYTES).and_then(|front| front.last_chunk());
+        let count = fields.get(..front_bytes).and_then(|front| front.last_chunk());
         let last_layer =
             count.map_or(0, |count| u64::from_le_bytes(*count)).saturating_sub(1) % (1 << Self::LAYERS_BITS);
         let stream = (Self::GENERATION << Self::LAYERS_BITS | last_layer) << Self::RECORD_BITS;
