@@ -5,6 +5,7 @@ mod add;
 mod adding;
 mod card;
 mod clear;
+mod count;
 mod debug;
 mod del;
 mod deleting;
@@ -272,6 +273,18 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(1)",
         since: c"2.4.4",
         arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.count",
+        handler: handler!(count::run),
+        arity: 3,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read fast",
+        summary: c"Tells how often an item is in a filter that counts, up to 15; others may share its counters",
+        complexity: c"O(1)",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM],
     },
     Command {
         name: c"bf.debug",

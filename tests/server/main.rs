@@ -19,6 +19,7 @@ mod beyond;
 mod clearing;
 mod client_library;
 mod configuration;
+mod counting;
 mod crash;
 mod deleting;
 mod effects;
