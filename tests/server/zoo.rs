@@ -32,7 +32,7 @@ pub struct View {
 }
 
 /// How each filter is made: key, the words of BF.RESERVE after the key, number of items.
-const PLANS: [(&[u8], &str, usize); 19] = [
+const PLANS: [(&[u8], &str, usize); 22] = [
     (b"empty", "0.01 100", 0),
     (b"one-item", "0.01 1 NONSCALING", 1),
     (b"fixed", "0.01 5000 NONSCALING", 3000),
@@ -53,6 +53,9 @@ const PLANS: [(&[u8], &str, usize); 19] = [
     (b"sliding-keyed", "0.01 1000 WINDOW 100000000 SLIDING HASH siphash BUCKETS 64", 3000),
     (b"rolling", "0.01 5000 ROLLING", 3000),
     (b"rolling-keyed", "1e-6 100000 ROLLING HASH siphash", 20_000),
+    (b"counting", "0.01 5000 COUNTING", 3000),
+    (b"counting-full", "0.001 1000 COUNTING", 1000),
+    (b"counting-keyed", "1e-6 300000 COUNTING HASH siphash", 3000),
 ];
 
 /// Keys that are no text, and one with a time to live.
