@@ -18,6 +18,7 @@ use crate::reply::{self, Refusal};
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
     let parsed = insert::parse(args.words(), &defaults);
+    // After the words were read: Valkey 8.1 redacts them for the command, too.
     super::redact_key(context, args, 2);
     let Insert { creation, items, is_sync } = match parsed {
         Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {

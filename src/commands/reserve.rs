@@ -18,6 +18,7 @@ use crate::stored::Stored;
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let clock = CommandClock::default();
     let parsed = reserve::parse(args.words(), &config::defaults(context));
+    // After the words were read: Valkey 8.1 redacts them for the command, too.
     super::redact_key(context, args, 4);
     let creation = parsed?;
     let name = args.arg(1)?;
