@@ -222,7 +222,7 @@ fn add_to_key(
     key.close_changed(&[
         (created.0, c"bloom.reserve"),
         (created.1, c"expire"),
-        (has_turned, c"bloom.rotate"),
+        (has_turned || done.has_rotated, c"bloom.rotate"),
         (done.has_grown, c"bloom.scale"),
         (lists.effects.len() > 0, c"bloom.add"),
         (done.is_full, c"bloom.full"),
@@ -278,6 +278,8 @@ impl Lists {
 #[derive(Clone, Copy, Default)]
 struct Done {
     has_grown: bool,
+    /// Whether a bucket began.
+    has_rotated: bool,
     /// Whether a fixed filter refused an item.
     is_full: bool,
 }
@@ -292,7 +294,7 @@ fn add_and_reply(
 ) -> Done {
     let Adding { items, shape, is_sync } = adding;
     let ceiling = ServerCeiling(context);
-    let layers = filter.layer_count();
+    let (layers, newest) = (filter.layer_count(), newest_slot(filter));
     let is_carried = filter.windowed().is_some() && context.must_obey();
     let origin = if is_carried { Origin::Effect } else { Origin::Client };
     let mut refused = None;
@@ -343,7 +345,15 @@ fn add_and_reply(
         free_retired(windowed);
     }
     metrics::items_added(items.len(), new);
-    Done { has_grown: filter.layer_count() > layers, is_full: refused == Some(Error::Full) }
+    let has_rotated = newest_slot(filter) != newest;
+    let has_grown = !has_rotated && filter.layer_count() > layers;
+    Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
+}
+
+/// The slot of the newest bucket, which adds to a rolling ring may end.
+#[inline]
+fn newest_slot(filter: &Filter) -> Option<u64> {
+    filter.windowed()?.buckets().next_back().map(|bucket| bucket.slot)
 }
 
 /// Replies why a filter does not take an item. RedisBloom carries also the adds that it refused. Where its filter would have

@@ -102,6 +102,10 @@ pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     fn is_marked(&self) -> bool {
         self.has_tables()
     }
+    /// Whether parts of it go and others begin: its layers are not, for good, those of its dump.
+    fn has_passing_parts(&self) -> bool {
+        false
+    }
     /// Leaves the part out that has this layer, when all has come.
     fn leave_out(&mut self, _layer: usize) {}
     /// All has come.

@@ -74,6 +74,7 @@ pub(crate) fn read<F: Recorded>(source: &mut impl Source, ceiling: &impl Ceiling
     let mut filter = F::with_zero_cells(&F::read_description(source)?, ceiling)?;
     chunks::read(&mut filter, u64::MAX, source)?;
     read_tables(&mut filter, source)?;
+    filter.complete();
     Ok(filter)
 }
 

@@ -1,18 +1,19 @@
 //! Everything about a filter that forgets but its bits and tables, as `format/stored.rs` draws it.
 
-use super::ring::Bucket;
+use super::ring::{BesideBuckets, Bucket, NUMBER_MAX};
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
-use crate::ceiling::{Beside, Ceiling};
+use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::error;
 use crate::format::records::{Part, Recorded};
 use crate::format::{Error, LayerCells, Sink, Source, read_u32};
 use crate::hash::ItemHash;
+use crate::kinds::Contents;
 use crate::kinds::kind::Kind as _;
 use crate::kinds::native::description::{Layers, are_shaped, read_layers, read_spec, write_layers, write_spec};
 use crate::kinds::native::{BloomFilter, NativeSpec};
 use crate::memory::push;
-use crate::shape::{HashSet, Layer};
+use crate::shape::{HashSet, LAYERS_MAX, Layer};
 
 /// A bucket as it is described.
 pub struct DescribedBucket {
@@ -69,7 +70,8 @@ impl DescribedBucket {
 }
 
 impl Description {
-    /// Whether the buckets can lie so in time: no slot twice, none begins before the one in front of it ends.
+    /// Whether the buckets can lie so in time, no slot twice, none beginning before the one in front of it ends, and have
+    /// no more layers than a dump numbers.
     fn is_sound(&self) -> bool {
         let is_rolling = self.spec.forgets == Forgets::Rolling;
         let count = self.buckets.len();
@@ -78,9 +80,15 @@ impl Description {
             _ => true,
         });
         let times = |bucket: &DescribedBucket| {
-            bucket.begin <= bucket.end && (!is_rolling || bucket.begin == Moment(0) && bucket.end == Moment(0))
+            bucket.begin <= bucket.end
+                && bucket.slot.max(bucket.end.0) <= NUMBER_MAX
+                && (!is_rolling || bucket.begin == Moment(0) && bucket.end == Moment(0))
         };
-        (1..=self.spec.buckets as usize).contains(&count) && in_order && self.buckets.iter().all(times)
+        let layers = self.buckets.iter().map(|bucket| bucket.layers.len()).sum::<usize>();
+        (1..=self.spec.buckets as usize).contains(&count)
+            && in_order
+            && self.buckets.iter().all(times)
+            && layers <= LAYERS_MAX
     }
 }
 
@@ -153,8 +161,9 @@ impl Recorded for WindowedFilter {
         for bucket in &description.buckets {
             let DescribedBucket { slot, begin, end, capacity, is_left_out, ref layers } = *bucket;
             let spec = description.spec.bucket(capacity);
-            let other_bytes = || filter.contents().size_bytes;
-            let beside = Beside { ceiling, other_bytes };
+            // Their layers together were counted when they were described.
+            let others = || Contents { layers: 0, ..filter.contents() };
+            let beside = BesideBuckets { ceiling, others };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
             filter.push_bucket(Bucket { slot, begin, end, filter: bits, is_left_out });
         }
@@ -215,6 +224,10 @@ impl Recorded for WindowedFilter {
     }
 
     fn is_marked(&self) -> bool {
+        true
+    }
+
+    fn has_passing_parts(&self) -> bool {
         true
     }
 

@@ -3,9 +3,9 @@
 //! Time comes from outside, with each call. A lookup passes over buckets whose time is past; they go when the next begins. That
 //! is for whoever writes to ask for first ([`WindowedFilter::turn_due`]), for it has to be carried.
 
-use super::ring::{Bucket, Ring, Turn, size_of_buckets};
+use super::ring::{BesideBuckets, Bucket, Ring, Turn, contents_of};
 use super::{Forgets, WindowedSpec};
-use crate::ceiling::{Beside, Ceiling, Unlimited};
+use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Mover, relocate_boxed};
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
@@ -108,7 +108,7 @@ impl WindowedFilter {
     /// What there is to count of the buckets whose time is not past.
     #[must_use]
     pub fn live_contents(&self, now: Moment) -> Contents {
-        sum(self.live(now))
+        contents_of(self.live(now))
     }
 
     /// The bucket that begins before anything is added now; nothing while the newest takes items.
@@ -151,9 +151,16 @@ impl WindowedFilter {
         Ok(())
     }
 
-    /// Takes the buckets out that a dump left out.
+    /// Takes the buckets out that a dump left out. Where it left all of them out, the newest stays, with what came of it: a
+    /// ring that is stored has a bucket.
     pub(super) fn drop_left_out(&mut self) {
-        self.state.ring.buckets.retain(|bucket| !bucket.is_left_out);
+        let buckets = &mut self.state.ring.buckets;
+        if buckets.iter().all(|bucket| bucket.is_left_out)
+            && let Some(newest) = buckets.back_mut()
+        {
+            newest.is_left_out = false;
+        }
+        buckets.retain(|bucket| !bucket.is_left_out);
     }
 
     fn is_sliding(&self) -> bool {
@@ -183,7 +190,7 @@ impl WindowedFilter {
         let Some((newest, older)) = self.state.ring.newest_and_older() else {
             return Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: Some(Error::Unsound) };
         };
-        let beside = Beside { ceiling, other_bytes: || size_of_buckets(&*older) };
+        let beside = BesideBuckets { ceiling, others: || contents_of(&*older) };
         newest.filter.add_batch_unless(hashes, known, &beside)
     }
 
@@ -213,10 +220,6 @@ impl WindowedFilter {
     }
 }
 
-fn sum<'a>(buckets: impl Iterator<Item = &'a Bucket>) -> Contents {
-    buckets.fold(Contents::default(), |sum, bucket| sum.and(bucket.filter.contents()))
-}
-
 impl Kind for WindowedFilter {
     fn scaling(&self) -> Scaling {
         self.state.spec.scaling
@@ -238,7 +241,7 @@ impl Kind for WindowedFilter {
     }
 
     fn contents(&self) -> Contents {
-        sum(self.buckets())
+        contents_of(self.buckets())
     }
 
     fn remaining_capacity(&self) -> u64 {

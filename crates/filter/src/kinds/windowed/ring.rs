@@ -2,11 +2,20 @@
 
 use std::collections::VecDeque;
 
-use super::{Forgets, WindowedSpec};
-use crate::ceiling::{Beside, Ceiling};
+use super::{BUCKETS_MAX, Forgets, WindowedSpec};
+use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::kinds::Contents;
+use crate::kinds::kind::Kind as _;
 use crate::kinds::native::BloomFilter;
+use crate::memory::reserve;
+use crate::shape::LAYERS_MAX;
+
+/// Slots and times are at most this, so that whoever reads them as signed numbers has them, and the next ones, too.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
+/// As many layers as the buckets of a ring have together before none of them gets another: each may begin with one.
+const RING_LAYERS_MAX: usize = LAYERS_MAX - BUCKETS_MAX as usize;
 
 /// A bucket of the ring.
 #[derive(Debug, PartialEq)]
@@ -122,7 +131,8 @@ impl Ring {
     /// `retired`.
     ///
     /// # Errors
-    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::Unsound`]. Nothing has changed then.
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for one that cannot come after the newest.
+    /// Nothing has changed then.
     pub(super) fn begin(
         &mut self,
         spec: &WindowedSpec,
@@ -130,9 +140,12 @@ impl Ring {
         retired: &mut Vec<BloomFilter>,
         ceiling: &impl Ceiling,
     ) -> Result<(), Error> {
+        if !self.can_be_next(turn) {
+            return Err(Error::Unsound);
+        }
         let gone = self.going(spec, turn);
-        crate::memory::reserve(retired, gone)?;
-        let beside = Beside { ceiling, other_bytes: || size_of_buckets(self.buckets.iter().skip(gone)) };
+        reserve(retired, gone)?;
+        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(gone..)) };
         let filter = BloomFilter::part(spec.bucket(turn.capacity), &beside)?;
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(turn.begin);
@@ -141,6 +154,12 @@ impl Ring {
         let Turn { slot, begin, end, .. } = turn;
         self.buckets.push_back(Bucket { slot, begin, end, filter, is_left_out: false });
         Ok(())
+    }
+
+    /// Whether a bucket can come after the newest. What a server of ours carries always can.
+    fn can_be_next(&self, turn: Turn) -> bool {
+        let in_order = self.newest().is_none_or(|newest| newest.slot < turn.slot && newest.begin <= turn.begin);
+        in_order && turn.begin <= turn.end && turn.slot.max(turn.end.0) <= NUMBER_MAX
     }
 
     /// How many of the oldest go when a bucket begins.
@@ -163,4 +182,27 @@ pub(super) fn is_past(bucket: &Bucket, spec: &WindowedSpec, now: Moment) -> bool
 /// What buckets are made of, in bytes.
 pub(super) fn size_of_buckets<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> u64 {
     buckets.into_iter().fold(0, |sum, bucket| sum.saturating_add(bucket.filter.size_bytes()))
+}
+
+/// A ceiling for what comes beside other buckets, which are counted when it is asked.
+pub(super) struct BesideBuckets<'a, C, F> {
+    pub(super) ceiling: &'a C,
+    pub(super) others: F,
+}
+
+impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
+    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
+        self.ceiling.available_bytes((self.others)().size_bytes.saturating_add(filter_bytes), asked_bytes)
+    }
+
+    /// A lookup visits the layers of all buckets, and a dump numbers them: it is their sum that is bounded.
+    fn layers_max(&self) -> usize {
+        let others = usize::try_from((self.others)().layers).unwrap_or(usize::MAX);
+        self.ceiling.layers_max().min(RING_LAYERS_MAX).saturating_sub(others).max(1)
+    }
+}
+
+/// What there is to count of buckets.
+pub(super) fn contents_of<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> Contents {
+    buckets.into_iter().fold(Contents::default(), |sum, bucket| sum.and(bucket.filter.contents()))
 }
