@@ -53,4 +53,5 @@ mod stats;
 mod transactions;
 mod transfer;
 mod valkey_bloom;
+mod windowed;
 mod zoo;

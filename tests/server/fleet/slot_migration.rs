@@ -55,7 +55,16 @@ fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>
     for (iterator, data) in &records {
         load_chunk(client, &arriving, iterator, data);
     }
-    keys.extend([whole, arriving]);
+    let (ring, rolling) = (format!("ring{TAG}"), format!("rolling{TAG}"));
+    client.run(&format!("BF.RESERVE {ring} 0.01 1000 WINDOW 10000 SLIDING"));
+    client.run(&format!("BF.RESERVE {rolling} 0.01 700 ROLLING HASH siphash"));
+    for _ in 0..3 {
+        client.run(&format!("BF.ROTATE {ring}"));
+        for key in [&ring, &rolling] {
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+    }
+    keys.extend([whole, ring, rolling, arriving]);
     for key in &keys {
         assert_eq!(client.run(&format!("EXPIRE {key} 5000")), integer(1));
     }

@@ -1,6 +1,7 @@
 //! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
 
 use super::layer::{Layer, Prefetch};
+use super::probes::Probes;
 use super::rules::{HashOf, Rules};
 use super::totals::{self, Totals};
 use crate::ceiling::{Ceiling, Unlimited};
@@ -274,17 +275,22 @@ impl<R: Rules> Chain<R> {
 
     /// Starts to load what lookups of the items of the mask `wanted` read first in the newest layer.
     #[inline]
-    pub(crate) fn prefetch_first(&self, hashes: &[HashOf<R>], wanted: Mask) {
+    pub(crate) fn prefetch_first(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) {
         if let Some(newest) = self.layers.last() {
-            newest.prefetch_first(hashes, wanted);
+            newest.prefetch_first_at(probes.of(newest), wanted);
         }
     }
 
     /// Which items of the mask `wanted` may have been added, where [`prefetch_first`](Self::prefetch_first) was called for
     /// them.
     #[inline]
-    pub(crate) fn contains_fetched(&self, hashes: &[HashOf<R>], wanted: Mask) -> Mask {
-        contains_fetched_in(&self.layers, hashes, wanted)
+    pub(crate) fn contains_fetched(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) -> Mask {
+        let Some((newest, older)) = self.layers.split_last() else { return Mask::NONE };
+        if let Some(next) = older.last() {
+            next.prefetch_first(probes.hashes(), wanted);
+        }
+        let present = newest.contains_batch_at(probes.of(newest), wanted);
+        present | contains_fetched_in(older, probes.hashes(), wanted - present)
     }
 
     /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are

@@ -168,6 +168,29 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
+    /// As [`prefetch_first`](Self::prefetch_first), where it is known where the items are.
+    #[inline]
+    pub(super) fn prefetch_first_at(&self, probes: &[G::Probe], wanted: Mask) {
+        if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
+            wanted.each_of(probes).for_each(|(_, probe)| self.geometry.prefetch_first(&self.cells, probe));
+        }
+    }
+
+    /// As [`contains_batch`](Self::contains_batch), where it is known where the items are, and what is read first is on its
+    /// way.
+    #[inline]
+    pub(super) fn contains_batch_at(&self, probes: &[G::Probe], wanted: Mask) -> Mask {
+        let (geometry, cells) = (&self.geometry, &self.cells);
+        let maybe = select(probes, wanted, |probe| geometry.contains_first(cells, probe));
+        if maybe.is_empty() {
+            return maybe;
+        }
+        if geometry.size_bytes() > PREFETCH_FROM_BYTES {
+            maybe.each_of(probes).for_each(|(_, probe)| geometry.prefetch_rest(cells, probe));
+        }
+        select(probes, maybe, |probe| geometry.contains_rest(cells, probe))
+    }
+
     /// Where an item is. Of a single item nothing is fetched in advance: the processor, which guesses how the lookup goes
     /// on, asks for the lines as early, and an absent item needs but one of them.
     #[inline]
@@ -219,4 +242,10 @@ impl<G: Counting> Layer<G> {
     pub(super) fn least(&self, probe: G::Probe) -> u8 {
         self.geometry.least(&self.cells, probe)
     }
+}
+
+/// The items of a mask for which a question about their probe is answered with yes.
+#[inline]
+fn select<P: Copy>(probes: &[P], mask: Mask, question: impl Fn(P) -> bool) -> Mask {
+    mask.each_of(probes).fold(Mask::NONE, |yes, (item, probe)| yes | item.only_if(question(probe)))
 }

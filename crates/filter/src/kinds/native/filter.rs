@@ -14,7 +14,7 @@ use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
 use crate::kinds::stats::Measured;
 use crate::mask::Mask;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, Layer};
+use crate::shape::{Added, Chain, Layer, Probes};
 
 /// A filter of our own layout.
 #[derive(Debug)]
@@ -257,8 +257,8 @@ impl BloomFilter {
 
     /// See [`Chain::contains_fetched`].
     #[inline]
-    pub(crate) fn contains_fetched(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
-        self.but_deleted(hashes, self.chain.contains_fetched(hashes, wanted))
+    pub(crate) fn contains_fetched(&self, probes: &mut Probes<'_, Paged>, wanted: Mask) -> Mask {
+        self.but_deleted(probes.hashes(), self.chain.contains_fetched(probes, wanted))
     }
 
     /// Adds up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the

@@ -18,7 +18,7 @@ use crate::kinds::stats::{BucketStats, Measured};
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 use crate::scaling::Scaling;
-use crate::shape::Added;
+use crate::shape::{Added, Probes};
 
 /// A filter that forgets. Its fields are larger than those of other kinds, which need not pay for that.
 #[derive(Debug)]
@@ -169,18 +169,22 @@ impl WindowedFilter {
 
     /// Which items of the mask `wanted` are in a bucket of these, which come newest first. What the next is asked first is on
     /// its way into the cache before one is looked at.
+    ///
+    /// 100 absent items in 8 full buckets of 14 million each took 14 to 15 us where a plain filter of as many items took 4 to
+    /// 5 us; without [`Probes`] 15 to 16. Two buckets ahead took as long as without.
     fn found_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        let mut probes = Probes::new(hashes);
         let mut buckets = buckets.map(|bucket| &bucket.filter).peekable();
         if let Some(first) = buckets.peek() {
-            first.chain().prefetch_first(hashes, wanted);
+            first.chain().prefetch_first(&mut probes, wanted);
         }
         let mut found = Mask::NONE;
         while let Some(bucket) = buckets.next().filter(|_| found != wanted) {
             let open = wanted - found;
             if let Some(next) = buckets.peek() {
-                next.chain().prefetch_first(hashes, open);
+                next.chain().prefetch_first(&mut probes, open);
             }
-            found |= bucket.contains_fetched(hashes, open);
+            found |= bucket.contains_fetched(&mut probes, open);
         }
         found
     }

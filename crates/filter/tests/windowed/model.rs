@@ -1,0 +1,118 @@
+//! The model: buckets that keep their items, by the words of the contract.
+
+use std::collections::{HashSet, VecDeque};
+
+use bloomgate_filter::Scaling;
+use bloomgate_filter::kinds::{Forgets, WindowedSpec};
+
+/// A bucket that keeps what it took.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    pub slot: u64,
+    pub begin: u64,
+    pub end: u64,
+    pub capacity: u64,
+    pub items: HashSet<u32>,
+}
+
+/// A ring that keeps everything.
+#[derive(Clone, Debug)]
+pub struct Model {
+    spec: WindowedSpec,
+    pub buckets: VecDeque<Bucket>,
+}
+
+impl Model {
+    pub fn new(spec: WindowedSpec) -> Self {
+        let mut model = Self { spec, buckets: VecDeque::new() };
+        if spec.forgets == Forgets::Rolling {
+            model.begin(0, 0, 0);
+        }
+        model
+    }
+
+    fn n(&self) -> u64 {
+        self.spec.buckets.into()
+    }
+
+    /// The window over the buckets but one, rounded up; nothing of a rolling ring.
+    pub fn span(&self) -> Option<u64> {
+        match self.spec.forgets {
+            Forgets::After { seconds, .. } => Some((seconds * 1000).div_ceil(self.n() - 1)),
+            Forgets::Rolling => None,
+        }
+    }
+
+    pub fn live(&self, now: u64) -> impl Iterator<Item = &Bucket> {
+        let lives = self.span().map(|span| span * self.n());
+        self.buckets.iter().filter(move |bucket| lives.is_none_or(|lives| now < bucket.begin + lives))
+    }
+
+    pub fn contains(&self, item: u32, now: u64) -> bool {
+        self.live(now).any(|bucket| bucket.items.contains(&item))
+    }
+
+    /// Begins a bucket; how many items went.
+    fn begin(&mut self, slot: u64, begin: u64, now: u64) -> u64 {
+        let most = match self.span() {
+            Some(_) => self.live(now).map(|bucket| bucket.items.len() as u64).max().unwrap_or(0),
+            None => 0,
+        };
+        let capacity = self.spec.capacity.div_ceil(self.n() - 1).max(most);
+        let lives = self.span().map(|span| span * self.n());
+        let mut gone = 0;
+        while self.buckets.front().is_some_and(|oldest| {
+            self.buckets.len() as u64 >= self.n() || lives.is_some_and(|lives| oldest.begin + lives <= begin)
+        }) {
+            gone += self.buckets.pop_front().unwrap().items.len() as u64;
+        }
+        if let Some(newest) = self.buckets.back_mut() {
+            newest.end = newest.end.min(begin);
+        }
+        let end = begin + self.span().unwrap_or(0);
+        self.buckets.push_back(Bucket { slot, begin, end, capacity, items: HashSet::new() });
+        gone
+    }
+
+    fn begin_what_is_due(&mut self, now: u64) {
+        match (self.span(), self.buckets.back()) {
+            (Some(_), None) => _ = self.begin(0, now, now),
+            (Some(span), Some(newest)) if now >= newest.end => {
+                let passed = (now - newest.end) / span;
+                let (slot, begin) = (newest.slot + passed + 1, newest.end + passed * span);
+                self.begin(slot, begin, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// BF.ROTATE.
+    pub fn rotate(&mut self, now: u64) -> u64 {
+        let (slot, newest) = self.buckets.back().map_or((0, 0), |newest| (newest.slot + 1, newest.begin));
+        let begin = if self.span().is_some() { now.max(newest) } else { 0 };
+        self.begin(slot, begin, now)
+    }
+
+    /// What a command's items are answered, up to the first that is refused.
+    pub fn add(&mut self, items: &[u32], now: u64) -> Vec<bool> {
+        self.begin_what_is_due(now);
+        let is_sliding = matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. });
+        let mut answers = Vec::new();
+        for &item in items {
+            let newest = self.buckets.back().unwrap();
+            // The newest takes items, whatever the clock says of it.
+            let found = self.contains(item, now) || newest.items.contains(&item);
+            if !newest.items.contains(&item) && (is_sliding || !found) {
+                if self.spec.scaling == Scaling::Fixed && newest.items.len() as u64 >= newest.capacity {
+                    if self.span().is_some() {
+                        break;
+                    }
+                    self.begin(newest.slot + 1, 0, now);
+                }
+                self.buckets.back_mut().unwrap().items.insert(item);
+            }
+            answers.push(!found);
+        }
+        answers
+    }
+}

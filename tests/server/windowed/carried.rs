@@ -1,0 +1,161 @@
+//! What replicas and the append-only file get, transactions and scripts, a change of roles, events.
+
+use super::{lines, two_buckets, with_append_only_file};
+use crate::fleet::{catch_up, follow};
+use crate::harness::{Connection, Server, eventually, ok, on_every_server};
+
+#[test]
+fn a_creation_is_carried_with_its_first_bucket() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        for (command, expected) in [
+            (
+                "BF.RESERVE a 0.01 100 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
+                "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
+            ),
+            (
+                "BF.INSERT b NONSCALING CAPACITY 9 WINDOW 60 SEED 5 ITEMS x y x",
+                "BF.INSERT b CAPACITY 9 ERROR 0.01 NONSCALING WINDOW 60 BUCKETS 8 SEED 5",
+            ),
+            (
+                "BF.INSERT c CAPACITY 9 ROLLING SEED 5 ITEMS x y x",
+                "BF.INSERT c CAPACITY 9 ERROR 0.01 ROLLING BUCKETS 8 SEED 5",
+            ),
+        ] {
+            let before = lines(&server).len();
+            assert!(!client.run(command).is_error(), "{command}");
+            let carried = lines(&server).split_off(before);
+            assert_eq!(carried[0], expected, "{command}");
+            let rolls = command.contains("ROLLING");
+            let turns = carried.iter().filter(|line| line.starts_with("BF.ROTATE ")).count();
+            assert_eq!(turns, usize::from(!rolls), "{carried:?}");
+            assert!(!command.contains("ITEMS") || carried.last().unwrap().ends_with(" x y"), "{carried:?}");
+        }
+        let digest = client.run("DEBUG DIGEST");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), digest);
+    });
+}
+
+/// Adds to three rings while time goes on; the last item.
+fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {
+    let start = std::time::Instant::now();
+    let mut number = 0;
+    while start.elapsed().as_secs() < seconds {
+        number += 1;
+        for (key, words) in [("a", "WINDOW 1 BUCKETS 3"), ("b", "WINDOW 1 SLIDING BUCKETS 64"), ("c", "ROLLING")] {
+            let line = format!("BF.INSERT {key} CAPACITY 50 {words} ITEMS {name}{number} {name}{} x", number / 2);
+            assert!(!client.run(&line).is_error());
+        }
+    }
+}
+
+fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
+    catch_up(primary, replica);
+    for key in ["a", "b", "c"] {
+        let digest = |client: &mut Connection| client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+        assert_eq!(digest(primary), digest(replica), "{key}");
+    }
+}
+
+#[test]
+fn a_replica_turns_as_it_is_told_and_by_itself_when_it_is_promoted() {
+    on_every_server(|program| {
+        let (server, other) = (with_append_only_file(program), with_append_only_file(program));
+        let (mut one, mut two) = (server.connect(), other.connect());
+        follow(&mut two, server.port);
+        eventually("the link", || two.info("master_link_status") == "up");
+        write_for_a_while(&mut one, "one", 1);
+        assert_equal(&mut one, &mut two);
+        assert_eq!(two.run("REPLICAOF NO ONE"), ok());
+        write_for_a_while(&mut two, "two", 1);
+        follow(&mut one, other.port);
+        assert_equal(&mut two, &mut one);
+        for client in [&mut one, &mut two] {
+            let digest = client.run("DEBUG DIGEST");
+            assert_eq!(client.run("DEBUG LOADAOF"), ok());
+            assert_eq!(client.run("DEBUG DIGEST"), digest);
+        }
+    });
+}
+
+#[test]
+fn transactions_and_scripts_carry_the_turn_once_and_first() {
+    on_every_server(|program| {
+        for in_script in [false, true] {
+            let (server, _) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
+            let mut client = server.connect();
+            if in_script {
+                let script = "redis.call('BF.ADD', KEYS[1], 'a'); redis.call('BF.MADD', KEYS[1], 'b', 'middle')";
+                client.call(&["EVAL", script, "1", "k"]);
+            } else {
+                client.pipeline(&["MULTI", "BF.ADD k a", "BF.MADD k b middle", "EXEC"]);
+            }
+            let carried = lines(&server);
+            assert!(carried[0].starts_with("BF.ROTATE k 3 "), "{carried:?}");
+            assert_eq!(carried[1..], ["BF.ADD k a", "BF.MADD k b"]);
+        }
+    });
+}
+
+#[test]
+fn time_stands_still_in_a_script_where_the_server_keeps_it() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100 WINDOW 1 BUCKETS 64");
+        let before = lines(&server).len();
+        // Many times the 16 ms of a bucket.
+        let script = "redis.call('BF.ADD', KEYS[1], 'a')
+            for i = 1, 20000000 do end
+            redis.call('BF.ADD', KEYS[1], 'b')";
+        client.call(&["EVAL", script, "1", "k"]);
+        let turns = lines(&server).split_off(before).iter().filter(|line| line.starts_with("BF.ROTATE")).count();
+        let is_old = client.info("redis_version").starts_with("7.0");
+        assert!(turns <= 1 || is_old, "{turns} buckets began in one script");
+    });
+}
+
+#[test]
+fn buckets_that_begin_are_announced() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("notify-keyspace-events KEA").start();
+        let (mut client, mut listener) = (server.connect(), server.connect());
+        listener.run("PSUBSCRIBE __keyevent@0__:*");
+        for line in [
+            "BF.RESERVE k 0.0001 4 WINDOW 1000 BUCKETS 3",
+            "BF.ADD k a",
+            "BF.ROTATE k",
+            "BF.MADD k b c d",
+            "BF.RESERVE r 0.0001 4 ROLLING BUCKETS 3",
+            "BF.MADD r a b",
+            "BF.MADD r c d e f g h",
+            "SET end x",
+        ] {
+            assert!(!client.run(line).is_error(), "{line}");
+        }
+        let mut events = Vec::new();
+        while events.last().is_none_or(|last: &String| !last.ends_with(" end")) {
+            let message = listener.receive().expect("an event");
+            let [.., channel, key] = message.elements() else { panic!("{message:?}") };
+            let name = channel.text().replace("__keyevent@0__:", "");
+            if name.starts_with("bloom.") || name == "set" {
+                events.push(format!("{name} {}", key.text()));
+            }
+        }
+        let expected = [
+            "bloom.reserve k",
+            "bloom.add k",
+            "bloom.rotate k",
+            "bloom.scale k",
+            "bloom.add k",
+            "bloom.reserve r",
+            "bloom.add r",
+            "bloom.rotate r",
+            "bloom.add r",
+            "set end",
+        ];
+        assert_eq!(events, expected);
+    });
+}
