@@ -67,7 +67,8 @@ fn scan(client: &mut Connection, key: &str, iterator: i64) -> (i64, Vec<u8>) {
 }
 
 fn load(client: &mut Connection, key: &str, iterator: i64, data: &[u8]) {
-    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.to_string().as_bytes(), data].map(|word| word);
+    let iterator = iterator.to_string();
+    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
     assert_eq!(client.call(&words), ok(), "{key}, iterator {iterator}");
 }
 
