@@ -90,7 +90,7 @@ fn a_dump_leaves_out_what_went_and_takes_each_record_twice() {
                 records.push((next, data));
                 iterator = next;
             }
-            assert_eq!(digests(&mut client, &[copy.clone()]), digests(&mut client, &[key.clone()]), "{key}");
+            assert_eq!(digests(&mut client, std::slice::from_ref(&copy)), digests(&mut client, std::slice::from_ref(&key)), "{key}");
             // An answer was lost, and meanwhile buckets went.
             for _ in 0..if key == "plain" { 0 } else { 9 } {
                 client.run(&format!("BF.ROTATE {copy}"));
