@@ -140,7 +140,7 @@ fn every_filter_arrives_as_it_was_and_one_that_was_arriving_goes_on() {
         for (iterator, data) in &rest {
             load_chunk(&mut there, arriving, iterator, data);
         }
-        assert_eq!(shown(&mut there, arriving)[0], before[3][0], "the whole, of which it is a dump");
+        assert_eq!(shown(&mut there, arriving)[0], before[LAYOUTS.len()][0], "the whole, of which it is a dump");
         let left = there.run(&format!("TTL {arriving}")).number();
         assert!((1..=5000).contains(&left), "{arriving} lives for {left} s");
     });

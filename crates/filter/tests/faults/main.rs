@@ -13,6 +13,7 @@ mod filters;
 #[path = "../one_of_each/mod.rs"]
 mod one_of_each;
 mod sets;
+mod windowed;
 
 use allocator::{Fault, under};
 use bloomgate_filter::Moment;

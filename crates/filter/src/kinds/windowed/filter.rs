@@ -170,8 +170,9 @@ impl WindowedFilter {
     /// Which items of the mask `wanted` are in a bucket of these, which come newest first. What the next is asked first is on
     /// its way into the cache before one is looked at.
     ///
-    /// 100 absent items in 8 full buckets of 14 million each took 14 to 15 us where a plain filter of as many items took 4 to
-    /// 5 us; without [`Probes`] 15 to 16. Two buckets ahead took as long as without.
+    /// 100 absent items in 8 full buckets for a million items in all took 5.9 us, and 6.7 without [`Probes`]; for 100 million
+    /// 21 us, with either, where a plain filter of as many took 5: it is the memory that takes the time. To have two buckets on
+    /// their way rather than one took as long or longer.
     fn found_in<'a>(buckets: impl Iterator<Item = &'a Bucket>, hashes: &[ItemHash], wanted: Mask) -> Mask {
         let mut probes = Probes::new(hashes);
         let mut buckets = buckets.map(|bucket| &bucket.filter).peekable();
