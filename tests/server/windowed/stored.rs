@@ -1,7 +1,7 @@
 //! Every way to store a ring and to carry one over: snapshots, append-only files, DUMP, COPY, BF.SCANDUMP, MIGRATE, kill -9.
 
-use std::thread;
 use std::time::Duration;
+use std::{slice, thread};
 
 use super::{lines, make_rings, two_buckets, with_append_only_file};
 use crate::harness::{Connection, Server, Stop, eventually, integer, nil, ok, on_every_server};
@@ -90,7 +90,11 @@ fn a_dump_leaves_out_what_went_and_takes_each_record_twice() {
                 records.push((next, data));
                 iterator = next;
             }
-            assert_eq!(digests(&mut client, std::slice::from_ref(&copy)), digests(&mut client, std::slice::from_ref(&key)), "{key}");
+            assert_eq!(
+                digests(&mut client, slice::from_ref(&copy)),
+                digests(&mut client, slice::from_ref(&key)),
+                "{key}"
+            );
             // An answer was lost, and meanwhile buckets went.
             for _ in 0..if key == "plain" { 0 } else { 9 } {
                 client.run(&format!("BF.ROTATE {copy}"));

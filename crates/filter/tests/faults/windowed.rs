@@ -24,10 +24,11 @@ fn rings() -> [Filter; 2] {
         let hasher = Hasher::SipHash { key: [4; 16] };
         let spec = WindowedSpec { rate: 0.001, capacity: 30, scaling, hasher, forgets, buckets: 4 };
         let mut filter = Filter::new(&Spec::Windowed(spec), &Unlimited).unwrap();
-        for second in 0..4 {
-            turn(&mut filter, second).unwrap();
-            for item in numbered(second as usize * 8, 8) {
-                filter.add(&item, Origin::Client, &Moment(second * 1000), &Unlimited).unwrap();
+        for second in 0..4u8 {
+            let now = u64::from(second);
+            turn(&mut filter, now).unwrap();
+            for item in numbered(usize::from(second) * 8, 8) {
+                filter.add(&item, Origin::Client, &Moment(now * 1000), &Unlimited).unwrap();
             }
         }
         filter.windowed_mut().unwrap().take_retired();
