@@ -135,7 +135,7 @@ impl Measured {
         Stats {
             names: spec.names(),
             rate: spec.rate(),
-            rate_now: -libm::expm1(passes_none),
+            rate_now: libm::expm1(passes_none).abs(),
             contents,
             items_estimated: to_u64((items - to_f64(deleted.entries)).round().max(0.0)),
             pending_bytes: 0,
