@@ -57,10 +57,14 @@ impl NewItems {
 }
 
 impl Drop for NewItems {
+    #[inline]
     fn drop(&mut self) {
+        if self.words.capacity() == 0 {
+            return;
+        }
         let mut words = std::mem::take(&mut self.words);
         words.clear();
-        if (1..=KEPT_ITEMS).contains(&words.capacity()) {
+        if words.capacity() <= KEPT_ITEMS {
             KEPT.set(words);
         }
     }

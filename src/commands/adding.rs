@@ -258,6 +258,7 @@ struct Lists {
 }
 
 impl Lists {
+    #[inline]
     fn with_room(adding: Adding<'_>) -> Result<Self, Error> {
         let effects = NewItems::with_room(adding.items.len())?;
         let known = if adding.is_sync { NewItems::with_room(adding.items.len())? } else { NewItems::none() };
@@ -294,9 +295,9 @@ fn add_and_reply(
 ) -> Done {
     let Adding { items, shape, is_sync } = adding;
     let ceiling = ServerCeiling(context);
-    let (layers, newest) = (filter.layer_count(), newest_slot(filter));
-    let is_carried = filter.windowed().is_some() && context.must_obey();
-    let origin = if is_carried { Origin::Effect } else { Origin::Client };
+    let layers = filter.layer_count();
+    let ring = filter.windowed().map(|windowed| (newest_slot(windowed), context.must_obey()));
+    let origin = if let Some((_, true)) = ring { Origin::Effect } else { Origin::Client };
     let mut refused = None;
     let mut new = 0;
     if let (Shape::One, [item]) = (shape, items) {
@@ -340,20 +341,23 @@ fn add_and_reply(
             reply::end_array(context, answered);
         }
     }
-    if let Some(windowed) = filter.windowed_mut() {
-        // A rolling one begins buckets as it is filled.
-        free_retired(windowed);
-    }
     metrics::items_added(items.len(), new);
-    let has_rotated = newest_slot(filter) != newest;
+    let has_rotated = ring.is_some_and(|(newest, _)| settle_ring(filter, newest));
     let has_grown = !has_rotated && filter.layer_count() > layers;
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
 }
 
 /// The slot of the newest bucket, which adds to a rolling ring may end.
-#[inline]
-fn newest_slot(filter: &Filter) -> Option<u64> {
-    filter.windowed()?.buckets().next_back().map(|bucket| bucket.slot)
+fn newest_slot(windowed: &WindowedFilter) -> Option<u64> {
+    windowed.buckets().next_back().map(|bucket| bucket.slot)
+}
+
+/// A rolling ring begins buckets as it is filled: frees those that went. Answers whether there is another newest one.
+#[cold]
+fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
+    let Some(windowed) = filter.windowed_mut() else { return false };
+    free_retired(windowed);
+    newest_slot(windowed) != newest
 }
 
 /// Replies why a filter does not take an item. RedisBloom carries also the adds that it refused. Where its filter would have

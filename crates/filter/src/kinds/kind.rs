@@ -145,6 +145,7 @@ impl<R: Rules> Kind for Chain<R> {
         })
     }
 
+    #[inline]
     fn contents(&self) -> Contents {
         Contents {
             size_bytes: self.size_bytes(),

@@ -301,6 +301,7 @@ impl Kind for BloomFilter {
         Kind::layer(&self.chain, index)
     }
 
+    #[inline]
     fn contents(&self) -> Contents {
         Contents { size_bytes: self.size_bytes(), items: self.items(), ..Kind::contents(&self.chain) }
     }
