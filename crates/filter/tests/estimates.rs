@@ -5,7 +5,7 @@
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small or are to be rounded.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
-use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, union};
+use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, unite};
 use bloomgate_filter::geometry::{Geometry as _, Paged, PagedProbe, estimate};
 use bloomgate_filter::hash::ItemHash;
 
@@ -149,9 +149,11 @@ fn a_union_is_what_all_items_leave() {
         other.add(15_000..50_000);
         both.add(0..50_000);
         let histogram = Histogram::of_union(one.cells.bytes(), other.cells.bytes());
-        union(one.cells.bytes_mut(), other.cells.bytes()).unwrap();
+        let mut counted = Histogram::empty();
+        unite(one.cells.bytes_mut(), std::iter::once(other.cells.bytes()), false, Some(&mut counted)).unwrap();
         assert!(one.cells.bytes() == both.cells.bytes());
         assert_eq!(histogram, both.histogram());
+        assert_eq!(histogram, counted);
         assert!((both.estimate(&histogram) / 50_000.0 - 1.0).abs() < 0.02);
     }
 }

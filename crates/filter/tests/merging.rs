@@ -91,6 +91,28 @@ fn too_many_items_are_refused_to_clients_and_clamped_in_effects() {
     assert!(has_all(&one, 0..18_000));
 }
 
+/// Effects are counted while they are united; so are merges of clients that nothing could refuse.
+#[test]
+fn layers_are_counted_alike_before_and_while_they_are_united() {
+    let spec = spec(10_000, 2);
+    let (large, small) = (filter(spec, 0..28_000), filter(spec, 0..3000));
+    for (own, more) in [(0..8000, 2000..10_000), (0..9000, 2000..4000), (0..4000, 3000..9000), (0..28_000, 0..20_000)] {
+        let (own, more) = (filter(spec, own), filter(spec, more));
+        for others in [&[&more][..], &[&small, &more], &[&large, &small]] {
+            let (mut asked, mut carried) = (own.try_clone().unwrap(), own.try_clone().unwrap());
+            asked.merge(others, Origin::Client, &Unlimited).unwrap();
+            carried.merge(others, Origin::Effect, &Unlimited).unwrap();
+            assert!(asked == carried);
+            assert_eq!(asked.items(), carried.items());
+            let of_layers: u64 = asked.layers().iter().map(|layer| layer.items()).sum();
+            assert_eq!(asked.items(), of_layers);
+            let mut all = others.to_vec();
+            all.push(&own);
+            assert!(BloomFilter::union_of(&all, Origin::Client, &Unlimited).unwrap() == asked);
+        }
+    }
+}
+
 #[test]
 fn what_was_made_otherwise_is_refused() {
     let first = spec(1000, 2);

@@ -8,14 +8,16 @@ mod counters;
 mod ones;
 pub(crate) mod prefetch;
 mod relocate;
+mod unite;
 
 pub use array::BitArray;
 pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
-pub use ones::{Histogram, sampled_ones, union};
+pub use ones::{Histogram, sampled_ones};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
+pub use unite::unite;
 
 /// Size of a page of memory in bytes: the usual one, on every machine.
 pub(crate) const PAGE_BYTES: usize = 4096;

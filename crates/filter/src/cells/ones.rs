@@ -1,10 +1,10 @@
-//! How full blocks of 64 bytes are, and the union of two arrays of them: over whole layers, at the speed of memory.
+//! How full blocks of 64 bytes are, and those of a union would be: over whole layers, at the speed of memory.
 //!
 //! A file of its own because the processor is asked which instructions it has, and calls of what is compiled for them need
 //! `unsafe`. What is compiled twice is the same safe code.
 
+use super::prefetch::prefetch_next_page;
 use super::{BLOCK_BYTES, BLOCK_CELLS, COUNTER_BLOCK_BYTES, PAGE_BYTES, is_zero};
-use crate::error::Error;
 
 /// How many pages [`Histogram::sampled`] reads at most: 1 MiB.
 const SAMPLED_PAGES: usize = 256;
@@ -102,13 +102,18 @@ impl Histogram {
     }
 
     /// Adds the blocks of a page, which are not counted one by one where it is all zero.
-    fn add(&mut self, page: &[u8]) {
+    pub(super) fn add(&mut self, page: &[u8]) {
         if is_zero(page) {
-            let [none, ..] = &mut self.counts;
-            *none += (page.len() / BLOCK_BYTES) as u64;
+            self.add_zeros(page.len());
         } else {
             count_blocks(page, page, &mut self.counts);
         }
+    }
+
+    /// Adds the blocks of so many bytes that are all zero.
+    pub(super) const fn add_zeros(&mut self, bytes: usize) {
+        let [none, ..] = &mut self.counts;
+        *none += (bytes / BLOCK_BYTES) as u64;
     }
 }
 
@@ -139,31 +144,9 @@ const fn nonzero_halves(word: u64) -> u32 {
     ((pairs | pairs >> 2) & 0x1111_1111_1111_1111).count_ones()
 }
 
-/// Sets all bits of `target` that are set in `source`. Pages without a new bit are not written: what is not written is not
-/// copied while a snapshot is saved, and stays without memory where it never had any.
-///
-/// # Errors
-/// [`Error::Unsound`] for arrays of different lengths.
-pub fn union(target: &mut [u8], source: &[u8]) -> Result<(), Error> {
-    if target.len() != source.len() {
-        return Err(Error::Unsound);
-    }
-    for (target, source) in target.chunks_mut(PAGE_BYTES).zip(source.chunks(PAGE_BYTES)) {
-        if !is_zero(source) && brings_bits(target, source) {
-            for (byte, more) in target.iter_mut().zip(source) {
-                *byte |= more;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether a bit of `source` is not set in `target`.
-fn brings_bits(target: &[u8], source: &[u8]) -> bool {
-    target.iter().zip(source).fold(0, |bits, (byte, more)| bits | (more & !byte)) != 0
-}
-
-/// Counts the bits of each block of the union of two pages, which may be the same one.
+/// Counts the bits of each block of the union of two pages, which may be the same one, while the next page of each is on its
+/// way. Two arrays of 1 GiB take 0.15 s, as their OR does, and 0.19 s where no page is asked for ahead. In the first-level
+/// cache as much takes 0.04 s: it is memory that it waits for, so wider instructions than popcnt are not worth their code.
 fn count_blocks(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("popcnt") {
@@ -184,6 +167,8 @@ fn count_blocks_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS 
     let (one, _) = one.as_chunks::<BLOCK_BYTES>();
     let (other, _) = other.as_chunks::<BLOCK_BYTES>();
     for (one, other) in one.iter().zip(other) {
+        prefetch_next_page(one);
+        prefetch_next_page(other);
         let (one, _) = one.as_chunks::<8>();
         let (other, _) = other.as_chunks::<8>();
         let words = one.iter().zip(other).map(|(one, other)| u64::from_ne_bytes(*one) | u64::from_ne_bytes(*other));
@@ -195,11 +180,11 @@ fn count_blocks_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Bytes that are the same in every run, pages of which are empty, sparse, dense and full.
-    fn bytes(length: usize, mut state: u64) -> Vec<u8> {
+    pub fn bytes(length: usize, mut state: u64) -> Vec<u8> {
         let mut bytes = vec![0; length];
         for (number, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
             for byte in page {
@@ -224,7 +209,7 @@ mod tests {
         counts
     }
 
-    const LENGTHS: [usize; 7] = [0, 64, 128, 4096, 4096 * 3 + 64, 4096 * 8, 4096 * 9 + 640];
+    pub const LENGTHS: [usize; 7] = [0, 64, 128, 4096, 4096 * 3 + 64, 4096 * 8, 4096 * 9 + 640];
 
     #[test]
     fn a_histogram_equals_one_counted_byte_by_byte() {
@@ -248,21 +233,6 @@ mod tests {
                 assert_eq!(*Histogram::of_unions(&[&one, other, &third]).counts(), by_bytes(&all));
             }
         }
-    }
-
-    #[test]
-    fn a_union_has_the_bits_of_both() {
-        for length in LENGTHS {
-            let (one, other) = (bytes(length, 3), bytes(length, 4));
-            let both: Vec<u8> = one.iter().zip(&other).map(|(one, other)| one | other).collect();
-            for (mut target, source) in [(one.clone(), &other), (other.clone(), &one), (vec![0; length], &both)] {
-                assert_eq!(union(&mut target, source), Ok(()));
-                assert!(target == both);
-                assert_eq!(union(&mut target, source), Ok(()));
-                assert!(target == both);
-            }
-        }
-        assert_eq!(union(&mut [0; 64], &[1; 128]), Err(Error::Unsound));
     }
 
     #[test]

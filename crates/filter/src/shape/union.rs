@@ -7,7 +7,7 @@ use super::layer::Layer;
 use super::rules::Rules;
 use super::totals::Totals;
 use crate::ceiling::Ceiling;
-use crate::cells::{Cells as _, Histogram, union};
+use crate::cells::{Cells as _, Histogram, unite};
 use crate::error::Error;
 use crate::geometry::{Geometry as _, LayerDescription};
 use crate::memory::reserve;
@@ -19,8 +19,40 @@ pub(crate) struct Union<R: Rules> {
     /// The layers that the chain lacks, empty.
     lacking: Vec<Layer<R::Geometry>>,
     /// How many items each layer then has.
-    items: Vec<u64>,
+    items: Vec<Items>,
+    /// As if each layer had the most that it may have.
     totals: Totals,
+}
+
+/// Between which numbers the items of a layer are: one number where it is known.
+#[derive(Clone, Copy, Debug)]
+struct Items {
+    least: u64,
+    most: u64,
+}
+
+impl Items {
+    /// Of a union of layers with these numbers: no fewer than one of them, and no more than all of them together.
+    fn of(counted: impl Iterator<Item = u64>) -> Self {
+        counted.fold(Self { least: 0, most: 0 }, |Self { least, most }, items| Self {
+            least: least.max(items),
+            most: most.saturating_add(items),
+        })
+    }
+
+    const fn is_known(self) -> bool {
+        self.least == self.most
+    }
+
+    /// The number, where the bits say that it is about so many.
+    fn where_about(self, estimated: u64) -> u64 {
+        estimated.min(self.most).max(self.least)
+    }
+
+    /// No more than a layer is made for.
+    fn at_most(self, capacity: u64) -> Self {
+        Self { least: self.least.min(capacity), most: self.most.min(capacity) }
+    }
 }
 
 impl<R: Rules> Union<R> {
@@ -31,18 +63,19 @@ impl<R: Rules> Union<R> {
 }
 
 impl<R: Rules> Chain<R> {
-    /// Works the union out: asks the ceiling and the allocator for the layers that are lacking, and then `count`, of every
-    /// layer, how many items it would have: by its description, those of the layers that are united in it, and how full it
-    /// would be. Reads all bits once. The chain keeps what it holds.
+    /// Works the union out: asks the ceiling and the allocator for the layers that are lacking, and `check`, of every layer,
+    /// whether it may hold so many items. Where it may not hold those of all layers that are united in it together, their
+    /// bits are read once and `estimate` tells about how many items these are. The chain keeps what it holds.
     ///
     /// # Errors
     /// [`Error::Different`] for layers of other shapes, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`], and those of `count`.
+    /// [`Error::OutOfMemory`], and those of `check`.
     pub(crate) fn plan_union(
         &self,
         others: &[&Self],
         ceiling: &impl Ceiling,
-        mut count: impl FnMut(&LayerDescription<R::Geometry>, &[u64], &Histogram) -> Result<u64, Error>,
+        estimate: impl Fn(&LayerDescription<R::Geometry>, &Histogram) -> u64,
+        check: impl Fn(&LayerDescription<R::Geometry>, u64) -> Result<(), Error>,
     ) -> Result<Union<R>, Error> {
         let layers = others.iter().map(|other| other.layers.len()).max().unwrap_or(0).max(self.layers.len());
         self.check_shapes(others)?;
@@ -51,42 +84,55 @@ impl<R: Rules> Chain<R> {
         reserve(&mut union.layers, layers)?;
         reserve(&mut union.items, layers)?;
 
-        let (mut bits, mut counted) = (Vec::new(), Vec::new());
+        let mut bits = Vec::new();
         reserve(&mut bits, others.len() + 1)?;
-        reserve(&mut counted, others.len() + 1)?;
         for index in 0..layers {
-            bits.clear();
-            counted.clear();
-            for layer in self.and(others).filter_map(|chain| chain.layers.get(index)) {
-                bits.push(layer.bytes());
-                counted.push(layer.items());
-            }
             let Some(description) = self.description(others, index) else { continue };
-            union.items.push(count(&description, &counted, &Histogram::of_unions(&bits))?);
+            let united = || self.and(others).filter_map(|chain| chain.layers.get(index));
+            let mut items = Items::of(united().map(Layer::items));
+            if check(&description, items.most).is_err() {
+                bits.clear();
+                bits.extend(united().map(Layer::bytes));
+                let counted = items.where_about(estimate(&description, &Histogram::of_unions(&bits)));
+                check(&description, counted)?;
+                items = Items { least: counted, most: counted };
+            }
+            union.items.push(items.at_most(description.capacity));
         }
-        let described =
-            union.items.iter().enumerate().filter_map(|(index, items)| {
-                Some(LayerDescription { items: *items, ..self.description(others, index)? })
-            });
+        let described = union.items.iter().enumerate().filter_map(|(index, items)| {
+            Some(LayerDescription { items: items.most, ..self.description(others, index)? })
+        });
         union.totals = Totals::of(described).map_err(|_| Error::CapacityOutOfRange)?;
         Ok(union)
     }
 
-    /// Becomes the union that was planned, of the same chains. Reads all bits of the others, and writes the pages to which they
-    /// bring a bit.
-    pub(crate) fn unite(&mut self, planned: Union<R>, others: &[&Self]) {
+    /// Becomes the union that was planned, of the same chains, by the same estimate. Reads all bits once, and writes the pages
+    /// to which the others bring a bit.
+    pub(crate) fn unite(
+        &mut self,
+        planned: Union<R>,
+        others: &[&Self],
+        estimate: impl Fn(&LayerDescription<R::Geometry>, &Histogram) -> u64,
+    ) {
         let Union { mut layers, mut lacking, items, totals } = planned;
+        let own = self.layers.len();
         layers.append(&mut self.layers);
         layers.append(&mut lacking);
         self.layers = layers;
         for (index, (layer, items)) in self.layers.iter_mut().zip(items).enumerate() {
-            for other in others.iter().filter_map(|other| other.layers.get(index)) {
-                // Their shapes, and so their lengths, are the same.
-                let _ = union(layer.cells_mut().bytes_mut(), other.bytes());
-            }
-            layer.set_items(items);
+            let mut histogram = Histogram::empty();
+            let counted = if items.is_known() { None } else { Some(&mut histogram) };
+            let bits = others.iter().filter_map(|other| other.layers.get(index)).map(Layer::bytes);
+            // Their shapes, and so their lengths, are the same.
+            let _ = unite(layer.cells_mut().bytes_mut(), bits, index >= own, counted);
+            layer.set_items(if items.is_known() {
+                items.least
+            } else {
+                items.where_about(estimate(&layer.description(), &histogram))
+            });
         }
-        self.totals = totals;
+        let older = self.layers.split_last().map_or(&[][..], |(_, older)| older);
+        self.totals = Totals { older_items: older.iter().map(Layer::items).sum(), ..totals };
     }
 
     /// This chain and the others.

@@ -30,8 +30,8 @@ impl BloomFilter {
         Ok(union)
     }
 
-    /// Takes in what others hold, which have to be made of the same numbers and the same seed. Reads all bits twice and writes
-    /// the pages that change.
+    /// Takes in what others hold, which have to be made of the same numbers and the same seed. Reads all bits once, those of
+    /// layers whose numbers of items add up to more than it could take twice, and writes the pages that change.
     ///
     /// # Errors
     /// [`Error::Different`], [`Error::UnionTooLarge`], [`Error::NoRoomForDeleted`], none of which an effect meets but the
@@ -46,12 +46,10 @@ impl BloomFilter {
         let mut chains = Vec::new();
         crate::memory::reserve(&mut chains, others.len())?;
         chains.extend(others.iter().map(|other| other.chain()));
-        let count =
-            |layer: &LayerDescription<Paged>, counted: &[u64], union: &Histogram| count(layer, counted, union, origin);
-        let union = self.chain_mut().plan_union(&chains, ceiling, count)?;
+        let union = self.chain().plan_union(&chains, ceiling, estimated, |layer, items| check(layer, items, origin))?;
         let table = self.union_of_tables(others, union.cells_bytes(), origin, ceiling)?;
 
-        self.chain_mut().unite(union, &chains);
+        self.chain_mut().unite(union, &chains, estimated);
         if let Some(table) = table {
             self.replace_deleted(table);
         }
@@ -88,18 +86,19 @@ impl BloomFilter {
     }
 }
 
-/// How many items a layer of a union has: what its bits say, but no fewer than one of those that are united in it, and no more
-/// than all of them together; nor than it is made for.
-fn count(layer: &LayerDescription<Paged>, counted: &[u64], union: &Histogram, origin: Origin) -> Result<u64, Error> {
-    let LayerDescription { capacity, geometry: Paged { hashes, .. }, .. } = *layer;
-    let most = counted.iter().fold(0u64, |sum, items| sum.saturating_add(*items));
-    let least = counted.iter().copied().max().unwrap_or(0);
-    let estimated = sizing::to_u64(estimate::items(union, hashes, layer.geometry.blocks()).round());
-    let items = estimated.min(most).max(least);
+/// About how many items a layer has, by its bits.
+fn estimated(layer: &LayerDescription<Paged>, bits: &Histogram) -> u64 {
+    let Paged { hashes, .. } = layer.geometry;
+    sizing::to_u64(estimate::items(bits, hashes, layer.geometry.blocks()).round())
+}
+
+/// Whether a layer of a union may hold so many items. An effect may always: whoever carries it had the room.
+fn check(layer: &LayerDescription<Paged>, items: u64, origin: Origin) -> Result<(), Error> {
+    let capacity = layer.capacity;
     if origin == Origin::Client && sizing::to_f64(items) > SLACK * sizing::to_f64(capacity) {
         return Err(Error::UnionTooLarge { items, capacity });
     }
-    Ok(items.min(capacity))
+    Ok(())
 }
 
 #[cfg(test)]
