@@ -2,24 +2,10 @@
 //! their keys, time to live, SYNC, filters that are not created by an add.
 
 use crate::harness::{
-    Connection, Server, append_only_commands, array, error, integer, ok, on_every_server, rewritten_commands,
+    Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_file,
 };
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
-
-fn with_append_only_file(program: &std::path::Path) -> Server {
-    Server::with(program)
-        .line("appendonly yes")
-        .line("aof-use-rdb-preamble no")
-        .line("auto-aof-rewrite-percentage 0")
-        .start()
-}
-
-/// The commands of the append-only file as lines of text.
-fn lines(server: &Server) -> Vec<String> {
-    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    append_only_commands(server).iter().map(join).filter(|line| line.contains("BF.") || line.contains("PEX")).collect()
-}
 
 #[test]
 fn words_that_contradict_each_other_are_refused() {

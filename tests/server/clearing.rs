@@ -1,6 +1,8 @@
 //! BF.CLEAR: a filter is empty again, and all else as it was created.
 
-use crate::harness::{Connection, Server, append_only_commands, error, eventually, integer, ok, on_every_server};
+use crate::harness::{
+    Connection, Server, catch_up, error, eventually, follow, integer, lines, ok, on_every_server, with_append_only_file,
+};
 
 /// A filter of each kind: its key, and what creates it.
 const KINDS: [(&str, &str); 8] = [
@@ -74,30 +76,24 @@ fn what_is_no_filter_is_refused() {
 #[test]
 fn a_replica_and_the_aof_have_the_same() {
     on_every_server(|program| {
-        let primary = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let primary = with_append_only_file(program);
         let replica = Server::with(program).line("bf.max-filter-bytes 500").start();
         let (mut client, mut follower) = (primary.connect(), replica.connect());
-        follower.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
-        eventually("the link to the primary", || follower.info("master_link_status") == "up");
+        follow(&mut follower, &primary);
         for (key, creation) in KINDS {
             client.run(creation);
             fill(&mut client, key);
             client.run(&format!("BF.CLEAR {key}"));
             client.run(&format!("BF.MADD {key} a b c"));
         }
-        let carried: Vec<String> = append_only_commands(&primary)
-            .iter()
-            .map(|words| String::from_utf8_lossy(&words.join(&b' ')).into_owned())
-            .collect();
+        let carried = lines(&primary);
         for (key, _) in KINDS {
             let clear = format!("BF.CLEAR {key}");
             let place = carried.iter().position(|line| *line == clear).unwrap_or_else(|| panic!("{clear}"));
             let turns = carried[place + 1].starts_with("BF.ROTATE window 0 ");
             assert_eq!(turns, key == "window", "{:?}", &carried[place..]);
         }
-        eventually("the replica to catch up", || {
-            follower.info_number("slave_repl_offset") >= client.info_number("master_repl_offset")
-        });
+        catch_up(&mut client, &mut follower);
         let before = client.run("DEBUG DIGEST");
         assert_eq!(follower.run("DEBUG DIGEST"), before);
         assert_eq!(client.run("DEBUG LOADAOF"), ok());

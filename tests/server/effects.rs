@@ -4,24 +4,14 @@
 use std::path::Path;
 
 use crate::harness::{
-    Connection, Server, append_only_commands, append_only_length, array, error, integer, on_every_server,
-    rewritten_commands,
+    Connection, Server, append_only_commands, append_only_length, array, error, integer, lines, on_every_server,
+    rewritten_commands, with_append_only_file,
 };
 
 fn server_with_append_only_file(program: &Path) -> (Server, Connection) {
-    let server = Server::with(program)
-        .line("appendonly yes")
-        .line("aof-use-rdb-preamble no")
-        .line("auto-aof-rewrite-percentage 0")
-        .start();
+    let server = with_append_only_file(program);
     let client = server.connect();
     (server, client)
-}
-
-/// The commands as lines of text.
-fn lines(server: &Server) -> Vec<String> {
-    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    append_only_commands(server).iter().map(join).collect()
 }
 
 /// The line that creates a filter, cut around its seed: what comes before it, the seed, what comes after it.
@@ -202,7 +192,6 @@ fn transactions_and_scripts_carry_effects() {
             redis.call('BF.ADD', KEYS[1], 'e')";
         client.call(&["EVAL", script, "1", "k"]);
         let mut carried = lines(&server).split_off(before);
-        carried.retain(|line| line != "MULTI" && line != "EXEC");
         for line in &mut carried {
             *line = line.replace("BF.MADD", "BF.ADD");
         }

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use crate::harness::{
-    Connection, Reply, Server, Stop, array, encode, error, eventually, integer, ok, on_every_server, rewritten_commands,
+    Connection, Reply, Server, Stop, array, digest, encode, error, eventually, integer, ok, on_every_server,
+    rewritten_commands,
 };
 use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::golden::start_on_commands;
@@ -22,10 +23,6 @@ fn items(count: usize) -> Vec<String> {
 
 fn layers(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("BF.INFO {key}")).field("Number of filters").number()
-}
-
-fn digest(client: &mut Connection, key: &str) -> Reply {
-    client.run(&format!("DEBUG DIGEST-VALUE {key}"))
 }
 
 /// One command of a client with more items than its layers take: those that are in, and the error at the end.

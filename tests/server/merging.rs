@@ -1,6 +1,8 @@
 //! BF.MERGE: the union of filters.
 
-use crate::harness::{Connection, Server, append_only_commands, error, eventually, integer, nil, ok, on_every_server};
+use crate::harness::{
+    Connection, Server, catch_up, error, follow, integer, lines, nil, ok, on_every_server, with_append_only_file,
+};
 
 const NATIVE: &str = "0.001 20000 SEED 500";
 
@@ -151,26 +153,20 @@ fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
 #[test]
 fn it_is_carried_as_it_came_and_a_replica_is_the_same() {
     on_every_server(|program| {
-        let primary = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
+        let primary = with_append_only_file(program);
         let replica = Server::with(program).line("bf.max-filter-bytes 500").start();
         let (mut client, mut follower) = (primary.connect(), replica.connect());
-        follower.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
-        eventually("the link to the primary", || follower.info("master_link_status") == "up");
+        follow(&mut follower, &primary);
         make(&mut client, "a", 0..8000);
         make(&mut client, "b", 8000..15_000);
         client.run("PEXPIRE a 1000000");
         client.run("BF.MERGE a b");
         client.run("BF.MERGE new b a");
         assert!(client.run("BF.MERGE a missing").is_error());
-        let carried = append_only_commands(&primary);
-        let merges = carried.iter().filter(|words| words[0].eq_ignore_ascii_case(b"BF.MERGE"));
-        assert_eq!(
-            merges.map(|words| words.join(&b' ')).collect::<Vec<_>>(),
-            [&b"BF.MERGE a b"[..], b"BF.MERGE new b a"]
-        );
-        eventually("the replica to catch up", || {
-            follower.info_number("slave_repl_offset") >= client.info_number("master_repl_offset")
-        });
+        let carried = lines(&primary);
+        let merges: Vec<&String> = carried.iter().filter(|line| line.starts_with("BF.MERGE")).collect();
+        assert_eq!(merges, ["BF.MERGE a b", "BF.MERGE new b a"]);
+        catch_up(&mut client, &mut follower);
         let before = client.run("DEBUG DIGEST");
         assert_eq!(follower.run("DEBUG DIGEST"), before);
         assert!(client.run("PTTL a").number() > 900_000, "a time to live stays");

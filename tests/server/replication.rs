@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Builder, Connection, Server, eventually, integer, ok, on_every_server, simple};
+use crate::harness::{Builder, Connection, Server, catch_up, eventually, follow, integer, ok, on_every_server, simple};
 use crate::zoo::{Zoo, assert_same};
 
 /// A replica whose own settings are as far from the primary's as they can be.
@@ -12,19 +12,6 @@ fn contrary(program: &Path) -> Builder {
         .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
         .line("bf.expansion-factor 0")
         .line("bf.max-filter-bytes 500")
-}
-
-fn follow(replica: &mut Connection, primary: &Server) {
-    assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
-    eventually("the link to the primary", || replica.info("master_link_status") == "up");
-}
-
-/// Waits until the replica has everything that was written so far.
-fn catch_up(primary: &mut Connection, replica: &mut Connection) {
-    eventually("the replica to catch up", || {
-        replica.info("master_link_status") == "up"
-            && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
-    });
 }
 
 /// Adds of every kind: creations with defaults, growth, a fixed filter that fills up, a script, a transaction.

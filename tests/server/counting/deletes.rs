@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{FULL, catch_up, create_some, digest, lines, with_append_only_file};
-use crate::harness::{Connection, Rng, Server, Stop, array, error, eventually, integer, ok, on_every_server};
+use super::{FULL, create_some};
+use crate::harness::{
+    Connection, Rng, Server, Stop, array, catch_up, digest, error, eventually, integer, lines, ok, on_every_server,
+    with_append_only_file,
+};
 
 /// Adds and deletes at random, of a small set of items: only what is in is deleted, as a multiset here says. What is in is
 /// found all the time.

@@ -3,42 +3,14 @@
 
 mod deletes;
 
-use std::path::Path;
-
 use crate::harness::{
-    Connection, Reply, Rng, Server, Stop, append_only_commands, array, bulk, error, eventually, integer, nil, ok,
-    on_every_server, rewritten_commands,
+    Connection, Reply, Rng, Server, Stop, array, bulk, catch_up, digest, error, eventually, integer, lines, nil, ok,
+    on_every_server, rewritten_commands, with_append_only_file,
 };
 use crate::persistence::rewrite_append_only_file;
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 const FULL: &str = "ERR non scaling filter is full";
-
-fn with_append_only_file(program: &Path) -> Server {
-    Server::with(program)
-        .line("appendonly yes")
-        .line("aof-use-rdb-preamble no")
-        .line("auto-aof-rewrite-percentage 0")
-        .start()
-}
-
-/// The commands of the append-only file as lines of text.
-fn lines(server: &Server) -> Vec<String> {
-    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    append_only_commands(server).iter().map(join).filter(|line| line.contains("BF.") || line.contains("PEX")).collect()
-}
-
-fn digest(client: &mut Connection, key: &str) -> Reply {
-    client.run(&format!("DEBUG DIGEST-VALUE {key}"))
-}
-
-/// Waits until the replica has everything that was written so far.
-fn catch_up(primary: &mut Connection, replica: &mut Connection) {
-    eventually("the replica to catch up", || {
-        replica.info("master_link_status") == "up"
-            && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
-    });
-}
 
 /// Adds items of a small set, one by one and many, to filters of both hashes that fill up.
 fn add_at_random(client: &mut Connection, rng: &mut Rng, commands: usize) {

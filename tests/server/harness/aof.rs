@@ -5,6 +5,22 @@ use std::path::{Path, PathBuf};
 
 use super::process::Server;
 
+/// A server that writes its append-only file as commands, and rewrites it when it is told to.
+pub fn with_append_only_file(program: &Path) -> Server {
+    Server::with(program)
+        .line("appendonly yes")
+        .line("aof-use-rdb-preamble no")
+        .line("auto-aof-rewrite-percentage 0")
+        .start()
+}
+
+/// The commands written since the last rewrite as lines of text, without what the server puts around them: SELECT, MULTI,
+/// EXEC.
+pub fn lines(server: &Server) -> Vec<String> {
+    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    append_only_commands(server).iter().map(join).filter(|line| line != "MULTI" && line != "EXEC").collect()
+}
+
 /// The commands written since the last rewrite, without the SELECTs, each as its words.
 pub fn append_only_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands_in(&newest(server, ".incr.aof"))

@@ -9,6 +9,7 @@ mod locate;
 #[cfg(test)]
 mod own_tests;
 mod process;
+mod replication;
 mod resident;
 mod resp;
 mod rng;
@@ -16,11 +17,12 @@ mod version;
 mod watched;
 
 pub use accepted::{PEAK_SLACK_BYTES, is_accepted, restore_by_law, use_and_delete};
-pub use aof::{append_only_commands, append_only_length, encode, rewritten_commands};
+pub use aof::{append_only_commands, append_only_length, encode, lines, rewritten_commands, with_append_only_file};
 pub use dump::with_fixed_checksum;
 pub use figures::{figures, skipped};
 pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers, tool};
 pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port};
+pub use replication::{catch_up, digest, follow};
 pub use resident::Resident;
 pub use resp::{Connection, Reply, array, bulk, error, integer, nil, ok, simple};
 pub use rng::Rng;

@@ -1,12 +1,11 @@
 //! The way back to RedisBloom: what a filter of its layout is when it leaves the server again. DUMP and SCANDUMP give
 //! RedisBloom's own bytes, snapshots and rewritten append-only files bring everything back.
 
-use std::path::Path;
-
 use super::golden::{Golden, RELEASES, TODAY, filter, filters, load_chunks, restore, snapshot, start_on_snapshot};
 use super::model::Model;
 use crate::harness::{
     Connection, Reply, Server, Stop, array, bulk, error, integer, ok, on_every_server, rewritten_commands,
+    with_append_only_file,
 };
 use crate::persistence::rewrite_append_only_file;
 
@@ -183,10 +182,6 @@ fn a_rewritten_append_only_file_holds_redisblooms_words() {
             check_all(&server, &expected, &before);
         }
     });
-}
-
-fn with_append_only_file(program: &Path) -> Server {
-    Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start()
 }
 
 #[test]

@@ -7,11 +7,7 @@ use std::path::Path;
 use super::golden::{TODAY, filters, restore, snapshot, start_on_snapshot};
 use super::model::Model;
 use super::payload::{fields_of, value_of};
-use crate::harness::{Connection, Reply, Server, eventually, integer, ok, on_every_server, simple};
-
-fn digest(client: &mut Connection, key: &str) -> Reply {
-    client.run(&format!("DEBUG DIGEST-VALUE {key}"))
-}
+use crate::harness::{Connection, Server, digest, eventually, integer, ok, on_every_server, simple};
 
 #[test]
 fn copies_are_equal_and_independent() {

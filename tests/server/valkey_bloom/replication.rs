@@ -10,7 +10,8 @@ use super::golden::{
 use super::insert::{SEED, insert, server_with_append_only_file};
 use super::model::Model;
 use crate::harness::{
-    Connection, Reply, Server, Stop, append_only_commands, error, eventually, integer, ok, on_every_server,
+    Connection, Reply, Server, Stop, append_only_commands, catch_up, error, eventually, follow, integer, ok,
+    on_every_server,
 };
 
 /// Compares the keys with those that stood after their stream of commands.
@@ -61,17 +62,9 @@ fn as_list(reply: &Value) -> Vec<Reply> {
     }
 }
 
-fn follow(replica: &mut Connection, primary: &Server) {
-    assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
-    eventually("the link to the primary", || replica.info("master_link_status") == "up");
-}
-
 /// Waits until the replica has everything and compares all keys by their digests.
 fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
-    eventually("the replica to catch up", || {
-        replica.info("master_link_status") == "up"
-            && replica.info_number("slave_repl_offset") >= primary.info_number("master_repl_offset")
-    });
+    catch_up(primary, replica);
     for key in primary.run("KEYS *").elements() {
         let words: [&[u8]; 3] = [b"DEBUG", b"DIGEST-VALUE", key.bytes()];
         assert_eq!(replica.call(&words), primary.call(&words), "{key:?}");

@@ -1,8 +1,8 @@
 //! What replicas and the append-only file get, transactions and scripts, a change of roles, events.
 
-use super::{lines, two_buckets, with_append_only_file};
+use super::two_buckets;
 use crate::fleet::{catch_up, follow};
-use crate::harness::{Connection, Server, eventually, ok, on_every_server};
+use crate::harness::{Connection, Server, digest, eventually, lines, ok, on_every_server, with_append_only_file};
 
 #[test]
 fn a_creation_is_carried_with_its_first_bucket() {
@@ -54,8 +54,7 @@ fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {
 fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
     catch_up(primary, replica);
     for key in ["a", "b", "c"] {
-        let digest = |client: &mut Connection| client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-        assert_eq!(digest(primary), digest(replica), "{key}");
+        assert_eq!(digest(primary, key), digest(replica, key), "{key}");
     }
 }
 

@@ -8,7 +8,7 @@ mod time;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Connection, Server, append_only_commands, encode};
+use crate::harness::{Connection, Server, encode};
 use crate::redisbloom::golden::start_on_commands;
 
 /// Milliseconds since 1970.
@@ -16,24 +16,10 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
 }
 
-fn with_append_only_file(program: &Path) -> Server {
-    Server::with(program)
-        .line("appendonly yes")
-        .line("aof-use-rdb-preamble no")
-        .line("auto-aof-rewrite-percentage 0")
-        .start()
-}
-
 /// A server that was told these lines.
 fn started_on(program: &Path, lines: &[String]) -> Server {
     let commands = encode(lines.iter().map(|line| line.split(' ').collect::<Vec<_>>()));
     start_on_commands(program, &["auto-aof-rewrite-percentage 0"], &commands)
-}
-
-/// The commands of the append-only file as lines of text.
-fn lines(server: &Server) -> Vec<String> {
-    let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    append_only_commands(server).iter().map(join).filter(|line| line.starts_with("BF.")).collect()
 }
 
 /// A ring of three buckets of 500 s each, the first of which is past, with an item in each, and the next due; and when it was.

@@ -3,8 +3,10 @@
 use std::time::Duration;
 use std::{slice, thread};
 
-use super::{lines, make_rings, two_buckets, with_append_only_file};
-use crate::harness::{Connection, Server, Stop, eventually, integer, nil, ok, on_every_server};
+use super::{make_rings, two_buckets};
+use crate::harness::{
+    Connection, Server, Stop, eventually, integer, lines, nil, ok, on_every_server, with_append_only_file,
+};
 use crate::persistence::rewrite_append_only_file;
 
 fn digests(client: &mut Connection, keys: &[String]) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! What is found and for how long, BF.ROTATE, BF.INFO, refusals.
 
-use super::{lines, two_buckets, with_append_only_file};
-use crate::harness::{Server, array, error, eventually, integer, ok, on_every_server};
+use super::two_buckets;
+use crate::harness::{Server, array, error, eventually, integer, lines, ok, on_every_server, with_append_only_file};
 
 #[test]
 fn a_bucket_that_is_past_is_not_found_and_goes_with_the_next_write() {

@@ -1,0 +1,201 @@
+//! What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
+
+use super::{FILTERS, call, numbered, reserve_all};
+use crate::harness::{Reply, Server, array, digest, error, eventually, integer, ok, on_every_server};
+
+const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
+
+#[test]
+fn a_delete_answers_whether_the_filter_found_the_item() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            reserve_all(&mut client);
+            for (key, _) in FILTERS {
+                let mut run = |line: &str| client.run(&line.replace('$', key));
+                run("BF.MADD $ a b c d");
+                let (yes, no) = (run("BF.EXISTS $ a"), run("BF.EXISTS $ x"));
+                assert_eq!(run("BF.DEL $ a"), yes, "{key}");
+                assert_eq!(run("BF.DEL $ a"), no, "{key}");
+                assert_eq!(run("BF.EXISTS $ a"), no, "{key}");
+                let expected = array([yes.clone(), no.clone(), no.clone(), no.clone(), yes.clone()]);
+                assert_eq!(run("BF.MDEL $ b x a b c"), expected, "{key}");
+                assert_eq!(run("BF.MEXISTS $ a b c d"), array([no.clone(), no.clone(), no.clone(), yes.clone()]));
+                assert_eq!(run("BF.CARD $"), integer(1));
+                assert_eq!(run("BF.INFO $").field("Number of items inserted"), &integer(1));
+                // An item that was deleted is new, and in again.
+                assert_eq!(run("BF.ADD $ a"), yes, "{key}");
+                assert_eq!(run("BF.MADD $ a b d b"), array([no.clone(), yes.clone(), no.clone(), no]), "{key}");
+                assert_eq!(run("BF.MEXISTS $ a b d"), array([yes.clone(), yes.clone(), yes]));
+                assert_eq!(run("BF.CARD $"), integer(3));
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_delete_says_so_and_a_missing_filter_has_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            let (yes, no) = (client.answer(true), client.answer(false));
+            assert_eq!(client.run("BF.DEL missing a"), no);
+            assert_eq!(client.run("BF.MDEL missing a b"), array([no.clone(), no]));
+            assert_eq!(client.run("EXISTS missing"), integer(0));
+            for (key, line) in [
+                ("native", "BF.RESERVE native 0.01 100"),
+                ("windowed", "BF.RESERVE windowed 0.01 100 WINDOW 60"),
+                ("redisbloom", "BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom"),
+                ("valkey-bloom", "BF.INSERT valkey-bloom TIGHTENING 0.5 ITEMS x"),
+            ] {
+                client.run(line);
+                client.run(&format!("BF.ADD {key} a"));
+                let before = digest(&mut client, key);
+                assert_eq!(client.run(&format!("BF.DEL {key} a")), error(CANNOT), "{key}");
+                assert_eq!(client.run(&format!("BF.MDEL {key} a b")), error(CANNOT), "{key}");
+                assert_eq!(client.run(&format!("BF.EXISTS {key} a")), yes);
+                assert_eq!(digest(&mut client, key), before);
+            }
+            client.run("SET string x");
+            let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+            assert_eq!(client.run("BF.DEL string a"), error(wrong));
+            assert_eq!(client.run("BF.MDEL string a b"), error(wrong));
+            client.run("BF.RESERVE whole 0.01 100 HASH siphash");
+            let header = client.run("BF.SCANDUMP whole 0");
+            let iterator = header.elements()[0].number().to_string();
+            let words = [b"BF.LOADCHUNK".as_slice(), b"part", iterator.as_bytes(), header.elements()[1].bytes()];
+            assert_eq!(client.call(&words), ok());
+            assert_eq!(client.run("BF.DEL part a"), error("ERR filter is still being loaded"));
+            assert_eq!(client.run("BF.MDEL part a"), error("ERR filter is still being loaded"));
+        }
+    });
+}
+
+#[test]
+fn the_server_knows_the_commands() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (name, arity) in [("bf.del", 3), ("bf.mdel", -3)] {
+            let reply = client.run(&format!("COMMAND INFO {name}"));
+            let fields = reply.elements()[0].elements();
+            assert_eq!((fields[0].text().as_str(), fields[1].number()), (name, arity));
+            let texts = |reply: &Reply| reply.elements().iter().map(Reply::text).collect::<Vec<_>>();
+            let flags = texts(&fields[2]);
+            assert!(flags.contains(&"write".to_owned()) && !flags.contains(&"denyoom".to_owned()), "{flags:?}");
+            let keys: Vec<i64> = fields[3..6].iter().map(Reply::number).collect();
+            assert_eq!(keys, [1, 1, 1]);
+            let spec = &fields[8].elements()[0];
+            let flags = texts(spec.field("flags"));
+            assert!(flags.contains(&"RW".to_owned()) && flags.contains(&"delete".to_owned()), "{flags:?}");
+            let docs = client.run(&format!("COMMAND DOCS {name}"));
+            assert!(docs.elements()[1].field("summary").text().starts_with("Deletes"));
+            let repeated = docs.elements()[1].field("arguments").elements().len();
+            assert_eq!(repeated, 2, "a key and an item");
+            assert!(client.run(&format!("{name} k")).error_text().starts_with("ERR wrong number of arguments"));
+            let listed = client.run("ACL CAT bloom");
+            if !listed.is_error() {
+                assert!(texts(&listed).contains(&name.to_owned()), "{listed:?}");
+            }
+        }
+        assert!(client.run("BF.DEL k a b").error_text().starts_with("ERR wrong number of arguments"));
+    });
+}
+
+#[test]
+fn above_maxmemory_it_deletes_all_the_same() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100 HASH siphash");
+        client.run("BF.MADD k a b");
+        assert_eq!(client.run("CONFIG SET maxmemory 1"), ok());
+        assert!(client.run("BF.ADD k c").error_text().starts_with("OOM"));
+        assert_eq!(client.run("BF.DEL k a"), integer(1));
+        assert_eq!(client.run("BF.MDEL k b c"), array([integer(1), integer(0)]));
+    });
+}
+
+#[test]
+fn a_full_table_refuses_an_item_and_changes_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            client.run("BF.RESERVE k 0.01 1000 NONSCALING HASH siphash");
+            let items = numbered(0..500);
+            call(&mut client, "BF.MADD k", &items);
+            let card = client.run("BF.CARD k").number();
+            let reply = call(&mut client, "BF.MDEL k", &items);
+            let (refused, found) = reply.elements().split_last().unwrap();
+            let count = found.iter().filter(|answer| answer.truth()).count();
+            let text = format!("ERR no room for more deleted items ({count} entries): rebuild the filter");
+            assert_eq!(refused, &error(&text));
+            assert!((40..100).contains(&count) && count <= found.len(), "{count} entries");
+            assert_eq!(client.run("BF.CARD k"), integer(card - count as i64));
+            let before = digest(&mut client, "k");
+            assert_eq!(client.call(&["BF.DEL", "k", &items[found.len()]]), error(&text));
+            assert_eq!(digest(&mut client, "k"), before);
+            let present = client.batched(&[b"BF.MEXISTS", b"k"], &items);
+            assert!(!present[..found.len()].contains(&true) && !present[found.len()..].contains(&false));
+            // A full filter takes what was deleted from it, and there is room again.
+            call(&mut client, "BF.MADD k", &numbered(1000..2500));
+            assert_eq!(client.run("BF.ADD k more-than-it-holds"), error("ERR non scaling filter is full"));
+            assert!(call(&mut client, "BF.ADD k", &items[..1]).truth());
+            assert!(client.call(&["BF.DEL", "k", &items[found.len()]]).truth());
+        }
+    });
+}
+
+#[test]
+fn the_ceiling_binds_entries() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 1000 HASH siphash");
+        client.run("BF.MADD k a b c d");
+        let size = client.run("BF.INFO k SIZE").elements().last().unwrap().number();
+        client.run(&format!("CONFIG SET bf.max-filter-bytes {}", size + 40));
+        let full = error("ERR no room for more deleted items (2 entries): rebuild the filter");
+        assert_eq!(client.run("BF.MDEL k a b c d"), array([integer(1), integer(1), full]));
+        assert_eq!(client.run("BF.INFO k SIZE").elements().last().unwrap().number(), size + 32);
+        assert_eq!(client.run("BF.MEXISTS k a b c d"), client.answers([0, 0, 1, 1]));
+        client.run("CONFIG SET bf.max-filter-bytes 0");
+        assert_eq!(client.run("BF.DEL k c"), integer(1));
+    });
+}
+
+#[test]
+fn totals_and_memory_count_the_entries() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 100000 HASH siphash");
+        let items = numbered(0..5000);
+        call(&mut client, "BF.MADD k", &items);
+        let mut view = || {
+            let [bytes, count] = ["bf_bloom_total_memory_bytes", "bf_bloom_num_items_across_objects"]
+                .map(|name| client.info_number(name));
+            let size = client.run("BF.INFO k SIZE").elements().last().unwrap().number();
+            (bytes, count, size, client.run("MEMORY USAGE k").number())
+        };
+        let before = view();
+        let mut other = server.connect();
+        let deleted = call(&mut other, "BF.MDEL k", &items[..2000]);
+        let deleted = deleted.elements().iter().filter(|answer| answer.truth()).count() as i64;
+        let after = view();
+        assert_eq!((after.0, after.1), (before.0 + deleted * 16, before.1 - deleted));
+        assert_eq!(after.2, before.2 + deleted * 16);
+        assert!(after.3 >= before.3 + deleted * 16, "{after:?}, before {before:?}");
+        call(&mut other, "BF.MADD k", &items[..2000]);
+        let again = view();
+        assert_eq!((again.0, again.1, again.2), (before.0, before.1, before.2));
+        other.run("DEL k");
+        eventually("the totals to be settled", || other.info_number("bf_bloom_total_memory_bytes") == 0);
+    });
+}
