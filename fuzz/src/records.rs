@@ -52,37 +52,45 @@ fn iterator(spelling: u8, input: &[u8]) -> Option<(u64, &[u8])> {
 pub struct Sums {
     identity: u32,
     stream: u64,
+    /// How many of an iterator's last bits are the number of the record.
+    record_bits: u32,
 }
 
 impl Sums {
     /// The generation in iterators that are put right.
     pub const GENERATION: u64 = 5;
-    /// The number of the record that is the header, in the last bits of its iterator.
+    /// The number of the record that is the header.
     const HEADER: u64 = 1;
-    const RECORD_BITS: u32 = 27;
+    const STREAM_AT: u32 = 27;
     const LAYERS_BITS: u32 = 12;
-    /// Bytes of a native filter's header in front of its layers: magic and 8 numbers, the last of which is that of the
-    /// layers. Of a filter that counts there is one more, its kind, after a version of 2; and one more with a keyed hash.
-    const FRONT_BYTES: usize = 72;
-    /// Bytes of a header for each layer, and where its items are in them.
-    const LAYER_BYTES: usize = 48;
-    const ITEMS_AT: std::ops::Range<usize> = 16..24;
 
-    /// Those that follow from a header's fields.
+    /// Those that follow from a header's fields, as `format/stored.rs` draws them: magic, version, of version 2 the kind, and
+    /// the description. What is no header of ours has any.
     #[must_use]
     pub fn of(fields: &[u8]) -> Self {
-        let number_at =
-            |at: usize| fields.get(at..).and_then(|rest| rest.first_chunk()).copied().map(u64::from_le_bytes);
-        let more = if number_at(8) == Some(2) { 8 } else { 0 };
-        let front_bytes = Self::FRONT_BYTES + more + if number_at(16 + more) == Some(2) { 8 } else { 0 };
-        let mut without_items = fields.to_vec();
-        let layers = without_items.get_mut(front_bytes..).unwrap_or_default();
-        layers.chunks_exact_mut(Self::LAYER_BYTES).for_each(|layer| layer[Self::ITEMS_AT].fill(0));
-        let count = fields.get(..front_bytes).and_then(|front| front.last_chunk());
-        let last_layer =
-            count.map_or(0, |count| u64::from_le_bytes(*count)).saturating_sub(1) % (1 << Self::LAYERS_BITS);
-        let stream = (Self::GENERATION << Self::LAYERS_BITS | last_layer) << Self::RECORD_BITS;
-        Self { identity: crc32fast::hash(&without_items), stream }
+        let mut reader = Fields { rest: fields.get(8..).unwrap_or_default() };
+        let kind = if reader.number() == 2 { reader.number() } else { 1 };
+        let is_keyed = reader.number() == 2;
+        // Rate, capacity, expansion, seed or key, policy.
+        reader.skip(if is_keyed { 6 } else { 5 });
+        let (mut layers, mut identified) = (0_u64, Vec::new());
+        if kind == 6 {
+            // The window, whether it slides, the most buckets; after them what passes: the buckets that are there.
+            reader.skip(3);
+            identified = fields[..fields.len() - reader.rest.len()].to_vec();
+            for _ in 0..reader.number().min(64) {
+                reader.skip(5);
+                layers += reader.layers(&mut Vec::new());
+            }
+        } else {
+            identified.extend_from_slice(&fields[..fields.len() - reader.rest.len()]);
+            layers += reader.layers(&mut identified);
+            identified.extend_from_slice(reader.rest);
+        }
+        let last_layer = layers.saturating_sub(1) % (1 << Self::LAYERS_BITS);
+        let stream = (Self::GENERATION << Self::LAYERS_BITS | last_layer) << Self::STREAM_AT;
+        let record_bits = if kind == 6 || is_keyed && kind == 1 { 19 } else { Self::STREAM_AT };
+        Self { identity: crc32fast::hash(&identified), stream, record_bits }
     }
 
     /// A record with all that belongs to it: its iterator, and its data with the checksum where it stands.
@@ -93,11 +101,47 @@ impl Sums {
         if spelling & RIGHT_SUMS == 0 {
             return (iterator, data.to_vec());
         }
-        if iterator % (1 << Self::RECORD_BITS) == Self::HEADER {
+        if iterator % (1 << self.record_bits) == Self::HEADER {
             return (iterator, [data, &crc32fast::hash(data).to_le_bytes()].concat());
         }
         let (tag, bits) = data.split_at(data.len().min(1));
         let summed = [&self.identity.to_le_bytes()[..], &iterator.to_le_bytes(), tag, bits].concat();
         (iterator, [tag, &crc32fast::hash(&summed).to_le_bytes(), bits].concat())
+    }
+}
+
+/// The fields of a header that are not read yet, 8 bytes each.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl Fields<'_> {
+    /// The next one; 0 where there is none.
+    fn number(&mut self) -> u64 {
+        let Some((number, rest)) = self.rest.split_first_chunk() else { return 0 };
+        self.rest = rest;
+        u64::from_le_bytes(*number)
+    }
+
+    fn skip(&mut self, fields: usize) {
+        self.rest = self.rest.get(8 * fields..).unwrap_or_default();
+    }
+
+    /// Reads the number of layers and what each is; says it as it was when nothing had been added. Answers the number.
+    fn layers(&mut self, said: &mut Vec<u8>) -> u64 {
+        /// Bytes of a layer, and where its items are in them.
+        const LAYER_BYTES: usize = 48;
+        const ITEMS_AT: std::ops::Range<usize> = 16..24;
+        let before = self.rest;
+        let layers = self.number();
+        said.extend_from_slice(&before[..before.len() - self.rest.len()]);
+        for _ in 0..layers {
+            let Some((layer, rest)) = self.rest.split_first_chunk::<LAYER_BYTES>() else { break };
+            let mut layer = *layer;
+            layer[ITEMS_AT].fill(0);
+            said.extend_from_slice(&layer);
+            self.rest = rest;
+        }
+        layers
     }
 }

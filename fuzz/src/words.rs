@@ -7,7 +7,7 @@
 //! ```text
 //! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed; 8: seeds of
 //!                  valkey-bloom's layout are random
-//! words            the first is the command, BF.RESERVE to BF.LOADCHUNK, or MODULE for those after the path in loadmodule
+//! words            the first is the command, BF.RESERVE to BF.ROTATE, or MODULE for those after the path in loadmodule
 //! ```
 
 use std::cell::Cell;
@@ -19,10 +19,12 @@ use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
-    CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, ValkeyBloomSpec, WindowedSpec,
+    CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
 use bloomgate_filter::words::insert::Insert;
-use bloomgate_filter::words::{Creation, Refusal, info, insert, iterators, load_time, reserve};
+use bloomgate_filter::words::{
+    Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
+};
 use bloomgate_filter::{Scaling, Spec};
 
 /// The name of the target.
@@ -67,6 +69,10 @@ pub enum Parsed {
     Scandump(i64),
     /// BF.LOADCHUNK: the iterator, and the length of the data.
     Loadchunk(u64, usize),
+    /// BF.PLAN.
+    Plan(plan::Asked),
+    /// BF.ROTATE: the bucket that a primary began.
+    Rotate(Option<Turn>),
     /// The words of `loadmodule`.
     LoadTime(load_time::LoadTime),
     /// Why not.
@@ -103,6 +109,8 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.INFO" => info::parse(words).map(Parsed::Info),
         b"BF.SCANDUMP" => iterators::scandump(words).map(Parsed::Scandump),
         b"BF.LOADCHUNK" => iterators::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
+        b"BF.PLAN" => plan::parse(words, defaults).map(Parsed::Plan),
+        b"BF.ROTATE" => rotate::parse(words, defaults.must_obey).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,
     };
@@ -127,6 +135,8 @@ pub fn check(input: &[u8]) {
         Parsed::Loadchunk(iterator, length) => {
             assert_eq!((iterator.to_string().as_bytes(), *length), (words[2], words[3].len()));
         }
+        Parsed::Plan(asked) => of_plan(*asked, &defaults),
+        Parsed::Rotate(turn) => of_turn(*turn, words.len(), &defaults),
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
             assert!(load_time.initial_size.is_none_or(|size| (1..=load_time::INITIAL_SIZE_MAX).contains(&size)));
@@ -135,6 +145,9 @@ pub fn check(input: &[u8]) {
         Parsed::Refused(refusal) => of_refusal(&words, *refusal),
         Parsed::LoadTimeRefused(line) => assert!(!line.is_empty() && line.len() <= 3 * input.len() + 100, "{line}"),
         Parsed::NoCommand => {}
+    }
+    if let Some(position) = key_position(&words, 2) {
+        assert!(words[position - 1].eq_ignore_ascii_case(b"SEED"), "{words:?}: a key at {position}");
     }
     each_word_is_read_once(&words, &defaults);
     letters_of_any_case(&words, &defaults, &parsed);
@@ -178,6 +191,26 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     of_effect(spec);
 }
 
+/// What would make it can be described, or it says why not, whatever is asked for.
+fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
+    let creation = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
+    of_creation(&creation, &Defaults { must_obey: false, ..*defaults });
+    assert!(items != Some(0));
+    if let Ok(plan) = spec.plan(items) {
+        assert!(!plan.layers.is_empty() && plan.size_bytes >= 1, "{spec:?}: {plan:?}");
+        let forgets = matches!(spec, Spec::Windowed(_));
+        assert!(forgets || plan.capacity >= items.unwrap_or(1), "{spec:?}: {plan:?}");
+    }
+}
+
+/// Only whoever is obeyed says which bucket.
+fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
+    assert_eq!(words, if turn.is_some() { 6 } else { 2 });
+    if let Some(turn) = turn {
+        assert!(defaults.must_obey && turn.begin <= turn.end && turn.capacity >= 1, "{turn:?}");
+    }
+}
+
 /// What replication says of a filter makes the same filter.
 fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
@@ -212,7 +245,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
         NoExpansion, NoLayout, NoSeed, RateRange, Syntax,
     };
     match command.to_ascii_uppercase().as_slice() {
-        b"BF.RESERVE" => &[
+        b"BF.RESERVE" | b"BF.PLAN" => &[
             BadRate,
             RateRange,
             BadCapacity,
@@ -240,6 +273,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
             InsertUnknown,
             LayoutMismatch,
         ],
+        b"BF.ROTATE" => &[BadData],
         b"BF.INFO" => &[InfoField],
         b"BF.SCANDUMP" => &[BadDumpIterator],
         b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
@@ -249,7 +283,16 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
 
 /// A refusal is one that the command has.
 fn of_refusal(words: &[&[u8]], refusal: Refusal) {
-    assert!(refusal == Refusal::Arity || refusals_of(words[0]).contains(&refusal), "{words:?}: {refusal:?}");
+    let is_known = match refusal {
+        Refusal::Arity => true,
+        // Of the words of creation that RedisBloom has not: no name of another command's is among them.
+        Refusal::No(_) | Refusal::Bad(_) | Refusal::Exclude(..) | Refusal::Needs(..) | Refusal::ExpireTime => {
+            let creating: [&[u8]; 3] = [b"BF.RESERVE", b"BF.INSERT", b"BF.PLAN"];
+            creating.iter().any(|name| words[0].eq_ignore_ascii_case(name))
+        }
+        _ => refusals_of(words[0]).contains(&refusal),
+    };
+    assert!(is_known, "{words:?}: {refusal:?}");
     let text = refusal.to_string();
     assert!(!text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
 }
@@ -284,6 +327,7 @@ fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let without_names = |parsed: Parsed| match parsed {
         Parsed::Reserve(creation) => Parsed::Reserve(without_raw_seed(creation)),
         Parsed::Insert(creation, items) => Parsed::Insert(creation.map(without_raw_seed), items),
+        Parsed::Plan(asked) => Parsed::Plan(plan::Asked { spec: without_raw_seed_in(asked.spec), ..asked }),
         Parsed::LoadTime(load_time) => Parsed::LoadTime(load_time::LoadTime { without_effect: vec![], ..load_time }),
         // The line shows the word.
         Parsed::LoadTimeRefused(_) => Parsed::LoadTimeRefused(String::new()),
@@ -293,12 +337,16 @@ fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
 }
 
 fn without_raw_seed(creation: Creation) -> Creation {
-    match creation.spec {
+    Creation { spec: without_raw_seed_in(creation.spec), ..creation }
+}
+
+fn without_raw_seed_in(spec: Spec) -> Spec {
+    match spec {
         Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity }) => {
             let rules = ValkeyBloom { seed: [0; 32], is_seed_random: false, ..rules };
-            Creation { spec: Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity }), ..creation }
+            Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity })
         }
-        _ => creation,
+        spec => spec,
     }
 }
 

@@ -90,7 +90,7 @@ fn every_refusal_of_words() {
         })
     };
     assert!(is_met(None, Refusal::Arity));
-    for command in ["BF.RESERVE", "BF.INSERT", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK"] {
+    for command in ["BF.RESERVE", "BF.INSERT", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.ROTATE"] {
         let refusals = words::refusals_of(command.as_bytes());
         assert!(!refusals.is_empty());
         for refusal in refusals {

@@ -2,6 +2,7 @@
 //! that fuzzing found, which `fuzz/corpus` keeps. These tests, those of the server and `scripts/fuzz` have them from here.
 
 pub mod archive;
+pub mod beyond;
 pub mod cases;
 pub mod found;
 pub mod refusals;
@@ -44,8 +45,8 @@ macro_rules! for_each_kind {
             refusals: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots
                 valkey_bloom_snapshots_and_loads;
             seeds: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots valkey_bloom_snapshots_and_loads;
-            words: fields_and_records insertions insertions_that_are_refused load_time_words reservations
-                reservations_of_a_primary reservations_that_are_refused;
+            words: fields_and_records insertions insertions_that_are_refused load_time_words plans reservations
+                reservations_of_a_primary reservations_that_are_refused turns words_of_new_kinds;
         }
     };
 }

@@ -2,12 +2,12 @@
 //! spellings of old releases.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
-use bloomgate_filter::kinds::{Arrival, CountingSpec, NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{Arrival, NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;
+use super::beyond::beyond;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer, records};
 use super::targets::records::OF_PRIMARY;
 use super::targets::snapshot::written;
@@ -35,7 +35,7 @@ fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
     assert_eq!((made, outcome.refused), (Some(makes), None), "{}/{name}", target.name);
 }
 
-fn with_items(spec: Spec, items: u32) -> Filter {
+pub(super) fn with_items(spec: Spec, items: u32) -> Filter {
     let mut filter = Filter::new(&spec, &Unlimited).unwrap();
     for number in 0..items {
         filter.add_batch([&number.to_le_bytes()[..]], Origin::Client, &Moment(0), &Unlimited);
@@ -46,25 +46,6 @@ fn with_items(spec: Spec, items: u32) -> Filter {
 fn native(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     let scaling = Scaling::from_expansion(expansion);
     with_items(Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 7)), items)
-}
-
-/// Filters that count, with items that come several times.
-fn counting() -> [(&'static str, Filter); 4] {
-    let keyed = Hasher::SipHash { key: *b"0123456789abcdef" };
-    let shapes = [
-        ("counting-empty", 100, 0, Hasher::Murmur3 { seed: 7 }),
-        ("counting", 100, 60, Hasher::Murmur3 { seed: 7 }),
-        ("counting-full", 10, 30, Hasher::Murmur3 { seed: 7 }),
-        ("counting-keyed", 100, 60, keyed),
-    ];
-    shapes.map(|(name, capacity, items, hasher)| {
-        let mut filter = with_items(Spec::Counting(CountingSpec { rate: 0.01, capacity, hasher }), items);
-        for number in 0..items {
-            let item = (number % 3).to_le_bytes();
-            filter.add_batch([&item[..]], Origin::Client, &Moment(0), &Unlimited);
-        }
-        (name, filter)
-    })
 }
 
 fn redisbloom(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
@@ -117,11 +98,15 @@ pub fn native_snapshots(all: &Inputs) {
         let filter = native(rate, capacity, expansion, items);
         snapshot(name, Whole, &written(&filter.into()));
     }
-    for (name, filter) in counting() {
-        let (iterator, header) = dump_of(&filter, 9).swap_remove(0);
-        let arrival = Arrival::begin(iterator, &header, &Unlimited).unwrap();
+    for (name, filter) in beyond() {
+        let told = dump_of(&filter, 9);
         snapshot(name, Whole, &written(&filter.into()));
-        snapshot(&format!("{name}-arriving-header"), Arriving, &written(&arrival.into()));
+        let ((iterator, header), rest) = told.split_first().unwrap();
+        let mut arrival = Arrival::begin(*iterator, header, &Unlimited).unwrap();
+        snapshot(&format!("{name}-arriving-header"), Arriving, &written(&arrival.try_clone().unwrap().into()));
+        // All but the last record: of those with tables the cells, and all tables but one.
+        rest[..rest.len() - 1].iter().for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data).is_ok()));
+        snapshot(&format!("{name}-arriving-but-one"), Arriving, &written(&arrival.into()));
     }
     let large = NativeLayer { groups: 300, blocks_per_group: 64, chunks: vec![vec![]; 2], ..NativeLayer::default() };
     let large = Native { layers: vec![large], ..Native::default() };
@@ -149,7 +134,7 @@ pub fn native_snapshots(all: &Inputs) {
 pub fn native_dumps(all: &Inputs) {
     let natives =
         SHAPES.map(|(name, rate, capacity, expansion, items)| (name, native(rate, capacity, expansion, items)));
-    for (name, filter) in natives.into_iter().chain(counting()) {
+    for (name, filter) in natives.into_iter().chain(beyond()) {
         let told = dump_of(&filter, 5);
         // As they travel, and with what can be put right left out.
         seed(all, NATIVE_DUMP, &format!("{name}-as-it-travels"), Whole, &plain(&told));

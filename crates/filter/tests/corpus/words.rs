@@ -3,10 +3,11 @@
 
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
-use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
 use bloomgate_filter::words::load_time::LoadTime;
+use bloomgate_filter::words::plan::Asked;
 use bloomgate_filter::words::{Creation, Refusal};
-use bloomgate_filter::{Scaling, Spec};
+use bloomgate_filter::{Moment, Scaling, Spec};
 
 use super::Inputs;
 use super::targets::words::{NAME, NATIVE_SEED, Parsed, check, parse};
@@ -203,6 +204,74 @@ pub fn fields_and_records(all: &Inputs) {
     assert_eq!(parsed("loadchunk-nothing", "BF.LOADCHUNK k 1 "), Parsed::Loadchunk(1, 0));
     refused(all, Refusal::BadData, "loadchunk-minus-1", CLIENT, "BF.LOADCHUNK k -1 data");
     refused(all, Refusal::BadLoadIterator, "loadchunk-no-number", CLIENT, "BF.LOADCHUNK k 1e1 data");
+}
+
+pub fn plans(all: &Inputs) {
+    let asked = |name: &str, asking, words: &str| match outcome(all, &format!("plan-{name}"), asking, words) {
+        Parsed::Plan(asked) => asked,
+        other => panic!("{words}: {other:?}"),
+    };
+    let plain = Asked { spec: native(0.01, 100, 2).spec, items: None };
+    assert_eq!(asked("plain", CLIENT, "BF.PLAN 0.01 100"), plain);
+    // It is a client that asks, whoever sends the words.
+    assert_eq!(asked("primary", PRIMARY, "BF.PLAN 0.01 100"), plain);
+    let many = asked("items", CLIENT, "BF.PLAN 0.01 100 EXPANSION 1 ITEMS 9223372036854775807");
+    assert_eq!(many.items, Some(i64::MAX as u64));
+    for (name, words) in [
+        ("window", "WINDOW 60 SLIDING BUCKETS 64 HASH siphash"),
+        ("rolling", "ROLLING BUCKETS 3 ITEMS 1000"),
+        ("counting", "COUNTING EX 5"),
+        ("tightening", "TIGHTENING 0.5 ITEMS 100000"),
+        ("redisbloom", "LAYOUT redisbloom ITEMS 100000"),
+    ] {
+        let words = format!("BF.PLAN 0.01 100 {words}");
+        let outcome = outcome(all, &format!("plan-{name}"), CLIENT, &words);
+        assert!(matches!(outcome, Parsed::Plan(_)), "{words}: {outcome:?}");
+    }
+    refused(all, Refusal::Arity, "plan-no-capacity", CLIENT, "BF.PLAN 0.01");
+    refused(all, Refusal::Bad("items"), "plan-items-0", CLIENT, "BF.PLAN 0.01 100 ITEMS 0");
+    refused(all, Refusal::Needs("SLIDING", "WINDOW"), "plan-sliding", CLIENT, "BF.PLAN 0.01 100 SLIDING");
+}
+
+pub fn words_of_new_kinds(all: &Inputs) {
+    for (name, words) in [
+        ("keyed", "HASH siphash SEED 000102030405060708090a0b0c0d0e0F"),
+        ("window", "WINDOW 60 EXPANSION 4"),
+        ("sliding", "window 1 sliding buckets 3 HASH siphash"),
+        ("rolling", "ROLLING BUCKETS 64"),
+        ("counting", "COUNTING PX 1"),
+    ] {
+        for (command, rest) in [("reserve", "0.01 100"), ("insert", "ERROR 0.01 CAPACITY 100")] {
+            let (upper, items) = (command.to_uppercase(), if command == "insert" { " ITEMS a" } else { "" });
+            let words = format!("BF.{upper} k {rest} {words}{items}");
+            let outcome = outcome(all, &format!("{command}-{name}"), CLIENT, &words);
+            assert!(matches!(outcome, Parsed::Reserve(_) | Parsed::Insert(Some(_), 1)), "{words}: {outcome:?}");
+        }
+    }
+    let with = |refusal, name: &str, options: &str| {
+        refused(all, refusal, &format!("reserve-{name}"), CLIENT, &format!("BF.RESERVE k 0.01 3 {options}"));
+    };
+    with(Refusal::No("hash"), "no-hash", "HASH");
+    with(Refusal::Bad("hash"), "bad-hash", "HASH md5");
+    with(Refusal::BadSeed, "key-31-digits", "HASH siphash SEED 0102030405060708090a0b0c0d0e0f0");
+    with(Refusal::Bad("window"), "window-0", "WINDOW 0");
+    with(Refusal::Bad("buckets"), "buckets-65", "WINDOW 60 BUCKETS 65");
+    with(Refusal::ExpireTime, "expire-time-0", "PX 0");
+    with(Refusal::Exclude("COUNTING", "WINDOW"), "counting-window", "WINDOW 5 COUNTING");
+    with(Refusal::Exclude("EX", "PX"), "ex-px", "EX 5 PX 5");
+    with(Refusal::Needs("BUCKETS", "WINDOW or ROLLING"), "buckets-alone", "BUCKETS 5");
+}
+
+pub fn turns(all: &Inputs) {
+    let parsed = |name: &str, asking, words: &str| outcome(all, &format!("rotate-{name}"), asking, words);
+    assert_eq!(parsed("client", CLIENT, "BF.ROTATE k"), Parsed::Rotate(None));
+    let turn = Turn { slot: 7, begin: Moment(1), end: Moment(1), capacity: 1 };
+    assert_eq!(parsed("primary", PRIMARY, "BF.ROTATE k 7 1 1 1"), Parsed::Rotate(Some(turn)));
+    refused(all, Refusal::Arity, "rotate-client-says-which", CLIENT, "BF.ROTATE k 7 1 1 1");
+    for (name, numbers) in [("capacity-0", "7 1 1 0"), ("ends-before", "7 2 1 1"), ("minus", "-7 1 1 1")] {
+        let words = format!("BF.ROTATE k {numbers}");
+        refused(all, Refusal::BadData, &format!("rotate-primary-{name}"), PRIMARY, &words);
+    }
 }
 
 pub fn load_time_words(all: &Inputs) {
