@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_union_has_the_bits_of_all() {
-        for length in LENGTHS {
+        for &length in LENGTHS {
             let (one, other, zeros) = (bytes(length, 3), bytes(length, 4), vec![0; length]);
             // Empty pages beside others.
             let shifted: Vec<u8> = other.iter().skip(4096).chain(other.iter().take(4096)).copied().collect();
