@@ -48,14 +48,14 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     }
 }
 
-/// A copy of bytes.
+/// A copy of elements.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] where the allocator refuses.
-pub(crate) fn try_copy(bytes: &[u8]) -> Result<Box<[u8]>, Error> {
+pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
     let mut copy = Vec::new();
-    reserve(&mut copy, bytes.len())?;
-    copy.extend_from_slice(bytes);
+    reserve(&mut copy, elements.len())?;
+    copy.extend_from_slice(elements);
     Ok(copy.into_boxed_slice())
 }
 

@@ -1,6 +1,6 @@
 //! How a set of hashes grows: a part doubles, or splits in two. Each step is made as a whole or not at all.
 
-use super::part::{Part, SLOTS_MAX, SLOTS_MIN, slots_for};
+use super::part::{Part, SLOTS_MAX, SLOTS_MIN, slots_for, table_bytes};
 use super::{HashSet, place};
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -13,7 +13,6 @@ const DEPTH_MAX: u32 = 20;
 /// What a list of parts or a directory is made of.
 const PART_BYTES: usize = size_of::<Part>();
 const PLACE_BYTES: usize = size_of::<u32>();
-const SLOT_BYTES: usize = size_of::<ItemHash>();
 
 impl HashSet {
     /// Grows until the part of a hash has room for it, or takes the last room of a part that cannot grow.
@@ -40,26 +39,27 @@ impl HashSet {
 
     /// Makes the first part, and the directory's only place.
     fn begin(&mut self, limit_bytes: u64) -> Result<(), Error> {
-        self.check(PART_BYTES + PLACE_BYTES + SLOTS_MIN * SLOT_BYTES, limit_bytes)?;
+        self.check(PART_BYTES + PLACE_BYTES + table_bytes(SLOTS_MIN), limit_bytes)?;
         let (mut parts, mut directory) = (Vec::new(), Vec::new());
         reserve(&mut parts, 1)?;
         reserve(&mut directory, 1)?;
         parts.push(Part::with_slots(SLOTS_MIN, 0)?);
         directory.push(0);
-        *self = Self { parts, directory, depth: 0, len: 0, slots: SLOTS_MIN as u64 };
+        *self = Self { parts, directory, depth: 0, len: 0, tables_bytes: table_bytes(SLOTS_MIN) as u64 };
         Ok(())
     }
 
     /// Gives the part of a hash a table twice as large, or its first.
     fn double(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
         let part = self.part_of(hash).ok_or(Error::Unsound)?;
-        let (before, slots) = (part.slots.len(), SLOTS_MIN.max(part.slots.len() * 2));
-        self.check((slots - before) * SLOT_BYTES, limit_bytes)?;
+        let slots = SLOTS_MIN.max(part.slots.len() * 2);
+        let more_bytes = table_bytes(slots) - table_bytes(part.slots.len());
+        self.check(more_bytes, limit_bytes)?;
         let part = self.part_of_mut(hash).ok_or(Error::Unsound)?;
         let mut larger = Part::with_slots(slots, part.depth)?;
         part.hashes().for_each(|hash| _ = larger.put(hash));
         *part = larger;
-        self.slots += (slots - before) as u64;
+        self.tables_bytes += more_bytes as u64;
         Ok(())
     }
 
@@ -67,23 +67,23 @@ impl HashSet {
     fn split(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
         let number = self.number_of(hash).ok_or(Error::Unsound)?;
         let part = self.parts.get(number).ok_or(Error::Unsound)?;
-        let (depth, before) = (part.depth + 1, part.slots.len());
+        let (depth, before) = (part.depth + 1, table_bytes(part.slots.len()));
         if depth > DEPTH_MAX {
             return Err(Error::NoRoomForDeleted { entries: self.len });
         }
         let is_upper = |hash: ItemHash| place(hash, depth) & 1 == 1;
         let upper_entries = part.hashes().filter(|hash| is_upper(*hash)).count();
         // Where all are on one side the table stays as it is, and the other side has none.
-        let tables = match (part.entries - upper_entries, upper_entries) {
+        let tables = match (part.entries() - upper_entries, upper_entries) {
             (0, _) | (_, 0) => None,
             (lower, upper) => Some([slots_for(lower + 1), slots_for(upper + 1)]),
         };
-        let after = tables.map_or(before, |[lower, upper]| lower + upper);
+        let after = tables.map_or(before, |[lower, upper]| table_bytes(lower) + table_bytes(upper));
         let doubles_directory = depth > self.depth;
         let places = if doubles_directory { self.directory.len() } else { 0 };
         let more_parts = if self.parts.len() == self.parts.capacity() { more_parts(self.parts.len()) } else { 0 };
         let lists_bytes = places * PLACE_BYTES + more_parts * PART_BYTES;
-        self.check((after * SLOT_BYTES + lists_bytes).saturating_sub(before * SLOT_BYTES), limit_bytes)?;
+        self.check((after + lists_bytes).saturating_sub(before), limit_bytes)?;
 
         let halves = match tables {
             Some([lower, upper]) => Some([Part::with_slots(lower, depth)?, Part::with_slots(upper, depth)?]),
@@ -105,12 +105,12 @@ impl HashSet {
                 upper
             }
             None => {
-                let empty = Part { depth, ..Part::default() };
+                let empty = Part::without_table(depth);
                 part.depth = depth;
                 if upper_entries == 0 { empty } else { std::mem::replace(part, empty) }
             }
         };
-        self.slots = self.slots + after as u64 - before as u64;
+        self.tables_bytes = self.tables_bytes + after as u64 - before as u64;
         self.enter(upper, hash)
     }
 

@@ -1,16 +1,17 @@
-//! An exact set of 128-bit hashes, 16 bytes a slot and nothing else for an entry.
+//! An exact set of 128-bit hashes, 17 bytes a slot and nothing else for an entry.
 //!
 //! It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, a fast access method for dynamic
-//! files, 1979): the top bits of `h1` name an entry of a directory, which names a part, which is a table of at most 64 KiB
+//! files, 1979): the top bits of `h1` name an entry of a directory, which names a part, which is a table of at most 68 KiB
 //! ([`part`]). A part that is full doubles, or splits in two by the next bit of `h1`. So no growth touches more than a part
 //! and, now and then, the directory: 4 bytes for some 2000 entries.
 
 mod growth;
 mod part;
+mod tags;
 #[cfg(test)]
 mod tests;
 
-use part::{ENTRIES_MAX, FREE, Part};
+use part::{ENTRIES_MAX, FREE, Part, table_bytes};
 
 use crate::cells::{Mover, relocate_elements};
 use crate::error::Error;
@@ -29,15 +30,15 @@ pub struct HashSet {
     directory: Vec<u32>,
     depth: u32,
     len: u64,
-    /// Slots of all parts.
-    slots: u64,
+    /// Bytes of the tables of all parts.
+    tables_bytes: u64,
 }
 
 impl HashSet {
     /// The empty set. It asks for no memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, slots: 0 }
+        Self { parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
     }
 
     /// The number of hashes in it.
@@ -56,7 +57,7 @@ impl HashSet {
     #[must_use]
     pub const fn allocated_bytes(&self) -> u64 {
         let lists = self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>();
-        self.slots * size_of::<ItemHash>() as u64 + lists as u64
+        self.tables_bytes + lists as u64
     }
 
     /// Number of parts that it lies in.
@@ -72,8 +73,8 @@ impl HashSet {
         self.part_of(hash).is_some_and(|part| part.contains(hash))
     }
 
-    /// Which hashes of the mask `wanted` are in it, of up to [`BATCH`] (the rest of a longer list is not looked at). The slots
-    /// of all of them are on their way into the cache before the first is looked at.
+    /// Which hashes of the mask `wanted` are in it, of up to [`BATCH`] (the rest of a longer list is not looked at). The tags
+    /// of all of them are on their way into the cache before the first is looked at, then the slots of those whose tag is there.
     #[inline]
     #[must_use]
     pub fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
@@ -89,8 +90,18 @@ impl HashSet {
                 part.prefetch(hash);
             }
         }
+        // Those with a suspect, one after the other: without a branch for each, which could be guessed wrong.
+        let (mut suspects, mut count) = ([None; BATCH], 0);
         for (part, (item, hash)) in parts.iter().zip(wanted.each_of(hashes)) {
-            present |= item.only_if(part.is_some_and(|part| part.contains(hash)));
+            let (Some(part), Some(place)) = (part, suspects.get_mut(count)) else { continue };
+            let found = part.suspects(hash);
+            *place = Some((item, found));
+            count += usize::from(found.are_there());
+        }
+        let suspects = suspects.get(..count).unwrap_or_default();
+        suspects.iter().flatten().for_each(|(_, suspects)| suspects.prefetch());
+        for (item, suspects) in suspects.iter().flatten() {
+            present |= item.only_if(suspects.have_it());
         }
         present
     }
@@ -122,8 +133,8 @@ impl HashSet {
         if !part.take(hash) {
             return false;
         }
-        let given_back = (slots - part.slots.len()) as u64;
-        self.slots -= given_back;
+        let given_back = table_bytes(slots) - table_bytes(part.slots.len());
+        self.tables_bytes -= given_back as u64;
         self.len -= 1;
         if self.is_empty() {
             self.clear();
@@ -161,7 +172,7 @@ impl HashSet {
         }
         let count = self.parts.len();
         for (index, part) in self.parts.iter_mut().enumerate().skip(first) {
-            relocate_elements(&mut part.slots, mover);
+            part.relocate(mover);
             if index + 1 < count && mover.has_done_enough() {
                 return Some(index + 1);
             }
@@ -177,7 +188,7 @@ impl HashSet {
     pub fn for_each_sorted_run<E>(&self, mut f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
         let mut copy = [FREE; ENTRIES_MAX];
         for part in self.parts_in_order() {
-            let run = copy.get_mut(..part.entries).unwrap_or_default();
+            let run = copy.get_mut(..part.entries()).unwrap_or_default();
             run.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
             run.sort_unstable();
             if !run.is_empty() {

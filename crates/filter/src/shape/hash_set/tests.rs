@@ -46,11 +46,11 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
 
 /// What must hold between the fields at any time.
 fn check(set: &HashSet) {
-    assert_eq!(set.len(), set.parts.iter().map(|part| part.entries as u64).sum::<u64>());
-    assert_eq!(set.slots, set.parts.iter().map(|part| part.slots.capacity() as u64).sum::<u64>());
-    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries && part.slots.len() <= SLOTS_MAX));
+    assert_eq!(set.len(), set.parts.iter().map(|part| part.entries() as u64).sum::<u64>());
+    assert_eq!(set.tables_bytes, set.parts.iter().map(|part| table_bytes(part.slots.len()) as u64).sum::<u64>());
+    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries() && part.slots.len() <= SLOTS_MAX));
     assert_eq!(set.parts_in_order().count(), set.parts.len());
-    assert!(set.parts.iter().all(|part| part.slots.is_empty() == (part.entries == 0)));
+    assert!(set.parts.iter().all(|part| part.slots.is_empty() == (part.entries() == 0)));
     assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
 }
 
@@ -208,7 +208,7 @@ fn it_stays_within_its_limit() {
         check(&set);
         assert_eq!(refused + set.len(), MANY as u64);
         // Where all that was asked for is in use it is nearly full.
-        assert!(refused == 0 || limit < 200 || set.len() * 16 > set.slots * 16 * 7 / 10, "{set:?} of {limit}");
+        assert!(refused == 0 || limit < 200 || set.len() * 17 > set.tables_bytes * 7 / 10, "{set:?} of {limit}");
         let more = set.insert(Chance(9).hash(), u64::MAX);
         assert_eq!(more, Ok(true), "a higher limit lets it grow");
     }
