@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::golden::{RELEASES, TODAY, filter, filters, load_chunks, restore, snapshot, start_on_snapshot};
 use crate::harness::{
-    Connection, Server, Stop, append_only_commands, eventually, integer, lines, ok, on_every_server, simple,
+    Connection, Server, Stop, append_only_commands, eventually, integer, ok, on_every_server, simple,
 };
 
 /// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
@@ -14,15 +14,21 @@ pub fn contrary(program: &Path) -> Server {
     Server::with(program).line("bf.max-filter-bytes 100").line("bf.layout native").start()
 }
 
+fn lines_of(server: &Server) -> Vec<String> {
+    let join =
+        |words: Vec<Vec<u8>>| words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ");
+    append_only_commands(server).into_iter().map(join).collect()
+}
+
 #[test]
 fn effects_are_spelled_in_redisblooms_words() {
     on_every_server(|program| {
         let server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
         let mut client = server.connect();
         let mut expect = |line: &str, effects: &[&str]| {
-            let before = lines(&server).len();
+            let before = lines_of(&server).len();
             client.run(line);
-            assert_eq!(lines(&server)[before..], *effects, "{line}");
+            assert_eq!(lines_of(&server)[before..], *effects, "{line}");
         };
         expect("BF.RESERVE k 0.01 100 LAYOUT redisbloom", &["BF.RESERVE k 0.01 100 EXPANSION 2"]);
         expect("BF.RESERVE fixed 0.01 3 LAYOUT redisbloom NONSCALING", &["BF.RESERVE fixed 0.01 3 NONSCALING"]);
@@ -108,7 +114,7 @@ fn a_replica_with_any_settings_is_equal() {
             }
             assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
         }
-        for line in lines(&server).iter().filter(|line| line.starts_with("BF.")) {
+        for line in lines_of(&server).iter().filter(|line| line.starts_with("BF.")) {
             let words: Vec<&str> = line.split(' ').collect();
             assert!(["BF.RESERVE", "BF.ADD", "BF.MADD"].contains(&words[0]), "{line}");
             assert!(!words.contains(&"SEED") && !words.contains(&"LAYOUT"), "{line}");

@@ -1,6 +1,6 @@
 //! Everything about a filter that forgets but its bits and tables, as `format/stored.rs` draws it.
 
-use super::ring::{BesideBuckets, Bucket, NUMBER_MAX};
+use super::ring::{BesideBuckets, Bucket, is_in_time};
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
 use crate::ceiling::Ceiling;
 use crate::clock::Moment;
@@ -80,8 +80,7 @@ impl Description {
             _ => true,
         });
         let times = |bucket: &DescribedBucket| {
-            bucket.begin <= bucket.end
-                && bucket.slot.max(bucket.end.0) <= NUMBER_MAX
+            is_in_time(&self.spec, bucket.slot, bucket.begin, bucket.end)
                 && (!is_rolling || bucket.begin == Moment(0) && bucket.end == Moment(0))
         };
         let layers = self.buckets.iter().map(|bucket| bucket.layers.len()).sum::<usize>();

@@ -140,7 +140,7 @@ impl Ring {
         retired: &mut Vec<BloomFilter>,
         ceiling: &impl Ceiling,
     ) -> Result<(), Error> {
-        if !self.can_be_next(turn) {
+        if !self.can_be_next(spec, turn) {
             return Err(Error::Unsound);
         }
         let gone = self.going(spec, turn);
@@ -157,9 +157,9 @@ impl Ring {
     }
 
     /// Whether a bucket can come after the newest. What a server of ours carries always can.
-    fn can_be_next(&self, turn: Turn) -> bool {
+    fn can_be_next(&self, spec: &WindowedSpec, turn: Turn) -> bool {
         let in_order = self.newest().is_none_or(|newest| newest.slot < turn.slot && newest.begin <= turn.begin);
-        in_order && turn.begin <= turn.end && turn.slot.max(turn.end.0) <= NUMBER_MAX
+        in_order && is_in_time(spec, turn.slot, turn.begin, turn.end)
     }
 
     /// How many of the oldest go when a bucket begins.
@@ -167,6 +167,13 @@ impl Ring {
         let past = self.buckets.iter().take_while(|bucket| is_past(bucket, spec, turn.begin)).count();
         past.max((self.buckets.len() + 1).saturating_sub(spec.buckets as usize))
     }
+}
+
+/// Whether a bucket can lie so in time. None takes items for longer than a span: it would be forgotten, and what it takes with
+/// it, while it is the one that takes them.
+pub(super) fn is_in_time(spec: &WindowedSpec, slot: u64, begin: Moment, end: Moment) -> bool {
+    let longest = if spec.forgets == Forgets::Rolling { u64::MAX } else { spec.span() };
+    begin <= end && end.0 - begin.0 <= longest && slot.max(end.0) <= NUMBER_MAX
 }
 
 /// Whether a bucket is forgotten: all of the ring's spans have passed since it began.
