@@ -1,6 +1,7 @@
 //! The other end of a dump of ours: a filter whose records come one by one, and what is made of them.
 
 use super::records::{self, Content, GENERATIONS, HEADER, Recorded, Stream};
+use super::told_again::{can_have_come, told_again};
 use super::{Error, Progress, Sink, Source, chunks, stored};
 use crate::ceiling::Ceiling;
 use crate::error;
@@ -127,8 +128,7 @@ impl<F: Recorded> Arriving<F> {
 
     /// The records that have come, one after another. An error is the last.
     pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
-        let came = usize::try_from(self.next).unwrap_or(usize::MAX).saturating_add(1);
-        records::records(&self.filter, self.generation).take(came)
+        told_again(&self.filter, self.generation, self.next, self.tables)
     }
 
     /// A value with the same fields and cells.
@@ -175,7 +175,7 @@ impl<F: Recorded> Arriving<F> {
         let arrived_bytes = records::bytes_before(&arriving.filter, next);
         chunks::read(&mut arriving.filter, arrived_bytes, source)?;
         stored::read_tables(&mut arriving.filter, source)?;
-        Ok(arriving)
+        if can_have_come(&arriving.filter, next, tables) { Ok(arriving) } else { Err(Error::OutOfRange) }
     }
 }
 

@@ -10,6 +10,7 @@ mod fields;
 pub(crate) mod ranges;
 pub mod records;
 pub(crate) mod stored;
+mod told_again;
 
 pub use arrival::{Arriving, came_already};
 pub use chunks::{CHUNK_BYTES, LayerCells};

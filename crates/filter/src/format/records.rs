@@ -190,7 +190,7 @@ pub(super) const HEADER: u64 = 1;
 /// Generations are below this.
 pub const GENERATIONS: u16 = 1 << 14;
 /// Entries of a table in one record: as many as fill a chunk.
-const ENTRIES: usize = CHUNK_BYTES / ENTRY_BYTES;
+pub(super) const ENTRIES: usize = CHUNK_BYTES / ENTRY_BYTES;
 const ENTRY_BYTES: usize = size_of::<ItemHash>();
 
 const RECORD_BITS: u32 = 27;
@@ -309,9 +309,7 @@ pub fn next_record<F: Recorded>(
         }
         Place::Gone => encode(identity, iterator, TAG_GONE, &[])?,
         Place::Entries { part, skipped, is_last } => {
-            let entries = part.and_then(|part| filter.table(part)).map(|table| piece_of(table, skipped)).transpose()?;
-            let tag = if is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
-            encode(identity, iterator, tag, &entries.unwrap_or_default())?
+            encode_entries(identity, iterator, part.and_then(|part| filter.table(part)), skipped, is_last)?
         }
     };
     Ok(Some((iterator, data)))
@@ -571,6 +569,19 @@ fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cells: &[u8]) 
 
 fn encode(identity: u32, iterator: u64, tag: u8, data: &[u8]) -> Result<Vec<u8>, Error> {
     encode_parts(identity, iterator, tag, [data, &[]])
+}
+
+/// A record with the entries of a table after so many.
+pub(super) fn encode_entries(
+    identity: u32,
+    iterator: u64,
+    table: Option<&HashSet>,
+    skipped: u64,
+    is_last: bool,
+) -> Result<Vec<u8>, Error> {
+    let entries = table.map(|table| piece_of(table, skipped)).transpose()?;
+    let tag = if is_last { TAG_LAST_ENTRIES } else { TAG_ENTRIES };
+    encode(identity, iterator, tag, &entries.unwrap_or_default())
 }
 
 fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Result<Vec<u8>, Error> {

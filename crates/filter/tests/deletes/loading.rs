@@ -1,9 +1,9 @@
 //! Tables that no filter can have are refused, and a table that changed since its dump began is left out.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSource, Error};
-use bloomgate_filter::kinds::{Arrival, Origin, StoredAs};
-use bloomgate_filter::{BATCH, Filter, Moment, Unlimited};
+use bloomgate_filter::format::{ByteSource, Error, Progress};
+use bloomgate_filter::kinds::{AofRecord, Arrival, Origin, StoredAs};
+use bloomgate_filter::{BATCH, Filter, Moment, Unlimited, Value};
 
 use super::{Items, add, arrived, delete, filter, records, saved_and_read, written};
 
@@ -128,8 +128,30 @@ fn a_large_table_travels() {
     items[..70_000].chunks(BATCH).for_each(|batch| _ = delete(&mut filter, batch, Origin::Client, NOW));
     let Filter::Native(native) = &filter else { panic!("a native filter") };
     assert!(native.deleted_entries() > 65_536, "more than one record has room for");
-    assert!(arrived(&records(&filter)) == filter);
+    let told = records(&filter);
+    assert!(arrived(&told) == filter);
+    is_told_again_wherever_it_ends(&told);
     let mut read = saved_and_read(filter.try_clone().unwrap());
     items[..70_000].chunks(BATCH).for_each(|batch| _ = add(&mut read, batch, Origin::Client, NOW));
     assert!(read != filter && read.items() == filter.items() + native.deleted_entries());
+}
+
+/// An AOF that is rewritten while a dump arrives brings whoever reads it to the same record of it.
+fn is_told_again_wherever_it_ends(told: &[(u64, Vec<u8>)]) {
+    let ((iterator, header), rest) = told.split_first().unwrap();
+    let mut arrival = Arrival::begin(*iterator, header, &Unlimited).unwrap();
+    for (iterator, data) in rest {
+        let value = Value::from(arrival.try_clone().unwrap());
+        let mut again: Option<Arrival> = None;
+        let outcome = value.for_each_record(7, |record| {
+            let AofRecord::Chunk { iterator, data } = record else { panic!("a record of ours") };
+            match &mut again {
+                None => again = Some(Arrival::begin(iterator, data, &Unlimited)?),
+                Some(arrival) => assert_eq!(arrival.accept(iterator, data), Ok(Progress::Stored)),
+            }
+            Ok(())
+        });
+        assert!(outcome.is_ok() && again.as_ref() == Some(&arrival));
+        arrival.accept(*iterator, data).unwrap();
+    }
 }
