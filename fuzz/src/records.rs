@@ -80,11 +80,11 @@ impl Sums {
             identified = fields[..fields.len() - reader.rest.len()].to_vec();
             for _ in 0..reader.number().min(64) {
                 reader.skip(5);
-                layers += reader.layers(&mut Vec::new());
+                layers = layers.wrapping_add(reader.layers(&mut Vec::new()));
             }
         } else {
             identified.extend_from_slice(&fields[..fields.len() - reader.rest.len()]);
-            layers += reader.layers(&mut identified);
+            layers = reader.layers(&mut identified);
             identified.extend_from_slice(reader.rest);
         }
         let last_layer = layers.saturating_sub(1) % (1 << Self::LAYERS_BITS);
