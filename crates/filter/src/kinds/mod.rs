@@ -443,7 +443,7 @@ impl Filter {
         }
     }
 
-    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
+    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::shape::Chain::relocate).
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);

@@ -1,6 +1,6 @@
 //! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
 //! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [SYNC] [ITEMS item [item ...]]`, and the words of
-//! [`beyond`](super::beyond)
+//! `beyond.rs`
 //!
 //! ITEMS may be left out after a word of valkey-bloom's (SEED, TIGHTENING, VALIDATESCALETO) and by a primary and the AOF.
 

@@ -1,5 +1,5 @@
 //! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]`, and the words of
-//! [`beyond`](super::beyond)
+//! `beyond.rs`
 
 use super::beyond::{Beside, Beyond};
 use super::creation::{Creation, layout, seed};
@@ -7,7 +7,7 @@ use super::{Refusal, is, numbers, word};
 use crate::kinds::{Defaults, Request, Seed};
 use crate::scaling::Scaling;
 
-/// All options together, but for those of [`beyond`](super::beyond).
+/// All options together, but for those of `beyond.rs`.
 const WORDS_MAX: usize = 11;
 
 /// Reads the words; what is wrong with the rate is said before what is wrong with the capacity, and so on.
