@@ -37,7 +37,8 @@ const COMMANDS: [&str; 21] = [
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
 
-const OPTIONS: [&str; 22] = [
+/// Without EX and PX: keys that expire meanwhile are no change of a command that was refused.
+const OPTIONS: [&str; 20] = [
     "CAPACITY",
     "ERROR",
     "EXPANSION",
@@ -54,8 +55,6 @@ const OPTIONS: [&str; 22] = [
     "HASH",
     "WINDOW",
     "BUCKETS",
-    "EX",
-    "PX",
     "ROLLING",
     "SLIDING",
     "COUNTING",
