@@ -15,7 +15,10 @@ READING = [
     "BF.CARD {key}",
     "BF.DEBUG {key}",
     "BF.SCANDUMP {key} 0",
+    "BF.COUNT {key} a",
+    "BF.STATS {key}",
 ]
+KEYLESS = ["BF.PLAN 0.01 100"]
 WRITING = [
     "BF.ADD {key} new",
     "BF.MADD {key} new newer",
@@ -24,6 +27,14 @@ WRITING = [
     "BF.RESERVE {key} 0.01 100",
     "BF.LOADCHUNK {key} 1 data",
     "BF.LOAD {key} data",
+    "BF.ROTATE {key}",
+]
+# They delete from the key, or read others, too.
+CHANGING = [
+    "BF.DEL {key} new",
+    "BF.MDEL {key} new newer",
+    "BF.MERGE {key} {key}",
+    "BF.CLEAR {key}",
 ]
 
 
@@ -80,7 +91,7 @@ def test_who_may_only_write_a_key_can_add_and_not_look(user, client):
 
 def test_who_may_do_both_with_one_key(user):
     both = user("+@all", "%RW~seen:*", "%R~other:*")
-    for line in READING + WRITING:
+    for line in READING + WRITING + CHANGING:
         assert outcome(both, line, "seen:1") == "allowed", line
     for line in READING:
         assert outcome(both, line, "other:1") == "allowed", line
@@ -136,13 +147,13 @@ def verbs(lines):
 def test_categories_of_the_server(user, client):
     if version(client)[0] < (7, 2):
         pytest.skip("this server cannot put a module's command into a category (Redis 7.2 and Valkey can)")
-    assert verbs_in(client, "read") == verbs(READING)
-    assert verbs_in(client, "write") == verbs(WRITING)
-    assert verbs_in(client, "fast") == {"bf.reserve", "bf.info", "bf.card"}
+    assert verbs_in(client, "read") == verbs(READING + KEYLESS)
+    assert verbs_in(client, "write") == verbs(WRITING + CHANGING)
+    assert verbs_in(client, "fast") == {"bf.reserve", "bf.info", "bf.card", "bf.count", "bf.plan"}
     reader = user("~*", "+@read", "-@write")
     for line in READING:
         assert outcome(reader, line, "seen:1") == "allowed", line
-    for line in WRITING:
+    for line in WRITING + CHANGING:
         assert outcome(reader, line, "seen:1") == "no command", line
 
 
@@ -150,9 +161,9 @@ def test_the_category_of_the_module(user, client):
     number, is_valkey = version(client)
     if number < ((8, 0) if is_valkey else (7, 4)):
         pytest.skip("this server has no categories of modules (Redis 7.4 and Valkey 8 have)")
-    assert verbs_in(client, "bloom") == verbs(READING + WRITING)
+    assert verbs_in(client, "bloom") == verbs(READING + KEYLESS + WRITING + CHANGING)
     member = user("~seen:*", "-@all", "+@bloom")
-    for line in READING + WRITING:
+    for line in READING + WRITING + CHANGING:
         assert outcome(member, line, "seen:1") == "allowed", line
         assert outcome(member, line, "other:1") == "no key", line
     assert outcome(member, "GET {key}", "seen:1") == "no command"
