@@ -1,6 +1,7 @@
 //! The other end of a dump of ours: a filter whose records come one by one, and what is made of them.
 
-use super::records::{self, Content, GENERATIONS, HEADER, Recorded, Stream};
+use super::record::{self, Content};
+use super::records::{self, GENERATIONS, HEADER, Recorded, Stream};
 use super::told_again::{can_have_come, told_again};
 use super::{Error, Progress, Sink, Source, chunks, stored};
 use crate::ceiling::Ceiling;
@@ -55,7 +56,7 @@ impl<F: Recorded> Arriving<F> {
                 expected: own.iterator(records::numbered(&self.filter, number, expected)?),
             });
         }
-        let content = records::decode(records::identity(&self.filter, own), iterator, data)?;
+        let content = record::decode(records::identity(&self.filter, own), iterator, data)?;
         match records::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
             Some(range) => self.take_cells(&range, content)?,
             None => self.take_entries(content)?,
@@ -90,7 +91,7 @@ impl<F: Recorded> Arriving<F> {
 
     fn take_entries(&mut self, content: Content<'_>) -> Result<(), Error> {
         let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
-        let run = records::hashes_in(bytes)?;
+        let run = record::hashes_in(bytes)?;
         self.filter.take_deleted(self.tables, &run)?;
         self.tables += usize::from(is_last);
         Ok(())
@@ -206,7 +207,7 @@ fn came_to<F: Recorded>(
         let same = filter.is_described(&records::decode_header::<F>(data)?, stream.layers);
         return if same { Ok(()) } else { Err(Error::Different) };
     }
-    let content = records::decode(records::identity(filter, stream), iterator, data)?;
+    let content = record::decode(records::identity(filter, stream), iterator, data)?;
     if has_passed {
         return Ok(());
     }

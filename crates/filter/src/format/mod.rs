@@ -8,6 +8,7 @@ mod arrival;
 pub(crate) mod chunks;
 mod fields;
 pub(crate) mod ranges;
+mod record;
 pub mod records;
 pub(crate) mod stored;
 mod told_again;

@@ -53,7 +53,8 @@
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.
 
-use super::records::{Recorded, hashes_in, put_hash};
+use super::record::{hashes_in, put_hash};
+use super::records::Recorded;
 use super::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::ceiling::Ceiling;
 use crate::shape::HashSet;

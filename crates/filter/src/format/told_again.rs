@@ -2,7 +2,8 @@
 //! them has to be where this filter is, and go on with the same record.
 
 use super::Error;
-use super::records::{ENTRIES, HEADER, Recorded, Stream, chunks_of, encode_entries, identity, numbered, records};
+use super::record::encode_entries;
+use super::records::{ENTRIES, HEADER, Recorded, Stream, chunks_of, identity, numbered, records};
 use crate::shape::HashSet;
 
 /// A record of a table: so many entries after the first are in the ones before it.
