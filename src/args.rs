@@ -15,6 +15,12 @@ pub struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
+    /// # Safety
+    /// The string must live as long as `'a`.
+    pub(super) unsafe fn of(raw: &'a *mut raw::RedisModuleString) -> Self {
+        Self { raw: *raw, command: PhantomData }
+    }
+
     /// Its bytes.
     #[inline]
     pub fn bytes(self) -> &'a [u8] {

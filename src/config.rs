@@ -29,6 +29,7 @@ static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
 static INITIAL_SIZE: Number = Number::new(100, 1, load_time::INITIAL_SIZE_MAX, raw::REDISMODULE_CONFIG_DEFAULT);
 static EXPANSION_FACTOR: Number = Number::new(2, 0, numbers::EXPANSION_MAX as i64, raw::REDISMODULE_CONFIG_DEFAULT);
 static MAX_FILTER_BYTES: Number = Number::new(0, 0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY);
+static MAX_LEASES: Number = Number::new(65536, 1, 1 << 24, raw::REDISMODULE_CONFIG_DEFAULT);
 static LAYOUT: Choice<LayoutName> =
     Choice::new([(c"native", LayoutName::Native), (c"redisbloom", LayoutName::RedisBloom)]);
 static HASH: Choice<HashName> = Choice::new([(c"murmur3", HashName::Murmur3), (c"siphash", HashName::SipHash)]);
@@ -48,10 +49,11 @@ static AUTO_CREATE: Switch = Switch(AtomicBool::new(true));
 /// After the module's prefix: `bf.error-rate`.
 static FRACTIONS: [(&CStr, &Fraction); 3] =
     [(c"error-rate", &ERROR_RATE), (c"bloom-fp-rate", &ERROR_RATE), (c"bloom-tightening-ratio", &TIGHTENING_RATIO)];
-static NUMBERS: [(&CStr, &Number); 6] = [
+static NUMBERS: [(&CStr, &Number); 7] = [
     (c"initial-size", &INITIAL_SIZE),
     (c"expansion-factor", &EXPANSION_FACTOR),
     (c"max-filter-bytes", &MAX_FILTER_BYTES),
+    (c"max-leases", &MAX_LEASES),
     (c"bloom-capacity", &INITIAL_SIZE),
     (c"bloom-expansion", &EXPANSION_FACTOR),
     (c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
@@ -115,6 +117,11 @@ pub fn defrag_enabled() -> bool {
 /// Whether BF.ADD and BF.MADD create a filter where there is none.
 pub fn auto_creates() -> bool {
     AUTO_CREATE.0.load(Relaxed)
+}
+
+/// How many leases the guard has at most, and how many NONEs.
+pub fn max_leases() -> usize {
+    usize::try_from(MAX_LEASES.value.load(Relaxed)).unwrap_or(usize::MAX)
 }
 
 /// The ceiling of one filter, in bytes; 0: automatic.

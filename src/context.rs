@@ -51,6 +51,12 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
+    /// Whether the client of the command may be kept waiting: not in MULTI, in scripts, and where the server asks.
+    pub fn may_block(self) -> bool {
+        let flags = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;
+        !self.has(flags | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+
     /// Whether this process is a child of the server, which saves or rewrites.
     pub fn is_in_child(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)

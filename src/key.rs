@@ -1,6 +1,7 @@
 //! A key of the server's, opened with the least mode, and the value of ours that it holds.
 
 use std::ffi::CStr;
+use std::ptr::null;
 
 use bloomgate_filter::{Filter, Value};
 use redis_module::{KeyMode, raw};
@@ -12,9 +13,52 @@ use super::reply::Refusal;
 use super::stored::{Reserved, Stored, Writer};
 
 /// An open key. It is closed when it goes out of scope.
-struct OpenKey(*mut raw::RedisModuleKey);
+pub struct OpenKey(*mut raw::RedisModuleKey);
 
 impl OpenKey {
+    /// Opens a key.
+    #[inline]
+    pub fn open(context: Context, name: Arg<'_>, mode: KeyMode) -> Self {
+        Self(raw::open_key(context.raw, name.raw, mode))
+    }
+
+    /// The server's number of the type that it holds.
+    #[inline]
+    pub fn raw_type(&self) -> isize {
+        // SAFETY: the server takes an open key, or null for one that is not there.
+        unsafe { raw::RedisModule_KeyType.map_or(raw::REDISMODULE_KEYTYPE_EMPTY, |key_type| key_type(self.0) as isize) }
+    }
+
+    /// The string that it holds.
+    #[inline]
+    pub fn string_bytes(&self) -> &[u8] {
+        let mut length = 0;
+        // SAFETY: the key is open and holds a string, which stays as it is while nobody writes to it.
+        unsafe {
+            let mode = KeyMode::READ.bits();
+            let bytes =
+                raw::RedisModule_StringDMA.map_or(null(), |dma| dma(self.0, &raw mut length, mode).cast_const());
+            if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) }
+        }
+    }
+
+    /// How long the value has to live, in milliseconds; nothing for one that does not expire.
+    pub fn left_to_live(&self) -> Option<u64> {
+        // SAFETY: the key is open.
+        let left = unsafe { raw::RedisModule_GetExpire.map_or(-1, |left| left(self.0)) };
+        u64::try_from(left).ok()
+    }
+
+    /// Deletes what it holds. It is open for writing.
+    pub fn delete(&self) {
+        // SAFETY: the key is open for writing.
+        unsafe {
+            if let Some(delete) = raw::RedisModule_DeleteKey {
+                delete(self.0);
+            }
+        }
+    }
+
     /// Where the value of ours is that the key holds; nothing where there is no such key.
     ///
     /// # Errors
@@ -30,10 +74,8 @@ impl OpenKey {
             if module_type.is_some_and(data_type::is_ours) {
                 return Ok(raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.0).cast::<Stored>()));
             }
-            let key_type = raw::RedisModule_KeyType.map(|key_type| key_type(self.0));
-            let empty = key_type.is_some_and(|key_type| key_type as isize == raw::REDISMODULE_KEYTYPE_EMPTY);
-            if empty { Ok(None) } else { Err(Refusal::WrongType) }
         }
+        if self.raw_type() == raw::REDISMODULE_KEYTYPE_EMPTY { Ok(None) } else { Err(Refusal::WrongType) }
     }
 }
 
@@ -52,7 +94,7 @@ impl ReadKey {
     /// Opens a key.
     #[inline]
     pub fn open(context: Context, name: Arg<'_>) -> Self {
-        Self(OpenKey(raw::open_key(context.raw, name.raw, KeyMode::READ)))
+        Self(OpenKey::open(context, name, KeyMode::READ))
     }
 
     /// What is stored; nothing where there is no such key.
@@ -98,7 +140,7 @@ impl<'a> WriteKey<'a> {
     /// Opens a key.
     #[inline]
     pub fn open(context: Context, name: Arg<'a>) -> Self {
-        let key = OpenKey(raw::open_key(context.raw, name.raw, KeyMode::READ | KeyMode::WRITE));
+        let key = OpenKey::open(context, name, KeyMode::READ | KeyMode::WRITE);
         Self { key, context, name }
     }
 
@@ -188,13 +230,7 @@ impl<'a> WriteKey<'a> {
     pub fn close_changed(self, events: &[(bool, &CStr)]) {
         let Self { key, context, name } = self;
         drop(key);
-        // SAFETY: the context and the name are valid while the command runs.
-        unsafe {
-            if let Some(signal) = raw::RedisModule_SignalModifiedKey {
-                signal(context.raw, name.raw);
-            }
-        }
-        tell(context, name, events);
+        tell_changed(context, name, events);
     }
 
     /// Closes the key, whose value is as it was, and tells those who listen to key space events which of these came.
@@ -203,6 +239,19 @@ impl<'a> WriteKey<'a> {
         drop(key);
         tell(context, name, events);
     }
+}
+
+/// Tells the server (WATCH, client-side caches) that a key has changed, and those who listen to key space events which of
+/// these came.
+#[inline]
+pub fn tell_changed(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
+    // SAFETY: the context and the name are valid while the command runs.
+    unsafe {
+        if let Some(signal) = raw::RedisModule_SignalModifiedKey {
+            signal(context.raw, name.raw);
+        }
+    }
+    tell(context, name, events);
 }
 
 /// Tells those who listen to key space events which of these came.

@@ -6,6 +6,7 @@
 
 mod alloc;
 mod args;
+mod cache_key;
 mod ceiling;
 mod clock;
 mod commands;
@@ -14,6 +15,7 @@ mod context;
 mod data_type;
 mod defrag;
 mod freeing;
+mod guard;
 mod information;
 mod key;
 mod machine;

@@ -11,6 +11,7 @@ use bloomgate_filter::kinds::Contents;
 use redis_module::raw;
 
 use super::context::Context;
+use super::guard;
 
 /// A number that goes up and down.
 struct Gauge(AtomicU64);
@@ -49,11 +50,19 @@ static ADDS: Gauge = Gauge::new();
 static NEW_ITEMS: Gauge = Gauge::new();
 static LOOKUPS: Gauge = Gauge::new();
 static POSITIVES: Gauge = Gauge::new();
+static FETCHES_ABSENT: Gauge = Gauge::new();
+static FETCHES_HIT: Gauge = Gauge::new();
+static FETCHES_STALE: Gauge = Gauge::new();
+static FETCHES_LOAD: Gauge = Gauge::new();
+static FETCHES_WAIT: Gauge = Gauge::new();
+static FETCHES_UNGUARDED: Gauge = Gauge::new();
+static FILLS: Gauge = Gauge::new();
+static FILLS_REFUSED: Gauge = Gauge::new();
 static DEFRAG_HITS: Gauge = Gauge::new();
 static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 11] = [
+static FIELDS: [(&CStr, &Gauge); 19] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
@@ -65,6 +74,14 @@ static FIELDS: [(&CStr, &Gauge); 11] = [
     (c"bloom_positives", &POSITIVES),
     (c"bloom_defrag_hits", &DEFRAG_HITS),
     (c"bloom_defrag_misses", &DEFRAG_MISSES),
+    (c"bloom_fetches_absent", &FETCHES_ABSENT),
+    (c"bloom_fetches_hit", &FETCHES_HIT),
+    (c"bloom_fetches_stale", &FETCHES_STALE),
+    (c"bloom_fetches_load", &FETCHES_LOAD),
+    (c"bloom_fetches_wait", &FETCHES_WAIT),
+    (c"bloom_fetches_unguarded", &FETCHES_UNGUARDED),
+    (c"bloom_fills", &FILLS),
+    (c"bloom_fills_refused", &FILLS_REFUSED),
 ];
 
 /// What all filters are made of, in bytes.
@@ -125,6 +142,47 @@ pub fn items_looked_up(asked: usize, positive: u32) {
     POSITIVES.count(positive.into());
 }
 
+/// What BF.FETCH answered.
+#[derive(Clone, Copy)]
+pub enum Fetched {
+    /// There is no row.
+    Absent,
+    /// The cache has the value.
+    Hit,
+    /// The cache has the value, and the caller refreshes it.
+    Stale,
+    /// The caller loads the value.
+    Load,
+    /// Somebody else loads the value.
+    Wait,
+    /// It answered without the filter, which was not there: counted besides.
+    Unguarded,
+}
+
+/// BF.FETCH has answered.
+#[inline]
+pub fn fetched(answer: Fetched) {
+    let gauge = match answer {
+        Fetched::Absent => &FETCHES_ABSENT,
+        Fetched::Hit => &FETCHES_HIT,
+        Fetched::Stale => &FETCHES_STALE,
+        Fetched::Load => &FETCHES_LOAD,
+        Fetched::Wait => &FETCHES_WAIT,
+        Fetched::Unguarded => &FETCHES_UNGUARDED,
+    };
+    gauge.count(1);
+}
+
+/// BF.FILL was taken.
+pub fn filled() {
+    FILLS.count(1);
+}
+
+/// The token of a BF.FILL was not that of a lease.
+pub fn fill_refused() {
+    FILLS_REFUSED.count(1);
+}
+
 /// The server's defragmenter was offered a block, and has moved it or not.
 pub fn block_was_offered(has_moved: bool) {
     if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
@@ -155,6 +213,10 @@ unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: 
         if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
             for (name, gauge) in &FIELDS {
                 number(info, name.as_ptr(), gauge.get());
+            }
+            let (leases, nones, waiting) = guard::counts();
+            for (name, count) in [(c"bloom_leases", leases), (c"bloom_nones", nones), (c"bloom_waiting", waiting)] {
+                number(info, name.as_ptr(), count);
             }
         }
     }

@@ -44,6 +44,10 @@ pub enum Access {
     Write,
     /// It may change it, also while the server is above `maxmemory`.
     Release,
+    /// It looks at a filter and a cache key, and what it answers is for those who may write.
+    Fetch,
+    /// It looks at a filter and may change a cache key, also while the server is above `maxmemory`.
+    Fill,
 }
 
 /// Which words of a command are keys.
@@ -55,6 +59,8 @@ pub enum Keys {
     First,
     /// The first, which it may change, and all others, at which it only looks.
     FirstAndSources,
+    /// The first, a filter, and the third, a cache key.
+    FilterAndCache,
 }
 
 /// A word of a command, or a pair of an option's name and its value.
@@ -156,12 +162,13 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     let flags = match command.access {
         Access::Read => c"readonly fast",
         Access::Write => c"write deny-oom",
-        Access::Release => c"write",
+        Access::Release | Access::Fetch | Access::Fill => c"write",
     };
     let (first, last, step) = match command.keys {
         Keys::None => (0, 0, 0),
         Keys::First => (1, 1, 1),
         Keys::FirstAndSources => (1, -1, 1),
+        Keys::FilterAndCache => (1, 3, 2),
     };
     // SAFETY: the texts are C strings, the handler is a function, the description lives until the calls return: the
     // server copies it.
@@ -202,19 +209,28 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
     let own_flags = match command.access {
-        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Read | Access::Fetch | Access::Fill => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+        Access::Release if command.keys == Keys::FilterAndCache => {
+            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT
+        }
         Access::Release => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
     };
-    let source_flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+    let looks = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+    let cache_flags = match command.access {
+        Access::Fetch => looks,
+        _ => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
+    };
     // SAFETY: a description of keys that is all zero is a valid one; the server takes it for the end of the list.
     let mut keys: [raw::RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
-    let [first, sources, _] = &mut keys;
+    let [first, others, _] = &mut keys;
     if command.keys != Keys::None {
         describe_keys(first, own_flags, 1, 0);
     }
-    if command.keys == Keys::FirstAndSources {
-        describe_keys(sources, source_flags, 2, -1);
+    match command.keys {
+        Keys::FirstAndSources => describe_keys(others, looks, 2, -1),
+        Keys::FilterAndCache => describe_keys(others, cache_flags, 3, 0),
+        Keys::None | Keys::First => {}
     }
 
     let mut arguments: Vec<_> = command.arguments.iter().map(Argument::raw).chain([NO_ARGUMENT]).collect();

@@ -85,6 +85,11 @@ pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems) {
     send(context, c"BF.MDEL", key, &[], &items.words);
 }
 
+/// Carries the deleting of a key.
+pub fn deleted_key(context: Context, key: Arg<'_>) {
+    send(context, c"DEL", key, &[], &[]);
+}
+
 /// Carries items that were in already, for whoever waits until the replicas have them: to them it says nothing.
 pub fn known(context: Context, key: Arg<'_>, items: &NewItems) {
     let mut words = OwnedWords::new(context);

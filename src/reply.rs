@@ -1,6 +1,7 @@
 //! What a client gets to read: values and errors.
 
 use std::ffi::{CStr, c_long};
+use std::fmt::Display;
 
 pub use bloomgate_filter::words::Refusal;
 use redis_module::raw;
@@ -51,6 +52,11 @@ pub fn fraction(context: Context, number: f64) {
 /// Replies with any bytes.
 pub fn bytes(context: Context, bytes: &[u8]) {
     raw::reply_with_string_buffer(context.raw, bytes.as_ptr().cast(), bytes.len());
+}
+
+/// Replies with a text.
+pub fn text(context: Context, text: impl Display) {
+    bytes(context, Text::of(text).bytes());
 }
 
 /// Replies with null.

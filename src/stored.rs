@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::kinds::{Contents, Value};
@@ -20,10 +20,18 @@ pub struct Stored {
     /// Not saved and not compared. Each value that comes gets the next one, until they begin again; a filter that arrives in
     /// chunks has that of its dump.
     pub generation: u16,
+    /// Tells it from every other value that there was since the server began: not saved, not compared, never 0.
+    pub instance: u64,
     /// What it was when its dump began, where that matters. Not saved and not compared.
     pub mark: Cell<Option<Box<DumpMark>>>,
     /// Whether INFO's totals have it.
     is_counted: bool,
+}
+
+static LAST_INSTANCE: AtomicU64 = AtomicU64::new(0);
+
+fn next_instance() -> u64 {
+    LAST_INSTANCE.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
@@ -46,7 +54,8 @@ impl Stored {
             Value::Filter(_) => None,
         };
         metrics::filter_came(value.contents());
-        Self { value, generation: arriving.unwrap_or_else(next_generation), mark: Cell::new(None), is_counted: true }
+        let generation = arriving.unwrap_or_else(next_generation);
+        Self { value, generation, instance: next_instance(), mark: Cell::new(None), is_counted: true }
     }
 
     /// Takes a value over, in the box that the server holds.
@@ -72,6 +81,7 @@ impl Stored {
         let filter = Value::from(self.value.take_filter());
         if filter.stored_as() == stored_as {
             self.value = filter;
+            self.instance = next_instance();
             return None;
         }
         metrics::filter_goes(filter.contents());
@@ -130,10 +140,16 @@ impl<'a> Writer<'a> {
         self.stored.generation
     }
 
+    /// The value's instance.
+    pub const fn instance(&self) -> u64 {
+        self.stored.instance
+    }
+
     /// Puts another value in its place, of the same type, and the old one there. A dump that was going on ends.
     pub fn swap(&mut self, value: &mut Value) {
         std::mem::swap(&mut self.stored.value, value);
         self.stored.generation = next_generation();
+        self.stored.instance = next_instance();
         self.stored.mark.set(None);
     }
 }

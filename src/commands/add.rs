@@ -7,6 +7,6 @@ use crate::reply::Refusal;
 
 /// Adds an item; answers whether it was new.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let adding = Adding { items: args.rest(2)?, shape: Shape::One, is_sync: false };
+    let adding = Adding { items: args.rest(2)?, shape: Shape::One, is_sync: false, renews: false };
     add_items(context, args, adding, || usual_creation(context))
 }

@@ -12,6 +12,7 @@ use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::freeing;
+use crate::guard;
 use crate::key::WriteKey;
 use crate::metrics;
 use crate::replicate::{self, NewItems};
@@ -155,6 +156,8 @@ pub struct Adding<'a> {
     pub shape: Shape,
     /// Whether items that were not new are carried, too.
     pub is_sync: bool,
+    /// Whether the only item is announced: see [`Filter::announce`].
+    pub renews: bool,
 }
 
 /// Adds items to the filter at the key of a command, replies, and carries the effect. `creation` is asked where the key is
@@ -195,6 +198,9 @@ fn add_to_key(
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         has_turned = turn_and_carry(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists);
+        if !guard::is_idle() {
+            guard::added(context, writer.instance(), adding.items);
+        }
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
             replicate::known(context, name, known);
@@ -293,7 +299,7 @@ fn add_and_reply(
     clock: &CommandClock,
     lists: &mut Lists,
 ) -> Done {
-    let Adding { items, shape, is_sync } = adding;
+    let Adding { items, shape, is_sync, renews } = adding;
     let ceiling = ServerCeiling(context);
     let layers = filter.layer_count();
     let ring = filter.windowed().map(|windowed| (newest_slot(windowed), context.must_obey()));
@@ -301,7 +307,12 @@ fn add_and_reply(
     let mut refused = None;
     let mut new = 0;
     if let (Shape::One, [item]) = (shape, items) {
-        match filter.add(item.bytes(), origin, clock, &ceiling) {
+        let outcome = if renews {
+            filter.announce(item.bytes(), origin, clock, &ceiling)
+        } else {
+            filter.add(item.bytes(), origin, clock, &ceiling)
+        };
+        match outcome {
             Ok(outcome) => {
                 lists.push(*item, outcome != Outcome::Known, is_sync);
                 new += usize::from(outcome == Outcome::New);

@@ -35,5 +35,5 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
         creation => Ok(creation),
     };
-    add_items(context, args, Adding { items, shape: Shape::Many, is_sync }, creation)
+    add_items(context, args, Adding { items, shape: Shape::Many, is_sync, renews: false }, creation)
 }

@@ -6,6 +6,7 @@ use bloomgate_filter::{BloomFilter, Error, Filter, Value};
 use crate::args::{Arg, Args};
 use crate::ceiling::ServerCeiling;
 use crate::context::Context;
+use crate::guard;
 use crate::key::{ReadKey, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -77,7 +78,9 @@ fn merge(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> 
     let destination = filter.mergeable_mut()?;
     let layers = destination.layers().len();
     destination.merge(sources, origin(context), &ServerCeiling(context))?;
-    Ok(destination.layers().len() > layers)
+    let has_grown = destination.layers().len() > layers;
+    guard::merged(writer.instance());
+    Ok(has_grown)
 }
 
 fn origin(context: Context) -> Origin {

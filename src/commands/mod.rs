@@ -4,12 +4,15 @@
 mod add;
 mod adding;
 mod card;
+mod changed;
 mod clear;
 mod count;
 mod debug;
 mod del;
 mod deleting;
 mod exists;
+mod fetch;
+mod fill;
 mod info;
 mod insert;
 mod load;
@@ -87,6 +90,10 @@ fn redact_key(context: Context, args: Args<'_>, first: usize) {
     }
 }
 
+/// What the server calls for a client that waited in BF.FETCH, when it is woken and when it is unblocked by hand.
+const FETCH_AGAIN: raw::RedisModuleCmdFunc = handler!(fetch::again);
+const FETCH_UNBLOCKED: raw::RedisModuleCmdFunc = handler!(fetch::unblocked);
+
 const CAPACITY: Argument = Argument::integer(c"capacity");
 const ERROR: Argument = Argument::double(c"error");
 const EXPANSION: Argument = Argument::integer(c"expansion").after(c"EXPANSION").optional();
@@ -102,6 +109,8 @@ const COUNTING: Argument = Argument::flag(c"counting", c"COUNTING");
 const EX: Argument = Argument::integer(c"seconds").after(c"EX").optional();
 const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
 const ITEM: Argument = Argument::string(c"item");
+const FILTER: Argument = Argument::key(c"filter", 0);
+const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
 
 /// Every command of the module.
 pub const COMMANDS: &[Command] = &[
@@ -249,6 +258,59 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(M * N), where M is the number of items and N the number of layers",
         since: c"1.0.0",
         arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.fetch",
+        handler: handler!(fetch::run),
+        arity: -4,
+        access: Access::Fetch,
+        keys: Keys::FilterAndCache,
+        categories: c"write fast",
+        summary: c"Asks a Bloom filter and the cache for the value of an item, and lets one caller load it",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[
+            FILTER,
+            ITEM,
+            CACHE_KEY,
+            Argument::integer(c"lease").after(c"LEASE").optional(),
+            Argument::integer(c"stale").after(c"STALE").optional(),
+            Argument::integer(c"wait").after(c"WAIT").optional(),
+        ],
+    },
+    Command {
+        name: c"bf.fill",
+        handler: handler!(fill::run),
+        arity: -6,
+        access: Access::Fill,
+        keys: Keys::FilterAndCache,
+        categories: c"write",
+        summary: c"Takes the value that the holder of a lease loaded, or that there is none, and ends the lease",
+        complexity: c"O(1), with clients that wait O(N), where N is their number",
+        since: c"8.0.0",
+        arguments: &[
+            FILTER,
+            ITEM,
+            CACHE_KEY,
+            Argument::string(c"token"),
+            Argument::string(c"value").after(c"VALUE").optional(),
+            Argument::flag(c"none", c"NONE"),
+            EX,
+            PX,
+            Argument::flag(c"giveup", c"GIVEUP"),
+        ],
+    },
+    Command {
+        name: c"bf.changed",
+        handler: handler!(changed::run),
+        arity: 4,
+        access: Access::Release,
+        keys: Keys::FilterAndCache,
+        categories: c"write",
+        summary: c"Tells of a row, before and after it is written: its item is added, its cached value deleted",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[FILTER, ITEM, CACHE_KEY],
     },
     Command {
         name: c"bf.info",

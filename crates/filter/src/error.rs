@@ -17,6 +17,8 @@ pub enum Error {
     RateTooLow,
     /// Items cannot be deleted from a filter of this kind.
     CannotDelete,
+    /// A filter of this kind cannot stand in front of a database: its deletes may hide what is in.
+    CannotGuard,
     /// A filter of this kind cannot be merged.
     CannotMerge,
     /// Filters that are to be merged are not alike.

@@ -495,6 +495,36 @@ impl Filter {
     }
 }
 
+/// In front of a database.
+impl Filter {
+    /// Whether what it calls absent has no row, as long as every row was announced.
+    ///
+    /// # Errors
+    /// [`Error::CannotGuard`].
+    pub const fn guards(&self) -> Result<(), Error> {
+        if let Self::Counting(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
+    }
+
+    /// Adds an item whose row is about to be written, or was. A filter that forgets has it for a whole window from now on: it
+    /// goes into the newest bucket where that has it not, whatever the others have.
+    ///
+    /// # Errors
+    /// [`Error::CannotGuard`], and those of [`add`](Self::add).
+    pub fn announce(
+        &mut self,
+        item: &[u8],
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        self.guards()?;
+        match self {
+            Self::Windowed(filter) => filter.renew(item, origin, clock, ceiling),
+            filter => filter.add(item, origin, clock, ceiling),
+        }
+    }
+}
+
 /// Deletes: see [`Kind::remove_batch`].
 impl Filter {
     /// Deletes up to [`BATCH`](crate::BATCH) items, in order.

@@ -6,7 +6,7 @@ use crate::kinds::windowed::{BUCKETS_MAX, BUCKETS_MIN, SECONDS_MAX};
 use crate::kinds::{Forgets, HashName, LayoutName, Request, Seed};
 
 /// The longest time to live, in milliseconds: what the server adds to the time of day without an overflow.
-const EXPIRES_MAX: u64 = 1 << 61;
+pub(super) const EXPIRES_MAX: u64 = 1 << 61;
 
 /// What was said. Of those of a kind the last one counts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,23 +37,21 @@ impl Beyond {
         word: &[u8],
         value: impl FnOnce(&'static str) -> Result<&'a [u8], Refusal>,
     ) -> Result<usize, Refusal> {
-        let number = |word: &[u8]| numbers::integer(word).and_then(|number| u64::try_from(number).ok());
         if is(word, "HASH") {
             let names = [("murmur3", HashName::Murmur3), ("siphash", HashName::SipHash)];
             let value = value("hash")?;
             let named = names.into_iter().find(|(name, _)| is(value, name)).map(|(_, hash)| hash);
             self.hash = Some(named.ok_or(Refusal::Bad("hash"))?);
         } else if is(word, "WINDOW") {
-            let seconds = number(value("window")?).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+            let seconds = numbers::unsigned(value("window")?).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
             self.window = Some(seconds.ok_or(Refusal::Bad("window"))?);
         } else if is(word, "BUCKETS") {
-            let buckets = number(value("buckets")?).and_then(|buckets| u32::try_from(buckets).ok());
+            let buckets = numbers::unsigned(value("buckets")?).and_then(|buckets| u32::try_from(buckets).ok());
             let buckets = buckets.filter(|buckets| (BUCKETS_MIN..=BUCKETS_MAX).contains(buckets));
             self.buckets = Some(buckets.ok_or(Refusal::Bad("buckets"))?);
         } else if is(word, "EX") || is(word, "PX") {
             let (unit, name) = if is(word, "EX") { (1000, "EX") } else { (1, "PX") };
-            let time = number(value("expire time")?).and_then(|time| time.checked_mul(unit));
-            let time = time.filter(|time| (1..=EXPIRES_MAX).contains(time)).ok_or(Refusal::ExpireTime)?;
+            let time = time_to_live(value("expire time")?, unit)?;
             self.has_two_expires |= self.expires.is_some_and(|(_, other)| other != name);
             self.expires = Some((time, name));
         } else {
@@ -144,6 +142,15 @@ impl Beyond {
         }
         Ok(())
     }
+}
+
+/// A time to live in milliseconds, of which the number's unit has `unit`.
+///
+/// # Errors
+/// [`Refusal::ExpireTime`].
+pub(super) fn time_to_live(word: &[u8], unit: u64) -> Result<u64, Refusal> {
+    let time = numbers::unsigned(word).and_then(|time| time.checked_mul(unit));
+    time.filter(|time| (1..=EXPIRES_MAX).contains(time)).ok_or(Refusal::ExpireTime)
 }
 
 /// The key that 32 hexadecimal digits are.

@@ -5,6 +5,8 @@
 
 mod beyond;
 mod creation;
+pub mod fetch;
+pub mod fill;
 pub mod info;
 pub mod insert;
 pub mod iterators;

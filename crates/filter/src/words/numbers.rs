@@ -13,6 +13,12 @@ pub fn integer(word: &[u8]) -> Option<i64> {
     if strict { std::str::from_utf8(word).ok()?.parse().ok() } else { None }
 }
 
+/// A whole number from 0 on.
+#[must_use]
+pub fn unsigned(word: &[u8]) -> Option<u64> {
+    integer(word).and_then(|number| u64::try_from(number).ok())
+}
+
 /// A number with a fraction, NaN excluded. From a primary and the AOF also one in hexadecimal digits: RedisBloom reads with
 /// C's `strtod`.
 #[must_use]

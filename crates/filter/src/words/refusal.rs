@@ -100,6 +100,10 @@ pub enum Refusal {
     Header(format::Error),
     /// BF.LOADCHUNK: the data is refused.
     Chunk(format::Error),
+    /// The server did not store a value, and did not say why.
+    NotStored,
+    /// A replica is asked what only its primary knows.
+    Replica,
     /// The filter cannot be made, or cannot take the item.
     Filter(Error),
 }
@@ -168,6 +172,8 @@ impl fmt::Display for Refusal {
             Self::InfoField => "Invalid information value",
             Self::InfoFieldMissing => "ERR invalid information value",
             Self::BadDumpIterator => "Second argument must be numeric",
+            Self::NotStored => "ERR the value was not stored",
+            Self::Replica => "READONLY You can't guard with a replica: its filter may not have every item",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
             Self::Dump(format::Error::NoRecords) => {
                 "ERR BF.SCANDUMP cannot dump a filter of valkey-bloom's layout, DUMP can"
@@ -204,6 +210,7 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::Full => f.write_str("ERR non scaling filter is full"),
         Error::CannotDelete => f.write_str("ERR this filter cannot delete: it needs HASH siphash or COUNTING"),
+        Error::CannotGuard => f.write_str("ERR a COUNTING filter cannot guard"),
         Error::CannotMerge => {
             f.write_str("ERR this filter cannot be merged: it has COUNTING, WINDOW, ROLLING or another layout")
         }

@@ -12,10 +12,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], must_obey: bool) -> Result<Option<Turn
     match words.len() {
         2 => Ok(None),
         6 if must_obey => {
-            let number = |index| {
-                let number = numbers::integer(word(words, index)?).and_then(|number| u64::try_from(number).ok());
-                number.ok_or(Refusal::BadData)
-            };
+            let number = |index| numbers::unsigned(word(words, index)?).ok_or(Refusal::BadData);
             let (slot, begin, end, capacity) = (number(2)?, Moment(number(3)?), Moment(number(4)?), number(5)?);
             if begin > end || capacity == 0 {
                 Err(Refusal::BadData)

@@ -199,8 +199,31 @@ impl WindowedFilter {
         newest.filter.add_batch_unless(hashes, known, &beside)
     }
 
-    /// Adds a batch; a rolling ring begins the next bucket where the newest is full, and goes on.
-    fn add_hashes(&mut self, hashes: &[ItemHash], origin: Origin, now: Moment, ceiling: &impl Ceiling) -> Added {
+    /// Adds an item as one of a filter with SLIDING: into the newest bucket where that has it not.
+    ///
+    /// # Errors
+    /// As [`Kind::add`].
+    pub(crate) fn renew(
+        &mut self,
+        item: &[u8],
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        let hash = self.state.spec.hasher.hash(item);
+        outcome_of(self.add_hashes(&[hash], true, origin, clock.now(), ceiling))
+    }
+
+    /// Adds a batch; with `renews` into the newest bucket also where older ones have an item. A rolling ring begins the next
+    /// bucket where the newest is full, and goes on.
+    fn add_hashes(
+        &mut self,
+        hashes: &[ItemHash],
+        renews: bool,
+        origin: Origin,
+        now: Moment,
+        ceiling: &impl Ceiling,
+    ) -> Added {
         let mut total = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
         loop {
             let all = Mask::first(hashes.len()) - Mask::first(total.done);
@@ -209,7 +232,7 @@ impl WindowedFilter {
                 Origin::Effect => Mask::NONE,
                 Origin::Client => Self::found_in(self.state.ring.live_older(&self.state.spec, now).rev(), hashes, all),
             };
-            let known = if self.is_sliding() { Mask::NONE } else { found };
+            let known = if renews { Mask::NONE } else { found };
             let added = self.add_to_newest(hashes, known | Mask::first(total.done), ceiling);
             total.new |= added.new - found;
             total.effect |= added.effect;
@@ -319,13 +342,7 @@ impl Kind for WindowedFilter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
-        let added = self.add_batch([item], origin, clock, ceiling);
-        match added.error {
-            Some(error) => Err(error),
-            None if added.new.contains(0) => Ok(Outcome::New),
-            None if added.effect.contains(0) => Ok(Outcome::Renewed),
-            None => Ok(Outcome::Known),
-        }
+        outcome_of(self.add_batch([item], origin, clock, ceiling))
     }
 
     fn add_batch<'a>(
@@ -336,7 +353,7 @@ impl Kind for WindowedFilter {
         ceiling: &impl Ceiling,
     ) -> Added {
         let hashes = self.state.spec.hasher.hash_batch(items);
-        self.add_hashes(&hashes, origin, clock.now(), ceiling)
+        self.add_hashes(&hashes, self.is_sliding(), origin, clock.now(), ceiling)
     }
 
     fn remove_batch<'a>(
@@ -351,6 +368,16 @@ impl Kind for WindowedFilter {
         }
         let hashes = self.state.spec.hasher.hash_batch(items);
         self.state.ring.delete_batch(&self.state.spec, &hashes, origin, clock.now(), ceiling)
+    }
+}
+
+/// What became of the only item of a batch.
+const fn outcome_of(added: Added) -> Result<Outcome, Error> {
+    match added.error {
+        Some(error) => Err(error),
+        None if added.new.contains(0) => Ok(Outcome::New),
+        None if added.effect.contains(0) => Ok(Outcome::Renewed),
+        None => Ok(Outcome::Known),
     }
 }
 

@@ -1,0 +1,69 @@
+//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
+
+use super::beyond::EXPIRES_MAX;
+use super::{Refusal, is, numbers};
+
+/// How long a caller has to load a value where it does not say, in milliseconds.
+const LEASE_USUAL: u64 = 3000;
+
+/// What was asked for, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// How long the caller has to load the value, from 1 on.
+    pub lease: u64,
+    /// A value with less than this left to live is to be refreshed; 0: none is.
+    pub stale: u64,
+    /// How long the caller waits for somebody else who loads the value; 0: not at all.
+    pub wait: u64,
+}
+
+/// Reads the words: options in any order, each once.
+///
+/// # Errors
+/// [`Refusal::No`], [`Refusal::Bad`] for an option's value, [`Refusal::Syntax`] for another word.
+pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
+    let (mut lease, mut stale, mut wait) = (None, None, None);
+    let mut words = words.iter().skip(4).map(AsRef::as_ref);
+    while let Some(word) = words.next() {
+        let (option, name, least) = match () {
+            () if is(word, "LEASE") => (&mut lease, "lease", 1),
+            () if is(word, "STALE") => (&mut stale, "stale", 0),
+            () if is(word, "WAIT") => (&mut wait, "wait", 0),
+            () => return Err(Refusal::Syntax),
+        };
+        if option.is_some() {
+            return Err(Refusal::Syntax);
+        }
+        let time = numbers::unsigned(words.next().ok_or(Refusal::No(name))?);
+        *option = Some(time.filter(|time| (least..=EXPIRES_MAX).contains(time)).ok_or(Refusal::Bad(name))?);
+    }
+    Ok(Fetch { lease: lease.unwrap_or(LEASE_USUAL), stale: stale.unwrap_or(0), wait: wait.unwrap_or(0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fetch(options: &str) -> Result<Fetch, Refusal> {
+        let words: Vec<&str> = ["BF.FETCH", "f", "item", "c"].into_iter().chain(options.split_whitespace()).collect();
+        parse(&words)
+    }
+
+    #[test]
+    fn options_come_in_any_order() {
+        assert_eq!(fetch(""), Ok(Fetch { lease: 3000, stale: 0, wait: 0 }));
+        assert_eq!(fetch("wait 5 LEASE 1 Stale 7"), Ok(Fetch { lease: 1, stale: 7, wait: 5 }));
+        assert_eq!(fetch("STALE 0 WAIT 0"), Ok(Fetch { lease: 3000, stale: 0, wait: 0 }));
+    }
+
+    #[test]
+    fn what_is_no_option_is_refused() {
+        assert_eq!(fetch("NOW"), Err(Refusal::Syntax));
+        assert_eq!(fetch("WAIT 5 WAIT 5"), Err(Refusal::Syntax));
+        assert_eq!(fetch("LEASE"), Err(Refusal::No("lease")));
+        assert_eq!(fetch("LEASE 0"), Err(Refusal::Bad("lease")));
+        assert_eq!(fetch("WAIT -1"), Err(Refusal::Bad("wait")));
+        assert_eq!(fetch("STALE 9223372036854775807"), Err(Refusal::Bad("stale")));
+        assert_eq!(fetch("STALE x"), Err(Refusal::Bad("stale")));
+    }
+}

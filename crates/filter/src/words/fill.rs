@@ -1,0 +1,98 @@
+//! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
+//! milliseconds)`, `... token GIVEUP`
+
+use super::beyond::time_to_live;
+use super::{Refusal, is, word};
+
+/// Digits of a token.
+const TOKEN_DIGITS: usize = 16;
+
+/// What a caller brings that holds a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The value, which is the word with this index, and how long it lives, in milliseconds; for ever where that is not said.
+    Value(usize, Option<u64>),
+    /// There is none, for so many milliseconds.
+    None(u64),
+    /// Nothing: somebody else may load it.
+    GiveUp,
+}
+
+/// Reads the words; answers with the token, too, where it is one.
+///
+/// # Errors
+/// [`Refusal::Arity`], [`Refusal::Syntax`], [`Refusal::No`] and [`Refusal::ExpireTime`] for a time to live.
+pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u64>, Fill), Refusal> {
+    let token = token(word(words, 4)?);
+    let what = word(words, 5)?;
+    let fill = if is(what, "VALUE") {
+        word(words, 6)?;
+        Fill::Value(6, expires(words, 7)?)
+    } else if is(what, "NONE") {
+        Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?)
+    } else if is(what, "GIVEUP") && words.len() == 6 {
+        Fill::GiveUp
+    } else {
+        return Err(Refusal::Syntax);
+    };
+    Ok((token, fill))
+}
+
+/// The number that 16 hexadecimal digits are.
+fn token(word: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(word).ok()?;
+    let is_token = digits.len() == TOKEN_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_token { u64::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// The time to live that the words from `index` on say, in milliseconds.
+fn expires<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Option<u64>, Refusal> {
+    let Ok(option) = word(words, index) else { return Ok(None) };
+    let unit = match () {
+        () if is(option, "EX") => 1000,
+        () if is(option, "PX") => 1,
+        () => return Err(Refusal::Syntax),
+    };
+    let time = word(words, index + 1).map_err(|_| Refusal::No("expire time"))?;
+    if words.len() > index + 2 {
+        return Err(Refusal::Syntax);
+    }
+    time_to_live(time, unit).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(rest: &str) -> Result<(Option<u64>, Fill), Refusal> {
+        let words: Vec<&str> = ["BF.FILL", "f", "item", "c"].into_iter().chain(rest.split_whitespace()).collect();
+        parse(&words)
+    }
+
+    #[test]
+    fn the_three_forms_are_read() {
+        let token = Some(0x0123_4567_89ab_cdef);
+        assert_eq!(fill("0123456789ABCDEF value V"), Ok((token, Fill::Value(6, None))));
+        assert_eq!(fill("0123456789abcdef VALUE V ex 2"), Ok((token, Fill::Value(6, Some(2000)))));
+        assert_eq!(fill("0123456789abcdef NONE PX 7"), Ok((token, Fill::None(7))));
+        assert_eq!(fill("0123456789abcdef GiveUp"), Ok((token, Fill::GiveUp)));
+    }
+
+    #[test]
+    fn what_is_no_token_is_none() {
+        for word in ["0123456789abcde", "0123456789abcdefa", "+123456789abcdef", "0123456789abcdeg"] {
+            assert_eq!(fill(&format!("{word} GIVEUP")), Ok((None, Fill::GiveUp)), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_form_is_refused() {
+        assert_eq!(fill("0 VALUE"), Err(Refusal::Arity));
+        assert_eq!(fill("0 NONE"), Err(Refusal::No("expire time")));
+        assert_eq!(fill("0 NONE EX"), Err(Refusal::No("expire time")));
+        assert_eq!(fill("0 NONE EX 0"), Err(Refusal::ExpireTime));
+        for words in ["0 GIVEUP EX 1", "0 VALUE v KEEPTTL", "0 VALUE v EX 1 PX 1", "0 NOTHING"] {
+            assert_eq!(fill(words), Err(Refusal::Syntax), "{words}");
+        }
+    }
+}

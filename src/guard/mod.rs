@@ -1,0 +1,216 @@
+//! The guard in front of a database: who loads which value, who waits for it, and what is known to have no row.
+//!
+//! All of it is in the memory of this server alone: it is neither saved nor replicated. It is global and under the server's
+//! lock, for the server tells of changed keys under the threads of other modules, too; and in the middle of our own
+//! commands, so it is never locked across a call of the server.
+//!
+//! Who does not use the guard does not pay for it: the server's events are subscribed to with the first lease.
+
+mod alarm;
+mod blocking;
+mod events;
+mod table;
+mod waiting;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time;
+
+use bloomgate_filter::hash::siphash::{self, siphash24_128};
+use redis_module::raw;
+
+use alarm::{Alarm, Due};
+pub use blocking::{wait, waiter_left, wake_all};
+use table::{Instant, Known, Table};
+pub use table::{Place, Subject};
+use waiting::Queues;
+
+use super::args::Arg;
+use super::config;
+use super::context::{Context, LogLevel};
+
+/// Everything that the guard holds.
+#[derive(Default)]
+struct Guard {
+    table: Table,
+    queues: Queues,
+    alarm: Alarm,
+}
+
+static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
+/// Whether there is a record, or somebody who waits.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// When the log said last that a filter is missing.
+static LAST_SAID: AtomicU64 = AtomicU64::new(0);
+/// The log says it once in so many milliseconds.
+const SAID_EVERY: Instant = 60_000;
+
+/// What a cache key is known for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: whoever comes may take the lease.
+    Free,
+    /// There is no row.
+    NoRow,
+    /// Somebody loads the value, for so many milliseconds more.
+    Leased(u64),
+}
+
+/// Does something with what the guard holds. It must not call the server.
+fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
+    let mut guard: MutexGuard<'_, Guard> = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = work(&mut guard);
+    IS_BUSY.store(!guard.table.is_empty() || guard.queues.len() > 0, Relaxed);
+    done
+}
+
+/// Whether there is no record and nobody waits: one load from memory.
+#[inline]
+pub fn is_idle() -> bool {
+    !IS_BUSY.load(Relaxed)
+}
+
+/// Milliseconds since the guard was first asked for the time.
+fn now() -> Instant {
+    static BEGIN: OnceLock<time::Instant> = OnceLock::new();
+    u64::try_from(BEGIN.get_or_init(time::Instant::now).elapsed().as_millis()).unwrap_or(Instant::MAX)
+}
+
+/// The hash of a name or an item, under a key of this process.
+fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
+    static KEY: OnceLock<siphash::Key> = OnceLock::new();
+    siphash24_128(bytes, *KEY.get_or_init(|| context.random_bytes()))
+}
+
+/// A cache key of the selected database.
+pub fn place(context: Context, name: Arg<'_>) -> Place {
+    // SAFETY: the context is valid while the command or the callback runs.
+    let database = unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(context.raw)) };
+    Place { database, name: hash(context, name.bytes()) }
+}
+
+/// An item of a filter's instance; 0 where there is no filter.
+pub fn subject(context: Context, filter: u64, item: Arg<'_>) -> Subject {
+    Subject { filter, item: hash(context, item.bytes()) }
+}
+
+/// How a cache key stands. Somebody who waited for it and is about to look again holds it, too, but for itself.
+pub fn standing(place: Place, subject: Subject, has_turn: bool) -> Standing {
+    let now = now();
+    with(|guard| match guard.table.known(place, subject, now) {
+        Some((Known::NoRow, _)) if subject.filter != 0 => Standing::NoRow,
+        Some((Known::Lease(_), end)) => Standing::Leased((end - now).max(1)),
+        _ if guard.queues.has_turn(place) && !has_turn => Standing::Leased(1),
+        _ => Standing::Free,
+    })
+}
+
+/// Gives the caller the lease of a cache key, for so many milliseconds, and answers with its token. Where that cannot be noted,
+/// for want of memory, the token is one that is refused.
+pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64) -> u64 {
+    let token = u64::from_le_bytes(context.random_bytes());
+    if !events::subscribe(context) {
+        return token;
+    }
+    let now = now();
+    let end = now.saturating_add(milliseconds);
+    let dropped = with(|guard| {
+        let dropped = guard.table.note(place, subject, Known::Lease(token), (now, end), config::max_leases());
+        if guard.queues.has(place) {
+            // Without memory for it, those who wait do so until their own time is over.
+            _ = guard.alarm.push(end, Due::Lease(place));
+        }
+        dropped.ok().flatten()
+    });
+    if let Some(dropped) = dropped {
+        blocking::give_turn(dropped);
+    }
+    blocking::set_alarm(context);
+    token
+}
+
+/// How long the lease of a cache key has to go, whoever's it is, in milliseconds; 1 where it has none.
+pub fn lease_left(place: Place) -> u64 {
+    let now = now();
+    with(|guard| guard.table.lease_end(place, now)).map_or(1, |end| end - now)
+}
+
+/// Whether the token is that of the lease of a cache key.
+pub fn holds(place: Place, subject: Subject, token: u64) -> bool {
+    let now = now();
+    with(|guard| matches!(guard.table.known(place, subject, now), Some((Known::Lease(held), _)) if held == token))
+}
+
+/// There is no row, for so many milliseconds. Where there is no memory to take note of it, the next caller loads again.
+pub fn note_no_row(place: Place, subject: Subject, milliseconds: u64) {
+    let now = now();
+    let end = now.saturating_add(milliseconds);
+    _ = with(|guard| guard.table.note(place, subject, Known::NoRow, (now, end), config::max_leases()));
+    wake_all(place);
+}
+
+/// The value of a cache key is there: its lease ends, and those who wait are woken.
+pub fn filled(place: Place) {
+    with(|guard| guard.table.void(place));
+    wake_all(place);
+}
+
+/// Drops what is known of a cache key; one of those who wait for it may load.
+pub fn void(place: Place) {
+    if with(|guard| guard.table.void(place)) {
+        blocking::give_turn(place);
+    }
+}
+
+/// A command added these items to a filter, whatever it answered: what is known of them is void.
+pub fn added(context: Context, filter: u64, items: &[Arg<'_>]) {
+    for item in items {
+        let subject = subject(context, filter, *item);
+        while let Some(place) = with(|guard| guard.table.place_of(subject)) {
+            void(place);
+        }
+    }
+}
+
+/// Other filters' items came to a filter: none of its items is known to have no row.
+pub fn merged(filter: u64) {
+    if !is_idle() {
+        with(|guard| guard.table.void_nones_of(filter));
+    }
+}
+
+/// The keys are others now, or this server is not what it was: everything is void.
+fn void_all() {
+    if is_idle() {
+        return;
+    }
+    let places = with(|guard| {
+        guard.table.clear();
+        guard.queues.places()
+    });
+    places.into_iter().for_each(blocking::give_turn);
+}
+
+/// Says once a minute that a filter is not there, so that nothing is guarded by it.
+pub fn say_unguarded(context: Context, filter: Arg<'_>) {
+    let now = now().saturating_add(SAID_EVERY);
+    if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
+        LAST_SAID.store(now, Relaxed);
+        let name = String::from_utf8_lossy(filter.bytes());
+        let line =
+            format_args!("bloomgate: no filter at '{name:.100}': BF.FETCH answers from the cache and the leases alone");
+        context.log(LogLevel::Warning, line);
+    }
+}
+
+/// What INFO shows: the numbers of leases, of NONEs and of clients that wait.
+pub fn counts() -> (u64, u64, u64) {
+    if is_idle() {
+        return (0, 0, 0);
+    }
+    let now = now();
+    with(|guard| {
+        let (leases, nones) = guard.table.counts(now);
+        (leases, nones, guard.queues.len() as u64)
+    })
+}
