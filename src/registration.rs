@@ -59,9 +59,15 @@ pub enum Keys {
     First,
     /// The first, which it may change, and all others, at which it only looks.
     FirstAndSources,
-    /// The first, a filter, and the third, a cache key.
+    /// A filter and a cache key, [`FILTER_WORD`] and [`CACHE_KEY_WORD`]. The server cannot work out both from a description: it
+    /// asks the command.
     FilterAndCache,
 }
+
+/// Where a command has its filter.
+pub const FILTER_WORD: c_int = 1;
+/// Where a command has its cache key.
+pub const CACHE_KEY_WORD: c_int = 3;
 
 /// A word of a command, or a pair of an option's name and its value.
 pub struct Argument {
@@ -160,6 +166,7 @@ pub fn add_category(context: Context) -> bool {
 pub fn register(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
     let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
     let flags = match command.access {
+        _ if command.keys == Keys::FilterAndCache => c"write getkeys-api",
         Access::Read => c"readonly fast",
         Access::Write => c"write deny-oom",
         Access::Release | Access::Fetch | Access::Fill => c"write",
@@ -168,7 +175,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
         Keys::None => (0, 0, 0),
         Keys::First => (1, 1, 1),
         Keys::FirstAndSources => (1, -1, 1),
-        Keys::FilterAndCache => (1, 3, 2),
+        Keys::FilterAndCache => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
     // SAFETY: the texts are C strings, the handler is a function, the description lives until the calls return: the
     // server copies it.
@@ -229,7 +236,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     }
     match command.keys {
         Keys::FirstAndSources => describe_keys(others, looks, 2, -1),
-        Keys::FilterAndCache => describe_keys(others, cache_flags, 3, 0),
+        Keys::FilterAndCache => describe_keys(others, cache_flags, CACHE_KEY_WORD, 0),
         Keys::None | Keys::First => {}
     }
 

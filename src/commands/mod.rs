@@ -34,7 +34,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::{Context, OK};
-use super::registration::{Access, Argument, Command, Keys};
+use super::registration::{Access, Argument, CACHE_KEY_WORD, Command, FILTER_WORD, Keys};
 use super::reply::{self, Refusal};
 
 /// What a verb does: it replies, or refuses before it has changed anything.
@@ -42,14 +42,17 @@ type Verb = fn(Context, Args<'_>) -> Result<(), Refusal>;
 
 /// The function that the server calls for a verb.
 macro_rules! handler {
-    ($verb:path) => {{
+    ($verb:path) => {
+        handler!(dispatch, $verb)
+    };
+    ($dispatch:path, $verb:path) => {{
         unsafe extern "C" fn handle(
             context: *mut raw::RedisModuleCtx,
             argv: *mut *mut raw::RedisModuleString,
             argc: c_int,
         ) -> c_int {
             // SAFETY: the server calls it, with its context and the words of a command, which live until it returns.
-            unsafe { dispatch(Context::new(context), Args::new(argv, argc), $verb) }
+            unsafe { $dispatch(Context::new(context), Args::new(argv, argc), $verb) }
         }
         Some(handle)
     }};
@@ -61,6 +64,20 @@ fn dispatch(context: Context, args: Args<'_>, verb: Verb) -> c_int {
         refuse(context, refusal);
     }
     OK
+}
+
+/// As [`dispatch`], for a command with a filter and a cache key: the server asks it where its keys are.
+fn dispatch_or_tell_keys(context: Context, args: Args<'_>, verb: Verb) -> c_int {
+    // SAFETY: the context is valid; it is asked for positions, and then they are told.
+    unsafe {
+        if raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) {
+            if let Some(tell) = raw::RedisModule_KeyAtPos {
+                [FILTER_WORD, CACHE_KEY_WORD].into_iter().for_each(|position| tell(context.raw, position));
+            }
+            return OK;
+        }
+    }
+    dispatch(context, args, verb)
 }
 
 /// Replies with an error. What a primary did and this server cannot do, for want of memory or of layers, would leave an
@@ -261,7 +278,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fetch",
-        handler: handler!(fetch::run),
+        handler: handler!(dispatch_or_tell_keys, fetch::run),
         arity: -4,
         access: Access::Fetch,
         keys: Keys::FilterAndCache,
@@ -280,7 +297,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fill",
-        handler: handler!(fill::run),
+        handler: handler!(dispatch_or_tell_keys, fill::run),
         arity: -6,
         access: Access::Fill,
         keys: Keys::FilterAndCache,
@@ -302,7 +319,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.changed",
-        handler: handler!(changed::run),
+        handler: handler!(dispatch_or_tell_keys, changed::run),
         arity: 4,
         access: Access::Release,
         keys: Keys::FilterAndCache,

@@ -28,6 +28,7 @@ mod fleet;
 mod freeing;
 mod golden;
 mod growth_limits;
+mod guard;
 mod hostile_payloads;
 mod info;
 mod insert;

@@ -209,6 +209,11 @@ impl Connection {
         read_reply(&mut self.reader)
     }
 
+    /// Its own address and port, as the server lists them.
+    pub fn address(&self) -> String {
+        self.reader.get_ref().local_addr().expect("the connection is there").to_string()
+    }
+
     /// What is read from and written to, for bytes of any kind.
     pub fn stream(&mut self) -> &mut BufReader<TcpStream> {
         &mut self.reader

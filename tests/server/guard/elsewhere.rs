@@ -1,0 +1,94 @@
+//! The guard where the server does other things: access control, clusters, what the server says of the commands.
+
+use super::{FETCH, fill, load, token, with_filter, word};
+use crate::harness::{Reply, Server, Stop, error, nil, ok, on_every_server};
+
+#[test]
+fn access_control_sees_two_keys_and_what_is_done_to_each() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let login = |rules: &str| {
+            let mut user = server.connect();
+            assert_eq!(user.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
+            assert_eq!(user.run("AUTH reader x"), ok());
+            user
+        };
+        let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
+        let fill = "BF.FILL {f} 42 {f}:42 0123456789abcdef GIVEUP";
+        let changed = "BF.CHANGED {f} 42 {f}:42";
+        let mut user = login("%R~{f} %R~{f}:42");
+        assert!(!denied(&user.run(FETCH)));
+        assert!(denied(&user.run(fill)) && denied(&user.run(changed)));
+        let mut user = login("%R~{f} ~{f}:42");
+        assert!(!denied(&user.run(FETCH)) && !denied(&user.run(fill)) && denied(&user.run(changed)));
+        let mut user = login("~{f} ~{f}:42");
+        assert!(!denied(&user.run(changed)));
+        let mut user = login("~{f}");
+        assert!(denied(&user.run(FETCH)), "the cache key is a key");
+        // Who may not SET may FILL.
+        let mut user = login("~{f} ~{f}:42 -set");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = token(&user.run(FETCH));
+        assert_eq!(super::fill(&mut user, &lease, "VALUE v"), ok());
+    });
+}
+
+#[test]
+fn the_server_knows_the_keys_of_the_commands() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for line in ["BF.FETCH a i b WAIT 5", "BF.FILL a i b 0 GIVEUP", "BF.CHANGED a i b"] {
+            let keys = client.run(&format!("COMMAND GETKEYS {line}"));
+            let keys: Vec<String> = keys.elements().iter().map(Reply::text).collect();
+            assert_eq!(keys, ["a", "b"], "{line}");
+        }
+        let flags = |client: &mut crate::harness::Connection, line: &str| {
+            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
+            let flags =
+                |key: &Reply| key.elements()[1].elements().iter().map(Reply::text).collect::<Vec<_>>().join(" ");
+            keys.elements().iter().map(flags).collect::<Vec<_>>()
+        };
+        assert_eq!(flags(&mut client, "BF.FETCH a i b"), ["RO access", "RO access"]);
+        assert_eq!(flags(&mut client, "BF.FILL a i b 0 GIVEUP"), ["RO access", "RW update"]);
+        assert_eq!(flags(&mut client, "BF.CHANGED a i b"), ["RW insert", "RW update"]);
+    });
+}
+
+#[test]
+fn in_a_cluster_the_keys_lie_in_one_slot() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut client = server.connect();
+        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+        crate::harness::eventually("the cluster to be up", || {
+            client.info("cluster_enabled") == "1" && !client.run("GET x").is_error()
+        });
+        with_filter(&mut client);
+        let lease = load(&mut client, FETCH);
+        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
+        for line in ["BF.FETCH f 42 c:42", "BF.FILL f 42 c:42 0 GIVEUP", "BF.CHANGED f 42 c:42"] {
+            assert_eq!(client.run(line), error("CROSSSLOT Keys in request don't hash to the same slot"));
+        }
+    });
+}
+
+#[test]
+fn nothing_of_it_is_saved() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("appendfsync always").start();
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.CHANGED {f} 43 {f}:43");
+        let lease = load(&mut client, "BF.FETCH {f} 43 {f}:43 LEASE 100000");
+        let other = load(&mut client, FETCH);
+        fill(&mut client, &other, "NONE EX 1000");
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:43 {lease} VALUE v")), nil(2));
+        assert_eq!(word(&client.run(FETCH)), "load", "the miss is not remembered");
+        assert_eq!(word(&client.run("BF.FETCH {f} 43 {f}:43")), "load", "the announcement is");
+    });
+}

@@ -1,0 +1,58 @@
+//! BF.FETCH, BF.FILL and BF.CHANGED: a filter, a cache and a database in one round trip.
+
+mod answers;
+mod carried;
+mod crowds;
+mod elsewhere;
+mod voiding;
+mod waiting;
+
+use crate::harness::{Connection, Reply, array, bulk, ok};
+
+/// The filter of most tests holds this item. Cache keys are named so that all keys of a command lie in one slot.
+const ITEM: &str = "42";
+const FETCH: &str = "BF.FETCH {f} 42 {f}:42";
+
+/// A filter, with an item in it.
+fn with_filter(client: &mut Connection) {
+    assert_eq!(client.run("BF.RESERVE {f} 0.0001 1000 SEED 500"), ok());
+    assert!(client.run(&format!("BF.ADD {{f}} {ITEM}")).truth());
+}
+
+/// The word that a reply of BF.FETCH begins with.
+fn word(reply: &Reply) -> String {
+    reply.elements()[0].text()
+}
+
+/// Asks for the value and expects the lease; its token.
+fn load(client: &mut Connection, line: &str) -> String {
+    token(&client.run(line))
+}
+
+/// The token of a reply that gives a lease.
+fn token(reply: &Reply) -> String {
+    let [.., token] = reply.elements() else { panic!("no token in {reply:?}") };
+    assert!(["load", "stale"].contains(&word(reply).as_str()), "{reply:?}");
+    let token = token.text();
+    assert!(token.len() == 16 && token.bytes().all(|digit| digit.is_ascii_hexdigit()), "{token}");
+    token
+}
+
+/// Brings what was loaded.
+fn fill(client: &mut Connection, token: &str, what: &str) -> Reply {
+    client.run(&format!("BF.FILL {{f}} {ITEM} {{f}}:42 {token} {what}"))
+}
+
+fn hit(value: &str) -> Reply {
+    array([bulk("hit"), bulk(value)])
+}
+
+fn absent() -> Reply {
+    array([bulk("absent")])
+}
+
+/// How long a caller is told to wait.
+fn wait_of(reply: &Reply) -> i64 {
+    assert_eq!(word(reply), "wait", "{reply:?}");
+    reply.elements()[1].number()
+}

@@ -1,0 +1,159 @@
+//! What ends a lease and a remembered miss, and what does not.
+
+use super::{FETCH, absent, fill, load, with_filter, word};
+use crate::harness::{Connection, Server, nil, ok, on_every_server};
+
+/// Whether a lease outlives what the line does.
+fn lease_outlives(client: &mut Connection, line: &str) -> bool {
+    client.run("DEL {f}:42");
+    client.run("BF.CHANGED {f} 42 {f}:42");
+    let token = load(client, FETCH);
+    let reply = client.run(line);
+    assert!(!reply.is_error(), "{line}: {reply:?}");
+    let filled = fill(client, &token, "NONE PX 1");
+    assert!(filled == ok() || filled == nil(2), "{filled:?}");
+    filled == ok()
+}
+
+/// Whether a remembered miss outlives what the line does.
+fn miss_outlives(client: &mut Connection, line: &str) -> bool {
+    client.run("DEL {f}:42");
+    client.run("BF.CHANGED {f} 42 {f}:42");
+    let token = load(client, FETCH);
+    assert_eq!(fill(client, &token, "NONE EX 1000"), ok());
+    assert_eq!(client.run(FETCH), absent());
+    let reply = client.run(line);
+    assert!(!reply.is_error(), "{line}: {reply:?}");
+    word(&client.run(FETCH)) == "absent"
+}
+
+#[test]
+fn what_changes_the_row_the_key_or_the_filter_voids_what_is_known() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("SET {f}:src v");
+        for line in [
+            "BF.CHANGED {f} 42 {f}:42",
+            "BF.CHANGED {f}missing 42 {f}:42",
+            "BF.CHANGED {f} 1 {f}:42",
+            "SET {f}:42 v",
+            "APPEND {f}:42 v",
+            "INCR {f}:42",
+            "COPY {f}:src {f}:42",
+            "BF.ADD {f} 42",
+            "BF.MADD {f} 1 2 42",
+            "BF.INSERT {f} NOCREATE ITEMS 42",
+            "BF.CHANGED {f} 42 {f}:43",
+            "FLUSHDB",
+            "FLUSHALL ASYNC",
+            "SWAPDB 0 1",
+        ] {
+            for outlives in [lease_outlives, miss_outlives] {
+                if client.run("EXISTS {f}").number() == 0 {
+                    with_filter(&mut client);
+                }
+                client.run("SET {f}:src v");
+                assert!(!outlives(&mut client, line), "{line}");
+            }
+        }
+        // Another filter under the name, or the same one emptied: the lease was for what was there before.
+        client.run("BF.ADD {f}other 42");
+        for line in ["COPY {f}other {f} REPLACE", "BF.CLEAR {f}", "RENAME {f}other {f}"] {
+            assert!(!lease_outlives(&mut client, line), "{line}");
+        }
+    });
+}
+
+#[test]
+fn what_leaves_the_row_as_it_was_voids_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        for line in [
+            "GET {f}:42",
+            "DEL {f}:42",
+            "EXPIRE {f}:42 100",
+            "BF.ADD {f} 43",
+            "BF.ADD {f}another 42",
+            "BF.EXISTS {f} 42",
+            "SET {f}:43 v",
+            "BF.CHANGED {f} 43 {f}:43",
+            "RENAME {f} {f}",
+            "CONFIG SET maxmemory-policy allkeys-lru",
+        ] {
+            assert!(lease_outlives(&mut client, line), "{line}");
+            assert!(miss_outlives(&mut client, line), "{line}");
+        }
+        // The same name in another database is another key.
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let mut other = server.connect();
+        other.run("SELECT 1");
+        let token = load(&mut client, FETCH);
+        other.run("SET {f}:42 v");
+        assert_eq!(fill(&mut client, &token, "VALUE v PX 1"), ok());
+    });
+}
+
+#[test]
+fn an_expiry_or_an_eviction_is_no_change_of_the_row() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("SET {f}:42 old PX 60");
+        let token = super::token(&client.run(&format!("{FETCH} STALE 1000")));
+        crate::harness::eventually("the value to expire", || client.run("EXISTS {f}:42").number() == 0);
+        assert_eq!(word(&client.run(FETCH)), "wait", "its lease holds");
+        assert_eq!(fill(&mut client, &token, "VALUE new"), ok());
+    });
+}
+
+#[test]
+fn a_merge_brings_rows_that_were_missing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.RESERVE {f}source 0.0001 1000 SEED 500");
+        client.run("BF.ADD {f}source 7");
+        assert!(!miss_outlives(&mut client, "BF.MERGE {f} {f}source"));
+        assert!(miss_outlives(&mut client, "BF.MERGE {f}copy {f}source"), "another filter");
+    });
+}
+
+#[test]
+fn a_new_lease_ends_the_one_before() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.ADD {f} 43");
+        let first = load(&mut client, FETCH);
+        // Another item with the same cache key.
+        let second = load(&mut client, "BF.FETCH {f} 43 {f}:42");
+        assert_eq!(fill(&mut client, &first, "VALUE v"), nil(2));
+        assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:42 {second} VALUE v")), ok());
+    });
+}
+
+#[test]
+fn of_too_many_leases_the_one_nearest_its_end_goes() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-leases 3").start();
+        let mut client = server.connect();
+        with_filter(&mut client);
+        assert_eq!(client.run("CONFIG GET bf.max-leases").elements()[1].text(), "3");
+        assert!(client.run("CONFIG SET bf.max-leases 0").is_error());
+        let fetch = |number: u32| format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE {}", 100_000 - number);
+        let tokens: Vec<String> = (0..4).map(|number| load(&mut client, &fetch(number))).collect();
+        assert_eq!(client.info_number("bf_bloom_leases"), 3);
+        let mut fill =
+            |number: usize| client.run(&format!("BF.FILL {{f}} 42 {{f}}:{number} {} NONE EX 100", tokens[number]));
+        assert_eq!([fill(0), fill(1), fill(2), fill(3)], [ok(), ok(), nil(2), ok()]);
+        assert_eq!(client.info_number("bf_bloom_nones"), 3);
+        assert_eq!((client.info_number("bf_bloom_fills"), client.info_number("bf_bloom_fills_refused")), (3, 1));
+    });
+}
