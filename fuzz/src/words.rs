@@ -7,7 +7,7 @@
 //! ```text
 //! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed; 8: seeds of
 //!                  valkey-bloom's layout are random
-//! words            the first is the command, BF.RESERVE to BF.ROTATE, or MODULE for those after the path in loadmodule
+//! words            the first is the command, BF.RESERVE to BF.FILL, or MODULE for those after the path in loadmodule
 //! ```
 
 use std::cell::Cell;
@@ -21,9 +21,11 @@ use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
     CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
+use bloomgate_filter::words::fetch::Fetch;
+use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{
-    Creation, Refusal, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
+    Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
 };
 use bloomgate_filter::{Scaling, Spec};
 
@@ -69,6 +71,10 @@ pub enum Parsed {
     Scandump(i64),
     /// BF.LOADCHUNK: the iterator, and the length of the data.
     Loadchunk(u64, usize),
+    /// BF.FETCH.
+    Fetch(Fetch),
+    /// BF.FILL: its token, and what is brought.
+    Fill(Option<u64>, Fill),
     /// BF.PLAN.
     Plan(plan::Asked),
     /// BF.ROTATE: the bucket that a primary began.
@@ -110,6 +116,8 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.SCANDUMP" => iterators::scandump(words).map(Parsed::Scandump),
         b"BF.LOADCHUNK" => iterators::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
         b"BF.PLAN" => plan::parse(words, defaults).map(Parsed::Plan),
+        b"BF.FETCH" => fetch::parse(words).map(Parsed::Fetch),
+        b"BF.FILL" => fill::parse(words).map(|(token, fill)| Parsed::Fill(token, fill)),
         b"BF.ROTATE" => rotate::parse(words, defaults.must_obey).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,
@@ -136,6 +144,11 @@ pub fn check(input: &[u8]) {
             assert_eq!((iterator.to_string().as_bytes(), *length), (words[2], words[3].len()));
         }
         Parsed::Plan(asked) => of_plan(*asked, &defaults),
+        Parsed::Fetch(fetch) => {
+            assert!(fetch.lease > 0 && words.len() <= 10 && words.len() >= 3);
+            assert!(words.len() > 4 || (fetch.stale, fetch.wait) == (0, 0), "{fetch:?}");
+        }
+        Parsed::Fill(token, fill) => of_fill(*token, *fill, &words),
         Parsed::Rotate(turn) => of_turn(*turn, words.len(), &defaults),
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
@@ -200,6 +213,18 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
         assert!(!plan.layers.is_empty() && plan.size_bytes >= 1, "{spec:?}: {plan:?}");
         let forgets = matches!(spec, Spec::Windowed(_));
         assert!(forgets || plan.capacity >= items.unwrap_or(1), "{spec:?}: {plan:?}");
+    }
+}
+
+/// What is brought is a word of the command, and lives for a while.
+fn of_fill(token: Option<u64>, fill: Fill, words: &[&[u8]]) {
+    if let Some(token) = token {
+        assert!(format!("{token:016x}").as_bytes().eq_ignore_ascii_case(words[4]), "{token:x}");
+    }
+    match fill {
+        Fill::Value(index, lives) => assert!(index < words.len() && lives != Some(0), "{fill:?}"),
+        Fill::None(lives) => assert!(lives > 0),
+        Fill::GiveUp => assert_eq!(words.len(), 6),
     }
 }
 
@@ -274,6 +299,7 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
             LayoutMismatch,
         ],
         b"BF.ROTATE" => &[BadData],
+        b"BF.FETCH" | b"BF.FILL" => &[Syntax],
         b"BF.INFO" => &[InfoField],
         b"BF.SCANDUMP" => &[BadDumpIterator],
         b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
@@ -285,10 +311,11 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
 fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_known = match refusal {
         Refusal::Arity => true,
-        // Of the words of creation that RedisBloom has not: no name of another command's is among them.
+        // Of the words that RedisBloom has not: no name of another command's is among them.
         Refusal::No(_) | Refusal::Bad(_) | Refusal::Exclude(..) | Refusal::Needs(..) | Refusal::ExpireTime => {
             let creating: [&[u8]; 3] = [b"BF.RESERVE", b"BF.INSERT", b"BF.PLAN"];
-            creating.iter().any(|name| words[0].eq_ignore_ascii_case(name))
+            let guarding: [&[u8]; 2] = [b"BF.FETCH", b"BF.FILL"];
+            creating.iter().chain(&guarding).any(|name| words[0].eq_ignore_ascii_case(name))
         }
         _ => refusals_of(words[0]).contains(&refusal),
     };

@@ -35,7 +35,11 @@ CHANGING = [
     "BF.MDEL {key} new newer",
     "BF.MERGE {key} {key}",
     "BF.CLEAR {key}",
+    "BF.FILL {key} new {key} 0 GIVEUP",
+    "BF.CHANGED {key} new {key}",
 ]
+# It reads two keys, and what it answers is for those who may write.
+FETCHING = ["BF.FETCH {key} new {key}"]
 
 
 @pytest.fixture
@@ -91,7 +95,7 @@ def test_who_may_only_write_a_key_can_add_and_not_look(user, client):
 
 def test_who_may_do_both_with_one_key(user):
     both = user("+@all", "%RW~seen:*", "%R~other:*")
-    for line in READING + WRITING + CHANGING:
+    for line in READING + WRITING + CHANGING + FETCHING:
         assert outcome(both, line, "seen:1") == "allowed", line
     for line in READING:
         assert outcome(both, line, "other:1") == "allowed", line
@@ -148,12 +152,12 @@ def test_categories_of_the_server(user, client):
     if version(client)[0] < (7, 2):
         pytest.skip("this server cannot put a module's command into a category (Redis 7.2 and Valkey can)")
     assert verbs_in(client, "read") == verbs(READING + KEYLESS)
-    assert verbs_in(client, "write") == verbs(WRITING + CHANGING)
-    assert verbs_in(client, "fast") == {"bf.reserve", "bf.info", "bf.card", "bf.count", "bf.plan"}
+    assert verbs_in(client, "write") == verbs(WRITING + CHANGING + FETCHING)
+    assert verbs_in(client, "fast") == {"bf.fetch", "bf.reserve", "bf.info", "bf.card", "bf.count", "bf.plan"}
     reader = user("~*", "+@read", "-@write")
     for line in READING:
         assert outcome(reader, line, "seen:1") == "allowed", line
-    for line in WRITING + CHANGING:
+    for line in WRITING + CHANGING + FETCHING:
         assert outcome(reader, line, "seen:1") == "no command", line
 
 
@@ -161,9 +165,9 @@ def test_the_category_of_the_module(user, client):
     number, is_valkey = version(client)
     if number < ((8, 0) if is_valkey else (7, 4)):
         pytest.skip("this server has no categories of modules (Redis 7.4 and Valkey 8 have)")
-    assert verbs_in(client, "bloom") == verbs(READING + KEYLESS + WRITING + CHANGING)
+    assert verbs_in(client, "bloom") == verbs(READING + KEYLESS + WRITING + CHANGING + FETCHING)
     member = user("~seen:*", "-@all", "+@bloom")
-    for line in READING + WRITING + CHANGING:
+    for line in READING + WRITING + CHANGING + FETCHING:
         assert outcome(member, line, "seen:1") == "allowed", line
         assert outcome(member, line, "other:1") == "no key", line
     assert outcome(member, "GET {key}", "seen:1") == "no command"

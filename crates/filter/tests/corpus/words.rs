@@ -4,6 +4,8 @@
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
+use bloomgate_filter::words::fetch::Fetch;
+use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::load_time::LoadTime;
 use bloomgate_filter::words::plan::Asked;
 use bloomgate_filter::words::{Creation, Refusal};
@@ -260,6 +262,24 @@ pub fn words_of_new_kinds(all: &Inputs) {
     with(Refusal::Exclude("COUNTING", "WINDOW"), "counting-window", "WINDOW 5 COUNTING");
     with(Refusal::Exclude("EX", "PX"), "ex-px", "EX 5 PX 5");
     with(Refusal::Needs("BUCKETS", "WINDOW or ROLLING"), "buckets-alone", "BUCKETS 5");
+}
+
+pub fn guarding(all: &Inputs) {
+    let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
+    let fetch = Fetch { lease: 1, stale: 2, wait: 3 };
+    assert_eq!(parsed("fetch", "BF.FETCH f i c wait 3 LEASE 1 STALE 2"), Parsed::Fetch(fetch));
+    let token = Some(0x0123_4567_89ab_cdef);
+    for (name, rest, fill) in [
+        ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
+        ("fill-none", "NONE PX 5", Fill::None(5)),
+        ("fill-giveup", "GIVEUP", Fill::GiveUp),
+    ] {
+        assert_eq!(parsed(name, &format!("BF.FILL f i c 0123456789abcdef {rest}")), Parsed::Fill(token, fill));
+    }
+    refused(all, Refusal::Bad("lease"), "fetch-lease-0", CLIENT, "BF.FETCH f i c LEASE 0");
+    refused(all, Refusal::Syntax, "fetch-twice", CLIENT, "BF.FETCH f i c WAIT 1 WAIT 1");
+    refused(all, Refusal::ExpireTime, "fill-expire-time-0", CLIENT, "BF.FILL f i c 0 NONE EX 0");
+    refused(all, Refusal::No("expire time"), "fill-none-for-ever", CLIENT, "BF.FILL f i c 0 NONE");
 }
 
 pub fn turns(all: &Inputs) {
