@@ -56,6 +56,13 @@ impl Mask {
         self.0.count_ones()
     }
 
+    /// The lowest index in the set; one beyond the batch where there is none.
+    #[inline]
+    #[must_use]
+    pub const fn lowest(self) -> usize {
+        self.0.trailing_zeros() as usize
+    }
+
     /// The set where the condition holds, no item where it does not; without a branch, which could be guessed wrong.
     #[inline]
     #[must_use]

@@ -83,7 +83,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
 
     /// The bytes of a block; of the last one where there are not so many.
     #[inline]
-    pub(super) fn block(&self, block: u64) -> &[u8; BLOCK] {
+    pub(crate) fn block(&self, block: u64) -> &[u8; BLOCK] {
         let offset = self.offset(block);
         // SAFETY: `offset` is that of a whole block inside `storage`; bytes have no alignment.
         unsafe { &*self.storage.as_ptr().add(offset).cast() }
@@ -91,7 +91,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
 
     /// The bytes of a block, to be changed.
     #[inline]
-    pub(super) fn block_mut(&mut self, block: u64) -> &mut [u8; BLOCK] {
+    pub(crate) fn block_mut(&mut self, block: u64) -> &mut [u8; BLOCK] {
         let offset = self.offset(block);
         // SAFETY: as in `block`; `storage` is borrowed for writing.
         unsafe { &mut *self.storage.as_mut_ptr().add(offset).cast() }

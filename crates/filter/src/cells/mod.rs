@@ -8,6 +8,7 @@ mod counters;
 mod ones;
 pub(crate) mod prefetch;
 mod relocate;
+pub(crate) mod tags;
 mod unite;
 
 pub use array::BitArray;
@@ -16,7 +17,7 @@ pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use ones::{Histogram, sampled_ones};
 pub use relocate::Mover;
-pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements, slice as relocate_slice};
+pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 pub use unite::unite;
 
 /// Size of a page of memory in bytes: the usual one, on every machine.

@@ -48,14 +48,6 @@ pub(crate) fn elements<T>(list: &mut Vec<T>, mover: &mut impl Mover) {
     };
 }
 
-/// The same of a boxed slice.
-pub(crate) fn slice<T>(slice: &mut Box<[T]>, mover: &mut impl Mover) {
-    let mut list = take(slice).into_vec();
-    elements(&mut list, mover);
-    // As long as its memory: nothing is asked for.
-    *slice = list.into_boxed_slice();
-}
-
 /// Moves what a box holds.
 pub(crate) fn boxed<T>(boxed: &mut Box<T>, mover: &mut impl Mover) {
     if size_of::<T>() == 0 {

@@ -270,7 +270,14 @@ impl<R: Rules> Chain<R> {
     #[must_use]
     pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> Mask {
         let (hashes, wanted) = batch(hashes);
-        contains_in(&self.layers, hashes, wanted)
+        contains_in(&self.layers, hashes, wanted, |_| ())
+    }
+
+    /// The same; calls `announce` with the items that may have been added, once a part of their bits was seen.
+    #[inline]
+    pub(crate) fn contains_batch_announced(&self, hashes: &[HashOf<R>], announce: impl FnOnce(Mask)) -> Mask {
+        let (hashes, wanted) = batch(hashes);
+        contains_in(&self.layers, hashes, wanted, announce)
     }
 
     /// Starts to load what lookups of the items of the mask `wanted` read first in the newest layer.
@@ -304,7 +311,7 @@ impl<R: Rules> Chain<R> {
         let (hashes, all) = batch(hashes);
         let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
         // Layers before the newest do not change: ask them for the whole batch first.
-        let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known);
+        let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known, |_| ());
         let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
         while added.done < hashes.len() {
             let Some(newest) = self.layers.last_mut() else { break };
@@ -313,7 +320,7 @@ impl<R: Rules> Chain<R> {
                 break;
             }
             // The next item needs a new layer; what is newest now will be one of the older.
-            in_older |= newest.contains_batch(hashes, wanted - Mask::first(added.done), Prefetch::Rest);
+            in_older |= newest.contains_batch(hashes, wanted - Mask::first(added.done), Prefetch::Rest, |_| ());
             if let Err(error) = self.grow(ceiling) {
                 added.error = Some(error);
                 break;
@@ -377,13 +384,18 @@ pub(super) fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
 /// Which items of the mask `wanted` are in one of the layers, newest first. What the next layer is asked first is on its way
 /// into the cache before this one is looked at; of the newest, which has most items, all that a lookup may read.
 #[inline]
-fn contains_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
+fn contains_in<G: Geometry>(
+    layers: &[Layer<G>],
+    hashes: &[G::Hash],
+    wanted: Mask,
+    announce: impl FnOnce(Mask),
+) -> Mask {
     let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
     newest.prefetch(hashes, wanted);
     if let Some(next) = older.last() {
         next.prefetch_first(hashes, wanted);
     }
-    let present = newest.contains_batch(hashes, wanted, Prefetch::Nothing);
+    let present = newest.contains_batch(hashes, wanted, Prefetch::Nothing, announce);
     present | contains_fetched_in(older, hashes, wanted - present)
 }
 
@@ -397,7 +409,7 @@ fn contains_fetched_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wan
         if let Some(next) = older.peek() {
             next.prefetch_first(hashes, open);
         }
-        present |= layer.contains_batch(hashes, open, Prefetch::Rest);
+        present |= layer.contains_batch(hashes, open, Prefetch::Rest, |_| ());
     }
     present
 }

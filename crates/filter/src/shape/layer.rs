@@ -122,12 +122,19 @@ impl<G: Geometry> Layer<G> {
     /// Which items of the mask `wanted` have all their cells here. Looks at what is read first of all items, and then of
     /// those that have it at the rest, which `prefetch` asks for in between.
     #[inline]
-    pub(super) fn contains_batch(&self, hashes: &[G::Hash], wanted: Mask, prefetch: Prefetch) -> Mask {
+    pub(super) fn contains_batch(
+        &self,
+        hashes: &[G::Hash],
+        wanted: Mask,
+        prefetch: Prefetch,
+        announce: impl FnOnce(Mask),
+    ) -> Mask {
         let (geometry, cells) = (&self.geometry, &self.cells);
         let maybe = self.select(hashes, wanted, |probe| geometry.contains_first(cells, probe));
         if maybe.is_empty() {
             return maybe;
         }
+        announce(maybe);
         if prefetch == Prefetch::Rest {
             self.prefetch_rest(hashes, maybe);
         }

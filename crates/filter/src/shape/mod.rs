@@ -11,7 +11,7 @@ mod totals;
 mod union;
 
 pub use chain::{Added, Chain};
-pub use hash_set::HashSet;
+pub use hash_set::{HashSet, Lookup};
 pub use layer::Layer;
 pub(crate) use probes::Probes;
 pub use rules::{HashOf, LAYERS_MAX, Rules};

@@ -252,7 +252,10 @@ impl BloomFilter {
     #[inline]
     #[must_use]
     pub fn contains_batch(&self, hashes: &[ItemHash]) -> Mask {
-        self.but_deleted(hashes, self.chain.contains_batch(hashes))
+        let Some(deleted) = &self.deleted else { return self.chain.contains_batch(hashes) };
+        let mut lookup = deleted.hashes.lookup(hashes);
+        let present = self.chain.contains_batch_announced(hashes, |maybe| lookup.fetch(maybe));
+        present - lookup.present(present)
     }
 
     /// See [`Chain::contains_fetched`].

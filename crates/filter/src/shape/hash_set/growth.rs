@@ -1,7 +1,7 @@
 //! How a set of hashes grows: a part doubles, or splits in two. Each step is made as a whole or not at all.
 
-use super::part::{Part, SLOTS_MAX, SLOTS_MIN, slots_for, table_bytes};
-use super::{HashSet, place};
+use super::part::{BUCKETS_MAX, Part, buckets_for, table_bytes};
+use super::{FEW_MAX, HashSet, place};
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;
@@ -30,36 +30,52 @@ impl HashSet {
     }
 
     fn grow(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
-        match self.part_of(hash).map(|part| part.slots.len()) {
+        match self.part_of(hash).map(Part::buckets) {
             None => self.begin(limit_bytes),
-            Some(0..SLOTS_MAX) => self.double(hash, limit_bytes),
+            Some(0..BUCKETS_MAX) => self.double(hash, limit_bytes),
             Some(_) => self.split(hash, limit_bytes),
         }
     }
 
-    /// Makes the first part, and the directory's only place.
+    /// Gives the list of a few hashes room for more of them: twice as many, or as many as the limit has room for.
+    pub(super) fn lengthen(&mut self, limit_bytes: u64) -> Result<(), Error> {
+        let (count, limit) = (self.few.len(), usize::try_from(limit_bytes).unwrap_or(usize::MAX));
+        let capacity = (count * 2).clamp(1, FEW_MAX).min(limit / size_of::<ItemHash>());
+        if capacity <= count {
+            return Err(Error::NoRoomForDeleted { entries: self.len });
+        }
+        reserve(&mut self.few, capacity - count)
+    }
+
+    /// Makes the first part, of the few hashes that there are, and the directory's only place.
     fn begin(&mut self, limit_bytes: u64) -> Result<(), Error> {
-        self.check(PART_BYTES + PLACE_BYTES + table_bytes(SLOTS_MIN), limit_bytes)?;
+        let bytes = PART_BYTES + PLACE_BYTES + table_bytes(1);
+        if bytes as u64 > limit_bytes {
+            return Err(Error::NoRoomForDeleted { entries: self.len });
+        }
         let (mut parts, mut directory) = (Vec::new(), Vec::new());
         reserve(&mut parts, 1)?;
         reserve(&mut directory, 1)?;
-        parts.push(Part::with_slots(SLOTS_MIN, 0)?);
+        let mut part = Part::with_buckets(1, 0)?;
+        self.few.iter().for_each(|hash| _ = part.put(*hash));
+        let tables_bytes = part.allocated_bytes();
+        parts.push(part);
         directory.push(0);
-        *self = Self { parts, directory, depth: 0, len: 0, tables_bytes: table_bytes(SLOTS_MIN) as u64 };
+        *self = Self { few: Vec::new(), parts, directory, depth: 0, len: self.len, tables_bytes };
         Ok(())
     }
 
     /// Gives the part of a hash a table twice as large, or its first.
     fn double(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
         let part = self.part_of(hash).ok_or(Error::Unsound)?;
-        let slots = SLOTS_MIN.max(part.slots.len() * 2);
-        let more_bytes = table_bytes(slots) - table_bytes(part.slots.len());
-        self.check(more_bytes, limit_bytes)?;
+        let (buckets, before) = (1.max(part.buckets() * 2), part.allocated_bytes());
+        self.check(table_bytes(buckets) as u64, before, limit_bytes)?;
         let part = self.part_of_mut(hash).ok_or(Error::Unsound)?;
-        let mut larger = Part::with_slots(slots, part.depth)?;
+        let mut larger = Part::with_buckets(buckets, part.depth)?;
         part.hashes().for_each(|hash| _ = larger.put(hash));
+        let after = larger.allocated_bytes();
         *part = larger;
-        self.tables_bytes += more_bytes as u64;
+        self.tables_bytes = self.tables_bytes + after - before;
         Ok(())
     }
 
@@ -67,7 +83,7 @@ impl HashSet {
     fn split(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
         let number = self.number_of(hash).ok_or(Error::Unsound)?;
         let part = self.parts.get(number).ok_or(Error::Unsound)?;
-        let (depth, before) = (part.depth + 1, table_bytes(part.slots.len()));
+        let (depth, before) = (part.depth + 1, part.allocated_bytes());
         if depth > DEPTH_MAX {
             return Err(Error::NoRoomForDeleted { entries: self.len });
         }
@@ -76,19 +92,20 @@ impl HashSet {
         // Where all are on one side the table stays as it is, and the other side has none.
         let tables = match (part.entries() - upper_entries, upper_entries) {
             (0, _) | (_, 0) => None,
-            (lower, upper) => Some([slots_for(lower + 1), slots_for(upper + 1)]),
+            (lower, upper) => Some([buckets_for(lower + 1), buckets_for(upper + 1)]),
         };
-        let after = tables.map_or(before, |[lower, upper]| table_bytes(lower) + table_bytes(upper));
+        let most = tables.map_or(before, |[lower, upper]| (table_bytes(lower) + table_bytes(upper)) as u64);
         let doubles_directory = depth > self.depth;
         let places = if doubles_directory { self.directory.len() } else { 0 };
         let more_parts = if self.parts.len() == self.parts.capacity() { more_parts(self.parts.len()) } else { 0 };
         let lists_bytes = places * PLACE_BYTES + more_parts * PART_BYTES;
-        self.check((after + lists_bytes).saturating_sub(before), limit_bytes)?;
+        self.check(most + lists_bytes as u64, before, limit_bytes)?;
 
         let halves = match tables {
-            Some([lower, upper]) => Some([Part::with_slots(lower, depth)?, Part::with_slots(upper, depth)?]),
+            Some([lower, upper]) => Some([Part::with_buckets(lower, depth)?, Part::with_buckets(upper, depth)?]),
             None => None,
         };
+        let after = halves.as_ref().map_or(before, |halves| halves.iter().map(Part::allocated_bytes).sum());
         let directory = if doubles_directory { Some(doubled(&self.directory)?) } else { None };
         reserve(&mut self.parts, more_parts)?;
 
@@ -110,7 +127,7 @@ impl HashSet {
                 if upper_entries == 0 { empty } else { std::mem::replace(part, empty) }
             }
         };
-        self.tables_bytes = self.tables_bytes + after as u64 - before as u64;
+        self.tables_bytes = self.tables_bytes + after - before;
         self.enter(upper, hash)
     }
 
@@ -124,9 +141,9 @@ impl HashSet {
         Ok(())
     }
 
-    /// Whether so many more bytes are within the limit.
-    fn check(&self, more_bytes: usize, limit_bytes: u64) -> Result<(), Error> {
-        let bytes = self.allocated_bytes().saturating_add(more_bytes as u64);
+    /// Whether so many more bytes in the place of some are within the limit.
+    fn check(&self, more_bytes: u64, fewer_bytes: u64, limit_bytes: u64) -> Result<(), Error> {
+        let bytes = self.allocated_bytes().saturating_add(more_bytes).saturating_sub(fewer_bytes);
         if bytes > limit_bytes { Err(Error::NoRoomForDeleted { entries: self.len }) } else { Ok(()) }
     }
 }

@@ -1,28 +1,33 @@
-//! An exact set of 128-bit hashes, 17 bytes a slot and nothing else for an entry.
+//! An exact set of 128-bit hashes, 16.1 bytes a slot and nothing else for an entry.
 //!
-//! It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, a fast access method for dynamic
-//! files, 1979): the top bits of `h1` name an entry of a directory, which names a part, which is a table of at most 68 KiB
+//! Up to 16 hashes are a sorted list. From there on it is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, a fast access method for dynamic
+//! files, 1979): the top bits of `h1` name an entry of a directory, which names a part, which is a table of at most 62 KiB
 //! ([`part`]). A part that is full doubles, or splits in two by the next bit of `h1`. So no growth touches more than a part
 //! and, now and then, the directory: 4 bytes for some 2000 entries.
 
 mod growth;
 mod part;
-mod tags;
 #[cfg(test)]
 mod tests;
 
-use part::{ENTRIES_MAX, FREE, Part, table_bytes};
+use part::{ENTRIES_MAX, NO_LINE, NONE, Part, is_suspect};
 
+use crate::cells::tags::TagLine;
 use crate::cells::{Mover, relocate_elements};
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
 
-/// An exact set of hashes, with a limit to its memory for each insert. The hash 0, 0 cannot be in it: it marks a free slot. An
-/// item has it by a chance of 2^-128.
+/// The most hashes that are kept in a list: a table has its least memory, half a KiB, from here on.
+const FEW_MAX: usize = 16;
+
+/// An exact set of hashes, with a limit to its memory for each insert. The hash 0, 0 cannot be in it: what was stored of a set
+/// has it nowhere. An item has it by a chance of 2^-128.
 #[derive(Default)]
 pub struct HashSet {
+    /// All of them in ascending order while they are few. Empty where there are parts.
+    few: Vec<ItemHash>,
     /// In the order in which they were made.
     parts: Vec<Part>,
     /// Of each value of the top `depth` bits of `h1`, the number of its part. Empty where there are no parts. A part whose
@@ -38,7 +43,7 @@ impl HashSet {
     /// The empty set. It asks for no memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
+        Self { few: Vec::new(), parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
     }
 
     /// The number of hashes in it.
@@ -56,8 +61,9 @@ impl HashSet {
     /// Bytes that were asked of the allocator: tables, the list of parts and the directory. Looks at no part.
     #[must_use]
     pub const fn allocated_bytes(&self) -> u64 {
+        let few = self.few.capacity() * size_of::<ItemHash>();
         let lists = self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>();
-        self.tables_bytes + lists as u64
+        self.tables_bytes + (few + lists) as u64
     }
 
     /// Number of parts that it lies in.
@@ -70,71 +76,83 @@ impl HashSet {
     #[inline]
     #[must_use]
     pub fn contains(&self, hash: ItemHash) -> bool {
-        self.part_of(hash).is_some_and(|part| part.contains(hash))
+        self.part_of(hash).map_or_else(|| self.is_one_of_few(hash), |part| part.contains(hash))
     }
 
-    /// Which hashes of the mask `wanted` are in it, of up to [`BATCH`] (the rest of a longer list is not looked at). The tags
-    /// of all of them are on their way into the cache before the first is looked at, then the slots of those whose tag is there.
+    /// Which hashes of the mask `wanted` are in it, of up to [`BATCH`] (the rest of a longer list is not looked at). The lines
+    /// of tags of all of them are on their way into the cache before the first is looked at, then the entries of those whose
+    /// tag is there.
     #[inline]
     #[must_use]
     pub fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
-        let mut present = Mask::NONE;
-        if self.is_empty() {
-            return present;
-        }
-        // What the first pass finds the second need not look for.
-        let mut parts = [None::<&Part>; BATCH];
-        for (part, (_, hash)) in parts.iter_mut().zip(wanted.each_of(hashes)) {
-            *part = self.part_of(hash);
-            if let Some(part) = part {
-                part.prefetch(hash);
-            }
-        }
-        // Those with a suspect, one after the other: without a branch for each, which could be guessed wrong.
-        let (mut suspects, mut count) = ([None; BATCH], 0);
-        for (part, (item, hash)) in parts.iter().zip(wanted.each_of(hashes)) {
-            let (Some(part), Some(place)) = (part, suspects.get_mut(count)) else { continue };
-            let found = part.suspects(hash);
-            *place = Some((item, found));
-            count += usize::from(found.are_there());
-        }
-        let suspects = suspects.get(..count).unwrap_or_default();
-        suspects.iter().flatten().for_each(|(_, suspects)| suspects.prefetch());
-        for (item, suspects) in suspects.iter().flatten() {
-            present |= item.only_if(suspects.have_it());
-        }
-        present
+        self.lookup(hashes).present(wanted)
+    }
+
+    /// A lookup of up to [`BATCH`] hashes in two steps.
+    #[inline]
+    #[must_use]
+    pub const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
+        Lookup { set: self, hashes, fetched: Mask::NONE, lines: [&NO_LINE; BATCH] }
+    }
+
+    /// Which hashes of the mask `wanted` are in it, one after the other.
+    fn are_in(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
+        wanted.each_of(hashes).fold(Mask::NONE, |present, (item, hash)| present | item.only_if(self.contains(hash)))
+    }
+
+    /// Whether a hash is in the list of a few. Looks at all of them without a branch: each could be guessed wrong.
+    fn is_one_of_few(&self, hash: ItemHash) -> bool {
+        self.few.iter().fold(false, |found, few| found | (*few == hash))
     }
 
     /// Puts a hash in; answers whether it was not in yet. A growth after which [`allocated_bytes`](Self::allocated_bytes)
-    /// would be above `limit_bytes` is not made: the part then takes what it still can, up to fifteen sixteenths.
+    /// would be above `limit_bytes` is not made: the part then takes what it still can, up to fifteen sixteenths of its slots.
     ///
     /// # Errors
-    /// [`Error::NoRoomForDeleted`] where the limit, or more than 3840 hashes with the same 20 top bits of `h1`,
+    /// [`Error::NoRoomForDeleted`] where the limit, or more than 3720 hashes with the same 20 top bits of `h1`,
     /// keep it from growing; [`Error::OutOfMemory`] where the allocator does; [`Error::Unsound`] for the hash 0, 0. The set
     /// holds what it held.
     pub fn insert(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<bool, Error> {
-        if hash == FREE {
+        if hash == NONE {
             return Err(Error::Unsound);
         }
         if self.contains(hash) {
             return Ok(false);
         }
-        self.make_room(hash, limit_bytes)?;
-        let is_new = self.part_of_mut(hash).is_some_and(|part| part.put(hash));
+        let is_new = if self.parts.is_empty() && self.few.len() < FEW_MAX {
+            self.insert_into_few(hash, limit_bytes)?
+        } else {
+            self.make_room(hash, limit_bytes)?;
+            self.part_of_mut(hash).is_some_and(|part| part.put(hash))
+        };
         self.len += u64::from(is_new);
         Ok(is_new)
     }
 
+    /// Puts a hash that is not in into the list of a few.
+    fn insert_into_few(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<bool, Error> {
+        if self.few.len() == self.few.capacity() {
+            self.lengthen(limit_bytes)?;
+        }
+        let (Ok(place) | Err(place)) = self.few.binary_search(&hash);
+        self.few.insert(place, hash);
+        Ok(true)
+    }
+
     /// Takes a hash out; answers whether it was in. A part keeps its table until it is empty; the empty set has no memory.
     pub fn remove(&mut self, hash: ItemHash) -> bool {
-        let Some(part) = self.part_of_mut(hash) else { return false };
-        let slots = part.slots.len();
-        if !part.take(hash) {
+        if let Some(part) = self.part_of_mut(hash) {
+            let before = part.allocated_bytes();
+            if !part.take(hash) {
+                return false;
+            }
+            let given_back = before - part.allocated_bytes();
+            self.tables_bytes -= given_back;
+        } else if let Ok(place) = self.few.binary_search(&hash) {
+            self.few.remove(place);
+        } else {
             return false;
         }
-        let given_back = table_bytes(slots) - table_bytes(part.slots.len());
-        self.tables_bytes -= given_back as u64;
         self.len -= 1;
         if self.is_empty() {
             self.clear();
@@ -152,14 +170,18 @@ impl HashSet {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn try_clone(&self) -> Result<Self, Error> {
-        let (mut parts, mut directory) = (Vec::new(), Vec::new());
+        let (mut few, mut parts, mut directory) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut few, self.few.len())?;
         reserve(&mut parts, self.parts.len())?;
         reserve(&mut directory, self.directory.len())?;
+        few.extend_from_slice(&self.few);
         directory.extend_from_slice(&self.directory);
         for part in &self.parts {
             parts.push(part.try_clone()?);
         }
-        Ok(Self { parts, directory, ..*self })
+        // The tables of the copy need not lie as those of the original do.
+        let tables_bytes = parts.iter().map(Part::allocated_bytes).sum();
+        Ok(Self { few, parts, directory, tables_bytes, ..*self })
     }
 
     /// Lets the mover move the memory of the parts from number `first` on. Answers with the number of the part to go on
@@ -167,6 +189,7 @@ impl HashSet {
     /// the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
+            relocate_elements(&mut self.few, mover);
             relocate_elements(&mut self.parts, mover);
             relocate_elements(&mut self.directory, mover);
         }
@@ -180,13 +203,16 @@ impl HashSet {
         None
     }
 
-    /// All hashes in ascending order, in runs of one part each, which has at most 3840. Sorts a copy of a part on
-    /// the stack (60 KiB), so that a save needs no memory.
+    /// All hashes in ascending order, in runs of one part each, which has at most 3720. Sorts a copy of a part on
+    /// the stack (58 KiB), so that a save needs no memory.
     ///
     /// # Errors
     /// Those of `f`, which is not called again then.
     pub fn for_each_sorted_run<E>(&self, mut f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
-        let mut copy = [FREE; ENTRIES_MAX];
+        if !self.few.is_empty() {
+            return f(&self.few);
+        }
+        let mut copy = [NONE; ENTRIES_MAX];
         for part in self.parts_in_order() {
             let run = copy.get_mut(..part.entries()).unwrap_or_default();
             run.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
@@ -205,8 +231,9 @@ impl HashSet {
     /// [`Error::Unsound`] for a hash that is not above the one before it, [`Error::OutOfMemory`], [`Error::NoRoomForDeleted`]
     /// for hashes that no set can hold together. What came before it in the run is in then.
     pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
-        // No hash is below the one that marks a free slot.
-        let mut last = self.parts_in_order().rev().find_map(|part| part.hashes().max()).unwrap_or(FREE);
+        // No hash is below the one that is in no set.
+        let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
+        let mut last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
         for hash in run {
             if *hash <= last {
                 return Err(Error::Unsound);
@@ -244,6 +271,47 @@ impl HashSet {
     }
 }
 
+/// A lookup of a batch: so that somebody who has other things to look at can let the lines of tags come meanwhile.
+pub struct Lookup<'a> {
+    set: &'a HashSet,
+    hashes: &'a [ItemHash],
+    fetched: Mask,
+    lines: [&'a TagLine; BATCH],
+}
+
+impl Lookup<'_> {
+    /// Starts to load the lines of tags of the hashes of the mask `wanted`.
+    #[inline]
+    pub fn fetch(&mut self, wanted: Mask) {
+        for (item, hash) in (wanted - self.fetched).each_of(self.hashes) {
+            let line = self.set.part_of(hash).map_or(&NO_LINE, |part| part.fetch(hash));
+            if let Some(place) = self.lines.get_mut(item.lowest()) {
+                *place = line;
+            }
+        }
+        self.fetched |= wanted;
+    }
+
+    /// Which hashes of the mask `wanted` are in the set. Fetches what was not fetched yet.
+    #[inline]
+    #[must_use]
+    pub fn present(mut self, wanted: Mask) -> Mask {
+        let set = self.set;
+        if set.parts.is_empty() {
+            return set.are_in(self.hashes, if set.is_empty() { Mask::NONE } else { wanted });
+        }
+        self.fetch(wanted);
+        let mut suspects = Mask::NONE;
+        for ((item, hash), (_, line)) in wanted.each_of(self.hashes).zip(wanted.each_of(&self.lines)) {
+            suspects |= item.only_if(is_suspect(line, hash));
+        }
+        for (_, hash) in suspects.each_of(self.hashes) {
+            set.part_of(hash).into_iter().for_each(|part| part.prefetch_entry(hash));
+        }
+        set.are_in(self.hashes, suspects)
+    }
+}
+
 /// A hash's place in a directory of so many bits, at most 20: the top bits of `h1`.
 #[inline]
 const fn place(hash: ItemHash, depth: u32) -> usize {
@@ -254,7 +322,8 @@ const fn place(hash: ItemHash, depth: u32) -> usize {
 /// Equal as sets. Looks every hash of one up in the other.
 impl PartialEq for HashSet {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.parts.iter().flat_map(Part::hashes).all(|hash| other.contains(hash))
+        let mut hashes = self.few.iter().copied().chain(self.parts.iter().flat_map(Part::hashes));
+        self.len == other.len && hashes.all(|hash| other.contains(hash))
     }
 }
 

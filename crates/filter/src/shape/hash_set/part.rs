@@ -1,71 +1,106 @@
-//! A part of a set of hashes: one open-addressing table. A hash lies in the slot that the low bits of `h2` name, its home, or
-//! in one after it. No hash is nearer to its home than one before it in the same run would be there (Celis: Robin Hood
-//! hashing, 1986), so a search for what is not in ends after as many slots as one for what is: some 8 in a table that is
-//! fifteen sixteenths full, where it would be 128. When a hash goes, those after it move up: there are no tombstones.
+//! A part of a set of hashes: one table of buckets, each of a line of 64 bytes and the entries of its hashes. The low bits of
+//! `h2` name a hash's bucket, its home; where that is full it lies in the next one that is not.
 //!
-//! Only adds search the slots themselves. Who asks whether a hash is in looks at the tags ([`tags`](super::tags)) of as many
-//! slots as lie between any hash of the table and its home, and at the slots whose tag is that of the hash.
+//! The line of a bucket has, of each hash that lies there, the low 16 bits of `h1`, its tag; how many lie there; and of which of
+//! eight kinds those are that passed by, which would lie there or before and had to go on. Where none of its kind did, a search
+//! ends with that line. So who asks for a hash that is not in reads one line, rarely another one and hardly ever an entry.
+//! Entries lie after the lines, 14 bytes each: the rest of the hash, for the tag is a part of it. When a hash goes, the last of
+//! its bucket takes its place, and the buckets that it passed by look anew at who else did: there are no tombstones.
 
-use super::tags::{Tag, Tags, WORD_TAGS, each_bit};
 use crate::cells::prefetch::prefetch;
-use crate::cells::{Mover, relocate_slice};
+use crate::cells::tags::{LINE_TAGS, TagLine, matches, may_have};
+use crate::cells::{BLOCK_BYTES, Blocks, Cells as _, Mover};
 use crate::error::Error;
 use crate::hash::ItemHash;
-use crate::memory::{reserve, try_copy};
 
-/// A free slot.
-pub(super) const FREE: ItemHash = ItemHash { h1: 0, h2: 0 };
-/// Slots of the smallest table.
-pub(super) const SLOTS_MIN: usize = 4;
-/// Slots of the largest table, 64 KiB: what the longest growth, a split, copies.
-pub(super) const SLOTS_MAX: usize = 4096;
-/// The most hashes of a table: one slot of sixteen stays free, so that every search comes to an end.
-pub(super) const ENTRIES_MAX: usize = SLOTS_MAX / 16 * 15;
+/// The hash that is not in any set.
+pub(super) const NONE: ItemHash = ItemHash { h1: 0, h2: 0 };
+/// Buckets of the largest table, 62 KiB: what the longest growth, a split, copies.
+pub(super) const BUCKETS_MAX: usize = 128;
+/// Hashes of a bucket.
+const BUCKET_SLOTS: usize = LINE_TAGS;
+/// Hashes for each bucket at which a table grows: one bucket of eight is full then.
+const BUCKET_ROOM: usize = 26;
+/// The most hashes of a table, fifteen sixteenths of its slots.
+pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
+/// Where a line says how many hashes lie in its bucket, and which kinds passed by, a bit each.
+const USED_AT: usize = 62;
+const PASSED_AT: usize = 63;
+
+/// A line that nothing is in.
+pub(super) const NO_LINE: TagLine = [0; BLOCK_BYTES];
+
+/// A hash but for its tag.
+type Entry = [u8; ENTRY_BYTES];
+const ENTRY_BYTES: usize = size_of::<ItemHash>() - size_of::<u16>();
 
 /// A table of hashes, and the number of top bits of `h1` that all of them share.
 #[derive(Default)]
 pub(super) struct Part {
+    /// The lines of all buckets, then their entries. None where there are no buckets.
+    table: Option<Blocks>,
     /// None, or a power of two.
-    pub(super) slots: Box<[ItemHash]>,
-    tags: Tags,
-    entries: u32,
+    buckets: u16,
+    entries: u16,
     pub(super) depth: u32,
 }
 
-/// Bytes of a table of so many slots: 17 a slot, 72 for the smallest.
-pub(super) const fn table_bytes(slots: usize) -> usize {
-    slots * size_of::<ItemHash>() + Tags::bytes(slots)
+/// Bytes of a table of so many buckets at most, with what their alignment may need.
+pub(super) const fn table_bytes(buckets: usize) -> usize {
+    if buckets == 0 { 0 } else { blocks_of(buckets) * BLOCK_BYTES + BLOCK_BYTES - 1 }
 }
 
-/// The slots of a part whose tags are that of a hash.
-#[derive(Clone, Copy)]
-pub(super) struct Suspects<'a> {
-    part: &'a Part,
-    hash: ItemHash,
-    near: u64,
+const fn blocks_of(buckets: usize) -> usize {
+    buckets + (buckets * BUCKET_SLOTS * ENTRY_BYTES).div_ceil(BLOCK_BYTES)
 }
 
-impl Suspects<'_> {
-    /// Whether there may be one.
-    #[inline]
-    pub(super) const fn are_there(&self) -> bool {
-        (self.near != 0) | self.part.tags.is_far()
-    }
+/// The most hashes of so many buckets.
+const fn most_of(buckets: usize) -> usize {
+    buckets * BUCKET_SLOTS * 15 / 16
+}
 
-    /// Starts to load the first of them.
-    #[inline]
-    pub(super) fn prefetch(&self) {
-        let first = self.part.home(self.hash).wrapping_add(self.near.trailing_zeros() as usize) & self.part.last();
-        prefetch(self.part.slots.as_ptr().wrapping_add(first).cast());
-    }
+/// A hash's tag: the low bits of `h1`. A part goes by the high bits of that, a bucket by `h2`.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are the tag")]
+const fn tag_of(hash: ItemHash) -> u16 {
+    hash.h1 as u16
+}
 
-    /// Whether the hash lies in one of them.
-    #[inline]
-    pub(super) fn have_it(&self) -> bool {
-        let (part, home) = (self.part, self.part.home(self.hash));
-        let is_near = each_bit(self.near).any(|bit| part.slots.get((home + bit) & part.last()) == Some(&self.hash));
-        is_near || part.tags.is_far() && part.contains(self.hash)
-    }
+/// The bit of a hash's kind.
+#[inline]
+const fn kind_of(hash: ItemHash) -> u8 {
+    1 << (hash.h1 & 7)
+}
+
+/// What an entry has of a hash: of `h1` what is above the tag, then `h2`.
+#[inline]
+const fn entry_of(hash: ItemHash) -> Entry {
+    let [_, _, a, b, c, d, e, f] = hash.h1.to_le_bytes();
+    let [g, h, i, j, k, l, m, n] = hash.h2.to_le_bytes();
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
+}
+
+/// The hash of a tag and an entry.
+const fn hash_of(tag: [u8; 2], entry: Entry) -> ItemHash {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = entry;
+    let [low, high] = tag;
+    ItemHash { h1: u64::from_le_bytes([low, high, a, b, c, d, e, f]), h2: u64::from_le_bytes([g, h, i, j, k, l, m, n]) }
+}
+
+#[inline]
+const fn used(line: &TagLine) -> u8 {
+    line[USED_AT]
+}
+
+#[inline]
+const fn passed(line: &TagLine) -> u8 {
+    line[PASSED_AT]
+}
+
+/// Whether a hash may be in, going by the line of its home: no is certain.
+#[inline]
+pub(super) fn is_suspect(line: &TagLine, hash: ItemHash) -> bool {
+    may_have(line, tag_of(hash)) | (passed(line) & kind_of(hash) != 0)
 }
 
 impl Part {
@@ -74,15 +109,14 @@ impl Part {
         Self { depth, ..Self::default() }
     }
 
-    /// An empty part with a table of so many slots, a power of two or none.
+    /// An empty part with a table of so many buckets, a power of two up to [`BUCKETS_MAX`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(super) fn with_slots(slots: usize, depth: u32) -> Result<Self, Error> {
-        let mut table = Vec::new();
-        reserve(&mut table, slots)?;
-        table.resize(slots, FREE);
-        Ok(Self { slots: table.into_boxed_slice(), tags: Tags::free(slots)?, entries: 0, depth })
+    pub(super) fn with_buckets(buckets: usize, depth: u32) -> Result<Self, Error> {
+        let table = Blocks::zeroed(blocks_of(buckets) as u64)?;
+        let buckets = u16::try_from(buckets).map_err(|_| Error::SizeOverflow)?;
+        Ok(Self { table: Some(table), buckets, entries: 0, depth })
     }
 
     /// An equal part.
@@ -90,13 +124,29 @@ impl Part {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(super) fn try_clone(&self) -> Result<Self, Error> {
-        Ok(Self { slots: try_copy(&self.slots)?, tags: self.tags.try_clone()?, ..*self })
+        let copied = |table: &Blocks| {
+            let mut copy = Blocks::zeroed(table.blocks())?;
+            copy.bytes_mut().copy_from_slice(table.bytes());
+            Ok(copy)
+        };
+        Ok(Self { table: self.table.as_ref().map(copied).transpose()?, ..*self })
     }
 
     /// Lets the mover move its table.
     pub(super) fn relocate(&mut self, mover: &mut impl Mover) {
-        relocate_slice(&mut self.slots, mover);
-        self.tags.relocate(mover);
+        if let Some(table) = &mut self.table {
+            table.relocate(mover);
+        }
+    }
+
+    /// Bytes that were asked of the allocator.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.table.as_ref().map_or(0, Blocks::allocated_bytes)
+    }
+
+    /// Number of buckets of its table.
+    pub(super) const fn buckets(&self) -> usize {
+        self.buckets as usize
     }
 
     /// Number of hashes in it.
@@ -104,149 +154,197 @@ impl Part {
         self.entries as usize
     }
 
-    /// Whether one more leaves it at most three quarters full.
-    pub(super) fn has_room(&self) -> bool {
-        self.entries() < self.slots.len() / 4 * 3
+    /// Whether one more leaves most of its buckets with room.
+    pub(super) const fn has_room(&self) -> bool {
+        self.entries() < self.buckets() * BUCKET_ROOM
     }
 
     /// Whether one more leaves it at most fifteen sixteenths full.
-    pub(super) fn has_last_room(&self) -> bool {
-        self.entries() < self.slots.len() * 15 / 16
+    pub(super) const fn has_last_room(&self) -> bool {
+        self.entries() < most_of(self.buckets())
     }
 
     /// Its hashes, in no order.
     pub(super) fn hashes(&self) -> impl Iterator<Item = ItemHash> {
-        self.slots.iter().copied().filter(|hash| *hash != FREE)
+        (0..self.buckets()).flat_map(|bucket| self.hashes_in(bucket))
+    }
+
+    /// The hashes that lie in a bucket.
+    fn hashes_in(&self, bucket: usize) -> impl Iterator<Item = ItemHash> {
+        let line = self.line(bucket);
+        let tags = line.map_or(&[][..], |line| line.as_chunks::<2>().0);
+        let entries = self.entries_from(bucket, 0).as_chunks::<ENTRY_BYTES>().0;
+        let count = usize::from(line.map_or(0, used));
+        tags.iter().zip(entries).take(count).map(|(tag, entry)| hash_of(*tag, *entry))
+    }
+
+    /// The line of a hash's home, whose loading it starts. Where there is none it is one that nothing is in.
+    #[inline]
+    pub(super) fn fetch(&self, hash: ItemHash) -> &TagLine {
+        let line = self.line(self.home(hash)).unwrap_or(&NO_LINE);
+        prefetch(line.as_ptr());
+        line
+    }
+
+    /// Starts to load the first entry in its home that may be that of a hash.
+    pub(super) fn prefetch_entry(&self, hash: ItemHash) {
+        let home = self.home(hash);
+        let found = self.line(home).map_or(0, |line| matches(line, tag_of(hash), used(line)));
+        if found != 0 {
+            prefetch(self.entries_from(home, found.trailing_zeros() as usize).as_ptr());
+        }
     }
 
     #[inline]
     pub(super) fn contains(&self, hash: ItemHash) -> bool {
-        self.slot_of(hash).is_some()
+        self.find(hash).is_some()
     }
 
-    /// Starts to load what [`suspects`](Self::suspects) looks at.
+    /// The bucket of a hash that is in, and its slot there.
     #[inline]
-    pub(super) fn prefetch(&self, hash: ItemHash) {
-        self.tags.prefetch(self.home(hash));
-    }
-
-    /// Where a hash may lie, going by the tags.
-    #[inline]
-    pub(super) fn suspects(&self, hash: ItemHash) -> Suspects<'_> {
-        let near = self.tags.near(self.home(hash), Tag::of(hash));
-        Suspects { part: self, hash, near }
-    }
-
-    /// The slot of a hash that is in.
-    #[inline]
-    fn slot_of(&self, hash: ItemHash) -> Option<usize> {
-        let home = self.home(hash);
-        let mut slots = self.tags.distances(home, Tag::of(hash)).map(|distance| (home + distance) & self.last());
-        slots.find(|slot| self.slots.get(*slot) == Some(&hash))
-    }
-
-    /// Puts in a hash that is not [`FREE`]; answers whether it is new. Without a table it does nothing.
-    pub(super) fn put(&mut self, hash: ItemHash) -> bool {
-        let Some(slot) = self.place(hash) else { return false };
-        self.make_gap(slot);
-        self.fill(slot, hash);
-        self.entries += 1;
-        true
-    }
-
-    /// Moves what is from a slot on to the next free one, each to the slot after it.
-    fn make_gap(&mut self, mut slot: usize) {
-        let mut moved = FREE;
-        while let Some(&there) = self.slots.get(slot) {
-            self.fill(slot, moved);
-            if there == FREE {
-                return;
+    fn find(&self, hash: ItemHash) -> Option<(usize, usize)> {
+        let mut bucket = self.home(hash);
+        for _ in 0..self.buckets {
+            let line = self.line(bucket)?;
+            let mut found = matches(line, tag_of(hash), used(line));
+            while found != 0 {
+                let slot = found.trailing_zeros() as usize;
+                if self.entries_from(bucket, slot).first_chunk() == Some(&entry_of(hash)) {
+                    return Some((bucket, slot));
+                }
+                found &= found - 1;
             }
-            moved = there;
-            slot = self.after(slot);
-        }
-    }
-
-    /// Takes a hash out; answers whether it was in. The table of an empty part is given back.
-    pub(super) fn take(&mut self, hash: ItemHash) -> bool {
-        let Some(slot) = self.slot_of(hash) else { return false };
-        self.entries -= 1;
-        if self.entries == 0 {
-            *self = Self::without_table(self.depth);
-        } else {
-            self.close_gap(slot);
-        }
-        true
-    }
-
-    /// Frees a slot: each hash after it moves up, to the first that is at home.
-    fn close_gap(&mut self, mut gap: usize) {
-        let mut slot = self.after(gap);
-        while let Some(&hash) = self.slots.get(slot).filter(|hash| **hash != FREE) {
-            if self.distance(hash, slot) == 0 {
-                break;
+            if passed(line) & kind_of(hash) == 0 {
+                return None;
             }
-            self.fill(gap, hash);
-            gap = slot;
-            slot = self.after(slot);
-        }
-        self.fill(gap, FREE);
-    }
-
-    /// The slot for a hash that is not in: a free one, or that of a hash which is nearer to its home.
-    fn place(&self, hash: ItemHash) -> Option<usize> {
-        let (mut slot, mut distance) = (self.home(hash), 0);
-        while let Some(&there) = self.slots.get(slot).filter(|there| **there != hash) {
-            // One branch for both, which ends the search: they are as hard to guess as two.
-            if (there == FREE) | (self.distance(there, slot) < distance) {
-                return Some(slot);
-            }
-            slot = self.after(slot);
-            distance += 1;
+            bucket = self.after(bucket);
         }
         None
     }
 
-    /// How many slots after its home a hash lies.
-    #[inline]
-    fn distance(&self, hash: ItemHash, slot: usize) -> usize {
-        slot.wrapping_sub(self.home(hash)) & self.last()
+    /// Puts in a hash that is not in; answers whether there was a slot for it.
+    pub(super) fn put(&mut self, hash: ItemHash) -> bool {
+        if self.entries() >= self.buckets() * BUCKET_SLOTS {
+            return false;
+        }
+        let mut bucket = self.home(hash);
+        while let Some(line) = self.line_mut(bucket) {
+            let slot = usize::from(used(line));
+            if slot < BUCKET_SLOTS {
+                line[USED_AT] += 1;
+                self.fill(bucket, slot, hash);
+                self.entries += 1;
+                return true;
+            }
+            line[PASSED_AT] |= kind_of(hash);
+            bucket = self.after(bucket);
+        }
+        false
     }
 
-    /// The slot where the search for a hash begins.
+    /// Takes a hash out; answers whether it was in. The table of an empty part is given back.
+    pub(super) fn take(&mut self, hash: ItemHash) -> bool {
+        let Some((bucket, slot)) = self.find(hash) else { return false };
+        self.entries -= 1;
+        if self.entries == 0 {
+            *self = Self::without_table(self.depth);
+            return true;
+        }
+        self.close_gap(bucket, slot);
+        let mut earlier = self.home(hash);
+        while earlier != bucket {
+            let kinds = self.kinds_after(earlier);
+            if let Some(line) = self.line_mut(earlier) {
+                line[PASSED_AT] = kinds;
+            }
+            earlier = self.after(earlier);
+        }
+        true
+    }
+
+    /// The kinds of the hashes that passed by a bucket, going by where they lie.
+    fn kinds_after(&self, bucket: usize) -> u8 {
+        let (mut kinds, mut at) = (0, bucket);
+        for distance in 1..self.buckets() {
+            if self.line(at).is_none_or(|line| passed(line) == 0) {
+                break;
+            }
+            at = self.after(at);
+            let came_by = |hash: &ItemHash| at.wrapping_sub(self.home(*hash)) & self.last() >= distance;
+            kinds = self.hashes_in(at).filter(came_by).fold(kinds, |kinds, hash| kinds | kind_of(hash));
+        }
+        kinds
+    }
+
+    /// Moves the last hash of a bucket to a slot that is no longer used.
+    fn close_gap(&mut self, bucket: usize, slot: usize) {
+        let Some(line) = self.line_mut(bucket) else { return };
+        line[USED_AT] = used(line).saturating_sub(1);
+        let last = usize::from(used(line));
+        let tag = line.as_chunks::<2>().0.get(last).copied();
+        let entry = self.entries_from(bucket, last).first_chunk().copied();
+        if let (Some(tag), Some(entry)) = (tag, entry) {
+            self.fill(bucket, slot, hash_of(tag, entry));
+        }
+    }
+
+    /// Writes a hash into a slot of a bucket.
+    fn fill(&mut self, bucket: usize, slot: usize, hash: ItemHash) {
+        if let Some(tag) = self.line_mut(bucket).and_then(|line| line.as_chunks_mut::<2>().0.get_mut(slot)) {
+            *tag = tag_of(hash).to_le_bytes();
+        }
+        let at = self.entry_at(bucket, slot);
+        let bytes = self.table.as_mut().and_then(|table| table.bytes_mut().get_mut(at..at + ENTRY_BYTES));
+        bytes.unwrap_or_default().copy_from_slice(&entry_of(hash));
+    }
+
+    /// The bytes of the table from an entry on.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are those of a slot")]
-    fn home(&self, hash: ItemHash) -> usize {
+    fn entries_from(&self, bucket: usize, slot: usize) -> &[u8] {
+        let bytes = self.table.as_ref().map_or(&[][..], |table| table.bytes());
+        bytes.get(self.entry_at(bucket, slot)..).unwrap_or_default()
+    }
+
+    /// Where an entry begins in the table, in bytes.
+    #[inline]
+    fn entry_at(&self, bucket: usize, slot: usize) -> usize {
+        self.buckets() * BLOCK_BYTES + (bucket * BUCKET_SLOTS + slot) * ENTRY_BYTES
+    }
+
+    #[inline]
+    fn line(&self, bucket: usize) -> Option<&TagLine> {
+        self.table.as_ref().map(|table| table.block(bucket as u64))
+    }
+
+    #[inline]
+    fn line_mut(&mut self, bucket: usize) -> Option<&mut TagLine> {
+        self.table.as_mut().map(|table| table.block_mut(bucket as u64))
+    }
+
+    /// The bucket where the search for a hash begins.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are those of a bucket")]
+    const fn home(&self, hash: ItemHash) -> usize {
         hash.h2 as usize & self.last()
     }
 
     #[inline]
-    fn after(&self, slot: usize) -> usize {
-        (slot + 1) & self.last()
+    const fn after(&self, bucket: usize) -> usize {
+        (bucket + 1) & self.last()
     }
 
-    /// The number of the last slot. Without a table any number will do: no slot has it.
+    /// The number of the last bucket. Without a table any number will do: no bucket has it.
     #[inline]
-    fn last(&self) -> usize {
-        self.slots.len().wrapping_sub(1)
-    }
-
-    fn fill(&mut self, slot: usize, hash: ItemHash) {
-        let distance = self.distance(hash, slot);
-        let Some(place) = self.slots.get_mut(slot) else { return };
-        *place = hash;
-        // A table that is smaller than a word of tags has them in it twice.
-        for copy in (slot..WORD_TAGS.max(slot + 1)).step_by(self.slots.len()) {
-            if hash == FREE { self.tags.set_free(copy) } else { self.tags.set(copy, Tag::of(hash), distance) }
-        }
+    const fn last(&self) -> usize {
+        self.buckets().wrapping_sub(1)
     }
 }
 
-/// The smallest table that has room for so many hashes, in slots.
-pub(super) fn slots_for(entries: usize) -> usize {
-    let mut slots = SLOTS_MIN;
-    while slots < SLOTS_MAX && slots / 4 * 3 < entries {
-        slots *= 2;
+/// The smallest table that has room for so many hashes, in buckets.
+pub(super) const fn buckets_for(entries: usize) -> usize {
+    let mut buckets = 1;
+    while buckets < BUCKETS_MAX && buckets * BUCKET_ROOM < entries {
+        buckets *= 2;
     }
-    slots
+    buckets
 }

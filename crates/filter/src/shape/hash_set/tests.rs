@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::part::{ENTRIES_MAX, SLOTS_MAX};
+use super::part::{BUCKETS_MAX, ENTRIES_MAX};
 use super::*;
 
 const MANY: usize = if cfg!(miri) { 200 } else { 40_000 };
@@ -46,11 +46,14 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
 
 /// What must hold between the fields at any time.
 fn check(set: &HashSet) {
-    assert_eq!(set.len(), set.parts.iter().map(|part| part.entries() as u64).sum::<u64>());
-    assert_eq!(set.tables_bytes, set.parts.iter().map(|part| table_bytes(part.slots.len()) as u64).sum::<u64>());
-    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries() && part.slots.len() <= SLOTS_MAX));
+    let of_parts: usize = set.parts.iter().map(Part::entries).sum();
+    assert_eq!(set.len(), (of_parts + set.few.len()) as u64);
+    assert!(set.few.is_sorted() && set.few.len() <= FEW_MAX && (set.few.is_empty() || set.parts.is_empty()));
+    assert_eq!(set.tables_bytes, set.parts.iter().map(Part::allocated_bytes).sum::<u64>());
+    assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries() && part.buckets() <= BUCKETS_MAX));
+    assert!(set.parts.iter().all(|part| part.allocated_bytes() <= part::table_bytes(part.buckets()) as u64));
     assert_eq!(set.parts_in_order().count(), set.parts.len());
-    assert!(set.parts.iter().all(|part| part.slots.is_empty() == (part.entries() == 0)));
+    assert!(set.parts.iter().all(|part| (part.buckets() == 0) == (part.entries() == 0)));
     assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
 }
 
@@ -76,7 +79,7 @@ fn it_does_what_the_standard_set_does() {
                 if chance.next() % 8 < adds_in_8 {
                     match set.insert(hash, u64::MAX) {
                         Ok(is_new) => assert_eq!(is_new, model.insert(hash)),
-                        Err(error) => assert!(hash == FREE && error == Error::Unsound, "{hash:?}: {error:?}"),
+                        Err(error) => assert!(hash == NONE && error == Error::Unsound, "{hash:?}: {error:?}"),
                     }
                 } else {
                     assert_eq!(set.remove(nearest), model.remove(&nearest));
@@ -110,7 +113,7 @@ fn a_batch_equals_its_hashes_one_by_one() {
                         .unwrap_or_else(|| chance.hash())
                 })
                 .take(round)
-                .chain([FREE])
+                .chain([NONE])
                 .collect();
             let mut wanted = Mask::NONE;
             (0..BATCH).for_each(|index| wanted.insert_if(index, !chance.next().is_multiple_of(4)));
@@ -146,13 +149,13 @@ fn sorted_runs_make_an_equal_set() {
 fn hashes_out_of_order_are_refused() {
     let hash = |h1, h2| ItemHash { h1, h2 };
     let first = [hash(0, 5), hash(1, 0), hash(7 << 60, 9)];
-    for next in [hash(7 << 60, 9), hash(7 << 60, 8), hash(1, 0), hash(0, 5), hash(0, 1), FREE] {
+    for next in [hash(7 << 60, 9), hash(7 << 60, 8), hash(1, 0), hash(0, 5), hash(0, 1), NONE] {
         let mut set = HashSet::new();
         assert_eq!(set.extend_sorted(&first), Ok(()));
         assert_eq!(set.extend_sorted(&[next]), Err(Error::Unsound), "{next:?}");
         assert_eq!(set.extend_sorted(&[hash(15 << 60, 0), next]), Err(Error::Unsound), "{next:?}");
     }
-    assert_eq!(HashSet::new().extend_sorted(&[FREE]), Err(Error::Unsound));
+    assert_eq!(HashSet::new().extend_sorted(&[NONE]), Err(Error::Unsound));
 }
 
 #[test]
@@ -208,7 +211,7 @@ fn it_stays_within_its_limit() {
         check(&set);
         assert_eq!(refused + set.len(), MANY as u64);
         // Where all that was asked for is in use it is nearly full.
-        assert!(refused == 0 || limit < 200 || set.len() * 17 > set.tables_bytes * 7 / 10, "{set:?} of {limit}");
+        assert!(refused == 0 || limit < 200 || set.len() * 16 > set.allocated_bytes() * 7 / 10, "{set:?} of {limit}");
         let more = set.insert(Chance(9).hash(), u64::MAX);
         assert_eq!(more, Ok(true), "a higher limit lets it grow");
     }
