@@ -36,7 +36,7 @@ fn take(context: Context, args: Args<'_>, must_obey: bool) -> Result<(), Refusal
     let (iterator, data) = iterators::loadchunk(args.words())?;
     let mut key = WriteKey::open(context, args.arg(1)?);
     let progress = if key.exists()? {
-        go_on(&mut key, iterator, data, must_obey)?
+        go_on(context, &mut key, iterator, data, must_obey)?
     } else {
         key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
         Progress::Stored
@@ -49,7 +49,13 @@ fn take(context: Context, args: Args<'_>, must_obey: bool) -> Result<(), Refusal
     Ok(())
 }
 
-fn go_on(key: &mut WriteKey<'_>, iterator: u64, data: &[u8], must_obey: bool) -> Result<Progress, Refusal> {
+fn go_on(
+    context: Context,
+    key: &mut WriteKey<'_>,
+    iterator: u64,
+    data: &[u8],
+    must_obey: bool,
+) -> Result<Progress, Refusal> {
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         // With the last chunk the value may move. Afterwards would be too late to ask for memory.
@@ -67,8 +73,11 @@ fn go_on(key: &mut WriteKey<'_>, iterator: u64, data: &[u8], must_obey: bool) ->
             Value::Arriving(arrival) => arrival.generation().is_none(),
         };
         let generation = writer.generation();
-        let taken =
-            if must_obey { writer.obey(generation, iterator, data) } else { writer.accept(generation, iterator, data) };
+        let taken = if must_obey {
+            writer.obey(generation, iterator, data)
+        } else {
+            writer.accept_within(generation, iterator, data, &ServerCeiling(context))
+        };
         (taken.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };
     if let (Progress::Complete, Some(reserved)) = (progress, reserved) {

@@ -82,3 +82,44 @@ fn dump(client: &mut Connection, key: &str, then: impl Fn(&mut Connection)) {
         then(client);
     }
 }
+
+/// A client cannot bring more with a table than it could make here.
+#[test]
+fn the_ceiling_binds_what_comes_with_a_table() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 0.01 1000 HASH siphash");
+        call(&mut client, "BF.MADD k", &numbered(0..900));
+        call(&mut client, "BF.MDEL k", &numbered(0..30));
+        let size = client.run("BF.INFO k SIZE").elements()[0].number();
+        let payload = client.run("DUMP k");
+        let restore = [b"RESTORE".as_slice(), b"copy", b"0", payload.bytes()];
+        let mut records = Vec::new();
+        let mut iterator = 0;
+        loop {
+            let record = client.run(&format!("BF.SCANDUMP k {iterator}"));
+            iterator = record.elements()[0].number();
+            if iterator == 0 {
+                break;
+            }
+            records.push((iterator, record.elements()[1].bytes().to_vec()));
+        }
+        let (last, others) = records.split_last().unwrap();
+        let load = |client: &mut Connection, (iterator, data): &(i64, Vec<u8>)| {
+            client.call(&[b"BF.LOADCHUNK".as_slice(), b"loaded", iterator.to_string().as_bytes(), data.as_slice()])
+        };
+        client.run(&format!("CONFIG SET bf.max-filter-bytes {}", size - 1));
+        assert!(client.call(&restore).is_error());
+        assert_eq!(client.run("EXISTS copy"), integer(0));
+        others.iter().for_each(|record| assert_eq!(load(&mut client, record), ok()));
+        let refused = load(&mut client, last);
+        assert!(refused.error_text().contains("ERR Insufficient memory"), "{refused:?}");
+        client.run(&format!("CONFIG SET bf.max-filter-bytes {size}"));
+        assert_eq!(client.call(&restore), ok());
+        assert_eq!(load(&mut client, last), ok(), "the dump goes on where it was");
+        for copy in ["copy", "loaded"] {
+            assert_eq!(digest(&mut client, copy), digest(&mut client, "k"), "{copy}");
+        }
+    });
+}

@@ -4,7 +4,7 @@ use super::record::{self, Content};
 use super::records::{self, GENERATIONS, HEADER, Recorded, Stream};
 use super::told_again::{can_have_come, told_again};
 use super::{Error, Progress, Sink, Source, chunks, stored};
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Ceiling, Unlimited};
 use crate::error;
 
 /// A filter of ours whose records have not all arrived.
@@ -40,6 +40,14 @@ impl<F: Recorded> Arriving<F> {
     /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
     /// then.
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        self.accept_within(iterator, data, &Unlimited)
+    }
+
+    /// The same; the ceiling is asked for what the header did not tell of, the entries of tables.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), and where the ceiling refuses.
+    pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         let (stream, record) = Stream::parse(iterator)?;
         let own = Stream::of(&self.filter, self.generation);
         if stream != own {
@@ -59,7 +67,7 @@ impl<F: Recorded> Arriving<F> {
         let content = record::decode(records::identity(&self.filter, own), iterator, data)?;
         match records::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
             Some(range) => self.take_cells(&range, content)?,
-            None => self.take_entries(content)?,
+            None => self.take_entries(content, ceiling)?,
         }
         self.next += 1;
         if !self.is_complete() {
@@ -89,9 +97,10 @@ impl<F: Recorded> Arriving<F> {
         Ok(())
     }
 
-    fn take_entries(&mut self, content: Content<'_>) -> Result<(), Error> {
+    fn take_entries(&mut self, content: Content<'_>, ceiling: &impl Ceiling) -> Result<(), Error> {
         let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
         let run = record::hashes_in(bytes)?;
+        ceiling.allow(self.filter.size_bytes(), bytes.len() as u64)?;
         self.filter.take_deleted(self.tables, &run)?;
         self.tables += usize::from(is_last);
         Ok(())
@@ -175,7 +184,7 @@ impl<F: Recorded> Arriving<F> {
         }
         let arrived_bytes = records::bytes_before(&arriving.filter, next);
         chunks::read(&mut arriving.filter, arrived_bytes, source)?;
-        stored::read_tables(&mut arriving.filter, source)?;
+        stored::read_tables(&mut arriving.filter, source, ceiling)?;
         if can_have_come(&arriving.filter, next, tables) { Ok(arriving) } else { Err(Error::OutOfRange) }
     }
 }
@@ -233,7 +242,7 @@ mod tests {
     use super::*;
     use crate::format::records::{DumpMark, is_header};
     use crate::shape::Layer;
-    use crate::{BloomFilter, Scaling, Unlimited};
+    use crate::{BloomFilter, Scaling};
 
     fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
         records::first_record(filter, generation, &mut DumpMark::default())

@@ -83,6 +83,8 @@ pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     fn part(&self, index: usize) -> Option<Part> {
         (index == 0).then(|| Part { name: 0, layers: self.layer_count(), revision: 0 })
     }
+    /// What it is made of, in bytes, as a ceiling is asked for it.
+    fn size_bytes(&self) -> u64;
     /// Whether each part has a table of deleted items.
     fn has_tables(&self) -> bool {
         false

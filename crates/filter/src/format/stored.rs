@@ -53,7 +53,7 @@
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.
 
-use super::record::{hashes_in, put_hash};
+use super::record::{ENTRY_BYTES, hashes_in, put_hash};
 use super::records::Recorded;
 use super::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::ceiling::Ceiling;
@@ -74,7 +74,7 @@ pub(crate) fn write<F: Recorded>(filter: &F, sink: &mut impl Sink) {
 pub(crate) fn read<F: Recorded>(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<F, Error> {
     let mut filter = F::with_zero_cells(&F::read_description(source)?, ceiling)?;
     chunks::read(&mut filter, u64::MAX, source)?;
-    read_tables(&mut filter, source)?;
+    read_tables(&mut filter, source, ceiling)?;
     filter.complete();
     Ok(filter)
 }
@@ -99,16 +99,21 @@ pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
     }
 }
 
-/// Reads what [`write_tables`] wrote.
+/// Reads what [`write_tables`] wrote. The ceiling is asked for the entries of each table before they are read.
 ///
 /// # Errors
-/// For entries that no table of the filter can have, or not in order; [`Error::Truncated`].
-pub(super) fn read_tables<F: Recorded>(filter: &mut F, source: &mut impl Source) -> Result<(), Error> {
+/// For entries that no table of the filter can have, or not in order; [`Error::Truncated`]; where the ceiling refuses.
+pub(super) fn read_tables<F: Recorded>(
+    filter: &mut F,
+    source: &mut impl Source,
+    ceiling: &impl Ceiling,
+) -> Result<(), Error> {
     if !filter.has_tables() {
         return Ok(());
     }
     for part in 0..filter.part_count() {
         let mut left = source.u64()?;
+        ceiling.allow(filter.size_bytes(), left.saturating_mul(ENTRY_BYTES as u64))?;
         while left > 0 {
             let run = hashes_in(source.bytes()?.as_ref())?;
             left = left.checked_sub(run.len() as u64).filter(|_| !run.is_empty()).ok_or(Error::WrongLength)?;

@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::{AofRecord, BloomFilter, Contents, CountingFilter, Filter, RedisBloomArrival, WindowedFilter, redisbloom};
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Ceiling, Unlimited};
 use crate::error;
 use crate::format::records::{self, Recorded};
 use crate::format::{Arriving, Error, Progress, came_already as came_already_here};
@@ -48,10 +48,18 @@ impl Arrival {
     /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
     /// then.
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        self.accept_within(iterator, data, &Unlimited)
+    }
+
+    /// The same; the ceiling is asked for what the header did not tell of, the entries of a table of deleted items.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept), and where the ceiling refuses.
+    pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         match self {
-            Self::Native(arrival) => arrival.accept(iterator, data),
-            Self::Windowed(arrival) => arrival.accept(iterator, data),
-            Self::Counting(arrival) => arrival.accept(iterator, data),
+            Self::Native(arrival) => arrival.accept_within(iterator, data, ceiling),
+            Self::Windowed(arrival) => arrival.accept_within(iterator, data, ceiling),
+            Self::Counting(arrival) => arrival.accept_within(iterator, data, ceiling),
             Self::RedisBloom(arrival) => arrival.accept(iterator, data),
         }
     }

@@ -7,7 +7,7 @@ use super::{
     Arrival, BloomFilter, CountingFilter, Filter, RedisBloomArrival, ValkeyBloomFilter, WindowedFilter, redisbloom,
     valkey_bloom,
 };
-use crate::ceiling::Ceiling;
+use crate::ceiling::{Ceiling, Unlimited};
 use crate::error;
 use crate::format::records::Recorded;
 use crate::format::{Arriving, Error, Progress, Sink, Source, stored};
@@ -207,8 +207,22 @@ impl Value {
     /// # Errors
     /// As there.
     pub fn accept(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
+        self.accept_within(generation, iterator, data, &Unlimited)
+    }
+
+    /// The same below a ceiling: see [`Arrival::accept_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn accept_within(
+        &mut self,
+        generation: u16,
+        iterator: u64,
+        data: &[u8],
+        ceiling: &impl Ceiling,
+    ) -> Result<Progress, Error> {
         match self {
-            Self::Arriving(arrival) => arrival.accept(iterator, data),
+            Self::Arriving(arrival) => arrival.accept_within(iterator, data, ceiling),
             Self::Filter(filter) => came_already(filter, generation, iterator, data).map(|()| Progress::Known),
         }
     }

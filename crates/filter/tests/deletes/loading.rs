@@ -3,7 +3,7 @@
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{ByteSource, Error, Progress};
 use bloomgate_filter::kinds::{AofRecord, Arrival, Origin, StoredAs};
-use bloomgate_filter::{BATCH, Filter, Moment, Unlimited, Value};
+use bloomgate_filter::{BATCH, Ceiling, Filter, Moment, Unlimited, Value};
 
 use super::{Items, add, arrived, delete, filter, records, saved_and_read, written};
 
@@ -153,5 +153,33 @@ fn is_told_again_wherever_it_ends(told: &[(u64, Vec<u8>)]) {
         });
         assert!(outcome.is_ok() && again.as_ref() == Some(&arrival));
         arrival.accept(*iterator, data).unwrap();
+    }
+}
+
+/// A filter that comes with a table takes the room of its bits and of the table.
+#[test]
+fn the_ceiling_is_asked_for_the_entries() {
+    struct Most(u64);
+    impl Ceiling for Most {
+        fn available_bytes(&self, filter_bytes: u64, _asked_bytes: u64) -> u64 {
+            self.0.saturating_sub(filter_bytes)
+        }
+    }
+    let filter = with_entries(20);
+    let size = filter.size_bytes();
+    let told = records(&filter);
+    let (bytes, _) = written(filter);
+    for (most, is_enough) in [(size, true), (size - 1, false), (size - 320, false)] {
+        let read = StoredAs::Own.read(1, &mut ByteSource(&bytes), &Most(most));
+        assert_eq!(read.is_ok(), is_enough, "{most} of {size}");
+        let mut arrival = Arrival::begin(told[0].0, &told[0].1, &Most(most)).unwrap();
+        let (last, others) = told[1..].split_last().unwrap();
+        for (iterator, data) in others {
+            assert_eq!(arrival.accept_within(*iterator, data, &Most(most)), Ok(Progress::Stored));
+        }
+        let taken = arrival.accept_within(last.0, &last.1, &Most(most));
+        assert_eq!(taken.is_ok(), is_enough, "{most} of {size}: {taken:?}");
+        // What a primary took is taken.
+        assert!(is_enough || arrival.obey(last.0, &last.1) == Ok(Progress::Complete));
     }
 }

@@ -6,6 +6,7 @@ use crate::error;
 use crate::format::records::Recorded;
 use crate::format::{Error, LayerCells, Sink, Source};
 use crate::geometry::{LayerDescription, PagedCounters};
+use crate::kinds::kind::Kind as _;
 use crate::kinds::native::NativeSpec;
 use crate::kinds::native::description::{Layers, are_shaped, read_layers, read_spec, write_layers, write_spec};
 use crate::scaling::Scaling;
@@ -65,6 +66,10 @@ impl Recorded for CountingFilter {
 
     fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), error::Error> {
         Chain::count_at_least(self.chain_mut(), layer, items)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.contents().size_bytes
     }
 
     fn try_clone(&self) -> Result<Self, error::Error> {

@@ -143,6 +143,10 @@ impl Recorded for BloomFilter {
         Chain::count_at_least(self.chain_mut(), layer, items)
     }
 
+    fn size_bytes(&self) -> u64 {
+        Self::size_bytes(self)
+    }
+
     fn try_clone(&self) -> Result<Self, error::Error> {
         Self::try_clone(self)
     }

@@ -197,6 +197,10 @@ impl Recorded for WindowedFilter {
         bucket.filter.count_at_least(layer, items)
     }
 
+    fn size_bytes(&self) -> u64 {
+        self.contents().size_bytes
+    }
+
     fn try_clone(&self) -> Result<Self, error::Error> {
         Self::try_clone(self)
     }
