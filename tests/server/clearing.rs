@@ -120,6 +120,53 @@ fn it_is_done_above_maxmemory_and_gives_memory_back() {
     });
 }
 
+/// A ring begins anew: the first bucket now, the next ones after it, here as on a replica.
+#[test]
+fn a_ring_goes_on_from_where_it_was_cleared() {
+    on_every_server(|program| {
+        let primary = with_append_only_file(program);
+        let replica = Server::start(program);
+        let (mut client, mut follower) = (primary.connect(), replica.connect());
+        follow(&mut follower, &primary);
+        for (key, words) in [("window", "WINDOW 3600 BUCKETS 3"), ("rolling", "ROLLING BUCKETS 3")] {
+            client.run(&format!("BF.RESERVE {key} 0.0001 400 HASH siphash {words}"));
+            for round in 0..3 {
+                client.run(&format!("BF.MADD {key} a{round} b{round} c{round}"));
+                client.run(&format!("BF.MDEL {key} a{round}"));
+                client.run(&format!("BF.ROTATE {key}"));
+            }
+            let bytes = |client: &mut Connection| client.run(&format!("BF.INFO {key} SIZE"));
+            let with_buckets = bytes(&mut client);
+            assert_eq!(client.run(&format!("BF.CLEAR {key}")), ok());
+            assert!(bytes(&mut client) != with_buckets, "{key}: the older buckets are gone");
+            // What was deleted before is new, and is found while two other buckets begin.
+            let found = |client: &mut Connection, item: &str| client.run(&format!("BF.EXISTS {key} {item}")).truth();
+            assert!(!found(&mut client, "a2") && client.run(&format!("BF.ADD {key} a2")).truth(), "{key}");
+            for (round, dropped) in [(0, 0), (1, 0), (2, 1)] {
+                assert!(found(&mut client, "a2"), "{key}, round {round}");
+                assert_eq!(client.run(&format!("BF.ROTATE {key}")), integer(dropped), "{key}, round {round}");
+                client.run(&format!("BF.ADD {key} later{round}"));
+            }
+            assert!(!found(&mut client, "a2") && found(&mut client, "later0"), "{key}");
+            let turns: Vec<String> = lines(&primary);
+            let clear = turns.iter().position(|line| *line == format!("BF.CLEAR {key}")).expect("the clear");
+            let turn = format!("BF.ROTATE {key} ");
+            let slots: Vec<&str> = turns[clear..]
+                .iter()
+                .filter_map(|line| line.strip_prefix(&turn))
+                .map(|numbers| numbers.split(' ').next().unwrap_or_default())
+                .collect();
+            // The first bucket of a rolling ring begins by itself.
+            assert_eq!(slots, if key == "window" { &["0", "1", "2", "3"][..] } else { &["1", "2", "3"] }, "{key}");
+        }
+        catch_up(&mut client, &mut follower);
+        let before = client.run("DEBUG DIGEST");
+        assert_eq!(follower.run("DEBUG DIGEST"), before);
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(client.run("DEBUG DIGEST"), before);
+    });
+}
+
 /// A dump that was begun before is not one of the filter that is there now.
 #[test]
 fn a_dump_does_not_go_on() {

@@ -58,6 +58,10 @@ fn a_replica_that_lacks_memory_ends_rather_than_go_without() {
             words("BF.RESERVE made 0.01 100"),
             with_items("BF.MADD native", 1000, 300),
             with_items("BF.MADD valkey-bloom", 1000, 300),
+            // The first entry, and a table that grows.
+            with_items("BF.MDEL keyed", 0, 1),
+            with_items("BF.MDEL keyed", 1, 40),
+            words("BF.MERGE united keyed"),
             words("COPY redisbloom copied"),
             raw("RESTORE restored 0", &payload),
             raw(&format!("BF.LOADCHUNK arriving {iterator}"), header.elements()[1].bytes()),

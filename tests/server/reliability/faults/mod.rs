@@ -10,6 +10,7 @@
 
 mod commands;
 mod counts;
+mod deletes;
 mod followers;
 mod listeners;
 mod loads;
