@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
+use super::{GROWING, LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
 use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, integer, ok, on_every_server};
 
 /// The items of each layout's filter that must never be denied again.
-type Kept = [Mutex<Vec<String>>; 3];
+type Kept = [Mutex<Vec<String>>; GROWING];
 
 /// The words of one add to a filter of the layout, which creates it where it is missing.
 fn add(layout: usize, items: &[String]) -> Vec<&str> {
@@ -34,7 +34,7 @@ fn assert_nothing_lost(occasion: &str, client: &mut Connection, kept: &Kept) -> 
 /// Adds and lets the replica confirm, until the server is gone.
 fn add_until_killed(mut client: Connection, name: &str, kept: &Kept) {
     for number in 0.. {
-        let layout = number % 3;
+        let layout = number % GROWING;
         let items: Vec<String> = (0..number % 20 + 1).map(|item| format!("{name}/{number}/{item}")).collect();
         let new = match client.try_call(&add(layout, &items)) {
             Ok(Reply::Array(answers)) => answers.iter().any(Reply::truth),
@@ -126,7 +126,7 @@ fn add_until_stopped(servers: &[Server; 2], name: &str, stop: &AtomicBool, refus
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let layout = number % 3;
+        let layout = number % GROWING;
         let items: Vec<String> = (0..number % 20 + 1).map(|item| format!("{name}/{number}/{item}")).collect();
         loop {
             match clients[current].call(&add(layout, &items)) {

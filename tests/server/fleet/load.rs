@@ -6,12 +6,19 @@ use super::LAYOUTS;
 use crate::harness::{Connection, Reply, Rng, Server, eventually};
 
 /// Errors that the order of chance explains.
-const EXPECTED: [&str; 5] = [
+const EXPECTED: [&str; 12] = [
     "ERR not found",
     "ERR no such key",
     "ERR item exists",
     "ERR non scaling filter is full",
     "ERR source and destination objects are the same",
+    "ERR this filter cannot delete",
+    "ERR this filter cannot be merged",
+    "ERR this filter has no WINDOW",
+    "ERR no room for more deleted items",
+    "ERR filters differ in what made them",
+    "ERR the union would hold about",
+    "ERR this filter has no COUNTING",
 ];
 
 const KEYS: u64 = 6;
@@ -28,8 +35,13 @@ pub fn write_until(server: &Server, seed: u64, stop: &AtomicBool) -> usize {
     commands
 }
 
+/// Kinds that forget as well, and are as large as they are made.
+const FORGETFUL: [(&str, &[&str]); 2] =
+    [("rolling", &["ROLLING", "HASH", "siphash"]), ("sliding", &["WINDOW", "100000000", "SLIDING", "HASH", "siphash"])];
+
 fn key(rng: &mut Rng) -> (String, &'static [&'static str]) {
-    let (name, words) = LAYOUTS[rng.below(LAYOUTS.len() as u64) as usize];
+    let number = rng.below((LAYOUTS.len() + FORGETFUL.len()) as u64) as usize;
+    let (name, words) = *LAYOUTS.iter().chain(&FORGETFUL).nth(number).expect("a kind");
     (format!("{name}-{}", rng.below(KEYS)), words)
 }
 
@@ -38,9 +50,12 @@ fn write(client: &mut Connection, rng: &mut Rng) {
     let (key, layout) = key(rng);
     let other = self::key(rng).0;
     let items: Vec<String> = (0..1 + rng.below(30)).map(|_| format!("item/{}", rng.below(100_000))).collect();
-    let mut line = match rng.below(100) {
+    let mut line = match rng.below(120) {
         0..40 => {
-            let growth = ["EXPANSION 1", "EXPANSION 2", "EXPANSION 4", "NONSCALING"][rng.below(4) as usize];
+            let mut growth = ["EXPANSION 1", "EXPANSION 2", "EXPANSION 4", "NONSCALING"][rng.below(4) as usize];
+            if layout.contains(&"ROLLING") || layout.contains(&"COUNTING") {
+                growth = "";
+            }
             let made = format!("CAPACITY {} {growth}", 20 + rng.below(40));
             ["BF.INSERT", &key, &made, &layout.join(" "), "ITEMS", &items.join(" ")].join(" ")
         }
@@ -58,6 +73,20 @@ fn write(client: &mut Connection, rng: &mut Rng) {
             check(&client.call(&["EVAL", script, "1", &key, &items[0], &other]));
             return;
         }
+        100..106 => format!("BF.MDEL {key} {}", items.join(" ")),
+        106..108 => format!("BF.DEL {key} {}", items[0]),
+        // Mostly those are equal that were copied: the other comes from this one now and then.
+        108..113 => {
+            let words = format!("BF.MERGE {other} {key}");
+            if rng.below(2) == 0 {
+                check(&client.run(&format!("COPY {key} {other} REPLACE")));
+                check(&client.run(&format!("BF.MADD {other} {}", items.join(" "))));
+            }
+            words
+        }
+        113..115 => format!("BF.CLEAR {key}"),
+        115..118 => format!("BF.ROTATE {key}"),
+        118..120 => format!("BF.COUNT {key} {}", items[0]),
         94..97 => {
             let add = format!("BF.MADD {key} {}", items.join(" "));
             client.pipeline(&["MULTI", &add, &format!("BF.ADD {other} x"), "EXEC"]).iter().for_each(check);
@@ -72,7 +101,7 @@ fn write(client: &mut Connection, rng: &mut Rng) {
         }
     };
     while line.contains("  ") {
-        line = line.replace("  ", " "); // A native filter has no words for its layout.
+        line = line.replace("  ", " "); // A native filter has no words for its layout, others none for their growth.
     }
     check(&client.run(&line));
 }

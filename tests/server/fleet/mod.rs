@@ -15,15 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::{Builder, Connection, Server, eventually, integer, ok};
 
-/// Every layout and hash: a name for keys, and the words with which BF.INSERT creates a filter of it. The window is longer
-/// than any test.
-const LAYOUTS: [(&str, &[&str]); 5] = [
+/// Every layout, hash and kind that forgets nothing: a name for keys, and the words with which BF.INSERT creates a filter of
+/// it, after others that these override. The window is longer than any test, and what counts has room for all.
+const LAYOUTS: [(&str, &[&str]); 6] = [
     ("native", &[]),
     ("redisbloom", &["LAYOUT", "redisbloom"]),
     ("valkey", &["TIGHTENING", "0.5"]),
     ("keyed", &["HASH", "siphash"]),
     ("windowed", &["WINDOW", "100000000"]),
+    ("counting", &["CAPACITY", "20000", "COUNTING"]),
 ];
+
+/// The first so many of them grow for ever.
+const GROWING: usize = 5;
 
 /// `count` times the effort that was asked for, at least 1.
 fn effort(count: usize) -> usize {

@@ -1,5 +1,5 @@
-//! kill -9, many times, in the middle of pipelined adds to filters of every layout, with `appendfsync always`, and also
-//! while the append-only file is rewritten. An answer means that the add is on disk: nothing that was answered is lost,
+//! kill -9, many times, in the middle of pipelined adds to filters of every layout, and of deletes, with `appendfsync always`, and also
+//! while the append-only file is rewritten. An answer means that the add, or the delete, is on disk: nothing that was answered is lost,
 //! and the rate of wrong answers is what was asked for after all of it.
 
 use std::collections::VecDeque;
@@ -37,6 +37,98 @@ fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowle
         assert!(!answers.iter().any(Reply::is_error), "an add failed: {answers:?}");
         acknowledged[layout].lock().unwrap().extend(items);
     }
+}
+
+/// Filters that delete: what made each, and whether what is deleted is absent for certain.
+const DELETING: [(&str, &str, bool); 4] = [
+    ("keyed", "0.01 100000 HASH siphash", true),
+    ("sliding", "0.01 800000 WINDOW 100000000 SLIDING HASH siphash", true),
+    ("rolling", "0.01 1000000 ROLLING HASH siphash", true),
+    ("counting", "0.01 1000000 COUNTING", false),
+];
+
+/// The items that were answered to be in, and those that were answered to be out, by filter.
+type Answered = [Mutex<[Vec<String>; 2]>; DELETING.len()];
+
+/// Adds eight items, deletes five of them, and adds two of these again, until the connection breaks.
+fn delete_until_the_end(mut client: Connection, name: &str, answered: &Answered) {
+    for number in 0.. {
+        let filter = number % DELETING.len();
+        let items: Vec<String> = (0..8).map(|item| format!("{name}/{number}/{item}")).collect();
+        let lines = [("BF.MADD", &items[..]), ("BF.MDEL", &items[..5]), ("BF.MADD", &items[..2])];
+        for (command, items) in lines {
+            let mut words = vec![command, DELETING[filter].0];
+            words.extend(items.iter().map(String::as_str));
+            if client.send(&words).is_err() {
+                return;
+            }
+        }
+        let replies = lines.map(|_| client.receive());
+        let mut answered = answered[filter].lock().unwrap();
+        let [is_in, is_out] = &mut *answered;
+        let [Ok(_), deleted, again] = replies else { return };
+        // What is not answered may be in or out. Where the table is full the array ends with an error.
+        if let Ok(deleted) = deleted {
+            let gone = deleted.elements().iter().filter(|answer| !answer.is_error()).count();
+            is_out.extend_from_slice(&items[2.min(gone)..gone]);
+            is_in.extend_from_slice(&items[gone.max(2)..5]);
+        }
+        if again.is_ok() {
+            is_in.extend_from_slice(&items[..2]);
+        }
+        is_in.extend_from_slice(&items[5..]);
+    }
+}
+
+#[test]
+fn no_acknowledged_delete_is_lost_over_many_kills() {
+    on_every_server(|program| {
+        let mut server = Server::with(program)
+            .line("appendonly yes")
+            .line("appendfsync always")
+            .line("auto-aof-rewrite-percentage 0")
+            .start();
+        let mut client = server.connect();
+        for (name, words, _) in DELETING {
+            assert!(!client.run(&format!("BF.RESERVE {name} {words}")).is_error(), "{name}");
+        }
+        let mut rng = Rng::new(0xde1);
+        let answered = Answered::default();
+        let kills = scaled(10);
+        for round in 0..kills {
+            thread::scope(|scope| {
+                for worker in 0..2 {
+                    let (client, answered) = (server.connect(), &answered);
+                    scope.spawn(move || delete_until_the_end(client, &format!("{round}/{worker}"), answered));
+                }
+                let mut control = server.connect();
+                thread::sleep(Duration::from_millis(20 + rng.below(40)));
+                if round % 2 == 1 {
+                    control.run(&format!("CONFIG SET aof-use-rdb-preamble {}", ["yes", "no"][round / 2 % 2]));
+                    control.run("BGREWRITEAOF");
+                }
+                thread::sleep(Duration::from_millis(rng.below(30)));
+                server.stop(Stop::Kill);
+            });
+            server.start_again();
+            let mut client = server.connect();
+            for ((name, _, is_certain), answered) in DELETING.iter().zip(&answered) {
+                let [is_in, is_out] = &*answered.lock().unwrap();
+                let lost = is_in.len() - hits(&mut client, name, is_in);
+                assert_eq!(lost, 0, "round {round}, {name}: {lost} of {} items are lost", is_in.len());
+                let back = hits(&mut client, name, is_out);
+                let is_sound = if *is_certain { back == 0 } else { back <= most_hits(is_out.len(), 0.01) };
+                assert!(is_sound, "round {round}, {name}: {back} of {} deleted items are back", is_out.len());
+            }
+        }
+        let count = |side: usize| answered.iter().map(|lists| lists.lock().unwrap()[side].len()).sum::<usize>();
+        assert!(count(1) > 0, "no delete was answered");
+        figures(&format!(
+            "kill among deletes: {kills} kills survived, {} adds verified, {} deletes",
+            count(0),
+            count(1)
+        ));
+    });
 }
 
 #[test]
