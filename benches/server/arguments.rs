@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The sections, in the order in which they run.
-pub const SECTIONS: [&str; 5] = ["commands", "chain", "snapshot", "scale", "instructions"];
+pub const SECTIONS: [&str; 6] = ["commands", "chain", "snapshot", "scale", "kinds", "instructions"];
 
 /// What `--help` prints.
 pub const USAGE: &str = include_str!("usage.txt");

@@ -4,8 +4,10 @@ mod chain;
 mod commands;
 mod disk;
 mod instructions;
+mod kinds;
 mod scale;
 mod snapshot;
+mod whole;
 
 use anyhow::{Result, bail};
 
@@ -19,6 +21,7 @@ pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
         "chain" => chain::run(bench, results),
         "snapshot" => snapshot::run(bench, results),
         "scale" => scale::run(bench, results),
+        "kinds" => kinds::run(bench, results),
         "instructions" => instructions::run(bench, results),
         _ => bail!("there is no such section"),
     }

@@ -1,0 +1,239 @@
+//! The kinds of filters beside the plain one: lookups, adds and memory, all of them full. What is done with a whole filter, BF.MERGE
+//! and BF.ROTATE, is in `whole.rs`.
+
+use anyhow::{Context, Result, bail};
+
+use crate::client::Stream;
+use crate::harness::{Connection, Reply};
+use crate::instance::Instance;
+use crate::items::Set;
+use crate::load::{MANY, PIPELINE_MANY};
+use crate::results::Results;
+use crate::statistics::Samples;
+use crate::table::{Cell, Table, summary};
+use crate::variants::{Bench, RATE};
+
+use super::whole;
+
+/// Buckets of a ring; one less have room for the capacity.
+const BUCKETS: u64 = 8;
+
+/// A kind of filter: what it is called, the words that make it, and what is done before it is measured.
+struct Kind {
+    name: &'static str,
+    key: &'static str,
+    words: &'static [&'static str],
+    fill: Fill,
+}
+
+/// How a filter is filled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// With its capacity.
+    Once,
+    /// The same; then items are deleted until the table is full.
+    DeletedFrom,
+    /// Bucket by bucket, by hand.
+    ByBucket,
+    /// Bucket by bucket, as it does by itself.
+    Rolling,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind { name: "plain", key: "plain", words: &["NONSCALING"], fill: Fill::Once },
+    Kind { name: "HASH siphash", key: "keyed", words: &["NONSCALING", "HASH", "siphash"], fill: Fill::Once },
+    Kind {
+        name: "HASH siphash, full table",
+        key: "deleted",
+        words: &["NONSCALING", "HASH", "siphash"],
+        fill: Fill::DeletedFrom,
+    },
+    Kind { name: "COUNTING", key: "counting", words: &["COUNTING"], fill: Fill::Once },
+    Kind {
+        name: "WINDOW, 8 full buckets",
+        key: whole::RING,
+        words: &["NONSCALING", "WINDOW", "100000000"],
+        fill: Fill::ByBucket,
+    },
+    Kind { name: "ROLLING, 8 full buckets", key: "rolling", words: &["ROLLING"], fill: Fill::Rolling },
+];
+
+const COLUMNS: [&str; 17] = [
+    "filter",
+    "capacity",
+    "rounds",
+    "MEMORY USAGE",
+    "bits/item",
+    "us/100 absent",
+    "least absent",
+    "most absent",
+    "absent x plain",
+    "us/100 present",
+    "least present",
+    "most present",
+    "present x plain",
+    "present x siphash",
+    "us/100 new",
+    "least new",
+    "most new",
+];
+
+/// The rounds of a kind.
+#[derive(Default)]
+struct Row {
+    memory_bytes: u64,
+    absent: Samples,
+    present: Samples,
+    new: Samples,
+}
+
+/// How many items a measurement has.
+struct Sizes {
+    capacity: u64,
+    rounds: u64,
+    asked: u64,
+    added: u64,
+}
+
+/// Runs the section.
+pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
+    let capacity = bench.largest.min(bench.size(100_000_000, 1_000_000));
+    // Whole commands, and as many in each bucket.
+    let part = |of: u64, most: u64| (capacity / of).min(most) / (MANY * BUCKETS) * MANY * BUCKETS;
+    let rounds = bench.rounds(9, 3) as u64;
+    let sizes = Sizes { capacity, rounds, asked: part(50, 800_000), added: part(500, 80_000) };
+    if sizes.added == 0 {
+        bail!("--largest {capacity} is too small for this section");
+    }
+    let running = bench.start(0, false)?;
+    let server = &running.server;
+    let mut rows: Vec<Row> = KINDS.iter().map(|_| Row::default()).collect();
+    for (kind, row) in KINDS.iter().zip(&mut rows) {
+        eprintln!("bench: kinds, {}", kind.name);
+        kind.make(server, &sizes).with_context(|| kind.name)?;
+        row.memory_bytes = server.number(&["MEMORY", "USAGE", kind.key])?;
+    }
+    for round in 0..sizes.rounds {
+        eprintln!("bench: kinds, round {} of {}", round + 1, sizes.rounds);
+        for (kind, row) in KINDS.iter().zip(&mut rows) {
+            kind.measure(server, &sizes, round, row).with_context(|| kind.name)?;
+        }
+    }
+    results.table(&table(&rows, &sizes))?;
+    whole::run(bench, &running, sizes.rounds, results)
+}
+
+fn table(rows: &[Row], sizes: &Sizes) -> Table {
+    let mut table = Table::new("kinds", "Kinds of filters", &COLUMNS);
+    for (kind, row) in KINDS.iter().zip(rows) {
+        let bits = 8.0 * row.memory_bytes as f64 / sizes.capacity as f64;
+        let mut cells: Vec<Cell> = vec![kind.name.into(), sizes.capacity.into(), sizes.rounds.into()];
+        cells.extend([row.memory_bytes.into(), Cell::Number(bits, 4)]);
+        cells.extend(summary(&row.absent));
+        cells.push(row.absent.ratio_to(&rows[0].absent).into());
+        cells.extend(summary(&row.present));
+        cells.extend([0, 1].map(|other| Cell::from(row.present.ratio_to(&rows[other].present))));
+        cells.extend(summary(&row.new));
+        table.row(cells);
+    }
+    table.note(format!(
+        "Filters at {RATE}, full but for the items that are added here, in one server; in each round each of them in turn. \
+         us/100 is the time inside BF.MEXISTS of {MANY} absent or present items, and inside BF.MADD of {MANY} new ones, of \
+         70 bytes, pipeline {PIPELINE_MANY}. Present items are spread over the buckets. Rings of {BUCKETS} buckets have \
+         room for the capacity in all but one; their bits are for each item of the capacity."
+    ));
+    table
+}
+
+impl Kind {
+    /// Makes and fills the filter.
+    fn make(&self, server: &Instance, sizes: &Sizes) -> Result<()> {
+        let capacity = sizes.capacity.to_string();
+        let mut words = vec!["BF.RESERVE", self.key, RATE, &capacity];
+        words.extend(self.words);
+        server.call(&words)?;
+        let room = sizes.rounds * sizes.added;
+        let members = self.members(sizes);
+        match self.fill {
+            Fill::ByBucket => {
+                let of_bucket = sizes.capacity.div_ceil(BUCKETS - 1);
+                for bucket in 0..BUCKETS {
+                    if bucket > 0 {
+                        server.call(&["BF.ROTATE", self.key])?;
+                    }
+                    let end = ((bucket + 1) * of_bucket).min(members);
+                    self.add(server, Set::Members, bucket * of_bucket..end)?;
+                }
+            }
+            Fill::Once | Fill::Rolling | Fill::DeletedFrom => self.add(server, Set::Members, 0..members)?,
+        }
+        if self.fill == Fill::DeletedFrom {
+            let deleted = self.delete_until_full(server, members)?;
+            eprintln!("bench: kinds, {deleted} items deleted, room for {room} more to add");
+        }
+        Ok(())
+    }
+
+    /// How many members it is filled with.
+    fn members(&self, sizes: &Sizes) -> u64 {
+        let all = match self.fill {
+            Fill::Once | Fill::DeletedFrom => sizes.capacity,
+            Fill::ByBucket | Fill::Rolling => sizes.capacity.div_ceil(BUCKETS - 1) * BUCKETS,
+        };
+        all - sizes.rounds * sizes.added
+    }
+
+    fn add(&self, server: &Instance, set: Set, numbers: std::ops::Range<u64>) -> Result<()> {
+        let stream = Stream { words: &["BF.MADD", self.key], set, items: MANY, pipeline: PIPELINE_MANY };
+        stream.run(server.port, numbers).map(drop)
+    }
+
+    /// Deletes the first of the members until the table has no more room; the number of the deleted.
+    fn delete_until_full(&self, server: &Instance, members: u64) -> Result<u64> {
+        let mut client = Connection::open(server.port)?;
+        let mut deleted = 0;
+        for first in (0..members / 2).step_by(MANY as usize) {
+            let items: Vec<String> =
+                (first..first + MANY).map(|number| format!("{}{number:012}", Set::Members.prefix())).collect();
+            let words = ["BF.MDEL", self.key].into_iter().chain(items.iter().map(String::as_str));
+            let reply = client.try_call(&words.collect::<Vec<_>>())?;
+            let answers = reply.elements();
+            deleted += answers.iter().filter(|answer| matches!(answer, Reply::Integer(1))).count() as u64;
+            if answers.last().is_none_or(Reply::is_error) {
+                return Ok(deleted);
+            }
+        }
+        bail!("half of the members are deleted, and the table is not full")
+    }
+
+    /// A round.
+    fn measure(&self, server: &Instance, sizes: &Sizes, round: u64, row: &mut Row) -> Result<()> {
+        let words = ["BF.MEXISTS", self.key];
+        let lookup = |set| Stream { words: &words, set, items: MANY, pipeline: PIPELINE_MANY };
+        let first = round * sizes.asked;
+        let absent = || lookup(Set::Absent).run(server.port, first..first + sizes.asked);
+        let (absent, _) = server.statistics_of("BF.MEXISTS", absent)?;
+        row.absent.push(absent.microseconds_per_call());
+
+        // A stretch of the end of each eighth: what was deleted is in front of the first.
+        let (eighth, part) = (self.members(sizes) / BUCKETS, sizes.asked / BUCKETS);
+        let (present, answers) = server.statistics_of("BF.MEXISTS", || {
+            let mut found = 0;
+            for number in 0..BUCKETS {
+                let start = number * eighth + eighth * 3 / 4 + round * part % (eighth / 4 - part);
+                found += lookup(Set::Members).run(server.port, start..start + part)?.answers.ones;
+            }
+            Ok(found)
+        })?;
+        if answers < part * BUCKETS {
+            bail!("{answers} of {} members are found", part * BUCKETS);
+        }
+        row.present.push(present.microseconds_per_call());
+
+        let first = round * sizes.added;
+        let adds = || self.add(server, Set::Drawn, first..first + sizes.added);
+        let (new, ()) = server.statistics_of("BF.MADD", adds)?;
+        row.new.push(new.microseconds_per_call());
+        Ok(())
+    }
+}
