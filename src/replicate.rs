@@ -23,7 +23,9 @@ thread_local! {
 
 /// The items of a command that changed a filter, in order: those that were new, or that were deleted.
 pub struct NewItems {
-    words: Vec<*mut raw::RedisModuleString>,
+    /// The item of a command that has but one: there is no list for it then.
+    one: Option<*mut raw::RedisModuleString>,
+    list: Vec<*mut raw::RedisModuleString>,
 }
 
 impl NewItems {
@@ -33,39 +35,60 @@ impl NewItems {
     /// [`Error::OutOfMemory`].
     #[inline]
     pub fn with_room(items: usize) -> Result<Self, Error> {
-        let mut words = KEPT.take();
+        if items <= 1 {
+            return Ok(Self::none());
+        }
+        let mut list = KEPT.take();
         let asked_bytes = items.saturating_mul(size_of::<*mut raw::RedisModuleString>()) as u64;
-        words.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes })?;
-        Ok(Self { words })
+        list.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes })?;
+        Ok(Self { one: None, list })
     }
 
-    /// An empty list, to which nothing is added.
+    /// An empty list, to which one item may be added.
+    #[inline]
     pub const fn none() -> Self {
-        Self { words: Vec::new() }
+        Self { one: None, list: Vec::new() }
     }
 
     /// Adds an item, for which there is room.
     #[inline]
     pub fn push(&mut self, item: Arg<'_>) {
-        self.words.push(item.raw);
+        if self.list.capacity() == 0 {
+            self.one = Some(item.raw);
+        } else {
+            self.list.push(item.raw);
+        }
+    }
+
+    /// The items, as the server has them.
+    #[inline]
+    fn words(&self) -> &[*mut raw::RedisModuleString] {
+        self.one.as_ref().map_or(&self.list, std::slice::from_ref)
     }
 
     /// The number of items.
-    pub const fn len(&self) -> usize {
-        self.words.len()
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.words().len()
+    }
+}
+
+impl NewItems {
+    /// Keeps the list for the next command, unless it is long.
+    fn keep(&mut self) {
+        let mut list = std::mem::take(&mut self.list);
+        list.clear();
+        if list.capacity() <= KEPT_ITEMS {
+            KEPT.set(list);
+        }
     }
 }
 
 impl Drop for NewItems {
     #[inline]
     fn drop(&mut self) {
-        if self.words.capacity() == 0 {
-            return;
-        }
-        let mut words = std::mem::take(&mut self.words);
-        words.clear();
-        if words.capacity() <= KEPT_ITEMS {
-            KEPT.set(words);
+        if self.list.capacity() > 0 {
+            self.keep();
         }
     }
 }
@@ -77,12 +100,12 @@ pub fn verbatim(context: Context) {
 
 /// Carries the adding of items to a filter that is there.
 pub fn added(context: Context, key: Arg<'_>, items: &NewItems) {
-    send(context, c"BF.MADD", key, &[], &items.words);
+    send(context, c"BF.MADD", key, &[], items.words());
 }
 
 /// Carries the deleting of items that were found.
 pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems) {
-    send(context, c"BF.MDEL", key, &[], &items.words);
+    send(context, c"BF.MDEL", key, &[], items.words());
 }
 
 /// Carries the deleting of a key.
@@ -94,7 +117,7 @@ pub fn deleted_key(context: Context, key: Arg<'_>) {
 pub fn known(context: Context, key: Arg<'_>, items: &NewItems) {
     let mut words = OwnedWords::new(context);
     [&"NOCREATE", &"SYNC", &"ITEMS"].into_iter().for_each(|word| words.push(EffectWord::Text(word)));
-    send(context, c"BF.INSERT", key, words.strings(), &items.words);
+    send(context, c"BF.INSERT", key, words.strings(), items.words());
 }
 
 /// Carries the beginning of a bucket.
@@ -130,7 +153,7 @@ pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, 
     if items.len() > 0 {
         words.push(EffectWord::Text(&"ITEMS"));
     }
-    send(context, name, key, words.strings(), &items.words);
+    send(context, name, key, words.strings(), items.words());
 }
 
 /// Carries a command with two lists of words after the key.

@@ -306,7 +306,12 @@ impl Kind for BloomFilter {
 
     #[inline]
     fn contents(&self) -> Contents {
-        Contents { size_bytes: self.size_bytes(), items: self.items(), ..Kind::contents(&self.chain) }
+        let mut contents = Kind::contents(&self.chain);
+        if self.deleted.is_some() {
+            contents.size_bytes = self.size_bytes();
+            contents.items = self.items();
+        }
+        contents
     }
 
     fn remaining_capacity(&self) -> u64 {
