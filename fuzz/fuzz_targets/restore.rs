@@ -16,7 +16,7 @@ use std::sync::{LazyLock, Mutex};
 use harness::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
 
 /// A counter for each branch of the module, and some to spare.
-const COUNTERS: usize = 1 << 14;
+const COUNTERS: usize = 1 << 15;
 /// How much more memory the server may use after any number of inputs, in bytes.
 const SLACK_BYTES: i64 = 256 << 10;
 
