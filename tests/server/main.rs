@@ -29,6 +29,7 @@ mod freeing;
 mod golden;
 mod growth_limits;
 mod guard;
+mod harness_tests;
 mod hostile_payloads;
 mod info;
 mod insert;

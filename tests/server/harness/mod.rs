@@ -6,8 +6,6 @@ mod aof;
 mod dump;
 mod figures;
 mod locate;
-#[cfg(test)]
-mod own_tests;
 mod process;
 mod replication;
 mod resident;

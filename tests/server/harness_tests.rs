@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{
+use crate::harness::{
     Connection, Reply, Server, Stop, append_only_commands, array, bulk, integer, nil, ok, on_every_server, simple,
 };
 
