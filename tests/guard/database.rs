@@ -1,0 +1,244 @@
+//! PostgreSQL for a test: a cluster of its own in a temporary folder, reached by a Unix socket there, and a pool of sessions
+//! that counts what is asked. Where PostgreSQL is missing the test fails and says what installs it.
+
+use std::env;
+use std::fs::{self, File};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls, Statement};
+use tempfile::TempDir;
+
+use crate::harness::patience;
+
+/// A cluster that runs until it is dropped.
+pub struct Database {
+    folder: TempDir,
+    programs: PathBuf,
+    /// The user and group under which PostgreSQL runs, where this process is root: PostgreSQL refuses that.
+    user: Option<(u32, u32)>,
+    child: Child,
+}
+
+impl Database {
+    /// A fresh cluster whose table `rows` has the ids from 0 to `rows - 1`, each in version 1.
+    pub fn with_rows(rows: u64) -> Self {
+        let database = Self::start();
+        let mut client = database.connect().expect("the cluster has answered");
+        client
+            .batch_execute(&format!(
+                "CREATE TABLE rows (id bigint PRIMARY KEY, version bigint NOT NULL, body text NOT NULL);
+                 INSERT INTO rows SELECT id, 1, repeat('x', 64) FROM generate_series(0, {rows} - 1) id;
+                 ANALYZE rows"
+            ))
+            .expect("the table is made");
+        database
+    }
+
+    fn start() -> Self {
+        let programs = find_programs();
+        let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");
+        let root = fs::metadata(folder.path()).expect("a folder").uid() == 0;
+        let user = root.then(postgres_user);
+        if let Some((user, group)) = user {
+            chown(folder.path(), Some(user), Some(group)).expect("root gives the folder away");
+        }
+        let log = File::create(folder.path().join("postgres.log")).expect("a log file");
+        let mut initdb = command(&programs, "initdb", user, folder.path());
+        let output = initdb
+            .args(["-D", "data", "-U", "guard", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
+            .output()
+            .expect("initdb runs");
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        let child = command(&programs, "postgres", user, folder.path())
+            .args(["-D", "data", "-h", "", "-k"])
+            .arg(folder.path())
+            // No test kills the database, only what stands in front of it.
+            .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("postgres starts");
+        let mut database = Self { folder, programs, user, child };
+        database.wait_until_it_answers();
+        database
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let start = Instant::now();
+        while let Err(fault) = self.connect() {
+            let ended = self.child.try_wait().expect("the state of the process");
+            if ended.is_some() || start.elapsed() > patience() {
+                let log = fs::read_to_string(self.folder.path().join("postgres.log")).unwrap_or_default();
+                panic!("PostgreSQL does not answer ({fault}, {ended:?}); its log:\n{log}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A session of its own.
+    pub fn connect(&self) -> Result<Client, postgres::Error> {
+        let mut config = postgres::Config::new();
+        config.host_path(self.folder.path()).user("guard").dbname("postgres").connect(NoTls)
+    }
+
+    /// A pool of `size` sessions.
+    pub fn pool(&self, size: usize) -> Pool {
+        let sessions = (0..size).map(|_| Session::new(self.connect().expect("a session"))).collect();
+        Pool { sessions: Mutex::new(sessions), returned: Condvar::new() }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let mut stop = command(&self.programs, "pg_ctl", self.user, self.folder.path());
+        let stopped = stop.args(["-D", "data", "-m", "immediate", "stop"]).stdout(Stdio::null()).status();
+        if !stopped.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// A program of PostgreSQL's, to be run in the folder by the user it accepts.
+fn command(programs: &Path, name: &str, user: Option<(u32, u32)>, folder: &Path) -> Command {
+    let mut command = Command::new(programs.join(name));
+    command.current_dir(folder).env("LC_ALL", "C");
+    if let Some((user, group)) = user {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+/// The folder with `initdb` and `postgres`: on the PATH, or where Debian and Homebrew put them, the newest version first.
+fn find_programs() -> PathBuf {
+    let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    for (parent, below) in [("/usr/lib/postgresql", "bin"), ("/opt/homebrew/opt", "bin"), ("/usr/local/opt", "bin")] {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut versions: Vec<PathBuf> = entries.collect();
+        versions.sort_by_key(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+            std::cmp::Reverse(digits.parse::<u32>().unwrap_or(0))
+        });
+        folders.extend(versions.into_iter().map(|version| version.join(below)));
+    }
+    folders
+        .into_iter()
+        .find(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file())
+        .expect("PostgreSQL is missing: `scripts/setup --test` installs it")
+}
+
+/// The user and group of the user `postgres`.
+fn postgres_user() -> (u32, u32) {
+    let ask = |word: &str| {
+        let output = Command::new("id").args([word, "postgres"]).output().expect("id runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.trim().parse().expect("there is a user `postgres`, which PostgreSQL runs as where this process is root")
+    };
+    (ask("-u"), ask("-g"))
+}
+
+/// A session with the statements of readers and writers prepared.
+pub struct Session {
+    pub client: Client,
+    find: Statement,
+    change: Statement,
+    insert: Statement,
+    delete: Statement,
+}
+
+impl Session {
+    fn new(mut client: Client) -> Self {
+        let mut prepare = |text: &str| client.prepare(text).expect("a statement");
+        let find = prepare("SELECT version FROM rows WHERE id = $1");
+        let change = prepare("UPDATE rows SET version = version + 1 WHERE id = $1 RETURNING version");
+        let insert = prepare("INSERT INTO rows VALUES ($1, $2, repeat('y', 64)) ON CONFLICT DO NOTHING");
+        let delete = prepare("DELETE FROM rows WHERE id = $1 RETURNING version");
+        Self { client, find, change, insert, delete }
+    }
+
+    /// Any statements without parameters.
+    pub fn run(&mut self, statements: &str) {
+        self.client.batch_execute(statements).unwrap_or_else(|fault| panic!("{statements}: {fault}"));
+    }
+
+    /// The version of the row, where there is one.
+    pub fn find(&mut self, id: u64) -> Option<u64> {
+        let row = self.client.query_opt(&self.find, &[&(id as i64)]).expect("SELECT");
+        row.map(|row| row.get::<_, i64>(0) as u64)
+    }
+
+    /// Changes the row; its new version.
+    pub fn change(&mut self, id: u64) -> Option<u64> {
+        let row = self.client.query_opt(&self.change, &[&(id as i64)]).expect("UPDATE");
+        row.map(|row| row.get::<_, i64>(0) as u64)
+    }
+
+    /// Inserts the row; whether it was not there.
+    pub fn insert(&mut self, id: u64, version: u64) -> bool {
+        self.client.execute(&self.insert, &[&(id as i64), &(version as i64)]).expect("INSERT") == 1
+    }
+
+    /// Deletes the row; its last version.
+    pub fn delete(&mut self, id: u64) -> Option<u64> {
+        let row = self.client.query_opt(&self.delete, &[&(id as i64)]).expect("DELETE");
+        row.map(|row| row.get::<_, i64>(0) as u64)
+    }
+}
+
+/// Sessions that callers take turns with.
+pub struct Pool {
+    sessions: Mutex<Vec<Session>>,
+    returned: Condvar,
+}
+
+impl Pool {
+    /// A session; waits until one is free.
+    pub fn take(&self) -> Lent<'_> {
+        let mut sessions = self.sessions.lock().unwrap();
+        loop {
+            match sessions.pop() {
+                Some(session) => return Lent { pool: self, session: Some(session) },
+                None => sessions = self.returned.wait(sessions).unwrap(),
+            }
+        }
+    }
+}
+
+/// A session that goes back to its pool when it is dropped.
+pub struct Lent<'a> {
+    pool: &'a Pool,
+    session: Option<Session>,
+}
+
+impl Deref for Lent<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session.as_ref().expect("it is lent until it is dropped")
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut Session {
+        self.session.as_mut().expect("it is lent until it is dropped")
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // A session of a thread that panicked may be in the middle of a transaction: it is not given to others.
+        if let Some(session) = self.session.take().filter(|_| !thread::panicking()) {
+            self.pool.sessions.lock().unwrap().push(session);
+            self.pool.returned.notify_one();
+        }
+    }
+}

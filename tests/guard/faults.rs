@@ -1,0 +1,171 @@
+//! The same work while servers are killed, a replica takes over, and the filter is lost and filled again. None of that may
+//! ever deny a row.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{FILLING, FILTER};
+use crate::course::{ask_for_every_row, make_filter, run};
+use crate::database::Database;
+use crate::harness::{
+    Connection, Reply, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server,
+};
+use crate::world::{Settings, World};
+use crate::{one_at_a_time, report, seconds};
+
+/// Rows for runs with faults: what takes long at the end, or when a filter is filled again, is kept short.
+const ROWS: u64 = 20_000;
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_denies_nothing() {
+    let _turn = one_at_a_time();
+    on_every_server(|program| {
+        let settings = Settings { rows: ROWS, ..Settings::full() };
+        let database = Database::with_rows(ROWS);
+        // The harness starts every server with `appendfsync always`.
+        let mut server = Server::with(program).line("appendonly yes").line("bf.auto-create no").start();
+        make_filter(&mut server.connect(), FILTER, ROWS);
+        let world = World::new(settings, &database, server.port);
+        let (mut rng, mut kills) = (Rng::new(6), 0);
+        let time = run(&world, || {
+            let begun = Instant::now();
+            while begun.elapsed() < seconds() {
+                thread::sleep(Duration::from_millis(300 + rng.below(900)));
+                server.restart(Stop::Kill);
+                world.primary.set(server.port);
+                kills += 1;
+            }
+            thread::sleep(Duration::from_millis(500));
+        });
+        let rows = ask_for_every_row(&world);
+        report::report("kill -9", &world, time, rows);
+        figures(&format!("guard kill -9: {kills} kills survived"));
+        report::assert_promises(&world);
+    });
+}
+
+#[test]
+fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
+    let _turn = one_at_a_time();
+    on_every_server(|program| {
+        let settings = Settings { rows: ROWS, confirm: true, ..Settings::full() };
+        let database = Database::with_rows(ROWS);
+        let start = || Server::with(program).line("bf.auto-create no").start();
+        let mut servers = [start(), start()];
+        make_filter(&mut servers[0].connect(), FILTER, ROWS);
+        // Before the first replica's link is up, WAIT may confirm what no replica has.
+        let mut replica = servers[1].connect();
+        follow(&mut replica, &servers[0]);
+        catch_up(&mut servers[0].connect(), &mut replica);
+        let world = World::new(settings, &database, servers[0].port);
+        let (mut rng, mut kills) = (Rng::new(7), 0);
+        let time = run(&world, || {
+            let begun = Instant::now();
+            while begun.elapsed() < seconds() {
+                thread::sleep(Duration::from_millis(300 + rng.below(900)));
+                let (first, second) = servers.split_at_mut(1);
+                let (old, new) =
+                    if kills % 2 == 0 { (&mut first[0], &mut second[0]) } else { (&mut second[0], &mut first[0]) };
+                old.stop(Stop::Kill);
+                assert_eq!(new.connect().run("REPLICAOF NO ONE"), ok());
+                world.primary.set(new.port);
+                kills += 1;
+                // It comes back with nothing, and gets it all from the other.
+                old.start_again();
+                let mut replica = old.connect();
+                follow(&mut replica, new);
+                eventually("the replica to be confirmed", || {
+                    let mut client = new.connect();
+                    client.run("SET confirmed yes");
+                    client.run("WAIT 1 1000") == integer(1)
+                });
+            }
+            thread::sleep(Duration::from_millis(500));
+        });
+        let rows = ask_for_every_row(&world);
+        report::report("failover", &world, time, rows);
+        figures(&format!("guard failover: {kills} kills survived"));
+        report::assert_promises(&world);
+    });
+}
+
+/// Fills the filter again while rows are written, as `docs/guard.md` says. `false`: the filter that was being filled was lost.
+fn fill_again(world: &World, client: &mut Connection) -> bool {
+    client.run(&format!("DEL {FILLING}"));
+    let capacity = world.settings.rows * 2;
+    assert_eq!(client.run(&format!("BF.RESERVE {FILLING} 0.01 {capacity} HASH siphash")), ok());
+    // From here on writers announce to both names, the new one first. They look at this inside their transactions, after
+    // the first write, so whoever has not seen it has a smaller transaction id than the one that is taken now.
+    world.filling.store(true, Ordering::SeqCst);
+    let mut session = world.pool.take();
+    let row = session.client.query_one("SELECT pg_current_xact_id()::text", &[]).expect("a transaction id");
+    let id: u64 = row.get::<_, String>(0).parse().expect("a number");
+    eventually("transactions from before to end", || {
+        let row = session.client.query_one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text", &[]);
+        row.expect("a snapshot").get::<_, String>(0).parse::<u64>().expect("a number") > id
+    });
+    let rows = session.client.query("SELECT id FROM rows", &[]).expect("the scan");
+    let ids: Vec<String> = rows.iter().map(|row| row.get::<_, i64>(0).to_string()).collect();
+    for batch in ids.chunks(1000) {
+        let mut words = vec!["BF.MADD", FILLING];
+        words.extend(batch.iter().map(String::as_str));
+        // With `bf.auto-create no` this does not make a filter that lacks the batches before.
+        if client.call(&words).is_error() {
+            return false;
+        }
+    }
+    let renamed = client.run(&format!("RENAME {FILLING} {FILTER}")) == ok();
+    world.filling.store(false, Ordering::SeqCst);
+    renamed
+}
+
+/// Takes the filter away: by DEL, or by a server that is out of memory and evicts until it is gone.
+fn lose(client: &mut Connection, by_eviction: bool) {
+    if !by_eviction {
+        client.run(&format!("DEL {FILTER}"));
+        return;
+    }
+    client.run("CONFIG SET maxmemory-policy allkeys-random maxmemory 1");
+    // A command that may need memory has the server evict what it can.
+    eventually("the filter to be evicted", || {
+        client.run("SET something new");
+        client.run(&format!("EXISTS {FILTER}")) == integer(0)
+    });
+    assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
+}
+
+#[test]
+fn a_filter_that_is_lost_and_filled_again_denies_nothing() {
+    let _turn = one_at_a_time();
+    on_every_server(|program| {
+        let settings = Settings { rows: ROWS, first_call_inside: true, ..Settings::full() };
+        let database = Database::with_rows(ROWS);
+        let server = Server::with(program).line("bf.auto-create no").start();
+        let mut client = server.connect();
+        make_filter(&mut client, FILTER, ROWS);
+        let world = World::new(settings, &database, server.port);
+        let (mut rng, mut losses) = (Rng::new(8), 0);
+        let time = run(&world, || {
+            let begun = Instant::now();
+            while begun.elapsed() < seconds() {
+                thread::sleep(Duration::from_millis(200 + rng.below(500)));
+                // Now and then the filter is filled again although it is there.
+                match losses % 3 {
+                    0 => lose(&mut client, false),
+                    1 => lose(&mut client, true),
+                    _ => (),
+                }
+                losses += 1;
+                thread::sleep(Duration::from_millis(rng.below(300)));
+                eventually("the filter to be filled again", || fill_again(&world, &mut client));
+            }
+            thread::sleep(Duration::from_millis(500));
+        });
+        assert!(matches!(client.run(&format!("EXISTS {FILTER}")), Reply::Integer(1)));
+        let rows = ask_for_every_row(&world);
+        report::report("lost filter", &world, time, rows);
+        figures(&format!("guard lost filter: {losses} times filled again"));
+        report::assert_promises(&world);
+    });
+}

@@ -1,0 +1,95 @@
+//! The guard at work, without faults: what it promises, that the model would notice if it were broken, and how many queries
+//! reach the database beside the ways of today.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::course::{ask_for_every_row, make_filter, run, until_looked_up};
+use crate::database::Database;
+use crate::harness::{Server, figures, on_every_server};
+use crate::world::{Settings, Way, World, read};
+use crate::{one_at_a_time, report, seconds};
+
+/// A server as a guard wants it.
+pub fn guard_server(program: &Path) -> Server {
+    Server::with(program).line("bf.auto-create no").start()
+}
+
+#[test]
+fn no_row_is_denied_no_value_is_old_and_no_lease_has_two_tokens() {
+    let _turn = one_at_a_time();
+    on_every_server(|program| {
+        let settings = Settings::full();
+        let database = Database::with_rows(settings.rows);
+        let server = guard_server(program);
+        make_filter(&mut server.connect(), "rows", settings.rows);
+        let world = World::new(settings, &database, server.port);
+        let time = run(&world, || thread::sleep(seconds()));
+        let rows = ask_for_every_row(&world);
+        report::report("model", &world, time, rows);
+        report::assert_promises(&world);
+        assert_eq!(read(&world.counts.troubles), 0, "the first refusal: {:?}", world.first_refusal());
+    });
+}
+
+/// Runs a short while with writers that leave something out, and gives the number of faults.
+fn faults_of(program: &Path, settings: Settings) -> u64 {
+    let database = Database::with_rows(settings.rows);
+    let server = guard_server(program);
+    make_filter(&mut server.connect(), "rows", settings.rows);
+    let world = World::new(settings, &database, server.port);
+    run(&world, || {
+        // Until the first fault. What a dead writer leaves behind is looked at two seconds later.
+        for _ in 0..1000 {
+            if world.model.faults().0 > 0 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let (faults, first) = world.model.faults();
+    eprintln!("    {faults} faults: {}", first.first().map_or("", String::as_str));
+    faults
+}
+
+#[test]
+fn the_model_notices_a_writer_that_leaves_out_a_call() {
+    let _turn = one_at_a_time();
+    on_every_server(|program| {
+        let settings = Settings { rows: 2000, readers: 60, ..Settings::full() };
+        assert!(faults_of(program, Settings { second_call: false, ..settings }) > 0, "without the second call");
+        assert!(faults_of(program, Settings { first_call: false, ..settings }) > 0, "without the first call");
+    });
+}
+
+#[test]
+fn fewer_queries_reach_the_database_than_today() {
+    let _turn = one_at_a_time();
+    let lookups = 10_000 * seconds().as_secs().max(1) as i64;
+    on_every_server(|program| {
+        let ways = [Way::Cache, Way::FilterAndCache, Way::Guard];
+        let worlds = ways.map(|way| {
+            let settings = Settings { way, mischief: false, ..Settings::full() };
+            let database = Database::with_rows(settings.rows);
+            let server = guard_server(program);
+            make_filter(&mut server.connect(), "rows", settings.rows);
+            let world = World::new(settings, &database, server.port);
+            world.lookups_left.store(lookups, Ordering::Relaxed);
+            let time = run(&world, || until_looked_up(&world));
+            if way == Way::Guard {
+                ask_for_every_row(&world);
+            }
+            (world, time)
+        });
+        report::compare(&worlds);
+        let queries = worlds.each_ref().map(|(world, _)| read(&world.counts.queries));
+        figures(&format!(
+            "guard: {lookups} lookups each way, {} queries with GET and SET, {} with a filter, {} with the guard",
+            queries[0], queries[1], queries[2]
+        ));
+        assert!(queries[2] < queries[0] / 5, "queries by way: {queries:?}");
+        report::assert_promises(&worlds[2].0);
+    });
+}
