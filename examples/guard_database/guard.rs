@@ -1,0 +1,112 @@
+//! A client of the guard: how a service reads a row, writes one and deletes one. docs/guard.md has the reasons.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use redis::{Cmd, ConnectionLike, RedisResult, cmd};
+
+/// How long one caller may take to load a row, and how long the others wait for it.
+const LEASE_MS: u64 = 3000;
+/// A value that has less than this to live is refreshed by one caller, while the others get it as it is.
+const STALE_MS: u64 = 5000;
+/// Values and missing rows are forgotten after this long, whatever becomes of those who write rows.
+const VALUE_SECONDS: u64 = 60;
+const NONE_SECONDS: u64 = 10;
+/// So many leases in a row came to nothing: then the database is asked.
+const ATTEMPTS: usize = 3;
+
+/// Rows of a database, with a filter and a cache in front of them.
+pub struct Guard<C> {
+    redis: C,
+    filter: &'static str,
+}
+
+impl<C: ConnectionLike> Guard<C> {
+    /// A filter that has the id of every row.
+    pub fn new(redis: C, filter: &'static str) -> Self {
+        Self { redis, filter }
+    }
+
+    /// A row, or nothing where there is none. `load` reads it from the database, in a transaction that begins when it is called.
+    pub fn read(&mut self, id: &str, mut load: impl FnMut() -> Result<Option<String>>) -> Result<Option<String>> {
+        for _ in 0..ATTEMPTS {
+            // No answer: the database is asked, and nothing is filled.
+            let Ok(answer) = self.fetch(id) else { break };
+            let words: Vec<&str> = answer.iter().map(String::as_str).collect();
+            match words.as_slice() {
+                ["absent"] => return Ok(None),
+                ["hit", value] => return Ok(Some((*value).to_owned())),
+                // A service may answer with the stale value and load in the background.
+                ["load", token] | ["stale", _, token] => {
+                    let row = load().inspect_err(|_| self.give_up(id, token))?;
+                    self.fill(id, token, row.as_deref());
+                    return Ok(row);
+                }
+                // Somebody else loads it, and takes longer than WAIT.
+                _ => continue,
+            }
+        }
+        load()
+    }
+
+    /// Inserts or changes a row. `transaction` commits it, and answers when it is known what became of that.
+    pub fn write<T>(&mut self, id: &str, transaction: impl FnOnce() -> Result<T>) -> Result<T> {
+        // Where this fails, nothing may be committed.
+        self.changed(id)?;
+        let outcome = transaction();
+        self.changed_for_certain(id);
+        outcome
+    }
+
+    /// Deletes a row whose id never returns.
+    pub fn delete<T>(&mut self, id: &str, transaction: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outcome = transaction();
+        self.changed_for_certain(id);
+        if outcome.is_ok() {
+            // Where this fails, the id is "maybe" as before.
+            _ = cmd("BF.DEL").arg(self.filter).arg(id).exec(&mut self.redis);
+        }
+        outcome
+    }
+
+    /// The word, and what comes with it.
+    fn fetch(&mut self, id: &str) -> RedisResult<Vec<String>> {
+        let mut fetch = self.command("BF.FETCH", id);
+        fetch.arg("LEASE").arg(LEASE_MS).arg("STALE").arg(STALE_MS).arg("WAIT").arg(LEASE_MS);
+        fetch.query(&mut self.redis)
+    }
+
+    /// Where the token is refused, or nothing answers, the row is right all the same: it only is not cached.
+    fn fill(&mut self, id: &str, token: &str, row: Option<&str>) {
+        let mut fill = self.command("BF.FILL", id);
+        fill.arg(token);
+        match row {
+            Some(value) => fill.arg("VALUE").arg(value).arg("EX").arg(VALUE_SECONDS),
+            None => fill.arg("NONE").arg("EX").arg(NONE_SECONDS),
+        };
+        _ = fill.exec(&mut self.redis);
+    }
+
+    /// One of those who wait may load in our place.
+    fn give_up(&mut self, id: &str, token: &str) {
+        _ = self.command("BF.FILL", id).arg(token).arg("GIVEUP").exec(&mut self.redis);
+    }
+
+    fn changed(&mut self, id: &str) -> RedisResult<()> {
+        self.command("BF.CHANGED", id).exec(&mut self.redis)
+    }
+
+    /// After the commit: again until it is answered.
+    fn changed_for_certain(&mut self, id: &str) {
+        while self.changed(id).is_err() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn command(&self, name: &str, id: &str) -> Cmd {
+        let mut command = cmd(name);
+        command.arg(self.filter).arg(id).arg(format!("page:{id}"));
+        command
+    }
+}

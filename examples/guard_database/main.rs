@@ -1,0 +1,252 @@
+//! A Bloom filter and a cache in front of a database, three ways.
+//!
+//! A cache helps with rows that are asked for often. It is of no help with rows that do not exist: there is nothing to
+//! cache, so every such request reaches the database, and somebody who invents ids can drown it. A filter that holds
+//! the id of every row stops them at the door. Today a client asks the filter, then the cache, then takes a lock, so that a
+//! hundred requests for one row ask the database once, then asks the database. The guard does all of it in one round trip:
+//!
+//! ```text
+//! request --> BF.FETCH --"absent"--> there is no such row
+//!                      --"hit"-----> here it is
+//!                      --"load"----> you alone ask the database, then BF.FILL
+//!                      --WAIT------> the others wait for that, and get it
+//! ```
+//!
+//! The example makes a table in SQLite and looks rows up in each way, nine times in ten rows that do not exist. `guard.rs` is
+//! what a service needs of it. It takes the URL of a server with the module (the key `known-pages` there is replaced):
+//!
+//! ```text
+//! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379
+//! ```
+
+mod guard;
+mod pages;
+mod ways;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use indicatif::{BinaryBytes, HumanCount};
+use redis::{Client, Connection, cmd};
+
+use guard::Guard;
+use pages::{Pages, QUERIES};
+use ways::{Desk, ROUND_TRIPS, Way};
+
+/// The filter, and its name while it is being filled.
+const FILTER: &str = "known-pages";
+const FILTER_BEING_FILLED: &str = "known-pages:filling";
+/// Of the ids that do not exist one in a hundred may be called "maybe".
+const ERROR_RATE: f64 = 0.01;
+/// Items in one command. A round trip costs far more than an item does.
+const BATCH: usize = 500;
+
+const LOOKUPS: usize = 20_000;
+/// Nine lookups in ten are for rows that do not exist.
+const LOOKUPS_PER_EXISTING_ROW: u64 = 10;
+/// Clients that look rows up, and clients that all ask for one row at once.
+const CLIENTS: usize = 16;
+const CROWD: usize = 100;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("guard_database: {error}: {}", error.root_cause());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned());
+    let client = Client::open(url)?;
+    let mut redis = client.get_connection().context("no Redis server (give its URL as the argument)")?;
+
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("pages.sqlite");
+    let known = pages::fill_table(&file)?;
+    println!("table      {} rows in SQLite; a query is made to take {:?} more", count(known.len()), pages::QUERY);
+    let filter_bytes = fill_filter(&mut redis, &known)?;
+    println!("filter     {} for all ids, asked for a rate of {}%", BinaryBytes(filter_bytes), 100.0 * ERROR_RATE);
+    let lookups = make_lookups(&known);
+    let existing = lookups.iter().filter(|url| known.contains(*url)).count();
+    println!(
+        "lookups    {}: {} for rows that exist, {} for rows that do not",
+        count(lookups.len()),
+        count(existing),
+        count(lookups.len() - existing),
+    );
+    println!();
+    compare(&client, &file, &lookups, &known)?;
+    println!();
+    write_rows(&client, &file)?;
+    println!("lost       0 of the {} lookups for rows that exist, in each way", count(existing));
+    Ok(())
+}
+
+/// Fills the filter from the table's ids. Its memory in bytes.
+///
+/// The filter is filled under another name and then put in place in one step (RENAME), so that nobody meets a filter that
+/// knows half of the table. docs/guard.md says how that is done while rows are written.
+fn fill_filter(redis: &mut Connection, known: &HashSet<String>) -> Result<u64> {
+    cmd("DEL").arg(FILTER_BEING_FILLED).exec(redis)?;
+    let create = ["CAPACITY", &known.len().to_string(), "ERROR", &ERROR_RATE.to_string(), "HASH", "siphash", "ITEMS"];
+    for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
+        // The first command creates the filter, to the others it is there already.
+        let mut insert = cmd("BF.INSERT");
+        insert.arg(FILTER_BEING_FILLED).arg(&create).arg(urls);
+        insert.exec(redis).context("BF.INSERT (has the server loaded the module?)")?;
+        ways::empty_caches(redis, urls)?;
+    }
+    cmd("RENAME").arg(FILTER_BEING_FILLED).arg(FILTER).exec(redis)?;
+    Ok(cmd("MEMORY").arg("USAGE").arg(FILTER).query(redis)?)
+}
+
+/// What something cost.
+struct Cost {
+    queries: usize,
+    round_trips: usize,
+    time: Duration,
+}
+
+/// Looks rows up in each way: many rows by some clients, and one row by many clients at once.
+fn compare(client: &Client, file: &Path, lookups: &[String], known: &HashSet<String>) -> Result<()> {
+    let asked: HashSet<&String> = lookups.iter().collect();
+    let wanted = known.iter().filter(|url| !asked.contains(url)).min().context("a page that nobody asked for")?;
+    println!("{:32}  {:<35}  {CROWD} at once for one row", "", format!("{} lookups", count(LOOKUPS)));
+    println!(
+        "{:32}  {:>7} {:>11} {:>7} {:>7}  {:>7} {:>11} {:>8}",
+        "", "queries", "round trips", "time", "spared", "queries", "round trips", "time"
+    );
+    for way in Way::ALL {
+        let many = run_clients(way, client, file, CLIENTS, |desk, number| {
+            for url in lookups.iter().skip(number).step_by(CLIENTS) {
+                judge(desk.look_up(url)?.is_some(), known.contains(url))?;
+            }
+            Ok(())
+        })?;
+        let one = run_clients(way, client, file, CROWD, |desk, _| judge(desk.look_up(wanted)?.is_some(), true))?;
+        println!(
+            "{:32}  {:>7} {:>11} {:>5.2} s {:>6.1}%  {:>7} {:>11} {:>5.0} ms",
+            way.name(),
+            count(many.queries).to_string(),
+            count(many.round_trips).to_string(),
+            many.time.as_secs_f64(),
+            100.0 * (LOOKUPS - many.queries.min(LOOKUPS)) as f64 / LOOKUPS as f64,
+            one.queries,
+            one.round_trips,
+            1000.0 * one.time.as_secs_f64(),
+        );
+    }
+    Ok(())
+}
+
+/// Judged by exact knowledge of the table: no answer may differ from it.
+fn judge(found: bool, exists: bool) -> Result<()> {
+    ensure!(found == exists, "a lookup answered {found} where the table says {exists}");
+    Ok(())
+}
+
+/// Has clients work at once, from the same moment on, and gives what they cost.
+fn run_clients(
+    way: Way,
+    client: &Client,
+    file: &Path,
+    clients: usize,
+    work: impl Fn(&mut Desk, usize) -> Result<()> + Sync,
+) -> Result<Cost> {
+    let desks = (0..clients).map(|_| Desk::open(way, client, FILTER, file)).collect::<Result<Vec<Desk>>>()?;
+    let start = Barrier::new(clients + 1);
+    QUERIES.store(0, Ordering::Relaxed);
+    ROUND_TRIPS.store(0, Ordering::Relaxed);
+    let time = thread::scope(|scope| {
+        let (start, work) = (&start, &work);
+        let threads: Vec<_> = desks
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut desk)| {
+                scope.spawn(move || {
+                    start.wait();
+                    work(&mut desk, number)
+                })
+            })
+            .collect();
+        start.wait();
+        let begun = Instant::now();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a client ended in the middle"))??;
+        }
+        Ok::<_, anyhow::Error>(begun.elapsed())
+    })?;
+    Ok(Cost { queries: QUERIES.load(Ordering::Relaxed), round_trips: ROUND_TRIPS.load(Ordering::Relaxed), time })
+}
+
+/// Rows come, change and go, and the next who asks sees it.
+fn write_rows(client: &Client, file: &Path) -> Result<()> {
+    let mut guard = Guard::new(client.get_connection()?, FILTER);
+    let pages = Pages::open(file)?;
+    let url = "https://example.org/a-page-of-today";
+    let expect = |guard: &mut Guard<Connection>, title: Option<&str>| {
+        let found = guard.read(url, || pages.title(url))?;
+        ensure!(found.as_deref() == title, "{url} has the title {found:?}, not {title:?}");
+        Ok(())
+    };
+    expect(&mut guard, None)?;
+    for title in ["New", "Newer"] {
+        guard.write(url, || pages.write(url, title))?;
+        // From the database, and then from the cache.
+        expect(&mut guard, Some(title))?;
+        expect(&mut guard, Some(title))?;
+    }
+    guard.delete(url, || pages.delete(url))?;
+    expect(&mut guard, None)?;
+    println!("written    a row was inserted, changed and deleted; each time the next who asked saw it");
+    Ok(())
+}
+
+/// The same lookups in every run: mostly for pages that look like real ones and are not there.
+fn make_lookups(known: &HashSet<String>) -> Vec<String> {
+    let mut urls: Vec<&String> = known.iter().collect();
+    urls.sort_unstable();
+    let mut random = SplitMix64(2026);
+    let mut lookups = Vec::with_capacity(LOOKUPS);
+    while lookups.len() < LOOKUPS {
+        // Some pages are asked for far more often than others.
+        let most = random.below(urls.len() as u64) + 1;
+        let place = random.below(most);
+        let Some(url) = usize::try_from(place).ok().and_then(|place| urls.get(place)) else { break };
+        if random.below(LOOKUPS_PER_EXISTING_ROW) == 0 {
+            lookups.push((*url).clone());
+        } else {
+            let invented = format!("{url}?id={}", random.below(1_000_000_000));
+            if !known.contains(&invented) {
+                lookups.push(invented);
+            }
+        }
+    }
+    lookups
+}
+
+/// Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014. Small, and the same everywhere.
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (x ^ (x >> 31)) % limit.max(1)
+    }
+}
+
+fn count(number: usize) -> HumanCount {
+    HumanCount(number as u64)
+}
