@@ -42,6 +42,7 @@ fn a_server_that_is_killed_and_comes_back_denies_nothing() {
         report::report("kill -9", &world, time, rows);
         figures(&format!("guard kill -9: {kills} kills survived"));
         report::assert_promises(&world);
+        report::assert_all_happened(&world);
     });
 }
 
@@ -87,6 +88,7 @@ fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
         report::report("failover", &world, time, rows);
         figures(&format!("guard failover: {kills} kills survived"));
         report::assert_promises(&world);
+        report::assert_all_happened(&world);
     });
 }
 
@@ -167,5 +169,6 @@ fn a_filter_that_is_lost_and_filled_again_denies_nothing() {
         report::report("lost filter", &world, time, rows);
         figures(&format!("guard lost filter: {losses} times filled again"));
         report::assert_promises(&world);
+        report::assert_all_happened(&world);
     });
 }

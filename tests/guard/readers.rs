@@ -42,15 +42,15 @@ impl Reader<'_> {
             0..2 => rng.below(HEADLINES),
             2..3 => rng.below(HOT),
             3..4 => rng.below(self.world.settings.rows),
-            4..16 => RETURNING + rng.below(RETURNING_IDS),
+            4..12 => RETURNING + rng.below(RETURNING_IDS),
             // Just about to be inserted, or inserted a while ago: by a writer that died, perhaps.
-            16..34 => self.world.next_id.load(Ordering::Relaxed) + rng.below(30),
-            34..36 => self.world.next_id.load(Ordering::Relaxed).saturating_sub(rng.below(3000)),
-            36..51 => {
+            12..30 => self.world.next_id.load(Ordering::Relaxed) + rng.below(30),
+            30..32 => self.world.next_id.load(Ordering::Relaxed).saturating_sub(rng.below(3000)),
+            32..47 => {
                 let gone = self.world.gone.lock().unwrap();
                 if gone.is_empty() { ABSENT } else { gone[rng.below(gone.len() as u64) as usize] }
             }
-            51..66 => ABSENT + rng.below(ABSENT_IDS),
+            47..66 => ABSENT + rng.below(ABSENT_IDS),
             _ => NOVEL + rng.below(1 << 60),
         }
     }
@@ -153,7 +153,7 @@ impl Reader<'_> {
     /// With a token: reads the row and fills the cache.
     fn load(&mut self, id: u64, before: Before, grant: &Grant) {
         let (world, counts) = (self.world, &self.world.counts);
-        let mischief = if world.settings.mischief { self.rng.below(100) } else { 99 };
+        let mischief = if world.settings.mischief { self.rng.below(100) } else { 100 };
         match mischief {
             0..2 => {
                 count(&counts.left);
@@ -172,7 +172,7 @@ impl Reader<'_> {
             _ => (),
         }
         let version = self.read_row(id, before);
-        if mischief < 99 && chance(&mut self.rng, 10) {
+        if chance(&mut self.rng, 10) {
             thread::sleep(Duration::from_millis(between(&mut self.rng, (1, LEASE_MS.1))));
         }
         let range = if version.is_some() { VALUE_MS } else { NONE_MS };

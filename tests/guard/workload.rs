@@ -30,6 +30,7 @@ fn no_row_is_denied_no_value_is_old_and_no_lease_has_two_tokens() {
         let rows = ask_for_every_row(&world);
         report::report("model", &world, time, rows);
         report::assert_promises(&world);
+        report::assert_all_happened(&world);
         assert_eq!(read(&world.counts.troubles), 0, "the first refusal: {:?}", world.first_refusal());
     });
 }
@@ -42,7 +43,7 @@ fn faults_of(program: &Path, settings: Settings) -> u64 {
     let world = World::new(settings, &database, server.port);
     run(&world, || {
         // Until the first fault. What a dead writer leaves behind is looked at two seconds later.
-        for _ in 0..1000 {
+        for _ in 0..3000 {
             if world.model.faults().0 > 0 {
                 break;
             }
