@@ -77,7 +77,7 @@ impl<C: ConnectionLike> Guard<C> {
         fetch.query(&mut self.redis)
     }
 
-    /// Where the token is refused, or nothing answers, the row is right all the same: it only is not cached.
+    /// Where the token is refused the row is right all the same: it only is not cached.
     fn fill(&mut self, id: &str, token: &str, row: Option<&str>) {
         let mut fill = self.command("BF.FILL", id);
         fill.arg(token);
@@ -85,7 +85,10 @@ impl<C: ConnectionLike> Guard<C> {
             Some(value) => fill.arg("VALUE").arg(value).arg("EX").arg(VALUE_SECONDS),
             None => fill.arg("NONE").arg("EX").arg(NONE_SECONDS),
         };
-        _ = fill.exec(&mut self.redis);
+        if fill.exec(&mut self.redis).is_err() {
+            // A server that is full, say.
+            self.give_up(id, token);
+        }
     }
 
     /// One of those who wait may load in our place.
@@ -106,7 +109,8 @@ impl<C: ConnectionLike> Guard<C> {
 
     fn command(&self, name: &str, id: &str) -> Cmd {
         let mut command = cmd(name);
-        command.arg(self.filter).arg(id).arg(format!("page:{id}"));
+        // In a cluster a key {known-pages}:17 is where the filter known-pages is.
+        command.arg(self.filter).arg(id).arg(format!("{{{}}}:{id}", self.filter));
         command
     }
 }

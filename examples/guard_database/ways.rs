@@ -54,7 +54,7 @@ impl ConnectionLike for Counted {
 pub fn empty_caches(redis: &mut Connection, urls: &[&String]) -> Result<()> {
     let mut unlink = cmd("UNLINK");
     for url in urls {
-        unlink.arg(format!("cached:{url}")).arg(format!("locked:{url}")).arg(format!("page:{url}"));
+        unlink.arg(format!("cached:{url}")).arg(format!("locked:{url}")).arg(format!("{{known-pages}}:{url}"));
     }
     Ok(unlink.exec(redis)?)
 }

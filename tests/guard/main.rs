@@ -15,6 +15,7 @@ mod faults;
 #[path = "../server/harness/mod.rs"]
 mod harness;
 mod model;
+mod quotes;
 mod readers;
 mod report;
 mod workload;
