@@ -25,6 +25,7 @@ mod registration;
 mod replicate;
 mod reply;
 mod rewrite;
+mod role;
 mod snapshot;
 mod stored;
 mod text;
@@ -121,6 +122,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     ceiling::count_databases(context);
     metrics::register(context);
     payload::register(context);
+    role::register(context);
     config::register(context)
 }
 

@@ -12,6 +12,7 @@ use crate::guard::{self, Place, Standing};
 use crate::key::ReadKey;
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
+use crate::role;
 
 /// Asks the filter, then the cache, and gives one caller the lease to load what is in neither.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
@@ -64,7 +65,7 @@ enum Found {
 /// Looks, and replies where nobody else loads the value. `has_turn`: whether the caller has waited until it may load.
 fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Result<Found, Refusal> {
     let (item, name) = (args.arg(2)?, args.arg(3)?);
-    if !context.is_primary() {
+    if !role::is_primary() {
         return Err(Refusal::Replica);
     }
     let Some(filter) = ask_filter(context, args.arg(1)?, item)? else {
