@@ -26,5 +26,5 @@ pub fn is_primary() -> bool {
 }
 
 unsafe extern "C" fn changed(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, role: u64, _: *mut c_void) {
-    IS_PRIMARY.store(role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER.into(), Relaxed);
+    IS_PRIMARY.store(role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER, Relaxed);
 }

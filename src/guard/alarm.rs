@@ -46,9 +46,9 @@ impl Alarm {
     }
 
     /// Takes out what is no longer waited for, once it may be the most: `expected` is how much is waited for at most.
-    pub fn tidy(&mut self, expected: usize, is_waited_for: impl Fn(Due) -> bool) {
+    pub fn tidy(&mut self, expected: usize, is_waited_for: impl Fn(Instant, Due) -> bool) {
         if self.entries.len() > 2 * expected + 64 {
-            self.entries.retain(|Reverse((_, due))| is_waited_for(*due));
+            self.entries.retain(|Reverse((at, due))| is_waited_for(*at, *due));
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
         let mut alarm = Alarm::default();
         for ticket in 0..1000 {
             alarm.push(u64::MAX, Due::Waiter(1, ticket)).unwrap();
-            alarm.tidy(1, |due| due == Due::Waiter(1, ticket));
+            alarm.tidy(1, |_, due| due == Due::Waiter(1, ticket));
         }
         assert!(alarm.entries.len() <= 67);
     }

@@ -1,6 +1,7 @@
 //! Clients that wait: they are blocked and woken by the server. Their time is kept by a timer of ours, not by the server's
 //! time-out: that one leaves a client without an answer that was woken a moment before.
 
+use std::collections::TryReserveError;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +43,9 @@ pub fn wait(
         if is_first && let Some(end) = guard.table.lease_end(place, now) {
             guard.alarm.push(end, Due::Lease(place))?;
         }
-        guard.alarm.push(end, Due::Waiter(client as Waiter, ticket))
+        guard.alarm.push(end, Due::Waiter(client as Waiter, ticket))?;
+        guard.tidy_alarm(now);
+        Ok::<_, TryReserveError>(())
     });
     if joined.is_err() {
         with(|guard| guard.queues.leave(client as Waiter));
@@ -144,12 +147,5 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
             Due::Waiter(..) => {}
         }
     }
-    with(|guard| {
-        let (queues, table) = (&guard.queues, &guard.table);
-        guard.alarm.tidy(2 * queues.len(), |due| match due {
-            Due::Lease(place) => queues.has(place) && table.lease_end(place, now).is_some(),
-            Due::Waiter(waiter, ticket) => queues.waits(waiter, ticket),
-        });
-    });
     set_alarm(Context::new(context));
 }

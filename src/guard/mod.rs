@@ -37,6 +37,17 @@ struct Guard {
     alarm: Alarm,
 }
 
+impl Guard {
+    /// Takes out of the alarm what is no longer waited for, once that may be the most.
+    fn tidy_alarm(&mut self, now: Instant) {
+        let (queues, table) = (&self.queues, &self.table);
+        self.alarm.tidy(2 * queues.len(), |at, due| match due {
+            Due::Lease(place) => queues.has(place) && table.lease_end(place, now) == Some(at),
+            Due::Waiter(waiter, ticket) => queues.waits(waiter, ticket),
+        });
+    }
+}
+
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a record, or somebody who waits.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
@@ -119,6 +130,7 @@ pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64
         if guard.queues.has(place) {
             // Without memory for it, those who wait do so until their own time is over.
             _ = guard.alarm.push(end, Due::Lease(place));
+            guard.tidy_alarm(now);
         }
         dropped.ok().flatten()
     });
