@@ -56,6 +56,9 @@ static LAST_SAID: AtomicU64 = AtomicU64::new(0);
 /// The log says it once in so many milliseconds.
 const SAID_EVERY: Instant = 60_000;
 
+/// The most bytes of a filter's name that the log shows.
+const NAME_SHOWN: usize = 100;
+
 /// What a cache key is known for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -208,9 +211,10 @@ pub fn say_unguarded(context: Context, filter: Arg<'_>) {
     let now = now().saturating_add(SAID_EVERY);
     if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
         LAST_SAID.store(now, Relaxed);
-        let name = String::from_utf8_lossy(filter.bytes());
+        let name = filter.bytes();
+        let name = name.get(..NAME_SHOWN).unwrap_or(name).escape_ascii();
         let line =
-            format_args!("bloomgate: no filter at '{name:.100}': BF.FETCH answers from the cache and the leases alone");
+            format_args!("bloomgate: no filter at '{name}': BF.FETCH answers from the cache and the leases alone");
         context.log(LogLevel::Warning, line);
     }
 }

@@ -12,6 +12,7 @@ mod commands;
 mod counts;
 mod deletes;
 mod followers;
+mod guard;
 mod listeners;
 mod loads;
 

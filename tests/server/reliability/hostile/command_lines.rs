@@ -11,7 +11,7 @@ pub const TEXT_KEY: &str = "text";
 /// So many lines are sent to one set of keys.
 const LINES: usize = 25;
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 24] = [
     "BF.RESERVE",
     "BF.RESERVE",
     "BF.INSERT",
@@ -33,6 +33,9 @@ const COMMANDS: [&str; 21] = [
     "BF.CLEAR",
     "BF.STATS",
     "BF.PLAN",
+    "BF.FETCH",
+    "BF.FILL",
+    "BF.CHANGED",
 ];
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
@@ -153,6 +156,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
             words.push(word(rng));
             (0..rng.below(4)).for_each(|_| option(rng, &mut words));
         }
+        "BF.FETCH" | "BF.FILL" | "BF.CHANGED" => guarding(rng, command, &mut words),
         _ => items(rng, &mut words),
     }
     // One word too many, too few, or another.
@@ -166,6 +170,25 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
         _ => {}
     }
     words
+}
+
+/// Nobody waits for long: nobody else is there to end it.
+fn guarding(rng: &mut Rng, command: &str, words: &mut Vec<Vec<u8>>) {
+    // A change that the filter refuses has deleted the value nevertheless, so it names a key that is not there.
+    let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };
+    words.extend([rng.bytes(3), key.as_bytes().to_vec()]);
+    if command == "BF.FETCH" {
+        let options: [(&str, &[&str]); 3] =
+            [("LEASE", &VALUES), ("STALE", &VALUES), ("WAIT", &["0", "1", "2", "x", "-1"])];
+        for _ in 0..rng.below(3) {
+            let (name, values) = *pick(rng, &options);
+            words.extend([any_case(rng, name), pick(rng, values).as_bytes().to_vec()]);
+        }
+    } else if command == "BF.FILL" {
+        let forms: [&[&str]; 4] = [&["VALUE", "v"], &["VALUE", "v", "EX", "9"], &["NONE", "PX", "9"], &["GIVEUP"]];
+        words.push(word(rng));
+        words.extend(pick(rng, &forms).iter().map(|word| word.as_bytes().to_vec()));
+    }
 }
 
 fn option(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
