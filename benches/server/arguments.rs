@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The sections, in the order in which they run.
-pub const SECTIONS: [&str; 6] = ["commands", "chain", "snapshot", "scale", "kinds", "instructions"];
+pub const SECTIONS: [&str; 7] = ["commands", "chain", "snapshot", "scale", "kinds", "guard", "instructions"];
 
 /// What `--help` prints.
 pub const USAGE: &str = include_str!("usage.txt");

@@ -1,4 +1,4 @@
-//! A server with one module in it, as the tests start theirs, and what is asked of it to measure. A fault is an error here,
+//! A server with one module in it, or none, as the tests start theirs, and what is asked of it to measure. A fault is an error here,
 //! not the end of the program.
 
 use std::fs;
@@ -34,16 +34,22 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Starts a server with a module. `before` are words that stand in front of its program: another one that runs it.
-    pub fn start(before: &[&str], program: &str, module: &Path) -> Result<Self> {
-        let module = module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))?;
+    /// Starts a server, with a module or without. `before` are words that stand in front of its program: another one that runs it.
+    pub fn start(before: &[&str], program: &str, module: Option<&Path>) -> Result<Self> {
+        let found = |module: &Path| {
+            module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))
+        };
+        let module = module.map(found).transpose()?;
         machine::output_of(program, &["--version"]).with_context(|| format!("cannot start {program}"))?;
         let wrapper = tempfile::Builder::new().prefix("wrapper-").tempdir()?;
         // By the name of the program: servers look at that.
         let path = wrapper.path().join(Path::new(program).file_name().context("a program")?);
         fs::write(&path, format!("#!/bin/sh\nexec {} '{program}' \"$@\"\n", before.join(" ")))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        let server = Server::with(&path).without_module().line(&format!("loadmodule {}", module.display()));
+        let mut server = Server::with(&path).without_module();
+        if let Some(module) = module {
+            server = server.line(&format!("loadmodule {}", module.display()));
+        }
         match server.try_start() {
             Ok(server) => Ok(Self { server, _wrapper: wrapper }),
             Err(log) => bail!("the server ended at its start: {}", info::reason_to_end(&log)),

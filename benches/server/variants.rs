@@ -113,11 +113,22 @@ impl Bench {
         self.start_under(index, false, &["valgrind", "--tool=callgrind", "--toggle-collect=call", COUNTS_FILE])
     }
 
+    /// Starts a variant's server without the module, on the servers' processor.
+    pub fn start_plain(&self, index: usize) -> Result<Instance> {
+        let variant = self.variants.get(index).context("a variant")?;
+        Instance::start(&self.chosen(false), &variant.server, None)
+    }
+
+    /// The words in front of a server's program that choose its processors.
+    fn chosen(&self, spread: bool) -> Vec<&str> {
+        let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
+        processors.into_iter().flat_map(|list| ["taskset", "-c", list]).collect()
+    }
+
     fn start_under(&self, index: usize, spread: bool, before: &[&str]) -> Result<Running> {
         let variant = self.variants.get(index).context("a variant")?.clone();
-        let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
-        let processors: Vec<&str> = processors.into_iter().flat_map(|list| ["taskset", "-c", list]).collect();
-        let server = Instance::start(&[&processors, before].concat(), &variant.server, &variant.module)?;
+        let processors = self.chosen(spread);
+        let server = Instance::start(&[&processors, before].concat(), &variant.server, Some(&variant.module))?;
         if !variant.is_ours {
             // valkey-bloom's ceiling is 128 MB when it is not told; other modules do not know the name.
             let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);

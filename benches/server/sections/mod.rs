@@ -3,10 +3,12 @@
 mod chain;
 mod commands;
 mod disk;
+mod guard;
 mod instructions;
 mod kinds;
 mod scale;
 mod snapshot;
+mod stampede;
 mod whole;
 
 use anyhow::{Result, bail};
@@ -22,6 +24,7 @@ pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
         "snapshot" => snapshot::run(bench, results),
         "scale" => scale::run(bench, results),
         "kinds" => kinds::run(bench, results),
+        "guard" => guard::run(bench, results),
         "instructions" => instructions::run(bench, results),
         _ => bail!("there is no such section"),
     }

@@ -1,0 +1,234 @@
+//! The guard: BF.FETCH beside the commands that it stands for, and what the guard costs the other commands, before the first
+//! lease and with one. What a crowd waits for is in `stampede.rs`.
+
+use std::io::Write;
+use std::ops::Range;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::harness::{Connection, Reply, encode};
+use crate::instance::Instance;
+use crate::results::Results;
+use crate::statistics::Samples;
+use crate::table::{Cell, Table, summary};
+use crate::variants::{Bench, RATE};
+
+use super::stampede;
+
+/// The key of the filter. The cached row of an item is at `{rows}:item`.
+pub const FILTER: &str = "rows";
+/// Rows in the filter, and as many cached values.
+const ROWS: u64 = 200_000;
+/// Room in the filter, for those that are added here, too.
+const CAPACITY: u64 = 1_000_000;
+/// Absent items are this far from the rows.
+const FAR: u64 = 1_000_000_000;
+/// Bytes of a cached value.
+const VALUE_BYTES: usize = 100;
+/// Commands that go together.
+const PIPELINE: usize = 1_000;
+/// A lease that outlives the measurement: a day, in ms.
+const DAY: &str = "86400000";
+
+/// The servers, in the order of `Case::first_server`.
+const SERVERS: [&str; 3] = ["no module", "never a lease", "a live lease"];
+const PLAIN: usize = 0;
+const NEVER: usize = 1;
+const LEASED: usize = 2;
+
+/// A command on the row of a number.
+struct Case {
+    name: &'static str,
+    words: fn(u64) -> Vec<String>,
+    /// What is answered, or the first word of that.
+    answer: Option<&'static str>,
+    /// It runs on this server and those after it.
+    first_server: usize,
+}
+
+/// A false positive is given a lease: absent items are fetched only where there is one.
+///
+/// BF.FETCH asks for other rows than GET and SET in the same round: none of them finds in the cache what another one brought
+/// there.
+const CASES: [Case; 7] = [
+    Case { name: "BF.EXISTS, absent", words: |row| exists(row + FAR), answer: Some("0"), first_server: NEVER },
+    Case { name: "BF.FETCH, absent", words: |row| fetch(row + FAR), answer: Some("absent"), first_server: LEASED },
+    Case { name: "GET", words: |row| words(&["GET", &cached(row % ROWS)]), answer: None, first_server: PLAIN },
+    Case { name: "BF.EXISTS, present", words: |row| exists(row % ROWS), answer: Some("1"), first_server: NEVER },
+    Case {
+        name: "BF.FETCH, hit",
+        words: |row| fetch((row + ROWS / 2) % ROWS),
+        answer: Some("hit"),
+        first_server: NEVER,
+    },
+    Case {
+        name: "SET",
+        words: |row| words(&["SET", &cached(row % ROWS), &value()]),
+        answer: Some("OK"),
+        first_server: PLAIN,
+    },
+    Case {
+        name: "BF.ADD, new",
+        words: |row| words(&["BF.ADD", FILTER, &(ROWS + row).to_string()]),
+        answer: None,
+        first_server: NEVER,
+    },
+];
+const EXISTS_ABSENT: usize = 0;
+const FETCH_ABSENT: usize = 1;
+const GET: usize = 2;
+const EXISTS_PRESENT: usize = 3;
+const FETCH_HIT: usize = 4;
+
+/// The rounds of each case on each server.
+type Times = [[Samples; SERVERS.len()]; CASES.len()];
+
+/// Runs the section.
+pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
+    let rounds = bench.rounds(9, 3) as u64;
+    let asked = bench.size(50_000, 10_000);
+    let plain = bench.start_plain(0)?;
+    let [never, leased] = [bench.start(0, false)?, bench.start(0, false)?];
+    let servers = [&plain, &never.server, &leased.server];
+    for (index, server) in servers.into_iter().enumerate() {
+        prepare(server, index)?;
+    }
+    let mut times = Times::default();
+    for round in 0..rounds {
+        eprintln!("bench: guard, round {} of {rounds}", round + 1);
+        let numbers = round * asked..(round + 1) * asked;
+        for (case, times) in CASES.iter().zip(&mut times) {
+            let mut order: Vec<usize> = (case.first_server..SERVERS.len()).collect();
+            // No server is always the first one, which finds its memory cold.
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for server in order {
+                times[server].push(case.measure(servers[server], numbers.clone())?);
+            }
+        }
+    }
+    results.table(&table(&times, rounds))?;
+    stampede::run(bench, &leased.server, results)
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// The key of an item's row in the cache.
+pub fn cached(item: u64) -> String {
+    format!("{{{FILTER}}}:{item}")
+}
+
+/// What is in the cache.
+pub fn value() -> String {
+    "v".repeat(VALUE_BYTES)
+}
+
+fn exists(item: u64) -> Vec<String> {
+    words(&["BF.EXISTS", FILTER, &item.to_string()])
+}
+
+fn fetch(item: u64) -> Vec<String> {
+    words(&["BF.FETCH", FILTER, &item.to_string(), &cached(item)])
+}
+
+/// The rows and their values, as far as the server has commands for them, and the lease.
+fn prepare(server: &Instance, index: usize) -> Result<()> {
+    send(server, 0..ROWS, |row| words(&["SET", &cached(row), &value()]), Some("OK"))?;
+    if index == PLAIN {
+        return Ok(());
+    }
+    server.call(&["BF.RESERVE", FILTER, RATE, &CAPACITY.to_string()])?;
+    send(server, 0..ROWS, |row| words(&["BF.ADD", FILTER, &row.to_string()]), None)?;
+    if index == LEASED {
+        let reply = server.call(&["BF.FETCH", FILTER, "0", "nobody's", "LEASE", DAY])?;
+        ensure!(first_word(&reply) == "load", "BF.FETCH gives no lease: {reply:?}");
+    }
+    Ok(())
+}
+
+/// Sends a command for each number on one connection; every answer has to be the expected one.
+fn send(
+    server: &Instance,
+    numbers: Range<u64>,
+    words: fn(u64) -> Vec<String>,
+    expected: Option<&'static str>,
+) -> Result<()> {
+    let mut client = Connection::open(server.port)?;
+    let numbers: Vec<u64> = numbers.collect();
+    for together in numbers.chunks(PIPELINE) {
+        let bytes = encode::<String>(together.iter().map(|number| words(*number)));
+        client.stream().get_mut().write_all(&bytes)?;
+        let mut others = Vec::new();
+        for _ in together {
+            let reply = client.receive()?;
+            let wrong = expected.is_some_and(|expected| first_word(&reply) != expected);
+            // A false positive is no fault.
+            if reply.is_error() || wrong {
+                others.push(reply);
+            }
+        }
+        if others.len() > together.len() / 20 {
+            bail!("{expected:?} was expected, and is answered {:?}", others.first());
+        }
+    }
+    Ok(())
+}
+
+/// A reply as a word, or the first element of one.
+pub fn first_word(reply: &Reply) -> String {
+    match reply {
+        Reply::Array(elements) => elements.first().map(first_word).unwrap_or_default(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Simple(text) | Reply::Error(text) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+impl Case {
+    /// Microseconds of a call, inside the command.
+    fn measure(&self, server: &Instance, numbers: Range<u64>) -> Result<f64> {
+        let command = self.name.split(',').next().unwrap_or_default();
+        let run = || send(server, numbers, self.words, self.answer);
+        Ok(server.statistics_of(command, run)?.0.microseconds_per_call())
+    }
+}
+
+fn table(times: &Times, rounds: u64) -> Table {
+    let columns = ["command", "server", "rounds", "us/call", "least", "most", "beside", "ratio", "aim"];
+    let mut table = Table::new("guard", "The guard", &columns);
+    for (index, case) in CASES.iter().enumerate() {
+        for server in case.first_server..SERVERS.len() {
+            let mut cells: Vec<Cell> = vec![case.name.into(), SERVERS[server].into(), rounds.into()];
+            cells.extend(summary(&times[index][server]));
+            cells.extend(beside(times, index, server));
+            table.row(cells);
+        }
+    }
+    table.note(format!(
+        "{ROWS} items in a filter for {CAPACITY} at {RATE}, and as many cached values of {VALUE_BYTES} bytes, in each of three servers \
+         that take turns: one without a module, one that never gave a lease, one where a lease is live on another key. us/call is \
+         the time inside the command. SET overwrites a cached value. A ratio is that of medians."
+    ));
+    table
+}
+
+/// What a case is compared with, by how much it is slower, and by how much it may be.
+fn beside(times: &Times, case: usize, server: usize) -> [Cell; 3] {
+    let median = |case: usize| times[case][server].median();
+    let ratio_to = |other: Option<f64>| Cell::from(median(case).zip(other).map(|(one, other)| one / other));
+    match case {
+        FETCH_ABSENT => ["BF.EXISTS, absent".into(), ratio_to(median(EXISTS_ABSENT)), Cell::Number(1.3, 2)],
+        FETCH_HIT => {
+            let sum = median(GET).zip(median(EXISTS_PRESENT)).map(|(get, exists)| 1.3 * get + exists);
+            ["1.3 GET + BF.EXISTS, present".into(), ratio_to(sum), Cell::Number(1.0, 2)]
+        }
+        _ if server > CASES[case].first_server => {
+            [SERVERS[server - 1].into(), times[case][server].ratio_to(&times[case][server - 1]).into(), Cell::Empty]
+        }
+        _ => [Cell::Empty, Cell::Empty, Cell::Empty],
+    }
+}
