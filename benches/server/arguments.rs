@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The sections, in the order in which they run.
-pub const SECTIONS: [&str; 7] = ["commands", "chain", "snapshot", "scale", "kinds", "guard", "instructions"];
+pub const SECTIONS: [&str; 8] = ["commands", "chain", "snapshot", "scale", "peer", "kinds", "guard", "instructions"];
 
 /// What `--help` prints.
 pub const USAGE: &str = include_str!("usage.txt");
@@ -26,14 +26,16 @@ pub struct Arguments {
     pub quick: bool,
     /// Other modules.
     pub peers: Vec<Peer>,
+    /// RedisBloom itself, out of the folder that `BLOOMGATE_PEERS` names.
+    pub redisbloom: bool,
     /// The sections to run.
     pub sections: Vec<String>,
     /// Where results go.
     pub out: PathBuf,
     /// Items of the largest filter of `scale`.
     pub largest: u64,
-    /// The server's program.
-    pub server: String,
+    /// The server's program, where one is named.
+    pub server: Option<String>,
     /// Our module.
     pub module: Option<PathBuf>,
     /// The words, for the tables.
@@ -59,22 +61,25 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, String>
     let mut arguments = Arguments {
         quick: false,
         peers: Vec::new(),
+        redisbloom: false,
         sections: Vec::new(),
         out: PathBuf::from("target/bench"),
         largest: 1_000_000_000,
-        server: "redis-server".to_owned(),
+        server: None,
         module: None,
         words: String::new(),
     };
     arguments.words = shown(&words);
-    let mut rest = words.into_iter();
+    let mut rest = words.into_iter().peekable();
     while let Some(word) = rest.next() {
+        let named = rest.peek().is_some_and(|next| !next.starts_with("--"));
         let mut value = || rest.next().ok_or_else(|| format!("{word} needs a word after it"));
         match word.as_str() {
             // cargo bench adds it.
             "--bench" => {}
             "--help" | "-h" => return Ok(Request::Help),
             "--quick" => arguments.quick = true,
+            "--peer" if !named => arguments.redisbloom = true,
             "--peer" => arguments.peers.push(peer(&value()?)?),
             "--only" => {
                 let section = value()?;
@@ -85,7 +90,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, String>
             }
             "--out" => arguments.out = value()?.into(),
             "--largest" => arguments.largest = number(&word, &value()?)?,
-            "--server" => arguments.server = value()?,
+            "--server" => arguments.server = Some(value()?),
             "--module" => arguments.module = Some(value()?.into()),
             "--plots" => return Ok(Request::Plots(value()?.into())),
             "--loop" => return Ok(Request::Loop(value()?, number(&word, &value()?)?)),
@@ -156,6 +161,15 @@ mod tests {
         };
         assert_eq!(arguments.peers, [peer("A", "a.so", None), peer("B", "b.so", Some("/opt/valkey-server"))]);
         assert_eq!(arguments.words, words);
+    }
+
+    #[test]
+    fn a_peer_without_a_name_is_redisbloom() {
+        for (words, others) in [("--peer", 0), ("--quick --peer --only peer --bench", 0), ("--peer --peer A=a.so", 1)] {
+            let Ok(Request::Run(arguments)) = parsed(words) else { panic!("a run") };
+            assert!(arguments.redisbloom, "{words}");
+            assert_eq!(arguments.peers.len(), others, "{words}");
+        }
     }
 
     #[test]

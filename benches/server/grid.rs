@@ -2,6 +2,8 @@
 //! collect, and the table that is made of it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
 
 use super::load::Measured;
 use super::statistics::Samples;
@@ -97,7 +99,11 @@ impl<'a> Grid<'a> {
             ],
         );
         for ((base, program), figures) in &self.bases {
-            let names = [base.name().into(), Cell::Empty, format!("server's own ({program})").into()];
+            // Its folder matters only where there is another one.
+            let is_another = |other: &(Base, String)| other.1 != *program;
+            let name = Path::new(program).file_name().map(OsStr::to_string_lossy);
+            let name = name.filter(|_| !self.bases.keys().any(is_another)).unwrap_or(program.into());
+            let names = [base.name().into(), Cell::Empty, format!("server's own ({name})").into()];
             table.row(cells(names, figures, None, None));
         }
         for (index, case) in self.cases.iter().enumerate() {

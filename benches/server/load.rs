@@ -41,15 +41,19 @@ pub struct Measured {
     pub requests_per_second: f64,
 }
 
-/// Adds members with these numbers.
+/// Adds members with these numbers to the filter that is measured.
 pub fn add_members(server: &Instance, numbers: Range<u64>) -> Result<Outcome> {
-    let stream = Stream { words: &["BF.MADD", KEY], set: Set::Members, items: MANY, pipeline: PIPELINE_MANY };
+    add_members_to(server, KEY, numbers)
+}
+
+fn add_members_to(server: &Instance, key: &str, numbers: Range<u64>) -> Result<Outcome> {
+    let stream = Stream { words: &["BF.MADD", key], set: Set::Members, items: MANY, pipeline: PIPELINE_MANY };
     stream.run(server.port, numbers)
 }
 
-/// Adds members, and measures it.
-pub fn measure_adds(server: &Instance, numbers: Range<u64>) -> Result<Measured> {
-    let (statistics, outcome) = server.statistics_of("BF.MADD", || add_members(server, numbers))?;
+/// Adds members to a filter, and measures it.
+pub fn measure_adds(server: &Instance, key: &str, numbers: Range<u64>) -> Result<Measured> {
+    let (statistics, outcome) = server.statistics_of("BF.MADD", || add_members_to(server, key, numbers))?;
     let microseconds_per_call = statistics.microseconds_per_call();
     Ok(Measured { microseconds_per_call, requests_per_second: outcome.commands_per_second() })
 }

@@ -30,6 +30,7 @@ mod load;
 mod loops;
 mod machine;
 mod plots;
+mod redisbloom;
 mod results;
 mod sections;
 mod statistics;
@@ -37,6 +38,7 @@ mod table;
 mod variants;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -55,14 +57,14 @@ fn main() -> ExitCode {
         }
         Ok(Request::Help) => {
             print!("{}", arguments::USAGE);
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
-        Ok(Request::Loop(name, times)) => loops::run(&name, times),
-        Ok(Request::Plots(folder)) => results::draw_again(&folder),
+        Ok(Request::Loop(name, times)) => loops::run(&name, times).map(|()| ExitCode::SUCCESS),
+        Ok(Request::Plots(folder)) => results::draw_again(&folder).map(|()| ExitCode::SUCCESS),
         Ok(Request::Run(arguments)) => run(arguments),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(fault) => {
             eprintln!("bench: {fault:#}");
             ExitCode::FAILURE
@@ -70,9 +72,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut arguments: Arguments) -> Result<()> {
+/// The status of a script that lacks what it needs.
+const SKIPPED: u8 = 77;
+
+/// Finds RedisBloom and a server for it, which runs our module, too. Otherwise says what is missing.
+fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
+    let folder = std::env::var_os("BLOOMGATE_PEERS").map(PathBuf::from);
+    let folder = folder.context("BLOOMGATE_PEERS names no folder with RedisBloom's libraries")?;
+    let entries = fs::read_dir(&folder).with_context(|| format!("BLOOMGATE_PEERS: {}", folder.display()))?;
+    let libraries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let programs = arguments.server.as_ref().map_or_else(harness::servers, |server| vec![server.into()]);
+    let versions = programs.into_iter().filter_map(|program| {
+        let version = machine::output_of(program.to_str()?, &["--version"])?;
+        Some((program, version))
+    });
+    let found = redisbloom::choose(&libraries, &versions.collect::<Vec<_>>());
+    let found =
+        found.with_context(|| format!("no server for RedisBloom in {} (BLOOMGATE_SERVERS)", folder.display()))?;
+    arguments.peers.insert(0, found.peer);
+    arguments.server = Some(found.server);
+    Ok(())
+}
+
+fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let module =
         arguments.module.take().context("--module is missing: scripts/bench builds the module and names it")?;
+    if arguments.redisbloom
+        && let Err(reason) = add_redisbloom(&mut arguments)
+    {
+        println!("SKIPPED: {reason}");
+        return Ok(ExitCode::from(SKIPPED));
+    }
     fs::create_dir_all(&arguments.out).with_context(|| format!("cannot make {}", arguments.out.display()))?;
     let out = arguments.out.canonicalize()?;
     // Before this program moves: what it may use is what the machine has.
@@ -101,7 +131,7 @@ fn run(mut arguments: Arguments) -> Result<()> {
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
     println!("tables, CSV files and plots are in {}", out.display());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What every reader of the figures must know.
@@ -110,6 +140,12 @@ fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String
     lines.extend(machine);
     let ours = bench.start(0, false).context("the module does not load")?;
     lines.push(("module", format!("{}; {}", variants::module_version(&ours.server)?, env!("CARGO_PKG_VERSION"))));
+    for index in (0..bench.variants.len()).filter(|index| bench.variants[*index].is_peer()) {
+        if let Ok(peer) = bench.start(index, false) {
+            let version = variants::module_version(&peer.server)?;
+            lines.push(("beside", format!("{}: {version}", peer.variant.name)));
+        }
+    }
     if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
         lines.push(("commit", commit));
     }

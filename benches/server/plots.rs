@@ -54,6 +54,11 @@ pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
             let (many, one) = of_commands(&rows).into_iter().partition(|figure| figure.about.contains(" 100 "));
             take("commands.svg", title, bars(title, &[("µs a call, of 100 items", many), ("µs a call", one)])?);
         }
+        "peer" => {
+            let title = "Time inside a command, beside another module";
+            let (many, one) = of_commands(&rows).into_iter().partition(|figure| figure.about.contains(" 100 "));
+            take("peer.svg", title, bars(title, &[("µs a call, of 100 items", many), ("µs a call", one)])?);
+        }
         "chain" => {
             let title = "Time inside BF.MEXISTS, of a filter that grew and of one that was reserved";
             take("chain.svg", title, bars(title, &[("µs a call, of 100 items", of_commands(&rows))])?);
@@ -249,8 +254,10 @@ mod tests {
     fn stored_plots_are_those_of_the_stored_figures() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results");
         let mut drawn = Vec::new();
-        for table in ["commands", "chain", "scale"] {
-            for plot in of(table, &fs::read_to_string(folder.join(format!("{table}.csv"))).unwrap()).unwrap() {
+        let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        for table in files.filter(|path| path.extension().is_some_and(|ending| ending == "csv")) {
+            let name = table.file_stem().unwrap().to_str().unwrap();
+            for plot in of(name, &fs::read_to_string(&table).unwrap()).unwrap() {
                 let stored = fs::read_to_string(folder.join(plot.file)).unwrap();
                 assert!(stored == plot.svg, "{}: scripts/bench --plots benches/results draws it again", plot.file);
                 drawn.push(plot.file.to_owned());

@@ -13,5 +13,6 @@ mod callgrind;
 mod info;
 mod items;
 mod plots;
+mod redisbloom;
 mod statistics;
 mod table;

@@ -1,5 +1,5 @@
-//! What is compared: our module with its own layout, the same module with a filter of RedisBloom's layout, and any
-//! other module. Each gets a server of its own. One that does not start, or refuses a filter, is named in the notes of
+//! What is compared: our module with its own layout, the same module with a filter of RedisBloom's layout or in its place
+//! RedisBloom itself, and any other module. Each gets a server of its own. One that does not start, or refuses a filter, is named in the notes of
 //! the table and the others go on.
 
 use std::path::{Path, PathBuf};
@@ -31,9 +31,14 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Whether it is our module a second time, with the layout of another.
-    pub const fn is_second_layout(&self) -> bool {
-        self.is_ours && self.layout.is_some()
+    /// Whether it is our module with its own layout.
+    pub const fn is_main(&self) -> bool {
+        self.is_ours && self.layout.is_none()
+    }
+
+    /// Whether it is another module.
+    pub const fn is_peer(&self) -> bool {
+        !self.is_ours
     }
 }
 
@@ -72,24 +77,26 @@ pub struct Running {
 
 /// The variants that were asked for.
 pub fn variants(arguments: &Arguments, module: &Path) -> Vec<Variant> {
+    let server = arguments.server.as_deref().unwrap_or("redis-server");
     let ours = |name: &str, layout| Variant {
         name: name.to_owned(),
-        server: arguments.server.clone(),
+        server: server.to_owned(),
         module: module.to_owned(),
         is_ours: true,
         layout,
     };
     let peers = arguments.peers.iter().map(|peer| Variant {
         name: peer.name.clone(),
-        server: peer.server.clone().unwrap_or_else(|| arguments.server.clone()),
+        server: peer.server.clone().unwrap_or_else(|| server.to_owned()),
         module: peer.module.clone(),
         is_ours: false,
         layout: None,
     });
-    [ours("bloomgate", None), ours("bloomgate, LAYOUT redisbloom", Some("redisbloom"))]
-        .into_iter()
-        .chain(peers)
-        .collect()
+    let second = ours("bloomgate, LAYOUT redisbloom", Some("redisbloom"));
+    let mut variants = vec![ours("bloomgate", None)];
+    variants.extend((!arguments.redisbloom).then_some(second));
+    variants.extend(peers);
+    variants
 }
 
 impl Bench {
@@ -157,6 +164,14 @@ impl Bench {
 }
 
 impl Running {
+    /// Makes filters that nobody reserved those of the variant.
+    pub fn use_layout(&self) -> Result<()> {
+        if let Some(layout) = self.variant.layout {
+            self.server.call(&["CONFIG", "SET", "bf.layout", layout])?;
+        }
+        Ok(())
+    }
+
     /// Puts an empty filter in the place of what was there.
     pub fn reserve(&self, capacity: u64, growth: Growth) -> Result<()> {
         let capacity = capacity.to_string();

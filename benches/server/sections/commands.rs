@@ -93,7 +93,7 @@ fn large_filter(bench: &Bench, running: &Running, first: u64, requests: &Request
     let (index, variant) = (running.index, &running.variant);
     grid.push_base(Base::Many, variant, measure(&["EXISTS"], MANY, ABSENT, requests.many)?);
     grid.push(0, index, measure(&["BF.MEXISTS", KEY], MANY, ABSENT, requests.many)?);
-    grid.push(1, index, load::measure_adds(&running.server, first..first + requests.many / 4 * MANY)?);
+    grid.push(1, index, load::measure_adds(&running.server, KEY, first..first + requests.many / 4 * MANY)?);
     grid.push_base(Base::One, variant, measure(&["EXISTS"], 1, ABSENT, requests.one)?);
     grid.push(2, index, measure(&["BF.EXISTS", KEY], 1, ABSENT, requests.one)?);
     grid.push(3, index, measure(&["BF.ADD", KEY], 1, DRAWN, requests.added)?);

@@ -6,6 +6,7 @@ mod disk;
 mod guard;
 mod instructions;
 mod kinds;
+mod peer;
 mod scale;
 mod snapshot;
 mod stampede;
@@ -23,6 +24,7 @@ pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
         "chain" => chain::run(bench, results),
         "snapshot" => snapshot::run(bench, results),
         "scale" => scale::run(bench, results),
+        "peer" => peer::run(bench, results),
         "kinds" => kinds::run(bench, results),
         "guard" => guard::run(bench, results),
         "instructions" => instructions::run(bench, results),

@@ -110,7 +110,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut F
     let before = filled / 14;
     let server = &running.server;
     load::add_members(server, 0..filled - before)?;
-    let measured = load::measure_adds(server, filled - before..filled)?;
+    let measured = load::measure_adds(server, KEY, filled - before..filled)?;
     figures.push("BF.MADD before, items/s", measured.requests_per_second * load::MANY as f64);
     figures.push("BF.MADD before, us/call", measured.microseconds_per_call);
 
@@ -123,7 +123,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut F
     figures.push("most Private_Dirty seen of that child, MB", megabytes(own_dirty));
 
     server.call(&["BGSAVE"])?;
-    let measured = load::measure_adds(server, filled..filled + added)?;
+    let measured = load::measure_adds(server, KEY, filled..filled + added)?;
     let is_saving = server.info_number("persistence", "rdb_bgsave_in_progress")?;
     wait_for_child(server)?;
     let copied = server.info_number("persistence", "rdb_last_cow_size")?;
