@@ -6,6 +6,7 @@ mod disk;
 mod guard;
 mod instructions;
 mod kinds;
+mod pauses;
 mod peer;
 mod scale;
 mod snapshot;
@@ -25,6 +26,7 @@ pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
         "snapshot" => snapshot::run(bench, results),
         "scale" => scale::run(bench, results),
         "peer" => peer::run(bench, results),
+        "pauses" => pauses::run(bench, results),
         "kinds" => kinds::run(bench, results),
         "guard" => guard::run(bench, results),
         "instructions" => instructions::run(bench, results),
