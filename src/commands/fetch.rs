@@ -72,13 +72,10 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
         reply_absent(context);
         return Ok(Found::Known);
     };
-    let place_and_subject = || (guard::place(context, name), guard::subject(context, filter, item));
-    let standing = if guard::is_idle() {
-        Standing::Free
-    } else {
-        let (place, subject) = place_and_subject();
-        guard::standing(place, subject, has_turn)
-    };
+    let subject = || guard::subject(context, filter, item);
+    let place_and_subject = || (guard::place(context, name), subject());
+    let standing =
+        if guard::is_idle() { Standing::Free } else { guard::standing(guard::place(context, name), subject, has_turn) };
     if standing == Standing::NoRow {
         reply_absent(context);
         return Ok(Found::Known);

@@ -9,6 +9,8 @@ use super::waiting::Waiter;
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
+    /// Records that are over are to be dropped, so that a guard that is used no more costs nothing.
+    Sweep,
     /// The lease of a cache key for which somebody waits.
     Lease(Place),
     /// The time of somebody who waits, by its ticket.

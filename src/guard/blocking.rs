@@ -141,6 +141,7 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
     let now = now();
     while let Some(due) = with(|guard| guard.alarm.take(now)) {
         match due {
+            Due::Sweep => with(|guard| guard.sweep(now)),
             Due::Lease(place) if with(|guard| guard.table.lease_end(place, now).is_none()) => give_turn(place),
             Due::Lease(_) => {}
             Due::Waiter(waiter, ticket) if with(|guard| guard.queues.wake_late(waiter, ticket)) => wake(waiter),

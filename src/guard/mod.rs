@@ -35,13 +35,31 @@ struct Guard {
     table: Table,
     queues: Queues,
     alarm: Alarm,
+    /// Whether the alarm has a sweep.
+    has_sweep: bool,
 }
 
 impl Guard {
+    /// Drops what is over some time after that, and every second while there is more. Without memory for it the next lease
+    /// does.
+    fn sweep_after(&mut self, end: Instant) {
+        if !self.has_sweep && !self.table.is_empty() {
+            self.has_sweep = self.alarm.push(end.saturating_add(SWEPT_EVERY), Due::Sweep).is_ok();
+        }
+    }
+
+    /// Drops what is over.
+    fn sweep(&mut self, now: Instant) {
+        self.has_sweep = false;
+        self.table.drop_ended(now, SWEPT_AT_ONCE);
+        self.sweep_after(now);
+    }
+
     /// Takes out of the alarm what is no longer waited for, once that may be the most.
     fn tidy_alarm(&mut self, now: Instant) {
         let (queues, table) = (&self.queues, &self.table);
         self.alarm.tidy(2 * queues.len(), |at, due| match due {
+            Due::Sweep => true,
             Due::Lease(place) => queues.has(place) && table.lease_end(place, now) == Some(at),
             Due::Waiter(waiter, ticket) => queues.waits(waiter, ticket),
         });
@@ -51,6 +69,9 @@ impl Guard {
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a record, or somebody who waits.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
+/// Records that are over are dropped once in so many milliseconds, so many of each sort at once.
+const SWEPT_EVERY: Instant = 1000;
+const SWEPT_AT_ONCE: usize = 4096;
 /// When the log said last that a filter is missing.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
 /// The log says it once in so many milliseconds.
@@ -109,8 +130,11 @@ pub fn subject(context: Context, filter: u64, item: Arg<'_>) -> Subject {
 }
 
 /// How a cache key stands. Somebody who waited for it and is about to look again holds it, too, but for itself.
-pub fn standing(place: Place, subject: Subject, has_turn: bool) -> Standing {
-    let now = now();
+pub fn standing(place: Place, subject: impl FnOnce() -> Subject, has_turn: bool) -> Standing {
+    if !with(|guard| guard.table.has(place) || guard.queues.has_turn(place)) {
+        return Standing::Free;
+    }
+    let (now, subject) = (now(), subject());
     with(|guard| match guard.table.known(place, subject, now) {
         Some((Known::NoRow, _)) if subject.filter != 0 => Standing::NoRow,
         Some((Known::Lease(_), end)) => Standing::Leased((end - now).max(1)),
@@ -130,6 +154,7 @@ pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64
     let end = now.saturating_add(milliseconds);
     let dropped = with(|guard| {
         let dropped = guard.table.note(place, subject, Known::Lease(token), (now, end), config::max_leases());
+        guard.sweep_after(end);
         if guard.queues.has(place) {
             // Without memory for it, those who wait do so until their own time is over.
             _ = guard.alarm.push(end, Due::Lease(place));
@@ -160,7 +185,10 @@ pub fn holds(place: Place, subject: Subject, token: u64) -> bool {
 pub fn note_no_row(place: Place, subject: Subject, milliseconds: u64) {
     let now = now();
     let end = now.saturating_add(milliseconds);
-    _ = with(|guard| guard.table.note(place, subject, Known::NoRow, (now, end), config::max_leases()));
+    with(|guard| {
+        _ = guard.table.note(place, subject, Known::NoRow, (now, end), config::max_leases());
+        guard.sweep_after(end);
+    });
     wake_all(place);
 }
 
@@ -229,4 +257,28 @@ pub fn counts() -> (u64, u64, u64) {
         let (leases, nones) = guard.table.counts(now);
         (leases, nones, guard.queues.len() as u64)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_over_is_swept_until_nothing_is_left() {
+        let mut guard = Guard::default();
+        for (number, end) in [(1, 10), (2, 5000)] {
+            let subject = Subject { filter: 1, item: [number, 0] };
+            let place = Place { database: 0, name: [number, 0] };
+            guard.table.note(place, subject, Known::NoRow, (0, end), 10).unwrap();
+            guard.sweep_after(end);
+        }
+        let mut sweeps = 0;
+        while let Some(at) = guard.alarm.next() {
+            assert_eq!(guard.alarm.take(at), Some(Due::Sweep));
+            guard.sweep(at);
+            sweeps += 1;
+        }
+        assert!(guard.table.is_empty() && !guard.has_sweep);
+        assert!((2..10).contains(&sweeps), "{sweeps}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, TryReserveError};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// So many records that are over go with each new one.
 const DROPPED_AT_ONCE: usize = 4;
@@ -11,7 +12,7 @@ pub type Instant = u64;
 
 /// A cache key: its database, and its name under a hash with a key of this process. However long names are, a record is
 /// small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The database.
     pub database: i32,
@@ -20,12 +21,48 @@ pub struct Place {
 }
 
 /// An item of a filter, the item under the same hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The filter, by its instance; 0 where there was none.
     pub filter: u64,
     /// The hash of the item.
     pub item: [u64; 2],
+}
+
+/// A table by what is a hash under a secret key already: it is not hashed again.
+pub type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
+
+/// Takes the one number that it is given for the hash.
+#[derive(Default)]
+pub struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = self.0.rotate_left(5) ^ number;
+    }
+}
+
+impl Hash for Place {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.name[0] ^ u64::from(self.database.cast_unsigned()));
+    }
+}
+
+impl Hash for Subject {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.item[0] ^ self.filter);
+    }
 }
 
 /// What is known of a cache key.
@@ -63,9 +100,9 @@ struct Ends {
 /// number, and now and then a pass over all.
 #[derive(Default)]
 pub struct Table {
-    records: HashMap<Place, Record>,
+    records: ByHash<Place, Record>,
     /// The first of each list of cache keys.
-    subjects: HashMap<Subject, Place>,
+    subjects: ByHash<Subject, Place>,
     leases: Ends,
     nones: Ends,
     next_number: u64,
@@ -76,6 +113,12 @@ impl Table {
     pub fn known(&self, place: Place, subject: Subject, now: Instant) -> Option<(Known, Instant)> {
         let record = self.records.get(&place)?;
         (record.subject == subject && record.end > now).then_some((record.known, record.end))
+    }
+
+    /// Whether there is a record of a cache key.
+    #[inline]
+    pub fn has(&self, place: Place) -> bool {
+        self.records.contains_key(&place)
     }
 
     /// When the lease of a cache key ends, whoever's it is; nothing where it has none, or is over.
@@ -97,7 +140,7 @@ impl Table {
         (now, end): (Instant, Instant),
         max: usize,
     ) -> Result<Option<Place>, TryReserveError> {
-        self.drop_ended(now);
+        self.drop_ended(now, DROPPED_AT_ONCE);
         self.void(place);
         let mut dropped = None;
         while self.ends(known).records >= max.max(1) {
@@ -165,10 +208,10 @@ impl Table {
         self.records.is_empty()
     }
 
-    /// Drops some of what is over: called with each new record, it keeps them from piling up.
-    fn drop_ended(&mut self, now: Instant) {
+    /// Drops some of what is over, of each sort so many at most.
+    pub fn drop_ended(&mut self, now: Instant, most: usize) {
         for known in [Known::Lease(0), Known::NoRow] {
-            for _ in 0..DROPPED_AT_ONCE {
+            for _ in 0..most {
                 let entries = &mut self.ends(known).entries;
                 if entries.peek().is_none_or(|Reverse((end, ..))| *end > now) {
                     break;

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, TryReserveError, VecDeque};
 
-use super::table::Place;
+use super::table::{ByHash, Place};
 
 /// Whoever waits, by the server's handle of a blocked client.
 pub type Waiter = usize;
@@ -34,7 +34,7 @@ struct Queue {
 /// All queues.
 #[derive(Default)]
 pub struct Queues {
-    queues: HashMap<Place, Queue>,
+    queues: ByHash<Place, Queue>,
     waiters: HashMap<Waiter, State>,
     next_ticket: u64,
 }
