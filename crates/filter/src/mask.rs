@@ -66,8 +66,8 @@ impl Mask {
     /// The set where the condition holds, no item where it does not; without a branch, which could be guessed wrong.
     #[inline]
     #[must_use]
-    pub const fn only_if(self, condition: bool) -> Self {
-        Self(self.0 & (condition as u32).wrapping_neg())
+    pub fn only_if(self, condition: bool) -> Self {
+        Self(std::hint::select_unpredictable(condition, self.0, 0))
     }
 
     /// The items of a list that are in the set, in order, each with the set of it alone.

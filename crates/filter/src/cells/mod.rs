@@ -8,6 +8,7 @@ mod counters;
 mod ones;
 pub(crate) mod prefetch;
 mod relocate;
+mod sample;
 pub(crate) mod tags;
 mod unite;
 
@@ -18,6 +19,7 @@ pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use ones::{Histogram, sampled_ones};
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
+pub use sample::Sample;
 pub use unite::unite;
 
 /// Size of a page of memory in bytes: the usual one, on every machine.

@@ -75,6 +75,9 @@ impl<P: Positions> Flat<P> {
 impl<P: Positions> Geometry for Flat<P> {
     type Hash = P;
     type Probe = P;
+    type Sample = ();
+    /// The positions that a lookup reads first.
+    type Place = [usize; FIRST as usize];
     type Cells = BitArray;
 
     /// The numbers of other modules' data: any rate inside (0, 1), and a layer may hold more items than it is made for.
@@ -128,6 +131,30 @@ impl<P: Positions> Geometry for Flat<P> {
     #[inline]
     fn contains_rest(&self, cells: &BitArray, probe: P) -> bool {
         self.other_positions(probe).all(|position| cells.is_set(position))
+    }
+
+    #[inline]
+    fn sample(_: P, _: u32) {}
+
+    #[inline]
+    fn place(&self, hash: P) -> Self::Place {
+        // Where an item has fewer, its last one again.
+        let mut last = 0;
+        let mut positions = self.first_positions(hash);
+        std::array::from_fn(|_| {
+            last = positions.next().unwrap_or(last);
+            last
+        })
+    }
+
+    #[inline]
+    fn prefetch_sample(&self, cells: &BitArray, place: Self::Place, (): &()) {
+        place.into_iter().for_each(|position| cells.prefetch(position));
+    }
+
+    #[inline]
+    fn has_sample(&self, cells: &BitArray, place: Self::Place, (): &()) -> bool {
+        place.into_iter().all(|position| cells.is_set(position))
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
 
 use super::layer::{Layer, Prefetch};
+use super::older::contains_in_older;
 use super::probes::Probes;
 use super::rules::{HashOf, Rules};
 use super::totals::{self, Totals};
@@ -297,7 +298,7 @@ impl<R: Rules> Chain<R> {
             next.prefetch_first(probes.hashes(), wanted);
         }
         let present = newest.contains_batch_at(probes.of(newest), wanted);
-        present | contains_fetched_in(older, probes.hashes(), wanted - present)
+        present | contains_in_older(older, probes.hashes(), wanted - present)
     }
 
     /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are
@@ -396,22 +397,7 @@ fn contains_in<G: Geometry>(
         next.prefetch_first(hashes, wanted);
     }
     let present = newest.contains_batch(hashes, wanted, Prefetch::Nothing, announce);
-    present | contains_fetched_in(older, hashes, wanted - present)
-}
-
-/// The same, where what the newest layer is asked first is on its way already.
-#[inline]
-fn contains_fetched_in<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
-    let mut older = layers.iter().rev().peekable();
-    let mut present = Mask::NONE;
-    while let Some(layer) = older.next().filter(|_| present != wanted) {
-        let open = wanted - present;
-        if let Some(next) = older.peek() {
-            next.prefetch_first(hashes, open);
-        }
-        present |= layer.contains_batch(hashes, open, Prefetch::Rest, |_| ());
-    }
-    present
+    present | contains_in_older(older, hashes, wanted - present)
 }
 
 /// Whether an item is in one of the layers, newest first.

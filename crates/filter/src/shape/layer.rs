@@ -211,6 +211,24 @@ impl<G: Geometry> Layer<G> {
         self.geometry.contains_first(&self.cells, probe) && self.geometry.contains_rest(&self.cells, probe)
     }
 
+    /// Where a few cells of an item are: see [`Geometry::sample`].
+    #[inline]
+    pub(super) fn place(&self, hash: G::Hash) -> G::Place {
+        self.geometry.place(hash)
+    }
+
+    /// Starts to load these cells.
+    #[inline]
+    pub(super) fn prefetch_sample(&self, place: G::Place, sample: &G::Sample) {
+        self.geometry.prefetch_sample(&self.cells, place, sample);
+    }
+
+    /// Whether an item left something in these cells.
+    #[inline]
+    pub(super) fn has_sample(&self, place: G::Place, sample: &G::Sample) -> bool {
+        self.geometry.has_sample(&self.cells, place, sample)
+    }
+
     /// Counts at least so many items.
     ///
     /// # Errors

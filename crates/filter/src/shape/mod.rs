@@ -5,6 +5,7 @@ mod chain;
 mod counting;
 mod hash_set;
 mod layer;
+mod older;
 mod probes;
 mod rules;
 mod totals;

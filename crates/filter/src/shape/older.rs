@@ -1,0 +1,94 @@
+//! Batches of lookups in the layers before the newest: an absent item is looked up in all of them.
+//!
+//! Most of what an item is asked there is the same in every layer. A sample of its cells is worked out once, and tells nearly
+//! all absent items; and while a layer is asked for an item, the next one is told where it will be asked.
+
+use super::layer::{Layer, Prefetch};
+use crate::geometry::Geometry;
+use crate::mask::{BATCH, Mask};
+
+/// Which items of the mask `wanted` are in one of the layers, newest first.
+#[inline]
+pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
+    let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
+    let fewest = layers.iter().map(|layer| layer.geometry().hashes()).min().unwrap_or(0);
+    let mut open = OpenItems::new(newest, fewest, hashes, wanted);
+    let (mut layer, mut present) = (newest, Mask::NONE);
+    for next in older.iter().rev() {
+        let maybe = open.sift(layer, |item| {
+            item.place = next.place(item.hash);
+            next.prefetch_sample(item.place, &item.sample);
+        });
+        let found = layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ());
+        if !found.is_empty() {
+            present |= found;
+            if present == wanted {
+                return present;
+            }
+            open.remove(found);
+        }
+        layer = next;
+    }
+    let maybe = open.sift(layer, |_| ());
+    present | layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ())
+}
+
+/// An item that was found in no layer so far.
+#[derive(Clone, Copy)]
+struct OpenItem<G: Geometry> {
+    hash: G::Hash,
+    /// A few of its cells, and where they are in the layer that is looked at.
+    sample: G::Sample,
+    place: G::Place,
+    /// The set of it alone.
+    item: Mask,
+}
+
+/// Those of a batch, one after the other: looked at without a branch for each.
+struct OpenItems<G: Geometry> {
+    items: [OpenItem<G>; BATCH],
+    length: usize,
+}
+
+impl<G: Geometry> OpenItems<G> {
+    /// The items of the mask `wanted`, before they are looked up in a first layer. `hashes_min`: cells an item in the layer
+    /// that has fewest.
+    #[inline]
+    fn new(layer: &Layer<G>, hashes_min: u32, hashes: &[G::Hash], wanted: Mask) -> Self {
+        let nothing = G::Hash::default();
+        let none =
+            OpenItem { hash: nothing, sample: G::Sample::default(), place: G::Place::default(), item: Mask::NONE };
+        let mut open = Self { items: [none; BATCH], length: 0 };
+        for (slot, (item, hash)) in open.items.iter_mut().zip(wanted.each_of(hashes)) {
+            *slot = OpenItem { hash, sample: G::sample(hash, hashes_min), place: layer.place(hash), item };
+            open.length += 1;
+        }
+        open
+    }
+
+    /// Those of which a layer has the sample. `and_then` is done with each item.
+    #[inline]
+    fn sift(&mut self, layer: &Layer<G>, and_then: impl Fn(&mut OpenItem<G>)) -> Mask {
+        let mut maybe = Mask::NONE;
+        for open in self.items.get_mut(..self.length).unwrap_or_default() {
+            maybe |= open.item.only_if(layer.has_sample(open.place, &open.sample));
+            and_then(open);
+        }
+        maybe
+    }
+
+    /// Removes the items that were found.
+    fn remove(&mut self, found: Mask) {
+        let mut kept = 0;
+        for index in 0..self.length {
+            let Some(open) = self.items.get(index).copied() else { break };
+            if (open.item & found).is_empty()
+                && let Some(slot) = self.items.get_mut(kept)
+            {
+                *slot = open;
+                kept += 1;
+            }
+        }
+        self.length = kept;
+    }
+}
