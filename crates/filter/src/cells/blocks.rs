@@ -1,10 +1,7 @@
 //! Bits in blocks of one cache line each.
 //!
-//! A file of its own because the access without a bounds check per bit needs `unsafe`. A flat array, which does not, is in
-//! `array.rs`.
-
-use bitvec::order::Lsb0;
-use bitvec::slice::BitSlice;
+//! They are read as words of 32 bits, which take less than bytes: a shift by a place in one needs no remainder. A flat array is
+//! in `array.rs`.
 
 use super::block_array::{BLOCK_CELLS, BlockArray, BlockCell};
 
@@ -19,25 +16,23 @@ impl Blocks {
     /// costs more than the bits, which are in one cache line.
     #[inline]
     pub fn all_set(&self, block: u64, bits: impl Iterator<Item = BlockCell>) -> bool {
-        // SAFETY: 64 bytes are far from the most that a slice of bits can have.
-        let block = unsafe { BitSlice::<u8, Lsb0>::from_slice_unchecked(self.block(block)) };
-        let mut all = true;
+        let (words, _) = self.block(block).as_chunks();
+        let mut all = u32::MAX;
         for bit in bits {
-            // SAFETY: a `BlockCell` is below 512, the length of the block.
-            all &= unsafe { *block.get_unchecked(bit.index()) };
+            all &= words.get(word_of(bit)).map_or(0, |word| u32::from_le_bytes(*word)) >> shift_of(bit);
         }
-        all
+        all & 1 != 0
     }
 
     /// Sets bits of a block. Stores even where a bit was set: the caller has just seen that the item is new, so the
     /// page is written in any case, and a branch per bit costs more than the store.
     #[inline]
     pub fn set_all(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
-        // SAFETY: as in `all_set`.
-        let block = unsafe { BitSlice::<u8, Lsb0>::from_slice_unchecked_mut(self.block_mut(block)) };
+        let (words, _) = self.block_mut(block).as_chunks_mut();
         for bit in bits {
-            // SAFETY: a `BlockCell` is below 512, the length of the block.
-            unsafe { block.set_unchecked(bit.index(), true) };
+            if let Some(word) = words.get_mut(word_of(bit)) {
+                *word = (u32::from_le_bytes(*word) | 1 << shift_of(bit)).to_le_bytes();
+            }
         }
     }
 
@@ -46,6 +41,18 @@ impl Blocks {
     pub fn prefetch(&self, block: u64) {
         self.prefetch_line(block, 0);
     }
+}
+
+/// In which 32 bits of its block a bit is. The remainder is there for the compiler, which then needs no bounds check.
+#[inline]
+const fn word_of(bit: BlockCell) -> usize {
+    bit.index() / 32 % (BLOCK_CELLS / 32)
+}
+
+/// By how many bits it is shifted there.
+#[inline]
+const fn shift_of(bit: BlockCell) -> usize {
+    bit.index() % 32
 }
 
 #[cfg(test)]

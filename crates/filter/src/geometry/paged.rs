@@ -260,8 +260,10 @@ where
 
     #[inline]
     fn insert(&self, cells: &mut Self::Cells, probe: PagedProbe) {
-        cells.put(probe.a, probe.cells_in_a(self.hashes));
-        cells.put(probe.b, probe.cells_in_b(self.hashes));
+        // The words of the cells in `b` follow after those in `a`.
+        let mut in_a = ProbeCells { word: probe.bits, left: self.hashes.div_ceil(2) };
+        cells.put(probe.a, in_a.by_ref());
+        cells.put(probe.b, ProbeCells { word: in_a.word, left: self.hashes / 2 });
     }
 
     fn fullness(&self, cells: &Self::Cells) -> Fullness {
