@@ -1,7 +1,7 @@
 //! The chain of layers: what every filter is, whatever its layout. Adds and lookups, in batches.
 
 use super::layer::{Layer, Prefetch};
-use super::older::contains_in_older;
+use super::older::{contains_in_older, contains_one_in_older, prefetch_one};
 use super::probes::Probes;
 use super::rules::{HashOf, Rules};
 use super::totals::{self, Totals};
@@ -253,7 +253,7 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn add_hash(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
         let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
         let probe = newest.probe(hash);
-        if contains_one(older, hash) || newest.contains(probe) {
+        if !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe) {
             return Ok(false);
         }
         if newest.is_full() {
@@ -400,14 +400,21 @@ fn contains_in<G: Geometry>(
     present | contains_in_older(older, hashes, wanted - present)
 }
 
+/// The same as [`contains_one`], as a call: for a place where there mostly are no layers.
+#[inline(never)]
+fn contains_one_apart<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
+    contains_one(layers, hash)
+}
+
 /// Whether an item is in one of the layers, newest first.
-#[inline]
+#[inline(always)]
 fn contains_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
     let Some((newest, older)) = layers.split_last() else { return false };
-    for layer in older.iter().rev() {
-        layer.prefetch_first(&[hash], Mask::first(1));
+    if older.is_empty() {
+        return newest.contains_hash(hash);
     }
-    newest.contains(newest.probe(hash)) || older.iter().rev().any(|layer| layer.contains(layer.probe(hash)))
+    prefetch_one(older, hash);
+    newest.contains_hash(hash) || contains_one_in_older(older, hash)
 }
 
 /// Goes on with a batch from `added.done`, adding the items of the mask `wanted` to the newest layer. Answers whether

@@ -211,6 +211,19 @@ impl<G: Geometry> Layer<G> {
         self.geometry.contains_first(&self.cells, probe) && self.geometry.contains_rest(&self.cells, probe)
     }
 
+    /// Whether an item has all its cells here. For an absent one, which mostly has not those that are read first, nothing else
+    /// is worked out.
+    #[inline]
+    pub(super) fn contains_hash(&self, hash: G::Hash) -> bool {
+        self.geometry.contains_first(&self.cells, self.probe(hash)) && self.contains_rest(hash)
+    }
+
+    /// Whether an item has those of its cells that are read last. Not inline: it is not known yet where they are.
+    #[inline(never)]
+    fn contains_rest(&self, hash: G::Hash) -> bool {
+        self.geometry.contains_rest(&self.cells, self.probe(hash))
+    }
+
     /// Where a few cells of an item are: see [`Geometry::sample`].
     #[inline]
     pub(super) fn place(&self, hash: G::Hash) -> G::Place {

@@ -11,8 +11,7 @@ use crate::mask::{BATCH, Mask};
 #[inline]
 pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
     let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
-    let fewest = layers.iter().map(|layer| layer.geometry().hashes()).min().unwrap_or(0);
-    let mut open = OpenItems::new(newest, fewest, hashes, wanted);
+    let mut open = OpenItems::new(newest, hashes_min(layers), hashes, wanted);
     let (mut layer, mut present) = (newest, Mask::NONE);
     for next in older.iter().rev() {
         let maybe = open.sift(layer, |item| {
@@ -31,6 +30,26 @@ pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::H
     }
     let maybe = open.sift(layer, |_| ());
     present | layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ())
+}
+
+/// Starts to load what a lookup of one item reads first in each of the layers.
+#[inline(never)]
+pub(super) fn prefetch_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) {
+    let sample = G::sample(hash, hashes_min(layers));
+    layers.iter().rev().for_each(|layer| layer.prefetch_sample(layer.place(hash), &sample));
+}
+
+/// Whether an item is in one of the layers, newest first.
+#[inline(never)]
+pub(super) fn contains_one_in_older<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
+    let sample = G::sample(hash, hashes_min(layers));
+    let mut maybe = layers.iter().rev().filter(|layer| layer.has_sample(layer.place(hash), &sample));
+    maybe.any(|layer| layer.contains_hash(hash))
+}
+
+/// Cells an item in the layer that has fewest.
+fn hashes_min<G: Geometry>(layers: &[Layer<G>]) -> u32 {
+    layers.iter().map(|layer| layer.geometry().hashes()).min().unwrap_or(0)
 }
 
 /// An item that was found in no layer so far.
