@@ -213,6 +213,14 @@ impl BloomFilter {
     }
 }
 
+impl BloomFilter {
+    /// Its size in bytes and its items. Apart, and no struct, so that those of most filters are in registers.
+    #[cold]
+    fn contents_with_deleted(&self) -> (u64, u64) {
+        (self.size_bytes(), self.items())
+    }
+}
+
 /// Adds and lookups.
 impl BloomFilter {
     /// Whether an item may be in; see [`Chain::contains`].
@@ -306,12 +314,12 @@ impl Kind for BloomFilter {
 
     #[inline]
     fn contents(&self) -> Contents {
-        let mut contents = Kind::contents(&self.chain);
-        if self.deleted.is_some() {
-            contents.size_bytes = self.size_bytes();
-            contents.items = self.items();
+        let contents = Kind::contents(&self.chain);
+        if self.deleted.is_none() {
+            return contents;
         }
-        contents
+        let (size_bytes, items) = self.contents_with_deleted();
+        Contents { size_bytes, items, ..contents }
     }
 
     fn remaining_capacity(&self) -> u64 {
