@@ -156,7 +156,7 @@ impl<'a> WriteKey<'a> {
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
-    #[inline]
+    #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
         Ok(self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }).map(Writer::new))

@@ -114,18 +114,21 @@ pub fn filter_goes(contents: Contents) {
 
 /// A filter is not what it was.
 #[inline]
-pub fn filter_changed(before: Contents, after: Contents) {
-    let gauges = [
-        (&ITEMS, before.items, after.items),
-        (&BYTES, before.size_bytes, after.size_bytes),
-        (&LAYERS, before.layers, after.layers),
-        (&CAPACITY, before.capacity, after.capacity),
-    ];
-    for (gauge, before, after) in gauges {
-        if before != after {
-            gauge.add(after.wrapping_sub(before));
-        }
+pub fn filter_changed(before: &Contents, after: &Contents) {
+    if before.items != after.items {
+        ITEMS.add(after.items.wrapping_sub(before.items));
     }
+    let size = |contents: &Contents| (contents.size_bytes, contents.layers, contents.capacity);
+    if size(before) != size(after) {
+        size_changed(before, after);
+    }
+}
+
+#[cold]
+fn size_changed(before: &Contents, after: &Contents) {
+    BYTES.add(after.size_bytes.wrapping_sub(before.size_bytes));
+    LAYERS.add(after.layers.wrapping_sub(before.layers));
+    CAPACITY.add(after.capacity.wrapping_sub(before.capacity));
 }
 
 /// So many items were asked to be added, and so many of them were new.

@@ -35,9 +35,11 @@ impl NewItems {
     /// [`Error::OutOfMemory`].
     #[inline]
     pub fn with_room(items: usize) -> Result<Self, Error> {
-        if items <= 1 {
-            return Ok(Self::none());
-        }
+        if items <= 1 { Ok(Self::none()) } else { Self::with_list(items) }
+    }
+
+    #[inline(never)]
+    fn with_list(items: usize) -> Result<Self, Error> {
         let mut list = KEPT.take();
         let asked_bytes = items.saturating_mul(size_of::<*mut raw::RedisModuleString>()) as u64;
         list.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes })?;
@@ -75,6 +77,7 @@ impl NewItems {
 
 impl NewItems {
     /// Keeps the list for the next command, unless it is long.
+    #[inline(never)]
     fn keep(&mut self) {
         let mut list = std::mem::take(&mut self.list);
         list.clear();
@@ -95,7 +98,12 @@ impl Drop for NewItems {
 
 /// Carries the command as it came: it did what it says, all of it.
 pub fn verbatim(context: Context) {
-    raw::replicate_verbatim(context.raw);
+    // SAFETY: the context is valid.
+    unsafe {
+        if let Some(replicate) = raw::RedisModule_ReplicateVerbatim {
+            replicate(context.raw);
+        }
+    }
 }
 
 /// Carries the adding of items to a filter that is there.

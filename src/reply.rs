@@ -36,7 +36,12 @@ pub fn simple_string(context: Context, text: &CStr) {
 /// Replies with 1 or 0 in RESP2, with a boolean in RESP3.
 #[inline]
 pub fn boolean(context: Context, value: bool) {
-    raw::reply_with_bool(context.raw, value.into());
+    // SAFETY: the context is valid.
+    unsafe {
+        if let Some(reply) = raw::RedisModule_ReplyWithBool {
+            reply(context.raw, value.into());
+        }
+    }
 }
 
 /// Replies with an integer. What does not fit the protocol's 64 bits with a sign becomes the largest that does.

@@ -129,7 +129,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(stored: &'a mut Stored) -> Self {
         let before = stored.value.contents();
         Self { stored, before }
@@ -171,11 +171,8 @@ impl DerefMut for Writer<'_> {
 }
 
 impl Drop for Writer<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        let after = self.stored.value.contents();
-        if after != self.before {
-            metrics::filter_changed(self.before, after);
-        }
+        metrics::filter_changed(&self.before, &self.stored.value.contents());
     }
 }

@@ -291,7 +291,8 @@ struct Done {
     is_full: bool,
 }
 
-/// Adds and answers item by item, up to the first that is refused.
+/// Adds and answers item by item, up to the first that is refused. In place, so that BF.ADD knows that it has one item.
+#[inline(always)]
 fn add_and_reply(
     context: Context,
     filter: &mut Filter,
@@ -324,38 +325,56 @@ fn add_and_reply(
             refuse_item(context, filter, error);
         }
     } else {
-        // While no item can meet a full layer the length of the array is known.
-        let known_length = filter.remaining_capacity() >= items.len() as u64;
-        if known_length {
-            reply::array(context, items.len());
-        } else {
-            reply::open_array(context);
-        }
-        let mut answered = 0;
-        for batch in items.chunks(BATCH) {
-            let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
-            for (index, item) in batch.iter().enumerate().take(added.done) {
-                let is_new = added.new.contains(index);
-                lists.push(*item, added.effect.contains(index), is_sync);
-                new += usize::from(is_new);
-                reply::boolean(context, is_new);
-            }
-            answered += added.done;
-            if let Some(error) = added.error {
-                refused = Some(error);
-                refuse_item(context, filter, error);
-                answered += 1;
-                break;
-            }
-        }
-        if !known_length {
-            reply::end_array(context, answered);
-        }
+        (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, lists);
     }
     metrics::items_added(items.len(), new);
     let has_rotated = ring.is_some_and(|(newest, _)| settle_ring(filter, newest));
     let has_grown = !has_rotated && filter.layer_count() > layers;
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
+}
+
+/// Does that of the items of an array, batch by batch; answers how many were new, and why an item was refused. Apart, so that
+/// one item does not pay for it.
+#[inline(never)]
+fn add_batches_and_reply(
+    context: Context,
+    filter: &mut Filter,
+    adding: Adding<'_>,
+    origin: Origin,
+    clock: &CommandClock,
+    lists: &mut Lists,
+) -> (usize, Option<Error>) {
+    let Adding { items, is_sync, .. } = adding;
+    let ceiling = ServerCeiling(context);
+    let (mut new, mut refused) = (0, None);
+    // While no item can meet a full layer the length of the array is known.
+    let known_length = filter.remaining_capacity() >= items.len() as u64;
+    if known_length {
+        reply::array(context, items.len());
+    } else {
+        reply::open_array(context);
+    }
+    let mut answered = 0;
+    for batch in items.chunks(BATCH) {
+        let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
+        for (index, item) in batch.iter().enumerate().take(added.done) {
+            let is_new = added.new.contains(index);
+            lists.push(*item, added.effect.contains(index), is_sync);
+            new += usize::from(is_new);
+            reply::boolean(context, is_new);
+        }
+        answered += added.done;
+        if let Some(error) = added.error {
+            refused = Some(error);
+            refuse_item(context, filter, error);
+            answered += 1;
+            break;
+        }
+    }
+    if !known_length {
+        reply::end_array(context, answered);
+    }
+    (new, refused)
 }
 
 /// The slot of the newest bucket, which adds to a rolling ring may end.
