@@ -6,6 +6,7 @@
 //! and, now and then, the directory: 4 bytes for some 2000 entries.
 
 mod growth;
+mod order;
 mod part;
 #[cfg(test)]
 mod tests;

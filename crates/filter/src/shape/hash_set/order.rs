@@ -1,0 +1,107 @@
+//! A set of hashes in the order of its parts: those of a range of `h1`, and taking it apart bit by bit. A file of its own because
+//! only a set that is written elsewhere by and by needs it.
+
+use super::part::Part;
+use super::{HashSet, place};
+use crate::hash::ItemHash;
+use crate::mask::Mask;
+
+impl HashSet {
+    /// The hashes whose `h1` lies from `first` to `last`, both included; those of a part in no order. Reads the parts that
+    /// such hashes can be in, each at most 62 KiB.
+    pub fn between(&self, first: u64, last: u64) -> impl Iterator<Item = ItemHash> {
+        let at = |h1| place(ItemHash { h1, h2: 0 }, self.depth);
+        let numbers = self.directory.get(at(first)..=at(last)).unwrap_or_default();
+        let mut before = None;
+        // The places of a part lie side by side.
+        let new = numbers.iter().filter(move |number| before.replace(**number) != Some(**number));
+        let parts = new.filter_map(|number| self.parts.get(usize::try_from(*number).ok()?));
+        let hashes = self.few.iter().copied().chain(parts.flat_map(Part::hashes));
+        hashes.filter(move |hash| (first..=last).contains(&hash.h1))
+    }
+
+    /// Takes hashes of one part out, as many as there is room for in `taken`: of the first that has any, from that of the `h1`
+    /// `from` on, and after the last from the first on. Answers how many; none are left where there are none.
+    pub fn take_some(&mut self, from: u64, taken: &mut [ItemHash]) -> usize {
+        let start = place(ItemHash { h1: from, h2: 0 }, self.depth).min(self.directory.len());
+        let (before, after) = self.directory.split_at(start);
+        let parts = after.iter().chain(before).filter_map(|number| self.parts.get(usize::try_from(*number).ok()?));
+        let part = parts.into_iter().find(|part| part.entries() > 0);
+        let hashes = self.few.iter().copied().chain(part.into_iter().flat_map(Part::hashes));
+        let mut count = 0;
+        for (place, hash) in taken.iter_mut().zip(hashes) {
+            *place = hash;
+            count += 1;
+        }
+        taken.iter().take(count).for_each(|hash| _ = self.remove(*hash));
+        count
+    }
+
+    /// Starts to load what a lookup of the hashes of the mask `wanted`, or an insert, reads.
+    #[inline]
+    pub fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
+        for (_, hash) in wanted.each_of(hashes) {
+            if let Some(part) = self.part_of(hash) {
+                let _ = part.fetch(hash);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(count: u64) -> Vec<ItemHash> {
+        (0..count).map(|number| ItemHash::of(&number.to_le_bytes(), 9)).collect()
+    }
+
+    fn set_of(hashes: &[ItemHash]) -> HashSet {
+        let mut set = HashSet::new();
+        hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash, u64::MAX), Ok(true)));
+        set
+    }
+
+    /// What takes many parts; under miri, which is slow, one.
+    const MANY: u64 = if cfg!(miri) { 300 } else { 50_000 };
+
+    #[test]
+    fn a_range_has_all_hashes_in_it_and_no_other() {
+        let mut all = hashes(MANY);
+        let set = set_of(&all);
+        all.sort_unstable();
+        let at = |part: u64| u64::MAX / 100 * part;
+        let edges = all[all.len() / 3].h1;
+        for (first, last) in [(0, u64::MAX), (at(3), at(4)), (at(50), at(99)), (0, 0), (edges, edges), (at(9), at(8))] {
+            let mut found: Vec<_> = set.between(first, last).collect();
+            found.sort_unstable();
+            let expected: Vec<_> = all.iter().copied().filter(|hash| hash.h1 >= first && hash.h1 <= last).collect();
+            assert!(found == expected, "{first} {last}: {} {}", found.len(), expected.len());
+        }
+        assert_eq!(HashSet::new().between(0, u64::MAX).count(), 0);
+    }
+
+    #[test]
+    fn a_set_is_taken_apart_while_it_grows() {
+        let all = hashes(MANY);
+        let (first, later) = all.split_at(all.len() / 2);
+        let mut set = set_of(first);
+        let (mut taken, mut from, mut come) = ([ItemHash::default(); 48], u64::MAX / 3, Vec::new());
+        let mut later = later.iter();
+        loop {
+            later.by_ref().take(30).for_each(|hash| _ = set.insert(*hash, u64::MAX).unwrap());
+            let count = set.take_some(from, &mut taken);
+            if count == 0 {
+                break;
+            }
+            from = taken[0].h1;
+            assert!(taken[..count].iter().all(|hash| !set.contains(*hash)));
+            come.extend_from_slice(&taken[..count]);
+            assert_eq!(set.len() as usize, all.len() - later.len() - come.len());
+        }
+        come.sort_unstable();
+        let mut all = all;
+        all.sort_unstable();
+        assert!(come == all && set.is_empty() && set.allocated_bytes() == 0);
+    }
+}
