@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_int};
 use std::fmt::Display;
 
+use bloomgate_filter::kinds::Origin;
 use redis_module::raw;
 
 use super::text::Text;
@@ -33,6 +34,12 @@ impl Context {
     /// where a command comes from.
     pub fn must_obey(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    /// Where a command comes from.
+    #[inline]
+    pub fn origin(self) -> Origin {
+        if self.must_obey() { Origin::Effect } else { Origin::Client }
     }
 
     /// Whether the server reads its AOF or a snapshot.

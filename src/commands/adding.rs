@@ -1,7 +1,7 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
-use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
+use bloomgate_filter::kinds::{Outcome, Turn, WindowedFilter};
 use bloomgate_filter::words::Creation;
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
 
@@ -172,6 +172,12 @@ pub fn add_items(
     adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
+    if adding.is_sync && context.must_obey() {
+        // Nothing of it was new. It goes on, for whoever waits until it has come.
+        replicate::verbatim(context);
+        reply::array(context, 0);
+        return Ok(());
+    }
     loop {
         match add_to_key(context, args, adding, &creation) {
             // Only RedisBloom takes items for a filter of which chunks are missing.
@@ -303,8 +309,8 @@ fn add_and_reply(
     let Adding { items, shape, is_sync, renews } = adding;
     let ceiling = ServerCeiling(context);
     let layers = filter.layer_count();
-    let ring = filter.windowed().map(|windowed| (newest_slot(windowed), context.must_obey()));
-    let origin = if let Some((_, true)) = ring { Origin::Effect } else { Origin::Client };
+    let newest = filter.windowed().map(newest_slot);
+    let origin = context.origin();
     let mut refused = None;
     let mut new = 0;
     if let (Shape::One, [item]) = (shape, items) {
@@ -328,7 +334,7 @@ fn add_and_reply(
         (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, lists);
     }
     metrics::items_added(items.len(), new);
-    let has_rotated = ring.is_some_and(|(newest, _)| settle_ring(filter, newest));
+    let has_rotated = newest.is_some_and(|newest| settle_ring(filter, newest));
     let has_grown = !has_rotated && filter.layer_count() > layers;
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
 }

@@ -74,7 +74,7 @@ fn delete_and_reply(
     found: &mut NewItems,
 ) {
     let ceiling = ServerCeiling(context);
-    let origin = if context.must_obey() { Origin::Effect } else { Origin::Client };
+    let origin = context.origin();
     if shape == Shape::Many {
         reply::open_array(context);
     }

@@ -1,6 +1,5 @@
 //! `BF.MERGE destination source [source ...]`
 
-use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BloomFilter, Error, Filter, Value};
 
 use crate::args::{Arg, Args};
@@ -65,7 +64,7 @@ fn filters_of(keys: &[ReadKey]) -> Result<Vec<&BloomFilter>, Refusal> {
 
 /// Creates the destination that is missing.
 fn create(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> Result<(), Refusal> {
-    let union = BloomFilter::union_of(sources, origin(context), &ServerCeiling(context))?;
+    let union = BloomFilter::union_of(sources, context.origin(), &ServerCeiling(context))?;
     let reserved = Stored::reserve()?;
     key.install(reserved.put(Filter::from(union).into()));
     Ok(())
@@ -77,14 +76,10 @@ fn merge(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> 
     let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
     let destination = filter.mergeable_mut()?;
     let layers = destination.layers().len();
-    destination.merge(sources, origin(context), &ServerCeiling(context))?;
+    destination.merge(sources, context.origin(), &ServerCeiling(context))?;
     let has_grown = destination.layers().len() > layers;
     guard::merged(writer.instance());
     Ok(has_grown)
-}
-
-fn origin(context: Context) -> Origin {
-    if context.must_obey() { Origin::Effect } else { Origin::Client }
 }
 
 /// An empty list with room for so many elements.

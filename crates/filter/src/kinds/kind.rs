@@ -28,7 +28,9 @@ pub enum Outcome {
 pub enum Origin {
     /// A client asks for it.
     Client,
-    /// A primary has done it, or a server that wrote its AOF, whose clock may have been another one.
+    /// A primary has done it, or a server that wrote its AOF, whose clock may have been another one. A filter of our own
+    /// layout does it again, and does not ask whether the item is in: the answer could be another one, for there the item may
+    /// have been told apart from others whose bits it shares.
     Effect,
 }
 

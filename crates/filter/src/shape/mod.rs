@@ -3,6 +3,7 @@
 
 mod chain;
 mod counting;
+mod effects;
 mod hash_set;
 mod layer;
 mod older;
@@ -12,6 +13,7 @@ mod totals;
 mod union;
 
 pub use chain::{Added, Chain};
+pub(crate) use effects::WhenFull;
 pub use hash_set::{HashSet, Lookup};
 pub use layer::Layer;
 pub(crate) use probes::Probes;

@@ -14,7 +14,7 @@ use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
 use crate::kinds::stats::Measured;
 use crate::mask::Mask;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, Layer, Probes};
+use crate::shape::{Added, Chain, Layer, Probes, WhenFull};
 
 /// A filter of our own layout.
 #[derive(Debug)]
@@ -357,23 +357,30 @@ impl Kind for BloomFilter {
     fn add(
         &mut self,
         item: &[u8],
-        _origin: Origin,
+        origin: Origin,
         _clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
-        Self::add(self, item, ceiling).map(Outcome::of)
+        if origin == Origin::Client {
+            return Self::add(self, item, ceiling).map(Outcome::of);
+        }
+        let added = self.obey_batch(&[self.hash(item)], Mask::NONE, WhenFull::Insert, ceiling);
+        added.error.map_or(Ok(Outcome::New), Err)
     }
 
     #[inline]
     fn add_batch<'a>(
         &mut self,
         items: impl IntoIterator<Item = &'a [u8]>,
-        _origin: Origin,
+        origin: Origin,
         _clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Added {
         let hashes = self.hash_batch(items);
-        Self::add_batch(self, &hashes, ceiling)
+        match origin {
+            Origin::Client => Self::add_batch(self, &hashes, ceiling),
+            Origin::Effect => self.obey_batch(&hashes, Mask::NONE, WhenFull::Insert, ceiling),
+        }
     }
 
     fn remove_batch<'a>(

@@ -2,6 +2,7 @@
 
 mod deleting;
 pub(crate) mod description;
+mod effects;
 mod filter;
 mod merge;
 

@@ -18,7 +18,7 @@ use crate::kinds::stats::{BucketStats, Measured};
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 use crate::scaling::Scaling;
-use crate::shape::{Added, Probes};
+use crate::shape::{Added, Probes, WhenFull};
 
 /// A filter that forgets. Its fields are larger than those of other kinds, which need not pay for that.
 #[derive(Debug)]
@@ -190,13 +190,21 @@ impl WindowedFilter {
         found
     }
 
-    /// Adds a batch to the newest bucket, but what is known to be in an older one.
-    fn add_to_newest(&mut self, hashes: &[ItemHash], known: Mask, ceiling: &impl Ceiling) -> Added {
+    /// Adds a batch to the newest bucket, but what is known to be in an older one, or done.
+    fn add_to_newest(&mut self, hashes: &[ItemHash], origin: Origin, known: Mask, ceiling: &impl Ceiling) -> Added {
+        let is_rolling = self.state.spec.forgets == Forgets::Rolling;
         let Some((newest, older)) = self.state.ring.newest_and_older() else {
             return Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: Some(Error::Unsound) };
         };
         let beside = BesideBuckets { ceiling, others: || contents_of(&*older) };
-        newest.filter.add_batch_unless(hashes, known, &beside)
+        match origin {
+            Origin::Client => newest.filter.add_batch_unless(hashes, known, &beside),
+            // A rolling ring begins its buckets by the same counts everywhere.
+            Origin::Effect => {
+                let when_full = if is_rolling { WhenFull::Refuse } else { WhenFull::Insert };
+                newest.filter.obey_batch(hashes, known, when_full, &beside)
+            }
+        }
     }
 
     /// Adds an item as one of a filter with SLIDING: into the newest bucket where that has it not.
@@ -233,7 +241,7 @@ impl WindowedFilter {
                 Origin::Client => Self::found_in(self.state.ring.live_older(&self.state.spec, now).rev(), hashes, all),
             };
             let known = if renews { Mask::NONE } else { found };
-            let added = self.add_to_newest(hashes, known | Mask::first(total.done), ceiling);
+            let added = self.add_to_newest(hashes, origin, known | Mask::first(total.done), ceiling);
             total.new |= added.new - found;
             total.effect |= added.effect;
             (total.done, total.error) = (added.done, added.error);
