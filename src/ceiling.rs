@@ -19,6 +19,7 @@ use super::freeing;
 use super::information::Information;
 use super::machine;
 use super::metrics;
+use super::pending;
 use super::text::Text;
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
@@ -37,12 +38,28 @@ pub fn machine_bytes(context: Context) -> u64 {
 }
 
 /// The ceiling of filters of this server. It binds clients; what comes from a primary or the AOF is obeyed.
-pub struct ServerCeiling(pub Context);
+pub struct ServerCeiling {
+    context: Context,
+    pending_from_bytes: Option<u64>,
+}
+
+impl ServerCeiling {
+    /// For whatever a command does but adding.
+    pub const fn of(context: Context) -> Self {
+        Self { context, pending_from_bytes: None }
+    }
+
+    /// For adding items to a filter that is there: new ones may pend.
+    #[inline]
+    pub fn for_adding(context: Context) -> Self {
+        Self { context, pending_from_bytes: pending::from_bytes(context) }
+    }
+}
 
 impl Ceiling for ServerCeiling {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
-        wait_for_what_is_freed(self.0, asked_bytes);
-        if self.0.must_obey() {
+        wait_for_what_is_freed(self.context, asked_bytes);
+        if self.context.must_obey() {
             return u64::MAX;
         }
         let configured = config::max_filter_bytes();
@@ -52,11 +69,16 @@ impl Ceiling for ServerCeiling {
         if asked_bytes <= UNCHECKED_BYTES {
             return u64::MAX;
         }
-        Memory::now(self.0).map_or(u64::MAX, |memory| memory.room(metrics::bytes(), metrics::objects()))
+        Memory::now(self.context).map_or(u64::MAX, |memory| memory.room(metrics::bytes(), metrics::objects()))
     }
 
     fn layers_max(&self) -> usize {
-        if self.0.must_obey() { usize::MAX } else { CLIENT_LAYERS_MAX }
+        if self.context.must_obey() { usize::MAX } else { CLIENT_LAYERS_MAX }
+    }
+
+    #[inline]
+    fn pending_from_bytes(&self) -> Option<u64> {
+        self.pending_from_bytes
     }
 }
 

@@ -69,16 +69,39 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)
     }
 
+    /// Whether a child of the server lives that saves, rewrites, or works for another module.
+    pub fn has_child(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD)
+    }
+
+    /// Whether this server is a node of a cluster.
+    pub fn is_in_cluster(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+
     /// Whether the client speaks RESP3.
     pub fn speaks_resp3(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
     }
 
+    /// Whether new adds may pend: a child lives, and a client of this server, a primary, has sent the command.
+    pub fn may_pend(self) -> bool {
+        const WANTED: u32 = raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD | raw::REDISMODULE_CTX_FLAGS_MASTER;
+        const OTHERS: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED
+            | raw::REDISMODULE_CTX_FLAGS_LOADING
+            | raw::REDISMODULE_CTX_FLAGS_IS_CHILD;
+        self.flags() & (WANTED | OTHERS) == WANTED
+    }
+
     /// Whether one of these flags is set.
-    fn has(self, flags_wanted: u32) -> bool {
+    fn has(self, flags: u32) -> bool {
+        self.flags() & flags != 0
+    }
+
+    fn flags(self) -> u32 {
         // SAFETY: the context is valid while the command runs.
         let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
-        flags.cast_unsigned() & flags_wanted != 0
+        flags.cast_unsigned()
     }
 
     /// Random bytes of the server's.

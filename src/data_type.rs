@@ -149,7 +149,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
     // SAFETY: the server gives the context of the snapshot that it calls us with.
     let context = unsafe { raw::RedisModule_GetContextFromIO.map(|context| Context::new(context(io))) };
     let client = context.filter(|context| context.is_primary());
-    let ceiling = client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling(context)));
+    let ceiling = client.map_or(LoadCeiling::None, |context| LoadCeiling::Client(ServerCeiling::of(context)));
     let read = stored_as.read(encoding.unsigned_abs(), &mut Snapshot::new(io), &ceiling);
     match read.and_then(|value| Ok(Stored::boxed(value)?)) {
         Ok(stored) => Box::into_raw(stored).cast(),
@@ -257,7 +257,7 @@ unsafe extern "C" fn copy(
 /// that is not loading has one.
 fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
     if context.is_primary() {
-        ServerCeiling(context).allow(0, value.contents().size_bytes)?;
+        ServerCeiling::of(context).allow(0, value.contents().size_bytes)?;
     }
     value.try_clone().and_then(Stored::boxed)
 }

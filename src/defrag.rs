@@ -11,7 +11,7 @@ use bloomgate_filter::cells::Mover;
 use redis_module::raw;
 
 use super::stored::Stored;
-use super::{config, metrics};
+use super::{config, metrics, pending};
 
 /// The value has been dealt with.
 const DONE: c_int = 0;
@@ -58,6 +58,7 @@ pub(super) unsafe extern "C" fn run(
             && let Some(moved) = NonNull::new(*value).and_then(|block| mover.moved(block.cast()))
         {
             *value = moved.as_ptr().cast();
+            pending::moved(moved.cast());
         }
         (*value).cast::<Stored>().as_mut()
     };

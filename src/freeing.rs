@@ -103,13 +103,13 @@ fn hand_over(garbage: Box<dyn Send>) -> Result<(), Box<dyn Send>> {
 }
 
 /// Whether this is not the process that loaded the module.
-fn is_child() -> bool {
+pub fn is_child() -> bool {
     PROCESS.load(Relaxed) != std::process::id()
 }
 
 /// Whether the server is at its limit or above. The server's own answer has 24 bits: what is a little above may be told as
 /// 1. It is asked only of what is large.
-fn is_above_maxmemory() -> bool {
+pub fn is_above_maxmemory() -> bool {
     // SAFETY: the function takes nothing, and this is the thread of the commands.
     unsafe { raw::RedisModule_GetUsedMemoryRatio.is_none_or(|ratio| ratio() >= 1.0) }
 }

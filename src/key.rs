@@ -1,7 +1,7 @@
 //! A key of the server's, opened with the least mode, and the value of ours that it holds.
 
 use std::ffi::CStr;
-use std::ptr::null;
+use std::ptr::{NonNull, null};
 
 use bloomgate_filter::{Filter, Value};
 use redis_module::{KeyMode, raw};
@@ -159,7 +159,7 @@ impl<'a> WriteKey<'a> {
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
         // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
-        Ok(self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }).map(Writer::new))
+        Ok(self.key.stored()?.and_then(NonNull::new).map(|stored| unsafe { Writer::new(stored) }))
     }
 
     /// Puts a value under the key, in place of what it holds, time to live included. The server tells that the key is new to

@@ -21,6 +21,7 @@ mod key;
 mod machine;
 mod metrics;
 mod payload;
+mod pending;
 mod registration;
 mod replicate;
 mod reply;
@@ -122,6 +123,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     ceiling::count_databases(context);
     metrics::register(context);
     payload::register(context);
+    pending::register(context);
     role::register(context);
     config::register(context)
 }

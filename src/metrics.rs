@@ -46,6 +46,7 @@ static OBJECTS: Gauge = Gauge::new();
 static LAYERS: Gauge = Gauge::new();
 static ITEMS: Gauge = Gauge::new();
 static CAPACITY: Gauge = Gauge::new();
+static PENDING: Gauge = Gauge::new();
 static ADDS: Gauge = Gauge::new();
 static NEW_ITEMS: Gauge = Gauge::new();
 static LOOKUPS: Gauge = Gauge::new();
@@ -62,12 +63,13 @@ static DEFRAG_HITS: Gauge = Gauge::new();
 static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 19] = [
+static FIELDS: [(&CStr, &Gauge); 20] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
     (c"bloom_num_items_across_objects", &ITEMS),
     (c"bloom_capacity_across_objects", &CAPACITY),
+    (c"bloom_pending_bytes", &PENDING),
     (c"bloom_adds", &ADDS),
     (c"bloom_new_items", &NEW_ITEMS),
     (c"bloom_lookups", &LOOKUPS),
@@ -98,6 +100,7 @@ pub fn objects() -> u64 {
 pub fn filter_came(contents: Contents) {
     OBJECTS.add(1);
     BYTES.add(contents.size_bytes);
+    PENDING.add(contents.pending_bytes);
     LAYERS.add(contents.layers);
     ITEMS.add(contents.items);
     CAPACITY.add(contents.capacity);
@@ -107,6 +110,7 @@ pub fn filter_came(contents: Contents) {
 pub fn filter_goes(contents: Contents) {
     OBJECTS.subtract(1);
     BYTES.subtract(contents.size_bytes);
+    PENDING.subtract(contents.pending_bytes);
     LAYERS.subtract(contents.layers);
     ITEMS.subtract(contents.items);
     CAPACITY.subtract(contents.capacity);
@@ -118,7 +122,7 @@ pub fn filter_changed(before: &Contents, after: &Contents) {
     if before.items != after.items {
         ITEMS.add(after.items.wrapping_sub(before.items));
     }
-    let size = |contents: &Contents| (contents.size_bytes, contents.layers, contents.capacity);
+    let size = |contents: &Contents| (contents.size_bytes, contents.layers, contents.capacity, contents.pending_bytes);
     if size(before) != size(after) {
         size_changed(before, after);
     }
@@ -129,6 +133,7 @@ fn size_changed(before: &Contents, after: &Contents) {
     BYTES.add(after.size_bytes.wrapping_sub(before.size_bytes));
     LAYERS.add(after.layers.wrapping_sub(before.layers));
     CAPACITY.add(after.capacity.wrapping_sub(before.capacity));
+    PENDING.add(after.pending_bytes.wrapping_sub(before.pending_bytes));
 }
 
 /// So many items were asked to be added, and so many of them were new.

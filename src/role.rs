@@ -1,22 +1,43 @@
-//! Whether this server is a primary, without asking it each time: its answer about a context takes as long as half a lookup.
+//! Whether this server is a primary, and whether commands may come from its primary or its AOF, without asking it each time: its
+//! answer about a context takes as long as half a lookup. The server's events say when that changes.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use bloomgate_filter::kinds::Origin;
 use redis_module::raw;
 
 use super::context::{Context, OK};
+use super::{guard, pending};
 
+/// Whether the server tells of changes.
+static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+/// Where it does not, it counts as no primary.
 static IS_PRIMARY: AtomicBool = AtomicBool::new(false);
+/// Whether this server is a replica, or loads, or does not tell.
+static MAY_OBEY: AtomicBool = AtomicBool::new(true);
 
-/// Takes note of the role, and begins to follow it. Where the server does not tell of changes, it counts as no primary.
+/// Takes note of the role, and begins to follow it, and when the server loads.
 pub fn register(context: Context) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, dataver: 1 };
-    // SAFETY: the context is that of OnLoad; the callback is a function of the expected type.
-    let follows = unsafe {
-        raw::RedisModule_SubscribeToServerEvent.is_some_and(|follow| follow(context.raw, event, Some(changed)) == OK)
+    let follows = |id, callback| {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: the context is that of OnLoad; the callbacks are functions of the expected type.
+        unsafe {
+            raw::RedisModule_SubscribeToServerEvent.is_some_and(|follow| follow(context.raw, event, callback) == OK)
+        }
     };
-    IS_PRIMARY.store(follows && context.is_primary(), Relaxed);
+    let follows_role = follows(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(role_changed));
+    let follows_loading = follows(raw::REDISMODULE_EVENT_LOADING, Some(loads));
+    IS_FOLLOWED.store(follows_role && follows_loading, Relaxed);
+    if is_followed() {
+        IS_PRIMARY.store(context.is_primary(), Relaxed);
+        look(context);
+    }
+}
+
+/// Whether the server tells when its role changes, and when it loads.
+pub fn is_followed() -> bool {
+    IS_FOLLOWED.load(Relaxed)
 }
 
 /// Whether this server is a primary.
@@ -25,6 +46,41 @@ pub fn is_primary() -> bool {
     IS_PRIMARY.load(Relaxed)
 }
 
-unsafe extern "C" fn changed(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, role: u64, _: *mut c_void) {
-    IS_PRIMARY.store(role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER, Relaxed);
+/// Where a command comes from that adds items.
+#[inline]
+pub fn origin(context: Context) -> Origin {
+    if MAY_OBEY.load(Relaxed) { context.origin() } else { Origin::Client }
+}
+
+/// A node of a cluster may take over slots, and what another node's clients do to them meanwhile.
+fn look(context: Context) {
+    MAY_OBEY.store(!context.is_primary() || context.is_loading() || context.is_in_cluster(), Relaxed);
+}
+
+unsafe extern "C" fn role_changed(
+    context: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    role: u64,
+    _: *mut c_void,
+) {
+    let context = Context::new(context);
+    let is_primary = role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
+    IS_PRIMARY.store(is_primary, Relaxed);
+    guard::void_all();
+    if is_primary {
+        look(context);
+    } else {
+        MAY_OBEY.store(true, Relaxed);
+        pending::became_replica(context);
+    }
+}
+
+unsafe extern "C" fn loads(context: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, stage: u64, _: *mut c_void) {
+    guard::void_all();
+    match stage {
+        raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => {
+            look(Context::new(context));
+        }
+        _ => MAY_OBEY.store(true, Relaxed),
+    }
 }

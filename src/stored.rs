@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
@@ -12,6 +13,7 @@ use bloomgate_filter::{Error, try_box};
 
 use super::context::Context;
 use super::metrics;
+use super::pending::{self, Listed};
 
 /// A value of ours in the server's hands.
 pub struct Stored {
@@ -26,6 +28,8 @@ pub struct Stored {
     pub mark: Cell<Option<Box<DumpMark>>>,
     /// Whether INFO's totals have it.
     is_counted: bool,
+    /// Where it is among the values in which adds pend.
+    pub(super) listed: Listed,
 }
 
 static LAST_INSTANCE: AtomicU64 = AtomicU64::new(0);
@@ -54,8 +58,14 @@ impl Stored {
             Value::Filter(_) => None,
         };
         metrics::filter_came(value.contents());
-        let generation = arriving.unwrap_or_else(next_generation);
-        Self { value, generation, instance: next_instance(), mark: Cell::new(None), is_counted: true }
+        Self {
+            value,
+            generation: arriving.unwrap_or_else(next_generation),
+            instance: next_instance(),
+            mark: Cell::new(None),
+            is_counted: true,
+            listed: Listed::none(),
+        }
     }
 
     /// Takes a value over, in the box that the server holds.
@@ -89,8 +99,10 @@ impl Stored {
         Some(filter)
     }
 
-    /// Takes it out of INFO's totals, before it is dropped; answers what it is made of, in bytes.
+    /// Takes it out of INFO's totals, before it is dropped; answers what it is made of, in bytes. Nobody writes what pends in it
+    /// any more.
     pub fn settle(&mut self) -> u64 {
+        pending::unlist(&self.listed);
         let contents = self.value.contents();
         if std::mem::take(&mut self.is_counted) {
             metrics::filter_goes(contents);
@@ -125,14 +137,20 @@ impl Reserved {
 /// items.
 pub struct Writer<'a> {
     stored: &'a mut Stored,
+    /// Where that is.
+    place: NonNull<Stored>,
     before: Contents,
 }
 
 impl<'a> Writer<'a> {
+    /// # Safety
+    /// The value must live, and nobody else may have it, as long as the writer.
     #[inline(always)]
-    pub(super) fn new(stored: &'a mut Stored) -> Self {
+    pub(super) unsafe fn new(mut place: NonNull<Stored>) -> Self {
+        // SAFETY: the caller's promise.
+        let stored = unsafe { place.as_mut() };
         let before = stored.value.contents();
-        Self { stored, before }
+        Self { stored, place, before }
     }
 
     /// The value's generation.
@@ -173,6 +191,10 @@ impl DerefMut for Writer<'_> {
 impl Drop for Writer<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        metrics::filter_changed(&self.before, &self.stored.value.contents());
+        let after = self.stored.value.contents();
+        metrics::filter_changed(&self.before, &after);
+        if after.pending_bytes > 0 {
+            pending::list(self.place, &self.stored.listed);
+        }
     }
 }

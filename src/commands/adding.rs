@@ -1,7 +1,7 @@
 //! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
 //! and the effects go out.
 
-use bloomgate_filter::kinds::{Outcome, Turn, WindowedFilter};
+use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
 use bloomgate_filter::words::Creation;
 use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try_box};
 
@@ -15,8 +15,10 @@ use crate::freeing;
 use crate::guard;
 use crate::key::WriteKey;
 use crate::metrics;
+use crate::pending;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
+use crate::role;
 use crate::stored::{Reserved, Stored};
 
 /// How a command answers.
@@ -72,7 +74,7 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
     if rate.to_bits() != asked_rate.to_bits() {
         context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked_rate:?} is taken as {rate:?}"));
     }
-    let ceiling = ServerCeiling(context);
+    let ceiling = ServerCeiling::of(context);
     if let Some(items) = scale_to.filter(|_| !context.must_obey()) {
         let reach = spec.reach(0, &ceiling);
         if reach.capacity < items {
@@ -119,7 +121,7 @@ pub fn turn_and_carry(
 fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
     let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
     let Some(turn) = windowed.turn_due(clock.now()) else { return Ok(None) };
-    windowed.turn(turn, &ServerCeiling(context))?;
+    windowed.turn(turn, &ServerCeiling::of(context))?;
     free_retired(windowed);
     Ok(Some(turn))
 }
@@ -203,7 +205,8 @@ fn add_to_key(
     if let Some(mut writer) = key.writer()? {
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         has_turned = turn_and_carry(context, name, filter, &clock)?;
-        done = add_and_reply(context, filter, adding, &clock, &mut lists);
+        done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
+        pending::merge_beside(context, filter, adding.items.len());
         if !guard::is_idle() {
             guard::added(context, writer.instance(), adding.items);
         }
@@ -255,7 +258,7 @@ fn create_and_add(
 ) -> Result<Done, Refusal> {
     let mut created = create(context, creation, clock)?;
     let reserved = Stored::reserve()?;
-    let done = add_and_reply(context, &mut created.filter, adding, clock, lists);
+    let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);
     created.carry(context, name, &lists.effects);
     created.install(key, reserved);
     Ok(done)
@@ -305,12 +308,14 @@ fn add_and_reply(
     adding: Adding<'_>,
     clock: &CommandClock,
     lists: &mut Lists,
+    is_new: bool,
 ) -> Done {
     let Adding { items, shape, is_sync, renews } = adding;
-    let ceiling = ServerCeiling(context);
+    let origin = role::origin(context);
+    // No child shares the pages of a filter that is made now.
+    let ceiling = if is_new { ServerCeiling::of(context) } else { ServerCeiling::for_adding(context) };
     let layers = filter.layer_count();
     let newest = filter.windowed().map(newest_slot);
-    let origin = context.origin();
     let mut refused = None;
     let mut new = 0;
     if let (Shape::One, [item]) = (shape, items) {
@@ -331,7 +336,7 @@ fn add_and_reply(
             refuse_item(context, filter, error);
         }
     } else {
-        (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, lists);
+        (new, refused) = add_batches_and_reply(context, filter, adding, origin, clock, &ceiling, lists);
     }
     metrics::items_added(items.len(), new);
     let has_rotated = newest.is_some_and(|newest| settle_ring(filter, newest));
@@ -348,10 +353,10 @@ fn add_batches_and_reply(
     adding: Adding<'_>,
     origin: Origin,
     clock: &CommandClock,
+    ceiling: &ServerCeiling,
     lists: &mut Lists,
 ) -> (usize, Option<Error>) {
     let Adding { items, is_sync, .. } = adding;
-    let ceiling = ServerCeiling(context);
     let (mut new, mut refused) = (0, None);
     // While no item can meet a full layer the length of the array is known.
     let known_length = filter.remaining_capacity() >= items.len() as u64;
@@ -362,7 +367,7 @@ fn add_batches_and_reply(
     }
     let mut answered = 0;
     for batch in items.chunks(BATCH) {
-        let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, &ceiling);
+        let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, ceiling);
         for (index, item) in batch.iter().enumerate().take(added.done) {
             let is_new = added.new.contains(index);
             lists.push(*item, added.effect.contains(index), is_sync);

@@ -10,6 +10,7 @@ use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::key::WriteKey;
+use crate::pending;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 
@@ -35,6 +36,7 @@ pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<()
             check(context, filter, &clock)?;
             let has_turned = turn_and_carry(context, name, filter, &clock)?;
             delete_and_reply(context, filter, items, shape, &clock, &mut found);
+            pending::merge_beside(context, filter, items.len());
             has_turned
         }
     };
@@ -52,7 +54,7 @@ pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<()
 /// Asks whether the filter can delete, before anything is done.
 fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
     let nothing = std::iter::empty::<&[u8]>();
-    let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling(context));
+    let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling::of(context));
     removed.error.map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -73,7 +75,7 @@ fn delete_and_reply(
     clock: &CommandClock,
     found: &mut NewItems,
 ) {
-    let ceiling = ServerCeiling(context);
+    let ceiling = ServerCeiling::of(context);
     let origin = context.origin();
     if shape == Shape::Many {
         reply::open_array(context);

@@ -66,7 +66,7 @@ fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(),
 /// # Errors
 /// [`Refusal::InfoFieldMissing`] for what this filter has not.
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
-    filter.info(field, &CommandClock::default(), &ServerCeiling(context)).ok_or(Refusal::InfoFieldMissing)
+    filter.info(field, &CommandClock::default(), &ServerCeiling::of(context)).ok_or(Refusal::InfoFieldMissing)
 }
 
 fn value(context: Context, content: Content) {

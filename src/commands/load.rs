@@ -20,7 +20,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     if key.exists()? {
         return Err(Refusal::LoadExists);
     }
-    let filter = load::decode(data, &ServerCeiling(context)).map_err(Refusal::Load)?;
+    let filter = load::decode(data, &ServerCeiling::of(context)).map_err(Refusal::Load)?;
     key.install(Stored::boxed(Filter::boxed(filter)?.into())?);
     replicate::verbatim(context);
     key.close_changed(&[(true, c"bloom.reserve")]);

@@ -76,7 +76,7 @@ fn go_on(
         let taken = if must_obey {
             writer.obey(generation, iterator, data)
         } else {
-            writer.accept_within(generation, iterator, data, &ServerCeiling(context))
+            writer.accept_within(generation, iterator, data, &ServerCeiling::of(context))
         };
         (taken.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };
@@ -102,5 +102,5 @@ fn begin(context: Context, iterator: u64, data: &[u8]) -> Result<Arrival, Refusa
     if !records::is_header(data) && iterator != HEADER {
         return Err(Refusal::NotFound);
     }
-    Arrival::begin(iterator, data, &ServerCeiling(context)).map_err(refusal)
+    Arrival::begin(iterator, data, &ServerCeiling::of(context)).map_err(refusal)
 }

@@ -64,7 +64,7 @@ fn filters_of(keys: &[ReadKey]) -> Result<Vec<&BloomFilter>, Refusal> {
 
 /// Creates the destination that is missing.
 fn create(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> Result<(), Refusal> {
-    let union = BloomFilter::union_of(sources, context.origin(), &ServerCeiling(context))?;
+    let union = BloomFilter::union_of(sources, context.origin(), &ServerCeiling::of(context))?;
     let reserved = Stored::reserve()?;
     key.install(reserved.put(Filter::from(union).into()));
     Ok(())
@@ -76,7 +76,7 @@ fn merge(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> 
     let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
     let destination = filter.mergeable_mut()?;
     let layers = destination.layers().len();
-    destination.merge(sources, context.origin(), &ServerCeiling(context))?;
+    destination.merge(sources, context.origin(), &ServerCeiling::of(context))?;
     let has_grown = destination.layers().len() > layers;
     guard::merged(writer.instance());
     Ok(has_grown)

@@ -23,7 +23,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         let windowed = filter.windowed_mut().ok_or(Refusal::HasNot("WINDOW"))?;
         let turn: Turn = carried.unwrap_or_else(|| windowed.turn_now(CommandClock::default().now()));
-        let dropped = windowed.turn(turn, &ServerCeiling(context))?;
+        let dropped = windowed.turn(turn, &ServerCeiling::of(context))?;
         free_retired(windowed);
         (turn, dropped)
     };

@@ -8,6 +8,7 @@ use redis_module::raw;
 use super::{is_idle, place, void, void_all};
 use crate::args::Arg;
 use crate::context::{Context, OK};
+use crate::role;
 
 /// Everything that clients do to keys. Not among it: that a key expired or was evicted, was asked for in vain, was loaded.
 const CHANGES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
@@ -19,20 +20,19 @@ const CHANGES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STREAM
     | raw::REDISMODULE_NOTIFY_MODULE;
 
-/// A change of role, emptied databases, a new data set, swapped databases, a new data set beside the old one.
-const EVENTS: [u64; 5] = [
-    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
-    raw::REDISMODULE_EVENT_FLUSHDB,
-    raw::REDISMODULE_EVENT_LOADING,
-    raw::REDISMODULE_EVENT_SWAPDB,
-    raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
-];
+/// Emptied databases, swapped databases, a new data set beside the old one. A change of role and a new data set are told by
+/// [`role`]: of an event a module has one listener, the last.
+const EVENTS: [u64; 3] =
+    [raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_EVENT_SWAPDB, raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD];
 
 /// Subscribes with the first lease. Answers whether the server tells what it has to.
 pub fn subscribe(context: Context) -> bool {
     static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
     if IS_SUBSCRIBED.load(Relaxed) {
         return true;
+    }
+    if !role::is_followed() {
+        return false;
     }
     // SAFETY: the callbacks are functions; the context is valid while the command runs.
     let subscribed = unsafe {

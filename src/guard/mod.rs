@@ -223,7 +223,7 @@ pub fn merged(filter: u64) {
 }
 
 /// The keys are others now, or this server is not what it was: everything is void.
-fn void_all() {
+pub fn void_all() {
     if is_idle() {
         return;
     }

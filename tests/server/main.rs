@@ -44,6 +44,7 @@ mod merging;
 mod migrating;
 mod observation;
 mod peers;
+mod pending;
 mod persistence;
 mod plan;
 mod redisbloom;

@@ -34,6 +34,12 @@ pub trait Ceiling {
         usize::MAX
     }
 
+    /// From how many bytes on a layer of our own bits keeps new adds in memory of their own for a while, rather than to write
+    /// the layer; nothing where every add is written at once. By default nothing.
+    fn pending_from_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Asks for `asked_bytes` that a filter of `filter_bytes` is to have more.
     ///
     /// # Errors
@@ -67,6 +73,10 @@ impl<C: Ceiling, F: Fn() -> u64> Ceiling for Beside<'_, C, F> {
 
     fn layers_max(&self) -> usize {
         self.ceiling.layers_max()
+    }
+
+    fn pending_from_bytes(&self) -> Option<u64> {
+        self.ceiling.pending_from_bytes()
     }
 }
 

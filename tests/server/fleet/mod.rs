@@ -30,7 +30,7 @@ const LAYOUTS: [(&str, &[&str]); 6] = [
 const GROWING: usize = 5;
 
 /// `count` times the effort that was asked for, at least 1.
-fn effort(count: usize) -> usize {
+pub fn effort(count: usize) -> usize {
     let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
     ((count as f64 * factor).round() as usize).max(1)
 }

@@ -149,3 +149,20 @@ fn a_replica_does_not_guard_and_a_promoted_one_begins_anew() {
         assert_eq!(follower.run(&format!("BF.FILL {{f}} 42 {{f}}:43 {token} VALUE v")), ok());
     });
 }
+
+/// Leases and roles are told by the same events, for which a module has one listener.
+#[test]
+fn a_server_that_gave_leases_still_knows_its_role() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let token = load(&mut client, FETCH);
+        client.run("CONFIG SET replica-read-only no");
+        assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
+        assert!(client.run(FETCH).error_text().starts_with("READONLY"), "it is a replica");
+        assert_eq!(client.run("REPLICAOF NO ONE"), ok());
+        assert_eq!(fill(&mut client, &token, "VALUE v"), nil(2), "of another time");
+        load(&mut client, FETCH);
+    });
+}

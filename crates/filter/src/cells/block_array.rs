@@ -43,10 +43,13 @@ pub struct BlockArray<const BLOCK: usize> {
     /// What the allocator gave: the blocks and, where it had to be asked for, room in front of them for alignment.
     storage: Box<[u8]>,
     /// Where the first block begins in `storage`, in bytes.
-    start: usize,
-    /// Number of blocks, at least 1.
-    blocks: usize,
+    start: u16,
+    /// Bytes of `storage` that are no block. At least one block is there.
+    room: u16,
 }
+
+/// What fits so few bytes: a room for alignment is less than a page.
+const _: () = assert!(PAGE_BYTES <= u16::MAX as usize);
 
 impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// Whether a cell is a counter of four bits, rather than a bit.
@@ -71,14 +74,20 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
             Some(aligned) => aligned,
             None => zeroed(size.checked_add(alignment - 1).ok_or(Error::SizeOverflow)?)?,
         };
-        let start = first_block(&storage, size);
-        Ok(Self { storage, start, blocks: size / BLOCK })
+        let room = u16::try_from(storage.len() - size).map_err(|_| Error::SizeOverflow)?;
+        Ok(Self { start: first_block(&storage, size), storage, room })
     }
 
     /// Number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
-        self.blocks as u64
+        (self.size() / BLOCK) as u64
+    }
+
+    /// Bytes of the blocks.
+    #[inline]
+    const fn size(&self) -> usize {
+        self.storage.len() - self.room as usize
     }
 
     /// The bytes of a block; of the last one where there are not so many.
@@ -107,8 +116,8 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     /// safety does not hang on the arithmetic of a layout.
     #[inline]
     fn offset(&self, block: u64) -> usize {
-        let block = usize::try_from(block).unwrap_or(usize::MAX).min(self.blocks - 1);
-        self.start + block * BLOCK
+        let block = usize::try_from(block).unwrap_or(usize::MAX).min(self.size() / BLOCK - 1);
+        usize::from(self.start) + block * BLOCK
     }
 }
 
@@ -120,13 +129,13 @@ const fn nonzero_halves(byte: u8) -> u8 {
 
 impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     fn bytes(&self) -> &[u8] {
-        let end = self.start + self.blocks * BLOCK;
-        self.storage.get(self.start..end).unwrap_or_default()
+        let start = usize::from(self.start);
+        self.storage.get(start..start + self.size()).unwrap_or_default()
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        let end = self.start + self.blocks * BLOCK;
-        self.storage.get_mut(self.start..end).unwrap_or_default()
+        let (start, size) = (usize::from(self.start), self.size());
+        self.storage.get_mut(start..start + size).unwrap_or_default()
     }
 
     fn count(&self) -> u64 {
@@ -146,12 +155,12 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
 
     /// Blocks that lie elsewhere in a page at the new address are moved to where they are aligned.
     fn relocate(&mut self, mover: &mut impl Mover) {
+        let size = self.size();
         let mut storage = take(&mut self.storage);
         relocate::bytes(&mut storage, mover);
-        let size = self.blocks * BLOCK;
-        let start = first_block(&storage, size);
-        if start != self.start {
-            storage.copy_within(self.start..self.start + size, start);
+        let (before, start) = (usize::from(self.start), first_block(&storage, size));
+        if usize::from(start) != before {
+            storage.copy_within(before..before + size, usize::from(start));
             self.start = start;
         }
         self.storage = storage;
@@ -164,14 +173,18 @@ const fn alignment(size: usize) -> usize {
 }
 
 /// Where in `storage` the first block of `size` bytes of blocks lies aligned, as far as there is room for that.
-fn first_block(storage: &[u8], size: usize) -> usize {
+fn first_block(storage: &[u8], size: usize) -> u16 {
     // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
-    storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size)
+    let start = storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size);
+    u16::try_from(start).unwrap_or_default()
 }
 
 impl<const BLOCK: usize> std::fmt::Debug for BlockArray<BLOCK> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlockArray").field("block_bytes", &BLOCK).field("blocks", &self.blocks).finish_non_exhaustive()
+        f.debug_struct("BlockArray")
+            .field("block_bytes", &BLOCK)
+            .field("blocks", &self.blocks())
+            .finish_non_exhaustive()
     }
 }
 

@@ -26,10 +26,13 @@ impl Histogram {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
-        for page in bytes.chunks(PAGE_BYTES) {
-            histogram.add(page);
-        }
+        histogram.count(bytes);
         histogram
+    }
+
+    /// Adds all blocks of bytes that follow.
+    pub(crate) fn count(&mut self, bytes: &[u8]) {
+        bytes.chunks(PAGE_BYTES).for_each(|page| self.add(page));
     }
 
     /// Of the union of two arrays, of which nothing is written; as far as the shorter one goes.
@@ -72,7 +75,20 @@ impl Histogram {
     #[must_use]
     pub fn sampled(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
-        sample(bytes).for_each(|page| histogram.add(page));
+        sample(bytes).for_each(|(_, page)| histogram.add(page));
+        histogram
+    }
+
+    /// The same, of what `change` makes of a copy of each page. It is told the byte that the page begins with.
+    #[must_use]
+    pub fn sampled_with(bytes: &[u8], change: impl Fn(&mut [u8], usize)) -> Self {
+        let (mut histogram, mut copy) = (Self::empty(), [0; PAGE_BYTES]);
+        for (begin, page) in sample(bytes) {
+            let Some(copy) = copy.get_mut(..page.len()) else { break };
+            copy.copy_from_slice(page);
+            change(copy, begin);
+            histogram.add(copy);
+        }
         histogram
     }
 
@@ -80,7 +96,7 @@ impl Histogram {
     #[must_use]
     pub fn sampled_counters(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
-        for block in sample(bytes).flat_map(|page| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
+        for block in sample(bytes).flat_map(|(_, page)| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
             let words = block.as_chunks::<8>().0.iter().map(|word| nonzero_halves(u64::from_ne_bytes(*word)));
             if let Some(count) = histogram.counts.get_mut(words.sum::<u32>() as usize) {
                 *count += 1;
@@ -121,20 +137,20 @@ impl Histogram {
 /// one.
 #[must_use]
 pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
-    sample(bytes).fold((0, 0), |(ones, bits), page| {
+    sample(bytes).fold((0, 0), |(ones, bits), (_, page)| {
         let of_page: u64 = page.iter().map(|byte| u64::from(byte.count_ones())).sum();
         (ones + of_page, bits + page.len() as u64 * 8)
     })
 }
 
-/// The pages of an array of at most 1 MiB, and as many of a larger one, evenly chosen.
-fn sample(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The pages of an array of at most 1 MiB, and as many of a larger one, evenly chosen; each with the byte that it begins with.
+fn sample(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let pages = bytes.len().div_ceil(PAGE_BYTES);
     let sampled = pages.min(SAMPLED_PAGES);
     // Both factors are below 2^52 and 2^9.
     (0..sampled).filter_map(move |number| {
         let begin = number * pages / sampled * PAGE_BYTES;
-        bytes.get(begin..bytes.len().min(begin + PAGE_BYTES))
+        Some((begin, bytes.get(begin..bytes.len().min(begin + PAGE_BYTES))?))
     })
 }
 

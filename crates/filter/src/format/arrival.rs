@@ -231,9 +231,9 @@ fn came_to<F: Recorded>(
     if !F::ONLY_GAINS {
         return Ok(());
     }
-    let here = filter.layer_cells(range.layer).get(range.bytes).unwrap_or_default();
+    let here = chunks::cells_in(filter, range.layer, range.bytes)?;
     let same = items.is_none_or(|items| items <= filter.layer_items(range.layer))
-        && cells.unwrap_or_default().iter().zip(here).all(|(came, here)| came & !here == 0);
+        && cells.unwrap_or_default().iter().zip(&*here).all(|(came, here)| came & !here == 0);
     if same { Ok(()) } else { Err(Error::Different) }
 }
 

@@ -1,8 +1,12 @@
 //! The cells of a filter in chunks of a fixed size: neither a child that saves nor a server that loads holds a second copy,
 //! and a chunk of zeros costs a byte.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use super::{Error, Sink, Source};
 use crate::cells::is_zero;
+use crate::memory::reserve;
 use crate::shape::{Chain, Rules};
 
 /// Size of a chunk, in bytes. The last chunk of a layer is shorter.
@@ -12,8 +16,12 @@ pub const CHUNK_BYTES: usize = 1024 * 1024;
 pub trait LayerCells {
     /// Number of layers.
     fn layer_count(&self) -> usize;
-    /// The cells of a layer, oldest first, as they are stored; nothing where there is no such layer.
+    /// The cells of a layer, oldest first, as they are stored but for adds that pend; nothing where there is no such layer.
     fn layer_cells(&self, layer: usize) -> &[u8];
+    /// Whether adds pend that belong to these cells of a layer.
+    fn has_pending_in(&self, layer: usize, bytes: Range<usize>) -> bool;
+    /// Sets in a copy of the cells of a layer from byte `begin` on what adds that pend leave there.
+    fn put_pending(&self, layer: usize, copy: &mut [u8], begin: usize);
     /// The same, for a reader that fills them in.
     fn layer_cells_mut(&mut self, layer: usize) -> &mut [u8];
 }
@@ -27,17 +35,61 @@ impl<R: Rules> LayerCells for Chain<R> {
         self.layers().get(layer).map_or(&[], |layer| layer.bytes())
     }
 
+    fn has_pending_in(&self, layer: usize, bytes: Range<usize>) -> bool {
+        self.whole(layer).is_some_and(|layer| layer.has_pending_in(bytes))
+    }
+
+    fn put_pending(&self, layer: usize, copy: &mut [u8], begin: usize) {
+        if let Some(layer) = self.whole(layer) {
+            layer.put_pending(copy, begin);
+        }
+    }
+
     fn layer_cells_mut(&mut self, layer: usize) -> &mut [u8] {
         self.layer_bytes_mut(layer).unwrap_or_default()
     }
 }
 
+/// The cells of a layer from one byte to another, with what pends there, in a copy where anything does.
+///
+/// # Errors
+/// [`Error::Filter`] where there is no memory for the copy.
+pub(super) fn cells_in<F: LayerCells>(filter: &F, layer: usize, bytes: Range<usize>) -> Result<Cow<'_, [u8]>, Error> {
+    let cells = filter.layer_cells(layer).get(bytes.clone()).unwrap_or_default();
+    if !filter.has_pending_in(layer, bytes.clone()) {
+        return Ok(Cow::Borrowed(cells));
+    }
+    let mut copy = Vec::new();
+    reserve(&mut copy, cells.len())?;
+    copy.extend_from_slice(cells);
+    filter.put_pending(layer, &mut copy, bytes.start);
+    Ok(Cow::Owned(copy))
+}
+
 /// Writes the cells of all layers, oldest first; a chunk of zeros as an empty string.
 pub(crate) fn write<F: LayerCells>(filter: &F, sink: &mut impl Sink) {
     for layer in 0..filter.layer_count() {
-        for chunk in filter.layer_cells(layer).chunks(CHUNK_BYTES) {
-            sink.put_bytes(if is_zero(chunk) { &[] } else { chunk });
+        for (number, chunk) in filter.layer_cells(layer).chunks(CHUNK_BYTES).enumerate() {
+            let begin = number * CHUNK_BYTES;
+            if filter.has_pending_in(layer, begin..begin + chunk.len()) {
+                write_with_pending(filter, layer, chunk, begin, sink);
+            } else {
+                sink.put_bytes(if is_zero(chunk) { &[] } else { chunk });
+            }
         }
+    }
+}
+
+/// Writes a chunk with what pends in it. The copy is on the stack: writing cannot fail, in a child that saves least of all, and so
+/// asks for no memory.
+#[cold]
+#[inline(never)]
+fn write_with_pending<F: LayerCells>(filter: &F, layer: usize, chunk: &[u8], begin: usize, sink: &mut impl Sink) {
+    let mut copy = [0; CHUNK_BYTES];
+    if let Some(copy) = copy.get_mut(..chunk.len()) {
+        copy.copy_from_slice(chunk);
+        filter.put_pending(layer, copy, begin);
+        sink.put_bytes(if is_zero(copy) { &[] } else { copy });
     }
 }
 

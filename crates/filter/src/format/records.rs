@@ -26,6 +26,7 @@
 
 use std::fmt::Debug;
 
+use super::chunks::cells_in;
 use super::record::{ENTRY_BYTES, encode_chunk, encode_entries, encode_gone};
 use super::{ByteSink, ByteSource, CHUNK_BYTES, Error, LayerCells, Sink, Source};
 use crate::ceiling::Ceiling;
@@ -298,8 +299,8 @@ pub fn next_record<F: Recorded>(
     let identity = identity(filter, stream);
     let data = match place {
         Place::Cells { range, is_newest } => {
-            let cells = filter.layer_cells(range.layer).get(range.bytes).unwrap_or_default();
-            encode_chunk(identity, iterator, is_newest.then(|| filter.layer_items(range.layer)), cells)?
+            let cells = cells_in(filter, range.layer, range.bytes)?;
+            encode_chunk(identity, iterator, is_newest.then(|| filter.layer_items(range.layer)), &cells)?
         }
         Place::Gone => encode_gone(identity, iterator)?,
         Place::Entries { part, skipped, is_last } => {

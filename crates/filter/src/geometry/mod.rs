@@ -5,9 +5,11 @@ mod counting;
 pub mod estimate;
 mod flat;
 mod paged;
+mod pending;
 pub mod sizing;
 
 use std::fmt::Debug;
+use std::ops::{Range, RangeInclusive};
 
 pub use counting::{Counting, PagedCounters};
 pub use flat::{Flat, HASHES_MAX, Positions};
@@ -15,6 +17,7 @@ pub use paged::{Paged, PagedCells, PagedOf, PagedProbe};
 
 use crate::cells::Cells;
 use crate::error::Error;
+use crate::hash::ItemHash;
 use estimate::Fullness;
 
 /// Everything about a layer but its cells.
@@ -76,4 +79,39 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
     /// How full the cells are. Reads at most 1 MiB of them.
     fn fullness(&self, cells: &Self::Cells) -> Fullness;
+
+    /// Whether adds to this layer may wait outside of the cells, in the order of its pages.
+    #[inline]
+    fn can_wait(&self) -> bool {
+        false
+    }
+    /// The hash by which an add waits, where any does.
+    #[inline]
+    fn to_waiting(_hash: Self::Hash) -> ItemHash {
+        ItemHash::default()
+    }
+    /// The hash that waits by this one.
+    #[inline]
+    fn from_waiting(_hash: ItemHash) -> Self::Hash {
+        Self::Hash::default()
+    }
+    /// Between which numbers is the `h1` of every hash that leaves something in these bytes of the cells.
+    fn hashes_in(&self, _bytes: &Range<usize>) -> RangeInclusive<u64> {
+        0..=u64::MAX
+    }
+    /// One of the bytes of the page of the cells that an item whose add may wait lies in.
+    fn byte_of(&self, _probe: Self::Probe) -> Option<usize> {
+        None
+    }
+    /// Sets the cells of an item in a copy of the cells from byte `begin` on, as far as they lie there.
+    fn insert_in(&self, _copy: &mut [u8], _begin: usize, _probe: Self::Probe) {}
+    /// How full the cells would be. Reads as much; `change` gets a copy of each page that is read, and the byte of the cells that
+    /// it begins with.
+    fn fullness_with(&self, cells: &Self::Cells, _change: impl Fn(&mut [u8], usize)) -> Fullness {
+        self.fullness(cells)
+    }
+    /// Whether such a copy has all the cells of an item.
+    fn is_in(&self, _copy: &[u8], _begin: usize, _probe: Self::Probe) -> bool {
+        false
+    }
 }

@@ -10,6 +10,7 @@
 //! Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3).
 
 use std::fmt::Debug;
+use std::ops::{Range, RangeInclusive};
 
 use super::estimate::Fullness;
 use super::sizing;
@@ -43,6 +44,8 @@ pub type Paged = PagedOf<BLOCK_BYTES>;
 
 /// What of the layout hangs on what an item leaves: bits or counters.
 pub trait PagedCells: Cells + Debug {
+    /// Whether they are bits: one that is set for an item stays so, whoever sets it again.
+    const ARE_BITS: bool = false;
     /// Cells an item of a layer's capacity at a rate.
     fn cells_per_item(rate: f64) -> f64;
     /// Starts to load cells of a block into the cache.
@@ -56,6 +59,8 @@ pub trait PagedCells: Cells + Debug {
 }
 
 impl PagedCells for Blocks {
+    const ARE_BITS: bool = true;
+
     fn cells_per_item(rate: f64) -> f64 {
         sizing::bits_per_item(rate)
     }
@@ -268,6 +273,41 @@ where
 
     fn fullness(&self, cells: &Self::Cells) -> Fullness {
         Fullness::of_blocks(&cells.sampled(), self.hashes, self.blocks())
+    }
+
+    fn fullness_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> Fullness {
+        Fullness::of_blocks(&Histogram::sampled_with(cells.bytes(), change), self.hashes, self.blocks())
+    }
+
+    #[inline]
+    fn can_wait(&self) -> bool {
+        <BlockArray<BLOCK>>::ARE_BITS && self.has_whole_pages()
+    }
+
+    #[inline]
+    fn to_waiting(hash: ItemHash) -> ItemHash {
+        hash
+    }
+
+    #[inline]
+    fn from_waiting(hash: ItemHash) -> ItemHash {
+        hash
+    }
+
+    fn hashes_in(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
+        self.h1_in(bytes)
+    }
+
+    fn byte_of(&self, probe: PagedProbe) -> Option<usize> {
+        usize::try_from(probe.a).ok()?.checked_mul(BLOCK)
+    }
+
+    fn insert_in(&self, copy: &mut [u8], begin: usize, probe: PagedProbe) {
+        self.set_in(copy, begin, probe);
+    }
+
+    fn is_in(&self, copy: &[u8], begin: usize, probe: PagedProbe) -> bool {
+        self.are_set_in(copy, begin, probe)
     }
 }
 

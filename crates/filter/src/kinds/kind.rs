@@ -59,6 +59,11 @@ pub trait Kind {
     fn allocated_bytes(&self) -> u64;
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`].
     fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize>;
+    /// Writes adds that pend into the cells, at most so many. Answers how many; none are left where there were none. Each costs up
+    /// to two microseconds.
+    fn merge_pending(&mut self, _most: usize) -> usize {
+        0
+    }
     /// A filter as this one was created, without an item. One that forgets after a time has no bucket then. Costs
     /// microseconds, whatever the size, and asks no ceiling: it takes the place of this one.
     ///
@@ -154,6 +159,7 @@ impl<R: Rules> Kind for Chain<R> {
             layers: self.layers().len() as u64,
             items: self.items(),
             capacity: self.total_capacity(),
+            pending_bytes: self.pending_bytes(),
         }
     }
 
@@ -174,7 +180,7 @@ impl<R: Rules> Kind for Chain<R> {
     }
 
     fn measure(&self, _clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
-        self.layers().iter().try_for_each(|layer| measured.add(layer))
+        (0..).map_while(|index| self.whole(index)).try_for_each(|layer| measured.add(layer.layer(), layer.fullness()))
     }
 
     #[inline]

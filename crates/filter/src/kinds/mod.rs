@@ -427,9 +427,9 @@ impl Filter {
             return Kind::contents(filter);
         }
         // Taken apart, so that those of a native filter are in registers.
-        let Contents { size_bytes, layers, items, capacity } =
+        let Contents { size_bytes, layers, items, capacity, pending_bytes } =
             by_a_call(|| inside!(self, filter => Kind::contents(filter)));
-        Contents { size_bytes, layers, items, capacity }
+        Contents { size_bytes, layers, items, capacity, pending_bytes }
     }
 
     /// What there is to count of what lookups go to now: of a filter that forgets not the buckets whose time is past.
@@ -470,6 +470,22 @@ impl Filter {
             Self::RedisBloom(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
             Self::ValkeyBloom(filter) => filter.allocated_bytes() + own,
         }
+    }
+
+    /// Whether adds pend.
+    #[inline]
+    #[must_use]
+    pub fn pends(&self) -> bool {
+        match self {
+            Self::Native(filter) => filter.chain().pends(),
+            Self::Windowed(filter) => filter.buckets().any(|bucket| bucket.filter.chain().pends()),
+            Self::Counting(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
+        }
+    }
+
+    /// Writes adds that pend into the cells, at most so many; see [`Kind::merge_pending`].
+    pub fn merge_pending(&mut self, most: usize) -> usize {
+        inside!(mut self, filter => Kind::merge_pending(filter, most))
     }
 
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::shape::Chain::relocate).

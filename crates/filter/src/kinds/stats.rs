@@ -6,6 +6,7 @@ use super::{Contents, Forgets, Spec};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::geometry::Geometry;
+use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::hash::ItemHash;
 use crate::memory::push;
@@ -96,12 +97,11 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds a layer: reads at most 1 MiB of it.
+    /// Adds a layer that is so full.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn add<G: Geometry>(&mut self, layer: &Layer<G>) -> Result<(), Error> {
-        let fullness = layer.fullness();
+    pub(crate) fn add<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness) -> Result<(), Error> {
         self.items += fullness.items;
         self.passes_none += libm::log1p(-fullness.rate);
         let stats = LayerStats {
@@ -138,7 +138,7 @@ impl Measured {
             rate_now: libm::expm1(passes_none).abs(),
             contents,
             items_estimated: to_u64((items - to_f64(deleted.entries)).round().max(0.0)),
-            pending_bytes: 0,
+            pending_bytes: contents.pending_bytes,
             deleted: spec.takes_deleted().then_some(deleted),
             layers,
             buckets,

@@ -58,6 +58,8 @@ pub struct Contents {
     pub items: u64,
     /// Number of items that the layers are made for.
     pub capacity: u64,
+    /// What adds that pend take besides, in bytes.
+    pub pending_bytes: u64,
 }
 
 impl Contents {
@@ -69,6 +71,7 @@ impl Contents {
             layers: self.layers.saturating_add(other.layers),
             items: self.items.saturating_add(other.items),
             capacity: self.capacity.saturating_add(other.capacity),
+            pending_bytes: self.pending_bytes.saturating_add(other.pending_bytes),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::layer::{Layer, Prefetch};
 use super::older::{contains_in_older, contains_one_in_older, prefetch_one};
+use super::pending::Pending;
 use super::probes::Probes;
 use super::rules::{HashOf, Rules};
 use super::totals::{self, Totals};
@@ -33,6 +34,8 @@ pub struct Chain<R: Rules> {
     pub(super) rules: R,
     pub(super) layers: Vec<Layer<R::Geometry>>,
     pub(super) totals: Totals,
+    /// Adds that are counted and not in the cells yet.
+    pub(super) pending: Option<Box<Pending>>,
 }
 
 impl<R: Rules> Chain<R> {
@@ -67,7 +70,7 @@ impl<R: Rules> Chain<R> {
         }
         let totals = Totals::of(layers.clone())?;
         ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes))?;
-        let mut filter = Self { rules, layers: Vec::new(), totals };
+        let mut filter = Self { rules, layers: Vec::new(), totals, pending: None };
         reserve(&mut filter.layers, layers.len())?;
         for layer in layers {
             filter.layers.push(filter.rules.empty_layer(&layer)?);
@@ -82,24 +85,27 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
-        Ok(Self { rules, layers, totals })
+        Ok(Self { rules, layers, totals, pending: None })
     }
 
     /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
     pub(crate) const fn hollow(rules: R) -> Self {
-        Self { rules, layers: Vec::new(), totals: Totals { older_items: 0, capacity: 0, cells_bytes: 0 } }
+        let totals = Totals { older_items: 0, capacity: 0, cells_bytes: 0 };
+        Self { rules, layers: Vec::new(), totals, pending: None }
     }
 
-    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy.
+    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy. Adds that pend are in its
+    /// bits.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
-        for (from, to) in self.layers.iter().zip(&mut copy.layers) {
-            let pages = from.bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
+        for (from, to) in (0..).map_while(|index| self.whole(index)).zip(&mut copy.layers) {
+            let pages = from.layer().bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
+            from.put_pending_into(to);
         }
         Ok(copy)
     }
@@ -169,10 +175,11 @@ impl<R: Rules> Chain<R> {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Geometry>>();
-        self.layers.iter().fold(fields as u64, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
+        let held = (fields as u64).saturating_add(self.pending_bytes());
+        self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
     }
 
-    /// Lets the mover move the memory of the layers from number `first` on, oldest first. Answers with the number of the
+    /// Lets the mover move the memory, but that of adds that pend, of the layers from number `first` on, oldest first. Answers with the number of the
     /// layer to go on with, if the mover has done enough before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
@@ -188,7 +195,7 @@ impl<R: Rules> Chain<R> {
         None
     }
 
-    /// The stored bits of a layer, for a reader that fills them in.
+    /// The stored bits of a layer to which nothing was added yet, for a reader that fills them in.
     pub fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
         self.layers.get_mut(layer).map(|layer| layer.cells_mut().bytes_mut())
     }
@@ -232,7 +239,10 @@ impl<R: Rules> Chain<R> {
     /// Whether the item with this hash may have been added.
     #[inline]
     pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
-        contains_one(&self.layers, hash)
+        if let Some(pending) = &self.pending {
+            pending.prefetch_one(R::Geometry::to_waiting(hash));
+        }
+        contains_one(&self.layers, hash) || self.is_pending(hash)
     }
 
     /// Adds an item; answers whether it was new. A new item that the filter takes for one that is in (a false
@@ -253,13 +263,20 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn add_hash(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
         let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
         let probe = newest.probe(hash);
-        if !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe) {
+        if let Some(pending) = &self.pending {
+            pending.prefetch_one(R::Geometry::to_waiting(hash));
+        }
+        let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
+        if is_in || self.pending.is_some() && self.is_pending(hash) {
             return Ok(false);
         }
+        let Some(newest) = self.layers.last_mut() else { return Err(Error::Full) };
         if newest.is_full() {
             self.grow(ceiling)?;
             let newest = self.layers.last_mut().ok_or(Error::Full)?;
             newest.insert(newest.probe(hash));
+        } else if newest.may_pend(ceiling.pending_from_bytes()) {
+            self.insert_or_pend(hash, probe);
         } else {
             newest.insert(probe);
         }
@@ -270,15 +287,17 @@ impl<R: Rules> Chain<R> {
     /// been added.
     #[must_use]
     pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> Mask {
-        let (hashes, wanted) = batch(hashes);
-        contains_in(&self.layers, hashes, wanted, |_| ())
+        self.contains_batch_announced(hashes, |_| ())
     }
 
-    /// The same; calls `announce` with the items that may have been added, once a part of their bits was seen.
+    /// The same; calls `announce` with the items that may have been added, once a part of their bits was seen. Not with those that
+    /// pend.
     #[inline]
     pub(crate) fn contains_batch_announced(&self, hashes: &[HashOf<R>], announce: impl FnOnce(Mask)) -> Mask {
         let (hashes, wanted) = batch(hashes);
-        contains_in(&self.layers, hashes, wanted, announce)
+        self.prefetch_pending(hashes, wanted);
+        let present = contains_in(&self.layers, hashes, wanted, announce);
+        self.or_pending(hashes, wanted, present)
     }
 
     /// Starts to load what lookups of the items of the mask `wanted` read first in the newest layer.
@@ -298,7 +317,8 @@ impl<R: Rules> Chain<R> {
             next.prefetch_first(probes.hashes(), wanted);
         }
         let present = newest.contains_batch_at(probes.of(newest), wanted);
-        present | contains_in_older(older, probes.hashes(), wanted - present)
+        let present = present | contains_in_older(older, probes.hashes(), wanted - present);
+        self.or_pending(probes.hashes(), wanted, present)
     }
 
     /// Adds up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are
@@ -311,17 +331,28 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn add_batch_unless(&mut self, hashes: &[HashOf<R>], known: Mask, ceiling: &impl Ceiling) -> Added {
         let (hashes, all) = batch(hashes);
         let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+        let from_bytes = ceiling.pending_from_bytes();
         // Layers before the newest do not change: ask them for the whole batch first.
         let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known, |_| ());
         let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
+        // What pends in the newest is among it, too. What comes to pend below is asked for there.
+        in_older = self.or_pending(hashes, all - known, in_older);
         while added.done < hashes.len() {
             let Some(newest) = self.layers.last_mut() else { break };
             let wanted = all - in_older - Mask::first(added.done);
-            if add_until_full(newest, hashes, wanted, &mut added) {
+            let is_through = if newest.may_pend(from_bytes) {
+                self.add_or_pend_until_full(hashes, wanted, &mut added)
+            } else {
+                add_until_full(newest, hashes, wanted, &mut added)
+            };
+            if is_through {
                 break;
             }
             // The next item needs a new layer; what is newest now will be one of the older.
-            in_older |= newest.contains_batch(hashes, wanted - Mask::first(added.done), Prefetch::Rest, |_| ());
+            let Some(newest) = self.layers.last() else { break };
+            let open = wanted - Mask::first(added.done);
+            let in_newest = newest.contains_batch(hashes, open, Prefetch::Rest, |_| ());
+            in_older |= self.or_pending(hashes, open, in_newest);
             if let Err(error) = self.grow(ceiling) {
                 added.error = Some(error);
                 break;
@@ -356,16 +387,13 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-/// Equal in every logical field and in every bit.
+/// Equal in every logical field and in every bit, with what pends.
 impl<R: Rules> PartialEq for Chain<R> {
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.layers.len() == other.layers.len()
-            && self
-                .layers
-                .iter()
-                .zip(&other.layers)
-                .all(|(a, b)| a.description() == b.description() && a.bytes() == b.bytes())
+            && self.layers.iter().zip(&other.layers).all(|(a, b)| a.description() == b.description())
+            && (0..).map_while(|index| self.whole(index).zip(other.whole(index))).all(|(a, b)| a.has_cells_of(b))
     }
 }
 

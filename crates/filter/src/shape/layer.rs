@@ -74,7 +74,7 @@ impl<G: Geometry> Layer<G> {
         self.geometry
     }
 
-    /// Its cells as bytes, in the order in which they are stored everywhere.
+    /// Its cells as bytes, in the order in which they are stored everywhere; without adds that pend.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.cells.bytes()
@@ -96,14 +96,15 @@ impl<G: Geometry> Layer<G> {
         self.items >= self.capacity
     }
 
-    /// The part of its cells in which items left something, 0 to 1; about a half when it is full. Reads all of them.
+    /// The part of its cells in which items left something, 0 to 1; about a half when it is full. Reads all of them, without adds
+    /// that pend.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn fill_ratio(&self) -> f64 {
         self.cells.count_occupied() as f64 / self.cells.count() as f64
     }
 
-    /// How full it is now. Reads at most 1 MiB of its cells.
+    /// How full it is now. Reads at most 1 MiB of its cells, without adds that pend.
     #[must_use]
     pub fn fullness(&self) -> Fullness {
         self.geometry.fullness(&self.cells)
@@ -262,7 +263,19 @@ impl<G: Geometry> Layer<G> {
     /// Adds the item, which is not in yet.
     #[inline]
     pub(super) fn insert(&mut self, probe: G::Probe) {
+        self.put(probe);
+        self.count_one();
+    }
+
+    /// Sets the cells of an item that is counted.
+    #[inline]
+    pub(super) fn put(&mut self, probe: G::Probe) {
         self.geometry.insert(&mut self.cells, probe);
+    }
+
+    /// Counts an item.
+    #[inline]
+    pub(super) const fn count_one(&mut self) {
         self.items = self.items.saturating_add(1);
     }
 }

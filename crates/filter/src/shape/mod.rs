@@ -7,10 +7,12 @@ mod effects;
 mod hash_set;
 mod layer;
 mod older;
+mod pending;
 mod probes;
 mod rules;
 mod totals;
 mod union;
+mod whole;
 
 pub use chain::{Added, Chain};
 pub(crate) use effects::WhenFull;
@@ -20,3 +22,4 @@ pub(crate) use probes::Probes;
 pub use rules::{HashOf, LAYERS_MAX, Rules};
 pub use totals::Reach;
 pub(crate) use totals::{check_layer, reach};
+pub(crate) use whole::CellsReader;

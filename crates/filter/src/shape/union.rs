@@ -6,6 +6,7 @@ use super::chain::Chain;
 use super::layer::Layer;
 use super::rules::Rules;
 use super::totals::Totals;
+use super::whole::{Whole, histogram_of};
 use crate::ceiling::Ceiling;
 use crate::cells::{Cells as _, Histogram, unite};
 use crate::error::Error;
@@ -84,16 +85,18 @@ impl<R: Rules> Chain<R> {
         reserve(&mut union.layers, layers)?;
         reserve(&mut union.items, layers)?;
 
-        let mut bits = Vec::new();
+        let (mut bits, mut united) = (Vec::new(), Vec::new());
         reserve(&mut bits, others.len() + 1)?;
+        reserve(&mut united, others.len() + 1)?;
         for index in 0..layers {
             let Some(description) = self.description(others, index) else { continue };
-            let united = || self.and(others).filter_map(|chain| chain.layers.get(index));
-            let mut items = Items::of(united().map(Layer::items));
+            united.clear();
+            united.extend(self.and(others).filter_map(|chain| chain.whole(index)));
+            let mut items = Items::of(united.iter().map(|layer: &Whole<'_, _>| layer.layer().items()));
             if check(&description, items.most).is_err() {
                 bits.clear();
-                bits.extend(united().map(Layer::bytes));
-                let counted = items.where_about(estimate(&description, &Histogram::of_unions(&bits)));
+                bits.extend(united.iter().map(|layer| layer.layer().bytes()));
+                let counted = items.where_about(estimate(&description, &histogram_of(&united, &bits)));
                 check(&description, counted)?;
                 items = Items { least: counted, most: counted };
             }
@@ -107,7 +110,8 @@ impl<R: Rules> Chain<R> {
     }
 
     /// Becomes the union that was planned, of the same chains, by the same estimate. Reads all bits once, and writes the pages
-    /// to which the others bring a bit.
+    /// to which the others bring a bit. What pends in the others is written, what pends in this chain pends still; where any
+    /// does, the layer is read once more.
     pub(crate) fn unite(
         &mut self,
         planned: Union<R>,
@@ -119,20 +123,40 @@ impl<R: Rules> Chain<R> {
         layers.append(&mut self.layers);
         layers.append(&mut lacking);
         self.layers = layers;
-        for (index, (layer, items)) in self.layers.iter_mut().zip(items).enumerate() {
-            let mut histogram = Histogram::empty();
-            let counted = if items.is_known() { None } else { Some(&mut histogram) };
-            let bits = others.iter().filter_map(|other| other.layers.get(index)).map(Layer::bytes);
-            // Their shapes, and so their lengths, are the same.
-            let _ = unite(layer.cells_mut().bytes_mut(), bits, index >= own, counted);
-            layer.set_items(if items.is_known() {
-                items.least
-            } else {
-                items.where_about(estimate(&layer.description(), &histogram))
-            });
+        for (index, items) in items.into_iter().enumerate() {
+            let estimated = self.unite_layer(index, others, index >= own, !items.is_known(), &estimate);
+            if let Some(layer) = self.layers.get_mut(index) {
+                layer.set_items(estimated.map_or(items.least, |estimated| items.where_about(estimated)));
+            }
         }
         let older = self.layers.split_last().map_or(&[][..], |(_, older)| older);
         self.totals = Totals { older_items: older.iter().map(Layer::items).sum(), ..totals };
+    }
+
+    /// Unites a layer with those of others. Answers about how many items it has then, where that has to be estimated.
+    fn unite_layer(
+        &mut self,
+        index: usize,
+        others: &[&Self],
+        is_empty: bool,
+        is_estimated: bool,
+        estimate: impl Fn(&LayerDescription<R::Geometry>, &Histogram) -> u64,
+    ) -> Option<u64> {
+        let united = || others.iter().filter_map(|other| other.whole(index));
+        let pends = self.whole(index).is_some_and(Whole::pends) || united().any(Whole::pends);
+        let layer = self.layers.get_mut(index)?;
+        let mut histogram = Histogram::empty();
+        let counted = (is_estimated && !pends).then_some(&mut histogram);
+        // Their shapes, and so their lengths, are the same.
+        let bits = united().map(|layer| layer.layer().bytes());
+        let _ = unite(layer.cells_mut().bytes_mut(), bits, is_empty, counted);
+        united().for_each(|other| other.put_pending_into(layer));
+        let description = layer.description();
+        if is_estimated && pends {
+            let whole = self.whole(index)?;
+            histogram = histogram_of(&[whole], &[whole.layer().bytes()]);
+        }
+        is_estimated.then(|| estimate(&description, &histogram))
     }
 
     /// This chain and the others.

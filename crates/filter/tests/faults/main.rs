@@ -12,6 +12,7 @@ mod codecs;
 mod filters;
 #[path = "../one_of_each/mod.rs"]
 mod one_of_each;
+mod pending;
 mod sets;
 mod windowed;
 

@@ -1,5 +1,7 @@
 //! Everything about a filter that counts but its counters, as `format/stored.rs` draws it: what a fixed native filter has.
 
+use std::ops::Range;
+
 use super::{CountingFilter, CountingSpec};
 use crate::ceiling::Ceiling;
 use crate::error;
@@ -19,6 +21,14 @@ impl LayerCells for CountingFilter {
 
     fn layer_cells(&self, layer: usize) -> &[u8] {
         self.chain().layer_cells(layer)
+    }
+
+    fn has_pending_in(&self, layer: usize, bytes: Range<usize>) -> bool {
+        self.chain().has_pending_in(layer, bytes)
+    }
+
+    fn put_pending(&self, layer: usize, copy: &mut [u8], begin: usize) {
+        self.chain().put_pending(layer, copy, begin);
     }
 
     fn layer_cells_mut(&mut self, layer: usize) -> &mut [u8] {

@@ -1,6 +1,8 @@
 //! Everything about a native filter but its bits and its table, as a snapshot and a dump's header hold it: the fields from
 //! the hash identifier to the last layer, in the order that `format/stored.rs` draws.
 
+use std::ops::Range;
+
 use super::{BloomFilter, NativeSpec};
 use crate::ceiling::Ceiling;
 use crate::error;
@@ -99,6 +101,14 @@ impl LayerCells for BloomFilter {
 
     fn layer_cells(&self, layer: usize) -> &[u8] {
         self.chain().layer_cells(layer)
+    }
+
+    fn has_pending_in(&self, layer: usize, bytes: Range<usize>) -> bool {
+        self.chain().has_pending_in(layer, bytes)
+    }
+
+    fn put_pending(&self, layer: usize, copy: &mut [u8], begin: usize) {
+        self.chain().put_pending(layer, copy, begin);
     }
 
     fn layer_cells_mut(&mut self, layer: usize) -> &mut [u8] {

@@ -10,6 +10,8 @@ use crate::shape::{Added, WhenFull};
 impl BloomFilter {
     /// Adds and counts up to [`BATCH`] items (the rest of a longer list is not looked at), in order, but for those of the mask
     /// `done`: every one is new. One that was deleted has its bits, and is counted: only its entry goes.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn obey_batch(
         &mut self,
         hashes: &[ItemHash],

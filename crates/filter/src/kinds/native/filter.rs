@@ -334,6 +334,10 @@ impl Kind for BloomFilter {
         Self::relocate(self, first, mover)
     }
 
+    fn merge_pending(&mut self, most: usize) -> usize {
+        self.chain.merge_pending(most)
+    }
+
     fn emptied(&self) -> Result<Self, Error> {
         self.chain.emptied().map(Self::of)
     }

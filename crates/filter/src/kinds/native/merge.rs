@@ -13,7 +13,7 @@ use crate::hash::ItemHash;
 use crate::kinds::kind::Origin;
 use crate::mask::{BATCH, Mask};
 use crate::memory::try_box;
-use crate::shape::{Chain, HashSet};
+use crate::shape::{CellsReader, Chain, HashSet};
 
 /// By how much the items of a layer may be more than it is made for: estimates have a deviation.
 const SLACK: f64 = 1.05;
@@ -72,12 +72,18 @@ impl BloomFilter {
         ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
         let limit_bytes = if origin == Origin::Effect { u64::MAX } else { limit_bytes };
         let mut table = try_box(Deleted { hashes: HashSet::new(), revision: self.revision().wrapping_add(1) })?;
+        let mut readers = Vec::new();
+        crate::memory::reserve(&mut readers, others.len() + 1)?;
+        for filter in filters().filter(|filter| filter.items() > 0) {
+            readers.push((filter, CellsReader::new(filter.chain())?));
+        }
         for deleted in filters().filter_map(Self::deleted) {
             deleted.for_each_sorted_run(|run| {
                 run.chunks(BATCH).try_for_each(|hashes| {
-                    let found =
-                        |filter: &Self| if filter.items() == 0 { Mask::NONE } else { filter.contains_batch(hashes) };
-                    let stays = filters().fold(Mask::first(hashes.len()), |stays, filter| stays - found(filter));
+                    let mut stays = Mask::first(hashes.len());
+                    for (filter, cells) in &mut readers {
+                        stays = stays - filter.but_deleted(hashes, cells.contains_batch(hashes));
+                    }
                     stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash, limit_bytes).map(drop))
                 })
             })?;

@@ -1,5 +1,7 @@
 //! Everything about a filter that forgets but its bits and tables, as `format/stored.rs` draws it.
 
+use std::ops::Range;
+
 use super::ring::{BesideBuckets, Bucket, is_in_time};
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
 use crate::ceiling::Ceiling;
@@ -114,6 +116,19 @@ impl LayerCells for WindowedFilter {
         let place = self.place_of(layer);
         let cells = place.and_then(|(bucket, layer)| Some(self.bucket(bucket)?.filter.layer_cells(layer)));
         cells.unwrap_or_default()
+    }
+
+    fn has_pending_in(&self, layer: usize, bytes: Range<usize>) -> bool {
+        let place = self.place_of(layer);
+        let bucket = place.and_then(|(bucket, layer)| Some((self.bucket(bucket)?, layer)));
+        bucket.is_some_and(|(bucket, layer)| bucket.filter.has_pending_in(layer, bytes))
+    }
+
+    fn put_pending(&self, layer: usize, copy: &mut [u8], begin: usize) {
+        let place = self.place_of(layer);
+        if let Some((bucket, layer)) = place.and_then(|(bucket, layer)| Some((self.bucket(bucket)?, layer))) {
+            bucket.filter.put_pending(layer, copy, begin);
+        }
     }
 
     fn layer_cells_mut(&mut self, layer: usize) -> &mut [u8] {

@@ -316,6 +316,11 @@ impl Kind for WindowedFilter {
         None
     }
 
+    fn merge_pending(&mut self, most: usize) -> usize {
+        let buckets = self.state.ring.buckets.iter_mut();
+        buckets.fold(0, |merged, bucket| merged + bucket.filter.merge_pending(most - merged))
+    }
+
     fn emptied(&self) -> Result<Self, Error> {
         let mut empty = Self::without_buckets(self.state.spec)?;
         if self.state.spec.forgets == Forgets::Rolling {

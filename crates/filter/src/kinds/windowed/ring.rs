@@ -207,6 +207,10 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
         let others = usize::try_from((self.others)().layers).unwrap_or(usize::MAX);
         self.ceiling.layers_max().min(RING_LAYERS_MAX).saturating_sub(others).max(1)
     }
+
+    fn pending_from_bytes(&self) -> Option<u64> {
+        self.ceiling.pending_from_bytes()
+    }
 }
 
 /// What there is to count of buckets.

@@ -97,7 +97,7 @@ mod tests {
             from = taken[0].h1;
             assert!(taken[..count].iter().all(|hash| !set.contains(*hash)));
             come.extend_from_slice(&taken[..count]);
-            assert_eq!(set.len() as usize, all.len() - later.len() - come.len());
+            assert_eq!(set.len(), (all.len() - later.len() - come.len()) as u64);
         }
         come.sort_unstable();
         let mut all = all;

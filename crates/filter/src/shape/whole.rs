@@ -1,0 +1,180 @@
+//! A layer as it is when nothing pends: for whoever reads its cells as a whole. It is read in copies of pieces, into which the adds
+//! that pend are written; the layer itself is not. A file of its own because only what saves, copies, compares, measures or unites
+//! layers needs it.
+
+use std::ops::Range;
+
+use super::chain::Chain;
+use super::hash_set::HashSet;
+use super::layer::Layer;
+use super::rules::{HashOf, Rules};
+use crate::cells::Histogram;
+use crate::error::Error;
+use crate::geometry::Geometry;
+use crate::geometry::estimate::Fullness;
+use crate::mask::Mask;
+use crate::memory::{reserve, try_box};
+
+/// Size of the pieces.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A layer, and which adds to it pend.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole<'a, G: Geometry> {
+    layer: &'a Layer<G>,
+    pending: Option<&'a HashSet>,
+}
+
+impl<R: Rules> Chain<R> {
+    /// A layer with what pends.
+    pub(crate) fn whole(&self, index: usize) -> Option<Whole<'_, R::Geometry>> {
+        let pending = self.pending.as_ref().and_then(|pending| pending.of(index));
+        Some(Whole { layer: self.layers.get(index)?, pending })
+    }
+}
+
+impl<'a, G: Geometry> Whole<'a, G> {
+    /// The layer by itself.
+    pub(crate) const fn layer(self) -> &'a Layer<G> {
+        self.layer
+    }
+
+    /// Whether any add to it pends.
+    pub(super) const fn pends(self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The adds that leave something in these bytes of the cells; and maybe a few others.
+    fn pending_in(self, bytes: Range<usize>) -> impl Iterator<Item = G::Hash> {
+        let hashes = self.pending.into_iter().flat_map(move |pending| {
+            let (first, last) = self.layer.geometry().hashes_in(&bytes).into_inner();
+            pending.between(first, last)
+        });
+        hashes.map(G::from_waiting)
+    }
+
+    /// Whether adds that pend leave something in these bytes of the cells. It may say so where they do in the next byte.
+    pub(crate) fn has_pending_in(self, bytes: Range<usize>) -> bool {
+        self.pending_in(bytes).next().is_some()
+    }
+
+    /// Writes the adds that pend into a copy of the cells from byte `begin` on, as far as they lie there.
+    pub(crate) fn put_pending(self, copy: &mut [u8], begin: usize) {
+        for hash in self.pending_in(begin..begin + copy.len()) {
+            self.layer.geometry().insert_in(copy, begin, self.layer.probe(hash));
+        }
+    }
+
+    /// Writes them into the cells of another layer of the same shape.
+    pub(super) fn put_pending_into(self, other: &mut Layer<G>) {
+        if self.pends() {
+            let all = 0..self.layer.bytes().len();
+            self.pending_in(all).for_each(|hash| other.put(other.probe(hash)));
+        }
+    }
+
+    /// How full the layer is. Reads at most 1 MiB of its cells.
+    pub(crate) fn fullness(self) -> Fullness {
+        match self.pending {
+            None => self.layer.fullness(),
+            Some(_) => {
+                self.layer.geometry().fullness_with(self.layer.cells(), |copy, begin| self.put_pending(copy, begin))
+            }
+        }
+    }
+
+    /// Whether another layer has the same cells.
+    pub(super) fn has_cells_of(self, other: Self) -> bool {
+        let (one, two) = (self.layer.bytes(), other.layer.bytes());
+        if !self.pends() && !other.pends() {
+            return one == two;
+        }
+        let (mut copy, mut other_copy) = ([0; PIECE_BYTES], [0; PIECE_BYTES]);
+        let mut pieces = (0..one.len()).step_by(PIECE_BYTES);
+        one.len() == two.len()
+            && pieces.all(|begin| self.piece(begin, &mut copy) == other.piece(begin, &mut other_copy))
+    }
+
+    /// A copy of the cells from byte `begin` on.
+    fn piece(self, begin: usize, copy: &mut [u8; PIECE_BYTES]) -> &[u8] {
+        let cells = self.layer.bytes().get(begin..).unwrap_or_default();
+        let length = cells.len().min(PIECE_BYTES);
+        let (Some(copy), Some(cells)) = (copy.get_mut(..length), cells.get(..length)) else { return &[] };
+        copy.copy_from_slice(cells);
+        self.put_pending(copy, begin);
+        copy
+    }
+}
+
+/// How full the blocks of the union of layers of one shape are. `bits`: their cells.
+pub(super) fn histogram_of<G: Geometry>(layers: &[Whole<'_, G>], bits: &[&[u8]]) -> Histogram {
+    if !layers.iter().any(|layer| layer.pends()) {
+        return Histogram::of_unions(bits);
+    }
+    let (mut histogram, mut union, mut more) = (Histogram::empty(), [0; PIECE_BYTES], [0; PIECE_BYTES]);
+    let length = bits.first().map_or(0, |first| first.len());
+    for begin in (0..length).step_by(PIECE_BYTES) {
+        union.fill(0);
+        for layer in layers {
+            union.iter_mut().zip(layer.piece(begin, &mut more)).for_each(|(byte, more)| *byte |= more);
+        }
+        histogram.count(union.get(..PIECE_BYTES.min(length - begin)).unwrap_or_default());
+    }
+    histogram
+}
+
+/// Looks items up in the cells of a chain, as they are when nothing pends: as its replicas have them. For items that come in
+/// ascending order of their hashes: each piece of a layer where adds pend is read once.
+pub(crate) struct CellsReader<'a, R: Rules> {
+    chain: &'a Chain<R>,
+    /// Of each layer where adds pend.
+    pieces: Vec<Piece<'a, R::Geometry>>,
+}
+
+/// The last piece of a layer that was read.
+struct Piece<'a, G: Geometry> {
+    layer: Whole<'a, G>,
+    begin: Option<usize>,
+    copy: Box<[u8; PIECE_BYTES]>,
+}
+
+impl<'a, R: Rules> CellsReader<'a, R> {
+    /// Begins with the first items.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn new(chain: &'a Chain<R>) -> Result<Self, Error> {
+        let mut pieces = Vec::new();
+        let layers = (0..chain.layers.len()).filter_map(|index| chain.whole(index));
+        for layer in layers.filter(|layer| layer.pends()) {
+            reserve(&mut pieces, 1)?;
+            pieces.push(Piece { layer, begin: None, copy: try_box([0; PIECE_BYTES])? });
+        }
+        Ok(Self { chain, pieces })
+    }
+
+    /// Which of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at) the cells have.
+    pub(crate) fn contains_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
+        let mut found = self.chain.contains_batch(hashes);
+        for piece in &mut self.pieces {
+            for (item, hash) in (Mask::first(hashes.len()) - found).each_of(hashes) {
+                found |= item.only_if(piece.has(hash));
+            }
+        }
+        found
+    }
+}
+
+impl<G: Geometry> Piece<'_, G> {
+    fn has(&mut self, hash: G::Hash) -> bool {
+        let probe = self.layer.layer.probe(hash);
+        let geometry = self.layer.layer.geometry();
+        let Some(byte) = geometry.byte_of(probe) else { return false };
+        let begin = byte / PIECE_BYTES * PIECE_BYTES;
+        if self.begin != Some(begin) {
+            self.layer.piece(begin, &mut self.copy);
+            self.begin = Some(begin);
+        }
+        geometry.is_in(&*self.copy, begin, probe)
+    }
+}

@@ -1,0 +1,299 @@
+//! Which children of the server make adds pend, and when what pends is written.
+
+use crate::harness::{
+    Connection, Server, Stop, eventually, follow, integer, ok, on_every_server, with_append_only_file,
+};
+
+use super::{
+    add, all_written, assert_has, begin_endless_save, begin_save, children, digest, items, kill, kill_child, no_child,
+    pending, reserve,
+};
+
+#[test]
+fn adds_pend_while_a_child_saves_and_are_counted() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        reserve(&mut client, "k");
+        add(&mut client, "k", 0..1000);
+        assert_eq!(pending(&mut client), 0);
+        let (usage, size) = (client.run("MEMORY USAGE k").number(), client.run("BF.INFO k SIZE"));
+
+        begin_endless_save(&mut client);
+        assert_eq!(add(&mut client, "k", 500..3000), 2000);
+        assert_eq!(client.run("BF.ADD k single"), integer(1));
+        assert_eq!(client.run("BF.ADD k single"), integer(0));
+        let bytes = pending(&mut client);
+        assert!((2001 * 17..2001 * 60).contains(&bytes), "{bytes}");
+        assert_eq!(client.run("BF.STATS k").field("Size of pending adds").number(), bytes);
+        assert_eq!(client.run("MEMORY USAGE k").number(), usage + bytes);
+        assert_eq!(client.run("BF.INFO k SIZE"), size, "equal filters have equal sizes");
+        assert_eq!(client.run("BF.CARD k"), integer(3001));
+        assert_eq!(add(&mut client, "k", 0..3000), 0);
+        assert_has(&mut client, "k", 0..3000);
+        assert_eq!(client.run("BF.EXISTS k single"), integer(1));
+        let before = (digest(&mut client), client.run("BF.STATS k").field("Number of items estimated").clone());
+
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+        assert_eq!((digest(&mut client), client.run("BF.STATS k").field("Number of items estimated").clone()), before);
+        assert_eq!(client.run("BF.STATS k").field("Size of pending adds").number(), 0);
+        assert_eq!(client.run("MEMORY USAGE k").number(), usage);
+        assert_has(&mut client, "k", 0..3000);
+        assert_eq!(client.run("BF.CARD k"), integer(3001));
+        add(&mut client, "k", 3000..3100);
+        assert_eq!(pending(&mut client), 0, "there is no child");
+    });
+}
+
+#[test]
+fn what_a_command_creates_or_is_small_is_written_at_once() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (key, words) in [
+            ("small", "0.01 100000"),
+            ("counting", "0.01 3500000 COUNTING"),
+            ("theirs", "0.01 3500000 LAYOUT redisbloom"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE {key} {words}")), ok());
+        }
+        begin_endless_save(&mut client);
+        client.run("BF.INSERT new CAPACITY 3500000 ITEMS a b c");
+        assert_eq!(pending(&mut client), 0);
+        for key in ["small", "counting", "theirs"] {
+            add(&mut client, key, 0..1000);
+        }
+        assert_eq!(pending(&mut client), 0);
+        client.run("BF.ADD new d");
+        assert!(pending(&mut client) > 0);
+        assert_eq!(client.run("BF.MEXISTS new a b c d").elements().len(), 4);
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+    });
+}
+
+/// The debugger of scripts forks without an end that is told.
+#[test]
+fn a_debugger_of_scripts_neither_begins_nor_ends_it() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        reserve(&mut client, "k");
+        let debug = |what: &str| {
+            let mut debugger = server.connect();
+            assert_eq!(debugger.run("SCRIPT DEBUG YES"), ok());
+            debugger.send(&["EVAL", what, "1", "k"]).expect("the server takes the script");
+            // Where the debugger stands. Beside a save some servers end a session as soon as it has begun: the fork is what counts.
+            debugger.receive().ok().map(|_| debugger)
+        };
+        const SCRIPT: &str =
+            "redis.call('BF.ADD', KEYS[1], 'in the session') return redis.call('BF.EXISTS', KEYS[1], 'in the session')";
+        let end = |session: Option<Connection>| {
+            let mut debugger = session?;
+            debugger.send(&["continue"]).ok()?;
+            let _end = debugger.receive().ok()?;
+            debugger.receive().ok()
+        };
+
+        let session = debug(SCRIPT);
+        add(&mut client, "k", 0..100);
+        assert_eq!(pending(&mut client), 0, "no child has come of which the end is told");
+        assert_eq!(end(session), Some(integer(1)));
+
+        let sessions = children(&server);
+        begin_endless_save(&mut client);
+        let saver: Vec<_> = children(&server).into_iter().filter(|child| !sessions.contains(child)).collect();
+        assert_eq!(saver.len(), 1);
+        let session = debug(SCRIPT);
+        add(&mut client, "k", 100..200);
+        let bytes = pending(&mut client);
+        assert!(bytes > 0, "the save goes on");
+        let _ = end(session);
+        add(&mut client, "k", 200..1200);
+        assert!(pending(&mut client) > bytes, "and still");
+        // A session that began with the save and ends after it.
+        let session = debug(SCRIPT);
+        kill(&saver);
+        no_child(&mut client);
+        all_written(&mut client);
+        add(&mut client, "k", 1200..1300);
+        assert_eq!(pending(&mut client), 0, "the session is no child to wait for");
+        let _ = end(session);
+        assert_has(&mut client, "k", 0..1300);
+        assert_eq!(client.run("BF.EXISTS k in"), integer(0));
+    });
+}
+
+#[test]
+fn a_primary_that_becomes_a_replica_writes_at_once() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        reserve(&mut client, "k");
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 0..3000);
+        assert!(pending(&mut client) > 0);
+        let before = digest(&mut client);
+        // Nobody is there.
+        assert_eq!(client.run("REPLICAOF 127.0.0.1 1"), ok());
+        all_written(&mut client);
+        assert_eq!(client.info_number("rdb_bgsave_in_progress"), 1, "though the child lives");
+        assert_eq!(digest(&mut client), before);
+        assert_has(&mut client, "k", 0..3000);
+        client.run("CONFIG SET replica-read-only no");
+        add(&mut client, "k", 3000..3100);
+        assert_eq!(pending(&mut client), 0, "in a replica nothing pends");
+        assert_eq!(client.run("REPLICAOF NO ONE"), ok());
+        add(&mut client, "k", 4000..4100);
+        assert!(pending(&mut client) > 0);
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+    });
+}
+
+#[test]
+fn effects_do_not_pend() {
+    on_every_server(|program| {
+        let (server, other) = (Server::start(program), Server::start(program));
+        let (mut client, mut replica) = (server.connect(), other.connect());
+        reserve(&mut client, "k");
+        follow(&mut replica, &server);
+        no_child(&mut client);
+        begin_endless_save(&mut replica);
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 0..3000);
+        assert!(pending(&mut client) > 0);
+        crate::harness::catch_up(&mut client, &mut replica);
+        assert_eq!(pending(&mut replica), 0);
+        assert_eq!(digest(&mut client), digest(&mut replica));
+        assert_has(&mut replica, "k", 0..3000);
+        for (server, client) in [(&server, &mut client), (&other, &mut replica)] {
+            kill_child(server, client);
+            all_written(client);
+        }
+        assert_eq!(digest(&mut client), digest(&mut replica));
+    });
+}
+
+#[test]
+fn above_maxmemory_adds_are_written() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        reserve(&mut client, "k");
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 0..100);
+        let before = pending(&mut client);
+        assert!(before > 0);
+        let limit = client.info_number("used_memory") / 2;
+        assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+        // No other way to write leads past the limit.
+        let script = "#!lua flags=allow-oom\nfor i = 1, 500 do redis.call('BF.ADD', KEYS[1], 'above ' .. i) end return redis.call('BF.CARD', KEYS[1])";
+        assert_eq!(client.call(&["EVAL", script, "1", "k"]), integer(600));
+        client.run("CONFIG SET maxmemory 0");
+        assert_eq!(pending(&mut client), before);
+        client.run("BF.ADD k below");
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+    });
+}
+
+#[test]
+fn what_pends_is_in_the_next_save_and_the_next() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut client = server.connect();
+        reserve(&mut client, "k");
+        // Other keys, so that a child takes its time.
+        for number in 0..20 {
+            client.run(&format!("SET other-{number} x"));
+        }
+        let mut last = String::new();
+        for round in 0..4 {
+            let first = round * 20_000;
+            begin_save(&mut client, 20_000);
+            add(&mut client, "k", first..first + 20_000);
+            assert!(pending(&mut client) > 0);
+            no_child(&mut client);
+            // At once: most of what came during the last save still pends.
+            last = digest(&mut client);
+            begin_save(&mut client, 1000);
+            no_child(&mut client);
+            assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+        }
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_eq!(digest(&mut client), last);
+        assert_has(&mut client, "k", 0..80_000);
+        assert_eq!(pending(&mut client), 0);
+    });
+}
+
+#[test]
+fn a_rewritten_append_only_file_has_what_pends() {
+    on_every_server(|program| {
+        for preamble in ["yes", "no"] {
+            let mut server = with_append_only_file(program);
+            let mut client = server.connect();
+            client.run(&format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
+            client.run("CONFIG SET rdb-key-save-delay 300000");
+            reserve(&mut client, "k");
+            client.run("SET other x");
+            add(&mut client, "k", 0..1000);
+            assert!(!client.run("BGREWRITEAOF").is_error());
+            eventually("the child", || client.info_number("aof_rewrite_in_progress") == 1);
+            add(&mut client, "k", 1000..4000);
+            assert!(pending(&mut client) > 0, "beside a rewrite");
+            no_child(&mut client);
+            // While some may still pend.
+            assert!(!client.run("BGREWRITEAOF").is_error());
+            no_child(&mut client);
+            let before = digest(&mut client);
+            server.restart(Stop::Kill);
+            let mut client = server.connect();
+            assert_eq!(digest(&mut client), before, "{preamble}");
+            assert_has(&mut client, "k", 0..4000);
+        }
+    });
+}
+
+#[test]
+fn adds_that_find_no_memory_to_pend_are_written() {
+    on_every_server(|program| {
+        let modules =
+            format!("loadmodule {} {}", crate::harness::fault_module().display(), crate::harness::module().display());
+        let server = Server::with(program).without_module().line(&modules).start();
+        let mut client = server.connect();
+        let expected = {
+            reserve(&mut client, "k");
+            add(&mut client, "k", 0..4000);
+            let expected = client.run("DEBUG DIGEST-VALUE k");
+            client.run("DEL k");
+            expected
+        };
+        for fault in ["1 ON", "2 ON", "3", "5 ON", "9", "12 ON", "20 ON"] {
+            reserve(&mut client, "k");
+            begin_endless_save(&mut client);
+            let commands: Vec<Vec<String>> = items(0..4000).chunks(500).map(<[String]>::to_vec).collect();
+            for chunk in commands {
+                client.run(&format!("FAULTS.FAIL {fault}"));
+                let words: Vec<&str> = ["BF.MADD", "k"].into_iter().chain(chunk.iter().map(String::as_str)).collect();
+                let reply = client.call(&words);
+                client.run("FAULTS.FAIL 0");
+                if reply.is_error() {
+                    // The list of what is to be carried: nothing has changed.
+                    assert!(!client.call(&words).is_error());
+                } else {
+                    assert!(reply.elements().iter().all(|answer| *answer == integer(1)), "{fault}");
+                }
+            }
+            assert_eq!(client.run("DEBUG DIGEST-VALUE k"), expected);
+            assert_has(&mut client, "k", 0..4000);
+            kill_child(&server, &mut client);
+            all_written(&mut client);
+            assert_eq!(client.run("DEBUG DIGEST-VALUE k"), expected);
+            client.run("DEL k");
+        }
+    });
+}
