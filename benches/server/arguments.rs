@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 /// The sections, in the order in which they run.
-pub const SECTIONS: [&str; 9] =
-    ["commands", "chain", "snapshot", "scale", "peer", "pauses", "kinds", "guard", "instructions"];
+pub const SECTIONS: [&str; 10] =
+    ["commands", "chain", "snapshot", "saving", "scale", "peer", "pauses", "kinds", "guard", "instructions"];
 
 /// What `--help` prints.
 pub const USAGE: &str = include_str!("usage.txt");

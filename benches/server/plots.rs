@@ -63,6 +63,11 @@ pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
             let title = "Time inside BF.MEXISTS, of a filter that grew and of one that was reserved";
             take("chain.svg", title, bars(title, &[("µs a call, of 100 items", of_commands(&rows))])?);
         }
+        "saving" => {
+            let title = "How long BF.ADD of another client takes beside a save";
+            let of = |part: &str| of_phases(&rows, &format!("us of BF.ADD from another client, {part}"));
+            take("saving.svg", title, bars(title, &[("µs, 99%", of("99%")), ("µs, 99.9%", of("99.9%"))])?);
+        }
         "scale" => {
             let title = "Time of an added item over the size of the filter";
             take("scale-add.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MADD"))?);
@@ -94,6 +99,18 @@ fn of_commands(rows: &[Row]) -> Vec<Figure> {
     let about = |row: &Row| format!("{} · {}", row["command"], row["filter"]);
     let rows = rows.iter().filter(|row| !row["filter"].is_empty());
     rows.filter_map(|row| Figure::read(row, about(row), "us/call")).collect()
+}
+
+/// Those of a table of phases: microseconds, those of one phase side by side.
+fn of_phases(rows: &[Row], column: &str) -> Vec<Figure> {
+    let mut phases: Vec<&str> = Vec::new();
+    rows.iter().for_each(|row| phases.extend((!phases.contains(&&*row["phase"])).then_some(&*row["phase"])));
+    let of = |phase| rows.iter().filter(move |row| row["phase"] == phase);
+    phases
+        .iter()
+        .flat_map(|phase| of(*phase))
+        .filter_map(|row| Figure::read(row, row["phase"].clone(), column))
+        .collect()
 }
 
 /// Those of a table of sizes: nanoseconds, of filters that do not grow.

@@ -8,6 +8,7 @@ mod instructions;
 mod kinds;
 mod pauses;
 mod peer;
+mod saving;
 mod scale;
 mod snapshot;
 mod stampede;
@@ -24,6 +25,7 @@ pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
         "commands" => commands::run(bench, results),
         "chain" => chain::run(bench, results),
         "snapshot" => snapshot::run(bench, results),
+        "saving" => saving::run(bench, results),
         "scale" => scale::run(bench, results),
         "peer" => peer::run(bench, results),
         "pauses" => pauses::run(bench, results),
