@@ -145,7 +145,7 @@ pub fn check(input: &[u8]) {
         }
         Parsed::Plan(asked) => of_plan(*asked, &defaults),
         Parsed::Fetch(fetch) => {
-            assert!(fetch.lease > 0 && words.len() <= 10 && words.len() >= 3);
+            assert!(fetch.lease > 0 && words.len() <= 10 && words.len() >= 4);
             assert!(words.len() > 4 || (fetch.stale, fetch.wait) == (0, 0), "{fetch:?}");
         }
         Parsed::Fill(token, fill) => of_fill(*token, *fill, &words),

@@ -1,7 +1,7 @@
 //! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
 
 use super::beyond::EXPIRES_MAX;
-use super::{Refusal, is, numbers};
+use super::{Refusal, is, numbers, word};
 
 /// How long a caller has to load a value where it does not say, in milliseconds.
 const LEASE_USUAL: u64 = 3000;
@@ -20,8 +20,9 @@ pub struct Fetch {
 /// Reads the words: options in any order, each once.
 ///
 /// # Errors
-/// [`Refusal::No`], [`Refusal::Bad`] for an option's value, [`Refusal::Syntax`] for another word.
+/// [`Refusal::Arity`]; [`Refusal::No`], [`Refusal::Bad`] for an option's value, [`Refusal::Syntax`] for another word.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
+    word(words, 3)?;
     let (mut lease, mut stale, mut wait) = (None, None, None);
     let mut words = words.iter().skip(4).map(AsRef::as_ref);
     while let Some(word) = words.next() {
@@ -59,6 +60,7 @@ mod tests {
     #[test]
     fn what_is_no_option_is_refused() {
         assert_eq!(fetch("NOW"), Err(Refusal::Syntax));
+        assert_eq!(parse(&["BF.FETCH", "f", "item"]), Err(Refusal::Arity));
         assert_eq!(fetch("WAIT 5 WAIT 5"), Err(Refusal::Syntax));
         assert_eq!(fetch("LEASE"), Err(Refusal::No("lease")));
         assert_eq!(fetch("LEASE 0"), Err(Refusal::Bad("lease")));

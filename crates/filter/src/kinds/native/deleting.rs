@@ -204,7 +204,8 @@ impl BloomFilter {
     /// Takes a run of a table that was stored, in order.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`].
+    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`]. The
+    /// filter is as it was then.
     pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         if run.is_empty() {
             return Ok(());
@@ -214,8 +215,14 @@ impl BloomFilter {
         if !self.spec().hasher.is_keyed() || bytes > self.table_bytes_max() || !have_bits {
             return Err(Error::Unsound);
         }
+        let had_table = self.deleted.is_some();
         let deleted = Deleted::of(&mut self.deleted)?;
-        deleted.has_changed();
-        deleted.hashes.extend_sorted(run)
+        let taken = deleted.hashes.extend_sorted(run);
+        match taken {
+            Ok(()) => deleted.has_changed(),
+            Err(_) if !had_table => self.deleted = None,
+            Err(_) => {}
+        }
+        taken
     }
 }

@@ -230,17 +230,19 @@ impl HashSet {
     ///
     /// # Errors
     /// [`Error::Unsound`] for a hash that is not above the one before it, [`Error::OutOfMemory`], [`Error::NoRoomForDeleted`]
-    /// for hashes that no set can hold together. What came before it in the run is in then.
+    /// for hashes that no set can hold together. The set holds what it did then.
     pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         // No hash is below the one that is in no set.
         let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
-        let mut last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
-        for hash in run {
-            if *hash <= last {
-                return Err(Error::Unsound);
+        let last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
+        if run.first().is_some_and(|first| *first <= last) || !run.is_sorted_by(|one, next| one < next) {
+            return Err(Error::Unsound);
+        }
+        for (index, hash) in run.iter().enumerate() {
+            if let Err(error) = self.insert(*hash, u64::MAX) {
+                run.iter().take(index).for_each(|hash| _ = self.remove(*hash));
+                return Err(error);
             }
-            self.insert(*hash, u64::MAX)?;
-            last = *hash;
         }
         Ok(())
     }

@@ -154,6 +154,7 @@ fn hashes_out_of_order_are_refused() {
         assert_eq!(set.extend_sorted(&first), Ok(()));
         assert_eq!(set.extend_sorted(&[next]), Err(Error::Unsound), "{next:?}");
         assert_eq!(set.extend_sorted(&[hash(15 << 60, 0), next]), Err(Error::Unsound), "{next:?}");
+        assert!(!set.contains(hash(15 << 60, 0)), "a run that is refused leaves nothing");
     }
     assert_eq!(HashSet::new().extend_sorted(&[NONE]), Err(Error::Unsound));
 }
