@@ -14,7 +14,8 @@ use super::waiting::{Left, Waiter};
 use super::{now, with};
 use crate::context::Context;
 
-/// The server's timer for the alarm: when it goes off, and its number.
+/// The server's timer for the alarm: when it goes off, and its number. To set and to stop a timer calls nothing of ours, so
+/// this lock may be held meanwhile.
 static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(None);
 
 /// Blocks the client until it is woken, which is after so many milliseconds at the latest; then the server calls `again`, with
