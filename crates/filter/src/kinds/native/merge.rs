@@ -74,7 +74,8 @@ impl BloomFilter {
         let mut table = try_box(Deleted { hashes: HashSet::new(), revision: self.revision().wrapping_add(1) })?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;
-        for filter in filters().filter(|filter| filter.items() > 0) {
+        // What only seemed to be in may be deleted, too: members can be left where the items come to none.
+        for filter in filters().filter(|filter| filter.chain().items() > 0) {
             readers.push((filter, CellsReader::new(filter.chain())?));
         }
         for deleted in filters().filter_map(Self::deleted) {
@@ -166,6 +167,26 @@ mod tests {
         assert_eq!(one.merge(&[&gone], Origin::Client, &Unlimited), Ok(()));
         assert!((0..100).all(|item| has(&one, item) == (item < 10 && item != 5)));
         assert_eq!(one.items(), 9);
+    }
+
+    #[test]
+    fn members_stay_where_as_many_were_deleted_that_only_seemed_to_be_in() {
+        let members = 0..3_u32;
+        let spec = NativeSpec { rate: 0.25, capacity: 400, scaling: Scaling::Fixed, ..filter(1000, 0..0).spec() };
+        let with_members = || {
+            let mut filter = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+            members.clone().for_each(|item| _ = filter.add(&item.to_le_bytes(), &Unlimited).unwrap());
+            filter
+        };
+        let mut one = with_members();
+        for _ in members.clone() {
+            let stranger = (members.end..10_000_000).find(|item| has(&one, *item)).unwrap();
+            one = without(one, stranger..stranger + 1);
+        }
+        assert_eq!(one.items(), 0);
+        let other = without(with_members(), members.clone());
+        assert_eq!(one.merge(&[&other], Origin::Client, &Unlimited), Ok(()));
+        assert!(members.clone().all(|item| has(&one, item)));
     }
 
     #[test]
