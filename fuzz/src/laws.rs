@@ -62,7 +62,10 @@ fn of_numbers(filter: &Filter) {
         assert!(layer.rate > 0.0 && layer.rate < 1.0, "{layer:?}");
     }
     let sum = |number: fn(&LayerSummary) -> u64| layers.iter().map(number).try_fold(0, u64::checked_add);
-    assert_eq!(filter.items(), counts(filter).iter().map(|count| count.taken.saturating_sub(count.deleted)).sum());
+    assert_eq!(
+        filter.items(),
+        counts(filter).iter().map(|count| count.taken.saturating_sub(count.deleted)).sum::<u64>()
+    );
     assert_eq!(counts(filter).iter().map(|count| count.taken).sum::<u64>(), sum(|layer| layer.items).unwrap());
     assert_eq!(Some(filter.total_capacity()), sum(|layer| layer.capacity));
     let size_bytes = sum(|layer| layer.size_bytes).unwrap();

@@ -10,10 +10,10 @@ use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, HumanFloatCount};
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use crate::connection::Server;
 use crate::links::{self, Links};
 use crate::progress::Progress;
 use crate::report::{Report, percent};
+use crate::server::{Options, Server};
 
 /// The server's own limit: a rate above it is taken as it.
 const HIGHEST_RATE: f64 = 0.25;
@@ -26,9 +26,6 @@ pub struct Arguments {
     /// Files with a link a line, plain or compressed with gzip; `-` is the standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
-    #[arg(long, default_value = "redis://127.0.0.1:6379")]
-    url: String,
     /// The filter's key
     #[arg(long, default_value = "seen")]
     key: String,
@@ -82,8 +79,8 @@ struct Crawled {
 }
 
 /// Runs the subcommand.
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut server = Server::connect(&arguments.url)?;
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let mut server = Server::connect(options)?;
     let held = number(&server.ask(&keyed("BF.CARD", &arguments.key), &arguments.key)?)?;
     ensure!(
         !arguments.exact || held == 0,

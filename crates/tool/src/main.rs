@@ -2,39 +2,51 @@
 //! link it; `size` works with the filter's own arithmetic. This file holds the words of the command line; each
 //! subcommand has a file of its own.
 
-mod connection;
 mod crawl;
+mod keys;
 mod links;
+mod pages;
 mod progress;
 mod report;
+mod server;
 mod size;
 mod survey;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Works with Bloom filters in a Redis or Valkey server that has loaded the bloomgate module.
 #[derive(Parser)]
-#[command(name = "bloomgate", version, arg_required_else_help = true)]
+#[command(name = "bloomgate", version, arg_required_else_help = true, disable_help_flag = true)]
 struct Arguments {
+    #[command(flatten)]
+    server: server::Options,
+    /// Print help
+    #[arg(long, global = true, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     #[command(subcommand)]
     subcommand: Subcommands,
 }
 
 #[derive(Subcommand)]
 enum Subcommands {
+    Completions(pages::Completions),
     Crawl(crawl::Arguments),
+    Man(pages::Manual),
     Size(size::Arguments),
     Survey(survey::Arguments),
 }
 
 /// Exit status: 0 when all went well, 1 with one line on the error output when not, 2 for a wrong command line.
 fn main() -> ExitCode {
-    let result = match Arguments::parse().subcommand {
-        Subcommands::Crawl(arguments) => crawl::run(&arguments),
+    let Arguments { server, subcommand, .. } = Arguments::parse();
+    let result = match subcommand {
+        Subcommands::Completions(arguments) => arguments.run(Arguments::command()),
+        Subcommands::Man(arguments) => arguments.run(Arguments::command()),
+        Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
-        Subcommands::Survey(arguments) => survey::run(&arguments),
+        Subcommands::Survey(arguments) => survey::run(&server, &arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,23 +5,19 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
+use redis::{Value, cmd, from_redis_value};
 
-use crate::connection::Server;
+use crate::keys::{ask_of_each, for_each_key};
+use crate::server::{Options, Server, shown};
 
-/// Keys asked for at once: few enough that no other client waits.
-const KEYS_AT_ONCE: usize = 500;
 /// Names of keys that are shown for each type that stays behind, and of filters that differ.
 const NAMES_SHOWN: usize = 5;
 
 /// List the filters of a server, and the keys that bloomgate cannot load; compare the filters of two servers
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]. It is only read
-    #[arg(long, default_value = "redis://127.0.0.1:6379")]
-    url: String,
-    /// Another server that should have the same filters
-    #[arg(long)]
+    /// Another server that should have the same filters: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
+    #[arg(long, value_name = "URL")]
     beside: Option<String>,
 }
 
@@ -67,27 +63,24 @@ struct Found {
 }
 
 /// Runs the subcommand.
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut server = Server::connect(&arguments.url)?;
-    let mut beside = arguments.beside.as_deref().map(Server::connect).transpose()?;
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let mut server = Server::connect(options)?;
+    let mut beside = arguments.beside.as_deref().map(|url| Server::connect(&Options::of_url(url))).transpose()?;
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     let (mut plain, mut compared, mut differing) = (0u64, 0u64, Vec::new());
-    let mut cursor = b"0".to_vec();
-    loop {
-        let scan = cmd("SCAN").arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE).to_owned();
-        let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(server.ask(&scan, "")?)?;
-        for (key, name) in keys.iter().zip(ask_of_each(&mut server, &["TYPE"], &keys)?) {
+    for_each_key(&mut server, |server, keys| {
+        for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
             let name: String = from_redis_value(name)?;
             if kind(&name) == Kind::Plain {
                 plain += 1;
                 continue;
             }
-            let bytes = server.ask(cmd("MEMORY").arg("USAGE").arg(key), &shown(key))?;
+            let bytes = server.ask(cmd("MEMORY").arg("USAGE").arg(key), key)?;
             if kind(&name) == Kind::Filter
                 && let Some(beside) = &mut beside
             {
                 compared += 1;
-                if fields(&mut server, key)? != fields(beside, key)? {
+                if fields(server, key)? != fields(beside, key)? {
                     differing.push(shown(key));
                 }
             }
@@ -96,11 +89,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             found.bytes += from_redis_value::<Option<u64>>(bytes)?.unwrap_or(0);
             found.names.push(shown(key));
         }
-        cursor = next;
-        if cursor == b"0" {
-            break;
-        }
-    }
+        Ok(())
+    })?;
 
     println!("{:<12} {:>12} {:>12}", "type", "keys", "memory");
     for (name, Found { keys, bytes, .. }) in &found {
@@ -124,32 +114,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The replies to one command of each key.
-fn ask_of_each(server: &mut Server, command: &[&str], keys: &[Vec<u8>]) -> Result<Vec<Value>> {
-    if keys.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut pipeline = Pipeline::new();
-    for key in keys {
-        pipeline.add_command(command.iter().fold(Cmd::new(), |mut command, word| {
-            command.arg(*word);
-            command
-        }));
-        pipeline.arg(key);
-    }
-    server.ask_all(&mut pipeline, "")
-}
-
 /// What two servers must agree on: capacity, layers, items.
 fn fields(server: &mut Server, key: &[u8]) -> Result<Option<[u64; 3]>> {
-    let Ok(info) = server.ask(cmd("BF.INFO").arg(key), &shown(key)) else { return Ok(None) };
+    let Ok(info) = server.ask(cmd("BF.INFO").arg(key), key) else { return Ok(None) };
     let mut info: BTreeMap<String, Value> = from_redis_value(info)?;
     let mut number = |name: &str| -> Result<u64> { Ok(from_redis_value(info.remove(name).unwrap_or(Value::Nil))?) };
     Ok(Some([number("Capacity")?, number("Number of filters")?, number("Number of items inserted")?]))
-}
-
-fn shown(key: &[u8]) -> String {
-    key.escape_ascii().to_string()
 }
 
 fn some(names: &[String]) -> String {

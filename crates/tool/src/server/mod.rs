@@ -1,0 +1,374 @@
+//! The server, or the nodes of a cluster: commands go to the node that holds their key, and every failure becomes one line
+//! that says what to do about it.
+
+mod options;
+mod slots;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use redis::{Client, Cmd, Connection, ErrorKind, Pipeline, RedisError, Value, cmd};
+
+pub use options::Options;
+use slots::Slots;
+pub use slots::{Address, slot};
+
+/// How long to wait for a connection. Commands may take as long as they need.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long commands are sent again that a cluster cannot serve while it moves slots or fails over.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two tries.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A connection was lost: whether the commands that were on their way were done is not known.
+#[derive(Debug)]
+pub struct Lost(String);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// A server, or a cluster.
+pub struct Server {
+    options: Options,
+    /// The node that the options name.
+    first: Address,
+    connections: BTreeMap<Address, Connection>,
+    slots: Option<Slots>,
+}
+
+impl Server {
+    /// Connects to it; to a cluster by the one node that the options name.
+    ///
+    /// # Errors
+    /// Nobody is there, or the user is refused. A password is never repeated.
+    pub fn connect(options: &Options) -> Result<Self> {
+        let client = options.client()?;
+        let first = client.get_connection_info().addr().to_string();
+        let connection = open(&client, &first)?;
+        let mut server = Self {
+            options: options.clone(),
+            connections: BTreeMap::from([(first.clone(), connection)]),
+            first,
+            slots: None,
+        };
+        if options.is_cluster() {
+            server.read_slots()?;
+        }
+        Ok(server)
+    }
+
+    /// Connects again after a [`Lost`], until there is a server that answers or the time is over.
+    ///
+    /// # Errors
+    /// The last try's.
+    #[allow(dead_code, reason = "what reads a stream goes on after a loss")]
+    pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
+        let until = Instant::now() + for_at_most;
+        loop {
+            let result = self.connect_again();
+            if result.is_ok() || Instant::now() >= until {
+                return result;
+            }
+            thread::sleep(SETTLE_INTERVAL);
+        }
+    }
+
+    #[allow(dead_code)]
+    fn connect_again(&mut self) -> Result<()> {
+        // Of a cluster any node that is known says which ones there are now.
+        let mut known: Vec<_> = self.slots.iter().flat_map(Slots::nodes).collect();
+        self.connections.clear();
+        if !self.options.is_cluster() {
+            let client = self.options.client()?;
+            let mut connection = open(&client, &self.first)?;
+            // A server that still loads its data answers commands with an error.
+            cmd("EXISTS").arg("").query::<Value>(&mut connection).map_err(|error| self.lost(&error))?;
+            self.connections.insert(self.first.clone(), connection);
+            return Ok(());
+        }
+        known.push(self.first.clone());
+        let mut result = Err(anyhow!("no node of the cluster answers"));
+        for node in known {
+            self.first = node;
+            result = self.read_slots();
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    /// Whether it is a cluster.
+    pub const fn is_cluster(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// The nodes that hold keys: each primary of a cluster, or the one server.
+    pub fn nodes(&self) -> Vec<Address> {
+        self.slots.as_ref().map_or_else(|| vec![self.first.clone()], Slots::nodes)
+    }
+
+    /// Sends one command about `key` and returns its reply. An error inside an array reply stays where it is.
+    ///
+    /// # Errors
+    /// The server's, in words; [`Lost`].
+    pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(command.clone());
+        let mut replies = self.ask_all(&mut pipeline, key)?;
+        replies.pop().ok_or_else(|| anyhow!("the server at {} sent no reply", self.first))
+    }
+
+    /// Sends commands about `key` in one go and returns their replies in order, or the first error among them. An error
+    /// inside an array reply stays where it is.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_all(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        let replies = self.replies(commands, &key)?;
+        for reply in &replies {
+            if let Value::ServerError(error) = reply {
+                return Err(self.describe(error.code(), error.details().unwrap_or_default(), key));
+            }
+        }
+        Ok(replies)
+    }
+
+    /// As [`Self::ask_all`], but an error reply is a reply.
+    ///
+    /// # Errors
+    /// [`Lost`]; a cluster that does not settle.
+    pub fn replies(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        commands.ignore_errors();
+        if self.slots.is_none() {
+            let first = self.first.clone();
+            return self.exchange(&first, commands);
+        }
+        let slot = slot(key.as_ref());
+        let node = self.node_of(slot)?;
+        let replies = self.exchange(&node, commands)?;
+        if !replies.iter().any(is_moving) {
+            return Ok(replies);
+        }
+        // Each alone, in their order: those before the first that was sent on are done.
+        let commands: Vec<Cmd> = commands.cmd_iter().cloned().collect();
+        let mut settled = Vec::with_capacity(replies.len());
+        for (command, reply) in commands.iter().zip(replies) {
+            settled.push(self.settle(command, reply, slot)?);
+        }
+        Ok(settled)
+    }
+
+    /// Sends commands about many keys, each told with its command, to all nodes side by side. The replies come in the order
+    /// of the commands; an error reply is a reply.
+    ///
+    /// # Errors
+    /// As [`Self::replies`].
+    pub fn replies_of_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+        let mut by_node: BTreeMap<Address, (Vec<usize>, Pipeline)> = BTreeMap::new();
+        for (index, (key, command)) in commands.iter().enumerate() {
+            let node = if self.slots.is_some() { self.node_of(slot(key))? } else { self.first.clone() };
+            let (indexes, pipeline) = by_node.entry(node).or_default();
+            indexes.push(index);
+            pipeline.add_command(command.clone()).ignore_errors();
+        }
+        for node in by_node.keys() {
+            self.connection(node)?;
+        }
+        let mut replies = vec![Value::Nil; commands.len()];
+        let results: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .connections
+                .iter_mut()
+                .filter_map(|(node, connection)| {
+                    by_node.get(node).map(|(indexes, pipeline)| (indexes, pipeline, connection))
+                })
+                .map(|(indexes, pipeline, connection)| {
+                    (indexes, scope.spawn(move || pipeline.query::<Vec<Value>>(connection)))
+                })
+                .collect();
+            threads.into_iter().map(|(indexes, thread)| (indexes, thread.join())).collect()
+        });
+        for (indexes, result) in results {
+            let answers =
+                result.map_err(|_| anyhow!("a thread that asked a node ended"))?.map_err(|error| self.lost(&error))?;
+            for (index, answer) in indexes.iter().zip(answers) {
+                if let Some(reply) = replies.get_mut(*index) {
+                    *reply = answer;
+                }
+            }
+        }
+        for (reply, (key, command)) in replies.iter_mut().zip(commands) {
+            if is_moving(reply) && self.slots.is_some() {
+                *reply = self.settle(command, reply.clone(), slot(key))?;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Sends a command to a node, whatever its key.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_node(&mut self, node: &Address, command: &Cmd) -> Result<Value> {
+        let mut commands = Pipeline::new();
+        commands.add_command(command.clone()).ignore_errors();
+        match self.exchange(node, &commands)?.pop() {
+            Some(Value::ServerError(error)) => {
+                Err(self.describe(error.code(), error.details().unwrap_or_default(), ""))
+            }
+            Some(reply) => Ok(reply),
+            None => bail!("the server at {node} sent no reply"),
+        }
+    }
+
+    /// The one line for an error reply of the server: `code` is its first word, `details` the rest.
+    pub fn describe(&self, code: &str, details: &str, key: impl AsRef<[u8]>) -> anyhow::Error {
+        let (address, key) = (&self.first, shown(key));
+        match code {
+            "ERR" if details.starts_with("unknown command") => anyhow!(
+                "the server at {address} has not loaded the module: start it with \
+                 redis-server --loadmodule /path/to/libbloomgate.so"
+            ),
+            "ERR" if details == "non scaling filter is full" => anyhow!(
+                "the filter `{key}` is full and was created to stay as it is (NONSCALING): name another --key, or delete \
+                 it and reserve a larger one"
+            ),
+            "WRONGTYPE" => {
+                anyhow!("the key `{key}` at {address} holds something else than a filter: name another --key")
+            }
+            "NOAUTH" => {
+                anyhow!(
+                    "the server at {address} asks for a password: --pass, or --url redis://[USER]:PASSWORD@HOST:PORT"
+                )
+            }
+            "NOPERM" => anyhow!("the server at {address} does not allow it to this user: {details}"),
+            "MOVED" => anyhow!(
+                "{address} belongs to a cluster and does not hold the key `{key}`: say --cluster (MOVED {details})"
+            ),
+            _ => anyhow!("the server at {address} answers: {code} {details}"),
+        }
+    }
+
+    fn lost(&self, error: &RedisError) -> anyhow::Error {
+        Lost(format!("lost the server at {}: {error}", self.first)).into()
+    }
+
+    fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
+        let connection = self.connection(node)?;
+        commands.query(connection).map_err(|error| self.lost(&error))
+    }
+
+    /// The connection to a node, made where there is none.
+    fn connection(&mut self, node: &Address) -> Result<&mut Connection> {
+        if !self.connections.contains_key(node) {
+            let client = if *node == self.first && !self.is_cluster() {
+                self.options.client()?
+            } else {
+                let (host, port) = host_and_port(node)?;
+                self.options.client_at(host, port)?
+            };
+            // Nothing was sent: but whoever waits for a cluster to settle waits for this, too.
+            let connection = open(&client, node).map_err(|error| Lost(format!("{error:#}")))?;
+            self.connections.insert(node.clone(), connection);
+        }
+        self.connections.get_mut(node).ok_or_else(|| anyhow!("no connection to {node}"))
+    }
+
+    /// Asks the first node for the slots.
+    fn read_slots(&mut self) -> Result<()> {
+        let first = self.first.clone();
+        let host = self.host().to_owned();
+        let reply = self.ask_node(&first, cmd("CLUSTER").arg("SLOTS"))?;
+        self.slots = Some(Slots::of_reply(reply, &host)?);
+        Ok(())
+    }
+
+    fn host(&self) -> &str {
+        self.first.rsplit_once(':').map_or(&*self.first, |(host, _)| host)
+    }
+
+    fn node_of(&mut self, slot: u16) -> Result<Address> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            if let Some(node) = self.slots.as_ref().and_then(|slots| slots.node(slot)) {
+                return Ok(node.clone());
+            }
+            if Instant::now() >= until {
+                bail!("no node of the cluster at {} holds slot {slot}", self.first);
+            }
+            thread::sleep(SETTLE_INTERVAL);
+            self.read_slots()?;
+        }
+    }
+
+    /// Sends a command again that a node has sent elsewhere, until it is done there.
+    fn settle(&mut self, command: &Cmd, mut reply: Value, slot: u16) -> Result<Value> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        while is_moving(&reply) && Instant::now() < until {
+            let Value::ServerError(error) = &reply else { return Ok(reply) };
+            let details = error.details().unwrap_or_default();
+            reply = match (error.code(), details.split_once(' ')) {
+                ("ASK", Some((_, node))) => {
+                    let mut commands = Pipeline::new();
+                    commands.cmd("ASKING").add_command(command.clone()).ignore_errors();
+                    let node = self.full_address(node);
+                    self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil)
+                }
+                ("MOVED", Some((_, node))) => {
+                    let node = self.full_address(node);
+                    let mut commands = Pipeline::new();
+                    commands.add_command(command.clone()).ignore_errors();
+                    let reply = self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil);
+                    self.read_slots()?;
+                    reply
+                }
+                _ => {
+                    thread::sleep(SETTLE_INTERVAL);
+                    self.read_slots()?;
+                    let node = self.node_of(slot)?;
+                    let mut commands = Pipeline::new();
+                    commands.add_command(command.clone()).ignore_errors();
+                    self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil)
+                }
+            };
+        }
+        Ok(reply)
+    }
+
+    /// A redirection without a host is to the one that was asked.
+    fn full_address(&self, node: &str) -> Address {
+        if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
+    }
+}
+
+/// A key as it is shown: what is not printable ASCII is escaped.
+pub fn shown(key: impl AsRef<[u8]>) -> String {
+    key.as_ref().escape_ascii().to_string()
+}
+
+fn open(client: &Client, address: &str) -> Result<Connection> {
+    client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| match error.kind() {
+        ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {error}"),
+        ErrorKind::AuthenticationFailed => anyhow!("the server at {address} refuses the user or the password"),
+        _ => anyhow!("cannot connect to {address}: {error}"),
+    })
+}
+
+fn host_and_port(node: &str) -> Result<(&str, u16)> {
+    let parts = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    parts.ok_or_else(|| anyhow!("`{node}` is no address of a node"))
+}
+
+/// Whether a node could not serve a command that another one can, or it itself a little later.
+fn is_moving(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
+}

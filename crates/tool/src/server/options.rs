@@ -1,0 +1,169 @@
+//! How to reach the server: the options of redis-cli, or a URL. Every subcommand takes the same ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
+
+const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
+
+/// The server, as redis-cli is told of it
+#[derive(clap::Args, Clone, Default)]
+#[command(next_help_heading = "The server")]
+pub struct Options {
+    /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
+    #[arg(short, long, global = true, value_name = "URL", conflicts_with_all = ["host", "port", "socket"])]
+    url: Option<String>,
+    /// Its host [default: 127.0.0.1]
+    #[arg(short = 'h', long, global = true)]
+    host: Option<String>,
+    /// Its port [default: 6379]
+    #[arg(short, long, global = true)]
+    port: Option<u16>,
+    /// Its Unix socket, instead of host and port
+    #[arg(short, long, global = true, value_name = "PATH", conflicts_with_all = ["host", "port", "tls"])]
+    socket: Option<PathBuf>,
+    /// The ACL user
+    #[arg(long, global = true, value_name = "NAME")]
+    user: Option<String>,
+    /// The password. One in the environment is not seen by others, and taken from there where this is not said
+    #[arg(
+        short = 'a',
+        long = "pass",
+        global = true,
+        value_name = "PASSWORD",
+        env = "REDISCLI_AUTH",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+    /// The number of the database [default: 0]
+    #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
+    database: Option<i64>,
+    /// The server is a node of a cluster: ask the node that holds each key
+    #[arg(short, long, global = true)]
+    cluster: bool,
+    /// Speak TLS
+    #[arg(long, global = true)]
+    tls: bool,
+    /// Take certificates that nobody vouches for
+    #[arg(long, global = true)]
+    insecure: bool,
+    /// The certificates to trust, in PEM form [default: the system's]
+    #[arg(long, global = true, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// The client's certificate, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_key")]
+    cert: Option<PathBuf>,
+    /// The client's private key, in PEM form
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    tls_key: Option<PathBuf>,
+}
+
+impl Options {
+    /// Those that a URL alone tells.
+    pub fn of_url(url: &str) -> Self {
+        Self { url: Some(url.to_owned()), ..Self::default() }
+    }
+
+    /// Whether the server is a node of a cluster.
+    pub const fn is_cluster(&self) -> bool {
+        self.cluster
+    }
+
+    /// A client of the server.
+    ///
+    /// # Errors
+    /// Words that fit no server, and files that cannot be read. A password is never repeated.
+    pub fn client(&self) -> Result<Client> {
+        let info = self.info()?;
+        self.client_of(info)
+    }
+
+    /// A client of another node of the same cluster, with the same user and the same certificates.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub fn client_at(&self, host: &str, port: u16) -> Result<Client> {
+        let info = self.info()?;
+        let addr = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => {
+                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        self.client_of(info.set_addr(addr))
+    }
+
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
+        let client = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                // Fails where it is installed already.
+                _ = rustls::crypto::ring::default_provider().install_default();
+                Client::build_with_tls(info, self.certificates()?)
+            }
+            _ => Client::open(info),
+        };
+        client.map_err(|error| anyhow!("cannot speak to such a server: {error}"))
+    }
+
+    fn info(&self) -> Result<ConnectionInfo> {
+        let info = match &self.url {
+            Some(url) => url.as_str().into_connection_info().map_err(|_| anyhow!("--url is not of the form {FORM}"))?,
+            None => self.addr().into_connection_info()?,
+        };
+        let info = match info.addr() {
+            ConnectionAddr::Tcp(host, port) if self.tls => {
+                let addr = ConnectionAddr::TcpTls {
+                    host: host.clone(),
+                    port: *port,
+                    insecure: self.insecure,
+                    tls_params: None,
+                };
+                info.set_addr(addr)
+            }
+            ConnectionAddr::TcpTls { host, port, .. } if self.insecure => {
+                let addr = ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: true, tls_params: None };
+                info.set_addr(addr)
+            }
+            _ => info,
+        };
+        ensure!(!self.insecure || matches!(info.addr(), ConnectionAddr::TcpTls { .. }), "--insecure is for --tls");
+        let redis = self.settings(info.redis_settings());
+        Ok(info.set_redis_settings(redis))
+    }
+
+    fn addr(&self) -> ConnectionAddr {
+        match &self.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None => {
+                let host = self.host.clone().unwrap_or_else(|| "127.0.0.1".to_owned());
+                ConnectionAddr::Tcp(host, self.port.unwrap_or(6379))
+            }
+        }
+    }
+
+    fn settings(&self, told: &RedisConnectionInfo) -> RedisConnectionInfo {
+        let mut settings = told.clone().set_lib_name("bloomgate", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        // A password in the URL is meant for this server, one in the environment for any.
+        if let (Some(password), None) = (&self.password, told.password()) {
+            settings = settings.set_password(password);
+        }
+        self.database.map_or(settings.clone(), |database| settings.set_db(database))
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates> {
+        let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let client_tls = match (&self.cert, &self.tls_key) {
+            (Some(cert), Some(key)) => {
+                Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+            }
+            _ => None,
+        };
+        let root_cert = self.cacert.as_deref().map(read).transpose()?;
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}

@@ -1,0 +1,134 @@
+//! The ways to a server: by URL, host and port, a Unix socket; as an ACL user; with TLS; nobody there.
+
+use std::process::Command;
+
+use crate::harness::{Server, on_every_server};
+use crate::running::{Ended, command, run, url};
+
+#[test]
+fn a_server_is_reached_by_url_by_port_and_by_socket() {
+    on_every_server(|program| {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let server = Server::with(program).line(&format!("unixsocket {}", socket.display())).start();
+        server.connect().run("BF.ADD seen one");
+        let (url, port, socket) = (url(&server), server.port.to_string(), socket.display().to_string());
+        let ways = [
+            vec!["survey", "--url", &url],
+            vec!["-u", &url, "survey"],
+            vec!["survey", "-h", "127.0.0.1", "-p", &port],
+            vec!["survey", "-p", &port, "-n", "0"],
+            vec!["survey", "-s", &socket],
+        ];
+        for way in ways {
+            let text = run(&way).well().text();
+            assert!(text.contains("bloomgate") && text.contains("filters of bloomgate"), "{way:?}: {text}");
+        }
+        let other = run(["survey", "-p", &port, "-n", "1"]).well().text();
+        assert!(!other.contains("filters of bloomgate"), "{other}");
+    });
+}
+
+#[test]
+fn a_password_is_taken_from_the_words_the_url_or_the_environment_and_never_repeated() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        server.connect().run("ACL SETUSER reader on >s3cret-pass ~* +@all");
+        let port = server.port.to_string();
+        run(["survey", "-p", &port, "--user", "reader", "--pass", "s3cret-pass"]).well();
+        run(["survey", "--url", &format!("redis://reader:s3cret-pass@127.0.0.1:{port}")]).well();
+        let by_environment =
+            command(["survey", "-p", &port, "--user", "reader"]).env("REDISCLI_AUTH", "s3cret-pass").output().unwrap();
+        Ended::from(by_environment).well();
+        for wrong in [
+            vec![
+                "survey".to_owned(),
+                "-p".to_owned(),
+                port.clone(),
+                "--user=reader".to_owned(),
+                "-awrong-pass".to_owned(),
+            ],
+            vec!["survey".to_owned(), format!("--url=redis://reader:wrong-pass@127.0.0.1:{port}")],
+        ] {
+            let ended = run(&wrong).refused("refuses the user or the password");
+            assert!(!ended.stderr.contains("wrong-pass"), "{ended:?}");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line() {
+    run(["survey", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
+    run(["survey", "--url", "http://nowhere"]).refused("--url is not of the form");
+    run(["survey", "-s", "/nowhere/socket"]).refused("/nowhere/socket");
+    assert_eq!(run(["survey", "--url", "redis://a", "-p", "1"]).status, Some(2));
+    assert_eq!(run(["survey", "--cert", "a"]).status, Some(2));
+}
+
+#[test]
+fn tls_is_spoken_and_asks_for_a_certificate_that_is_trusted() {
+    on_every_server(|program| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        certificates(&path);
+        let tls_port = crate::harness::free_port();
+        let lines = [
+            format!("tls-port {tls_port}"),
+            format!("tls-cert-file {}", path("server.crt")),
+            format!("tls-key-file {}", path("server.key")),
+            format!("tls-ca-cert-file {}", path("ca.crt")),
+        ];
+        let server = lines.iter().fold(Server::with(program), |builder, line| builder.line(line)).try_start();
+        let server = match server {
+            Ok(server) => server,
+            // Some builds of servers have no TLS.
+            Err(log) => {
+                assert!(log.to_lowercase().contains("tls"), "{log}");
+                return crate::harness::skipped(&format!("{} has no TLS", program.display()));
+            }
+        };
+        server.connect().run("BF.ADD seen one");
+        let (url, port, ca) = (format!("rediss://localhost:{tls_port}"), tls_port.to_string(), path("ca.crt"));
+        let client = ["--cert", &path("server.crt"), "--tls-key", &path("server.key")].map(str::to_owned);
+        let trusted = ["survey", "--url", &url, "--cacert", &ca].map(str::to_owned);
+        let text = run(trusted.iter().chain(&client)).well().text();
+        assert!(text.contains("filters of bloomgate"), "{text}");
+        let insecure = ["survey", "-h", "127.0.0.1", "-p", &port, "--tls", "--insecure"].map(str::to_owned);
+        run(insecure.iter().chain(&client)).well();
+        let untrusted = ["survey", "--url", &url].map(str::to_owned);
+        run(untrusted.iter().chain(&client)).refused("cannot");
+    });
+}
+
+/// A certificate authority and a certificate for localhost.
+fn certificates(path: &impl Fn(&str) -> String) {
+    let openssl = |words: &[&str]| {
+        let output = Command::new("openssl").args(words).output().expect("openssl is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (ca, ca_key, key) = (path("ca.crt"), path("ca.key"), path("server.key"));
+    let (request, names, certificate) = (path("server.csr"), path("names"), path("server.crt"));
+    std::fs::write(&names, "subjectAltName=DNS:localhost,IP:127.0.0.1\n").unwrap();
+    let new = ["req", "-newkey", "rsa:2048", "-nodes"];
+    openssl(
+        &[&new[..], &["-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", &ca_key, "-out", &ca]].concat(),
+    );
+    openssl(&[&new[..], &["-subj", "/CN=localhost", "-keyout", &key, "-out", &request]].concat());
+    openssl(&[
+        "x509",
+        "-req",
+        "-days",
+        "2",
+        "-in",
+        &request,
+        "-CA",
+        &ca,
+        "-CAkey",
+        &ca_key,
+        "-CAcreateserial",
+        "-extfile",
+        &names,
+        "-out",
+        &certificate,
+    ]);
+}

@@ -1,0 +1,23 @@
+//! `crawl`: lines through a filter.
+
+use crate::harness::{Server, on_every_server};
+use crate::running::{run_with, url};
+
+#[test]
+fn lines_of_the_standard_input_are_new_once() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let words = ["crawl", "-", "--key", "links", "--url", &url(&server), "--exact"];
+        let text = run_with(words, "a\nb\r\n\na\nc\nb\n").well().text();
+        let figure = |name: &str| {
+            let line =
+                text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+            line.trim_start()[name.len()..].split_whitespace().next().unwrap().to_owned()
+        };
+        assert_eq!(["links read", "new", "already seen", "wrongly called new"].map(figure), ["5", "3", "2", "0"]);
+        assert_eq!(server.connect().run("BF.CARD links").number(), 3);
+        run_with(words, "a\n").refused("--exact");
+        server.connect().run("SET links 1");
+        run_with(words, "a\n").refused("something else than a filter");
+    });
+}

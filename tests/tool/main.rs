@@ -1,0 +1,13 @@
+//! `bloomgate`, the command-line tool, as people run it: the built program, real servers, what it prints and how it ends.
+//! A file for each subcommand. Servers, the module and the tool are found as in `tests/server`.
+// This whole crate is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+mod connecting;
+mod crawl;
+#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
+#[path = "../server/harness/mod.rs"]
+mod harness;
+mod pages;
+mod running;

@@ -1,0 +1,77 @@
+//! Running the tool.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use crate::harness::{Server, tool};
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit status; nothing where a signal ended it.
+    pub status: Option<i32>,
+    /// What it wrote to the standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote to the error output.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// The standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.stdout.clone()).unwrap()
+    }
+
+    /// It ended well.
+    #[track_caller]
+    pub fn well(self) -> Self {
+        assert_eq!(self.status, Some(0), "{}{}", self.stderr, String::from_utf8_lossy(&self.stdout));
+        self
+    }
+
+    /// It ended with status 1 and one line on the error output, which has this in it.
+    #[track_caller]
+    pub fn refused(self, part: &str) -> Self {
+        assert_eq!(self.status, Some(1), "{self:?}");
+        let line = self.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with("bloomgate: ") && line.contains(part), "{self:?}");
+        self
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Self { status: output.status.code(), stdout: output.stdout, stderr }
+    }
+}
+
+/// The tool with these words, not started yet. It takes no password from the environment.
+pub fn command<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Command {
+    let mut command = Command::new(tool());
+    command.args(words).env_remove("REDISCLI_AUTH").stdin(Stdio::null());
+    command
+}
+
+/// Runs the tool with these words.
+pub fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Ended {
+    command(words).output().unwrap().into()
+}
+
+/// Runs it with this standard input.
+pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl Into<Vec<u8>>) -> Ended {
+    let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
+    // A program that ends early reads no more of it.
+    let writer = thread::spawn(move || _ = stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output.into()
+}
+
+/// The URL of a server.
+pub fn url(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}", server.port)
+}
