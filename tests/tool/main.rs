@@ -6,6 +6,7 @@
 
 mod connecting;
 mod crawl;
+mod dedup;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
 mod harness;

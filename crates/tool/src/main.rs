@@ -3,6 +3,7 @@
 //! subcommand has a file of its own.
 
 mod crawl;
+mod dedup;
 mod keys;
 mod links;
 mod pages;
@@ -10,7 +11,9 @@ mod progress;
 mod report;
 mod server;
 mod size;
+mod stream;
 mod survey;
+mod target;
 
 use std::process::ExitCode;
 
@@ -33,6 +36,7 @@ struct Arguments {
 enum Subcommands {
     Completions(pages::Completions),
     Crawl(crawl::Arguments),
+    Dedup(dedup::Arguments),
     Man(pages::Manual),
     Size(size::Arguments),
     Survey(survey::Arguments),
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
         Subcommands::Completions(arguments) => arguments.run(Arguments::command()),
         Subcommands::Man(arguments) => arguments.run(Arguments::command()),
         Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
+        Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
     };

@@ -3,6 +3,7 @@
 
 mod options;
 mod slots;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +70,6 @@ impl Server {
     ///
     /// # Errors
     /// The last try's.
-    #[allow(dead_code, reason = "what reads a stream goes on after a loss")]
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
         let until = Instant::now() + for_at_most;
         loop {
@@ -81,7 +81,6 @@ impl Server {
         }
     }
 
-    #[allow(dead_code)]
     fn connect_again(&mut self) -> Result<()> {
         // Of a cluster any node that is known says which ones there are now.
         let mut known: Vec<_> = self.slots.iter().flat_map(Slots::nodes).collect();

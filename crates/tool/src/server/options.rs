@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
 
 const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
@@ -130,7 +131,8 @@ impl Options {
         };
         ensure!(!self.insecure || matches!(info.addr(), ConnectionAddr::TcpTls { .. }), "--insecure is for --tls");
         let redis = self.settings(info.redis_settings());
-        Ok(info.set_redis_settings(redis))
+        // Commands that are sent before earlier ones are answered must not wait for those.
+        Ok(info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
     }
 
     fn addr(&self) -> ConnectionAddr {

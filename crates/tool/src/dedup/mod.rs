@@ -1,0 +1,234 @@
+//! `bloomgate dedup`: of the lines that come in, those that the filter has not seen go out, in their order. Like `uniq`, but
+//! for lines that are far apart, in other runs, and on other machines.
+
+mod output;
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use anyhow::{Result, anyhow, ensure};
+use redis::{Value, cmd};
+
+use crate::server::{Options, Server};
+use crate::stream::flow::Batch;
+use crate::stream::input::BytesRead;
+use crate::stream::reader::{LINES_AT_ONCE, Reading};
+use crate::stream::{Field, Flow, Lines};
+use crate::target::{Question, Target};
+use output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  Lines that no earlier run has passed on, in a filter for ten million of them, one in 10,000 of which is taken for seen:
+    bloomgate dedup --key urls --create 0.0001 10000000 < urls.txt > new-urls.txt
+  A log as it grows, by the third field of its lines:
+    tail -f events.tsv | bloomgate dedup --key events --tsv --field 3
+  JSON lines by a member, of compressed files:
+    bloomgate dedup --key orders --json /order/id orders-*.jsonl.gz > new-orders.jsonl
+  What was seen already, without adding anything:
+    bloomgate dedup --key urls --seen --dry-run < urls.txt
+
+A line is an item without its end (LF or CRLF); an empty line is an item, too. Lines come out as they came in; a last line
+without an end gets one. A line that is new is passed on with certainty; a line that is not is dropped, but for the filter's
+rate: that share of new lines is taken for seen.
+
+After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer was lost come out in any case.
+A run that is killed may have added up to 8,192 lines that it has not written.";
+
+/// Pass on the lines that a filter has not seen, and add them to it
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// Files to read, one after the other; `-` is the standard input. Those compressed with gzip or zstd are unpacked
+    #[arg(default_value = "-")]
+    files: Vec<PathBuf>,
+    /// The filter's key. It must be there, unless --create is said
+    #[arg(long)]
+    key: String,
+    /// Create the filter if the key is missing, for a share of new lines that may be taken for seen and a number of lines
+    #[arg(long, num_args = 2, value_names = ["RATE", "CAPACITY"], conflicts_with = "shards")]
+    create: Option<Vec<String>>,
+    /// The key is the name of a filter in shards
+    #[arg(long)]
+    shards: bool,
+    /// The item is a field of a line whose fields have tabs between them [default: the first]
+    #[arg(long, conflicts_with = "json")]
+    tsv: bool,
+    /// With --tsv: the number of the field, from 1 on
+    #[arg(long, value_name = "N", requires = "tsv", value_parser = clap::value_parser!(u32).range(1..))]
+    field: Option<u32>,
+    /// The item is a field of a line of JSON: the name of a member, or a JSON Pointer as in /order/id
+    #[arg(long, value_name = "FIELD")]
+    json: Option<String>,
+    /// Leave out lines without that field, instead of ending with an error
+    #[arg(long)]
+    skip_bad: bool,
+    /// Print the lines that were seen, instead of the new ones
+    #[arg(long, alias = "invert")]
+    seen: bool,
+    /// Print the lines that are new: what it does anyway
+    #[arg(long, conflicts_with = "seen")]
+    only_new: bool,
+    /// Ask only, add nothing: a new line that comes twice is new twice
+    #[arg(long, alias = "lookup")]
+    dry_run: bool,
+    /// Print a summary to the error output, also where that is no terminal
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print a summary in JSON to the error output
+    #[arg(long, conflicts_with = "verbose")]
+    summary_json: bool,
+}
+
+impl Arguments {
+    fn field(&self) -> Result<Field> {
+        match &self.json {
+            Some(text) => Field::json(text),
+            None if self.tsv => Ok(Field::Tab(self.field.map_or(0, |number| number as usize - 1))),
+            None => Ok(Field::Line),
+        }
+    }
+}
+
+/// Parts of the input that came one after the other, sent together.
+struct Parts(Vec<Lines>);
+
+impl Batch for Parts {
+    fn items(&self) -> Vec<&[u8]> {
+        let mut items = Vec::with_capacity(self.len());
+        self.0.iter().for_each(|lines| items.extend(lines.items()));
+        items
+    }
+}
+
+impl Parts {
+    fn len(&self) -> usize {
+        self.0.iter().map(Lines::len).sum()
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let reading = Reading { files: arguments.files.clone(), field: arguments.field()?, skip_bad: arguments.skip_bad };
+    let mut server = Server::connect(options)?;
+    if let Some(words) = &arguments.create {
+        create(&mut server, &arguments.key, words)?;
+    }
+    let target = Target::open(&mut server, &arguments.key, arguments.shards)?;
+    let question = if arguments.dry_run { Question::Lookup } else { Question::Add };
+    let start = Instant::now();
+    let mut output = Output::new(arguments)?;
+    let flow = Flow::new(&mut server, &target, question);
+    let result = pass(flow, &reading.start(BytesRead::default()), &mut output);
+    let result = result.and_then(|()| output.flush());
+    output.progress.finish_and_clear();
+    let result = match result {
+        // Whoever reads has enough (`| head`).
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        result => result,
+    };
+    output.summarize(arguments, start.elapsed());
+    result
+}
+
+/// Creates the filter if its key is missing.
+fn create(server: &mut Server, key: &str, words: &[String]) -> Result<()> {
+    let [rate, capacity] = words else { return Err(anyhow!("--create takes a rate and a capacity")) };
+    let rate: f64 = rate.parse().map_err(|_| anyhow!("--create: `{rate}` is no rate, as 0.001 is"))?;
+    ensure!(rate > 0.0 && rate < 1.0, "--create: the rate is {rate}, and must be between 0 and 1");
+    let capacity: u64 = capacity.parse().map_err(|_| anyhow!("--create: `{capacity}` is no number of lines"))?;
+    ensure!(capacity > 0, "--create: the capacity is 0");
+    if server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
+        return Ok(());
+    }
+    match server.ask(cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity), key) {
+        // Another one was faster.
+        Err(error) if error.to_string().ends_with("item exists") => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// Passes all of the input through the filter.
+fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
+    let mut input = Input { receiver: input, held: None, end: None };
+    let mut refused: Option<anyhow::Error> = None;
+    loop {
+        while refused.is_none() && !flow.is_full() {
+            match input.next(flow.is_empty() && output.is_flushed()) {
+                Some(parts) => flow.send(parts)?,
+                None => break,
+            }
+        }
+        match flow.receive(false) {
+            Ok(Some(answered)) => {
+                let error = output.write(answered)?;
+                refused = refused.or(error);
+                output.show();
+            }
+            // Nothing is on its way and nothing at hand.
+            Ok(None) => {
+                output.flush()?;
+                if let Some(error) = refused {
+                    return Err(error);
+                }
+                if let Some(end) = input.end.take() {
+                    return end;
+                }
+            }
+            Err(error) => {
+                for answered in flow.give_up() {
+                    output.write(answered)?;
+                }
+                output.flush()?;
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// What the thread that reads hands over.
+struct Input<'a> {
+    receiver: &'a Receiver<Result<Lines>>,
+    /// What did not go with the others.
+    held: Option<Lines>,
+    /// How it ended.
+    end: Option<Result<()>>,
+}
+
+impl Input<'_> {
+    /// What has come so far, up to as many lines as go together. With `is_idle` it waits for some.
+    fn next(&mut self, is_idle: bool) -> Option<Parts> {
+        let mut parts = Parts(Vec::new());
+        let mut count = 0;
+        while let Some(lines) = self.held.take().or_else(|| self.read(is_idle && count == 0)) {
+            if count > 0 && count + lines.len() > LINES_AT_ONCE {
+                self.held = Some(lines);
+                break;
+            }
+            count += lines.len();
+            parts.0.push(lines);
+        }
+        (!parts.0.is_empty()).then_some(parts)
+    }
+
+    fn read(&mut self, waits: bool) -> Option<Lines> {
+        if self.end.is_some() {
+            return None;
+        }
+        let next =
+            if waits { self.receiver.recv().map_err(|_| TryRecvError::Disconnected) } else { self.receiver.try_recv() };
+        match next {
+            Ok(Ok(lines)) => return Some(lines),
+            Ok(Err(error)) => self.end = Some(Err(error)),
+            Err(TryRecvError::Disconnected) => self.end = Some(Ok(())),
+            Err(TryRecvError::Empty) => {}
+        }
+        None
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}

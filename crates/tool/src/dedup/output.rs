@@ -1,0 +1,150 @@
+//! The lines that `dedup` passes on, and what it counts.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{HumanCount, ProgressBar};
+use serde_json::json;
+
+use super::{Arguments, Parts};
+use crate::stream::Answered;
+use crate::stream::flow::Answer;
+
+/// Bytes of output that are written together while more input is at hand.
+const OUTPUT_BUFFER_BYTES: usize = 1 << 16;
+/// For so long lines wait at most before they are written, while input keeps coming.
+const OUTPUT_DELAY: Duration = Duration::from_millis(200);
+/// From then on a terminal shows how far it is.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+
+/// Where lines go, and what is counted of them.
+pub struct Output {
+    buffer: BufWriter<File>,
+    written: Instant,
+    seen_wanted: bool,
+    lines: u64,
+    new: u64,
+    bad: u64,
+    unknown: u64,
+    /// Items of which it is not known whether they were new, and whose line was written.
+    passed_on: HashSet<Vec<u8>>,
+    pub progress: ProgressBar,
+    started: Instant,
+}
+
+impl Output {
+    /// To the standard output.
+    pub fn new(arguments: &Arguments) -> Result<Self> {
+        // The standard output of the library writes each line by itself.
+        let output = io::stdout().as_fd().try_clone_to_owned().context("cannot write to the standard output")?;
+        Ok(Self {
+            buffer: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, File::from(output)),
+            written: Instant::now(),
+            seen_wanted: arguments.seen,
+            lines: 0,
+            new: 0,
+            bad: 0,
+            unknown: 0,
+            passed_on: HashSet::new(),
+            progress: ProgressBar::hidden(),
+            started: Instant::now(),
+        })
+    }
+
+    /// Writes the lines of a batch that are wanted; why some of it was refused, where some was.
+    pub fn write(&mut self, answered: Answered<Parts>) -> Result<Option<anyhow::Error>> {
+        let Answered { batch, answers, is_sent_again, error } = answered;
+        let mut answers = answers.into_iter();
+        for lines in &batch.0 {
+            let mut wanted = Vec::with_capacity(lines.len());
+            for (item, answer) in lines.items().zip(&mut answers) {
+                wanted.push(self.is_wanted(item, answer, is_sent_again));
+            }
+            self.bad += lines.bad;
+            let buffer = &mut self.buffer;
+            lines.write(|place| wanted.get(place) == Some(&true), |part| buffer.write_all(part)).context(WRITING)?;
+        }
+        if self.written.elapsed() > OUTPUT_DELAY {
+            self.flush()?;
+        }
+        Ok(error)
+    }
+
+    fn is_wanted(&mut self, item: &[u8], answer: Answer, is_sent_again: bool) -> bool {
+        self.lines += u64::from(answer != Answer::Refused);
+        let is_new = match answer {
+            Answer::Refused => return false,
+            Answer::Known { is_new } => is_new,
+            // The same line twice in what was sent twice: the first of them is out.
+            Answer::Unknown if !self.seen_wanted && self.passed_on.contains(item) => false,
+            Answer::Unknown => {
+                self.unknown += 1;
+                self.passed_on.insert(item.to_vec());
+                return true;
+            }
+        };
+        if is_new && is_sent_again {
+            self.passed_on.insert(item.to_vec());
+        }
+        self.new += u64::from(is_new);
+        is_new != self.seen_wanted
+    }
+
+    /// Whether all of it is written.
+    pub fn is_flushed(&self) -> bool {
+        self.buffer.buffer().is_empty()
+    }
+
+    /// Writes what waits.
+    pub fn flush(&mut self) -> Result<()> {
+        self.written = Instant::now();
+        self.buffer.flush().context(WRITING)
+    }
+
+    /// Shows how far it is, on a terminal that does not show the lines themselves.
+    pub fn show(&mut self) {
+        if self.progress.is_hidden() {
+            let is_seen = io::stderr().is_terminal() && !io::stdout().is_terminal();
+            if !is_seen || self.started.elapsed() < PROGRESS_DELAY {
+                return;
+            }
+            self.progress = ProgressBar::new_spinner();
+        }
+        let (lines, new) = (HumanCount(self.lines), HumanCount(self.new));
+        let rate = HumanCount(self.lines / self.started.elapsed().as_secs().max(1));
+        self.progress.set_message(format!("{lines} lines, {new} of them new, {rate} a second"));
+        self.progress.tick();
+    }
+
+    /// Says on the error output what came of it.
+    pub fn summarize(&self, arguments: &Arguments, elapsed: Duration) {
+        let Self { lines, new, bad, unknown, .. } = *self;
+        let seconds = (elapsed.as_secs_f64() * 1000.0).round() / 1000.0;
+        if arguments.summary_json {
+            let summary = json!({
+                "lines": lines, "new": new, "unknown": unknown, "bad": bad, "seconds": seconds,
+            });
+            eprintln!("{summary}");
+            return;
+        }
+        if unknown > 0 {
+            eprintln!(
+                "bloomgate: the connection was lost: {} lines came out of which it is not known whether they were new",
+                HumanCount(unknown)
+            );
+        }
+        if bad > 0 {
+            eprintln!("bloomgate: {} lines without the field were left out", HumanCount(bad));
+        }
+        if arguments.verbose || io::stderr().is_terminal() && !io::stdout().is_terminal() {
+            let (lines, new) = (HumanCount(lines), HumanCount(new));
+            eprintln!("{lines} lines, {new} of them new, {seconds} s");
+        }
+    }
+}
+
+const WRITING: &str = "cannot write to the standard output";

@@ -1,0 +1,209 @@
+//! What of a line is the item: all of it, a field of a TSV line, or a field of a JSON line.
+
+use std::fmt;
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// What of a line is the item.
+#[derive(Clone, Debug)]
+pub enum Field {
+    /// All of it, without its end.
+    Line,
+    /// What stands between tabs; the first is 0.
+    Tab(usize),
+    /// What a JSON Pointer (RFC 6901) leads to: its parts.
+    Json(Vec<String>),
+}
+
+/// An item of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Stands in the line, at these bytes.
+    Within(Range<usize>),
+    /// Was written to the end of the buffer for decoded items.
+    Decoded,
+}
+
+impl Field {
+    /// A field of JSON lines: a pointer if it begins with `/`, else the name of a member of the outermost object.
+    ///
+    /// # Errors
+    /// A `~` that is neither `~0` nor `~1` in a pointer.
+    pub fn json(text: &str) -> Result<Self> {
+        let Some(pointer) = text.strip_prefix('/') else { return Ok(Self::Json(vec![text.to_owned()])) };
+        let parts = pointer.split('/').map(|part| {
+            let rest = part.replace("~0", "").replace("~1", "");
+            ensure!(!rest.contains('~'), "`{text}` is no JSON Pointer: write ~0 for ~ and ~1 for /");
+            Ok(part.replace("~1", "/").replace("~0", "~"))
+        });
+        Ok(Self::Json(parts.collect::<Result<_>>()?))
+    }
+
+    /// The item of a line that has lost its end. What has to be decoded is added to `decoded`.
+    ///
+    /// # Errors
+    /// The line has no such field.
+    pub fn item(&self, line: &[u8], decoded: &mut Vec<u8>) -> Result<Item> {
+        match self {
+            Self::Line => Ok(Item::Within(0..line.len())),
+            Self::Tab(number) => tab(line, *number),
+            Self::Json(path) => json(line, path, decoded),
+        }
+    }
+}
+
+fn tab(line: &[u8], number: usize) -> Result<Item> {
+    let (mut start, mut left) = (0, number);
+    let mut ends = memchr::memchr_iter(b'\t', line).chain([line.len()]);
+    loop {
+        let end = ends.next();
+        match end {
+            Some(end) if left == 0 => return Ok(Item::Within(start..end)),
+            Some(end) => (start, left) = (end + 1, left - 1),
+            None => anyhow::bail!("it has no field {}", number + 1),
+        }
+    }
+}
+
+/// Strings are items by their text, everything else by the bytes that stand in the line: no digit of a number is lost.
+fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    let found = Step(path).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    let raw = found.map(RawValue::get).filter(|raw| *raw != "null");
+    let Some(raw) = raw else { anyhow::bail!("it has no `{}`", path.join("/")) };
+    if raw.starts_with('"') {
+        decoded.extend_from_slice(serde_json::from_str::<String>(raw)?.as_bytes());
+        return Ok(Item::Decoded);
+    }
+    decoded.extend_from_slice(raw.as_bytes());
+    Ok(Item::Decoded)
+}
+
+/// The rest of the way to the value that is wanted.
+struct Step<'p>(&'p [String]);
+
+impl<'de> DeserializeSeed<'de> for Step<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.0.is_empty() {
+            return serde::Deserialize::deserialize(deserializer).map(Some);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Step<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        write!(formatter, "an object with `{}`", self.0.first().map_or("", String::as_str))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
+        let mut found = None;
+        // Of members with the same name the last one counts, as in most readers of JSON.
+        while let Some(name) = map.next_key::<std::borrow::Cow<str>>()? {
+            if name == *first {
+                found = map.next_value_seed(Step(rest))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
+        let wanted: Option<usize> = first.parse().ok();
+        let (mut found, mut index) = (None, 0);
+        loop {
+            let more = if Some(index) == wanted {
+                let element = elements.next_element_seed(Step(rest))?;
+                let more = element.is_some();
+                found = element.flatten();
+                more
+            } else {
+                elements.next_element::<IgnoredAny>()?.is_some()
+            };
+            if !more {
+                return Ok(found);
+            }
+            index += 1;
+        }
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(field: &Field, line: &[u8]) -> Result<Vec<u8>> {
+        let mut decoded = Vec::new();
+        Ok(match field.item(line, &mut decoded)? {
+            Item::Within(range) => line[range].to_vec(),
+            Item::Decoded => decoded,
+        })
+    }
+
+    #[test]
+    fn tabs_part_fields_and_nothing_else_does() {
+        let line = b"a\t\tc \"d";
+        assert_eq!(item(&Field::Tab(0), line).unwrap(), b"a");
+        assert_eq!(item(&Field::Tab(1), line).unwrap(), b"");
+        assert_eq!(item(&Field::Tab(2), line).unwrap(), b"c \"d");
+        assert!(item(&Field::Tab(3), line).unwrap_err().to_string().contains("no field 4"));
+        assert_eq!(item(&Field::Tab(0), b"").unwrap(), b"");
+    }
+
+    #[test]
+    fn json_fields_are_found_by_name_and_by_pointer() {
+        let line = br#" {"id":"a\u0041\n","n":12345678901234567890123.50,"deep":{"a/b":[1,{"~":true}]},"no":null} "#;
+        let at = |text: &str| item(&Field::json(text).unwrap(), line);
+        assert_eq!(at("id").unwrap(), b"aA\n");
+        assert_eq!(at("/id").unwrap(), b"aA\n");
+        assert_eq!(at("n").unwrap(), b"12345678901234567890123.50");
+        assert_eq!(at("/deep/a~1b/0").unwrap(), b"1");
+        assert_eq!(at("/deep/a~1b/1/~0").unwrap(), b"true");
+        assert_eq!(at("/deep/a~1b").unwrap(), br#"[1,{"~":true}]"#);
+        for missing in ["no", "nothing", "/id/x", "/n/x", "/deep/a~1b/2", "/deep/a~1b/x", "/no/x"] {
+            assert!(at(missing).unwrap_err().to_string().contains("it has no"), "{missing}");
+        }
+        assert!(Field::json("/a~2").is_err());
+    }
+
+    #[test]
+    fn lines_that_are_no_json_are_refused() {
+        let field = Field::json("a").unwrap();
+        for line in [&b""[..], b"{", b"x", b"{\"a\":1}{", b"{\"a\":1} 2", b"{\"a\":\"\xff\"}", b"{\"b\":\"\\ud800\",}"]
+        {
+            assert!(item(&field, line).is_err(), "{}", line.escape_ascii());
+        }
+        assert!(item(&field, b"[1]").is_err() && item(&field, b"7").is_err());
+        assert_eq!(item(&field, br#"{"a":1,"a":2}"#).unwrap(), b"2");
+    }
+}

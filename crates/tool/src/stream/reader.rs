@@ -1,0 +1,271 @@
+//! The thread that reads: lines come out of it a few at a time, whatever the input has given so far, so that nobody waits
+//! for a line that is there.
+
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::field::{Field, Item};
+use super::input::{self, BytesRead};
+
+/// Bytes asked of the input at once. More come together only where a line is longer.
+const READ_BYTES: usize = 1 << 17;
+/// Lines that are handed over together at most.
+pub const LINES_AT_ONCE: usize = 1024;
+/// Parts that wait for the server at most: then the input waits, too.
+const WAITING: usize = 32;
+
+/// Some lines, and the item of each.
+#[derive(Debug, Default)]
+pub struct Lines {
+    text: Vec<u8>,
+    decoded: Vec<u8>,
+    lines: Vec<Line>,
+    /// Lines before the end of these that have no item.
+    pub bad: u64,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// In `text`, with its end.
+    whole: Range<usize>,
+    item: Range<usize>,
+    is_decoded: bool,
+}
+
+impl Lines {
+    /// How many.
+    pub const fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The items, in order.
+    pub fn items(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.iter().map(|line| {
+            let text = if line.is_decoded { &self.decoded } else { &self.text };
+            text.get(line.item.clone()).unwrap_or_default()
+        })
+    }
+
+    /// Calls `write` with the lines for which `is_wanted` says so by their place, those that follow one another together.
+    pub fn write<E>(
+        &self,
+        mut is_wanted: impl FnMut(usize) -> bool,
+        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut run = 0..0;
+        for (place, line) in self.lines.iter().enumerate() {
+            if !is_wanted(place) {
+                continue;
+            }
+            if line.whole.start != run.end {
+                write(self.text.get(run).unwrap_or_default())?;
+                run = line.whole.clone();
+            }
+            run.end = line.whole.end;
+        }
+        write(self.text.get(run).unwrap_or_default())
+    }
+}
+
+/// What to read, and how.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The files, `-` for the standard input.
+    pub files: Vec<PathBuf>,
+    /// What of a line is the item.
+    pub field: Field,
+    /// Lines without an item are left out and counted, instead of ending it.
+    pub skip_bad: bool,
+}
+
+impl Reading {
+    /// Starts the thread. What it sends last may be an error.
+    pub fn start(self, bytes_read: BytesRead) -> Receiver<Result<Lines>> {
+        let (sender, receiver) = sync_channel(WAITING);
+        thread::spawn(move || {
+            for path in &self.files {
+                let result = input::open(path, &bytes_read).and_then(|source| {
+                    let mut splitter = Splitter { reading: &self, sender: &sender, line: 0, bad: 0 };
+                    splitter.read(source).with_context(|| format!("cannot read {}", path.display()))
+                });
+                match result {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(error) => {
+                        _ = sender.send(Err(error));
+                        return;
+                    }
+                }
+            }
+        });
+        receiver
+    }
+}
+
+/// Splits a file into lines.
+struct Splitter<'a> {
+    reading: &'a Reading,
+    sender: &'a SyncSender<Result<Lines>>,
+    line: u64,
+    bad: u64,
+}
+
+impl Splitter<'_> {
+    /// Reads all of it; false if nobody listens any more.
+    fn read(&mut self, mut source: impl Read) -> Result<bool> {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut filled = 0;
+        loop {
+            let count = match source.read(buffer.get_mut(filled..).unwrap_or_default()) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                result => result?,
+            };
+            let read = buffer.get(filled..filled + count).unwrap_or_default();
+            let end = if count > 0 { memchr::memrchr(b'\n', read).map(|place| filled + place + 1) } else { None };
+            filled += count;
+            if count == 0 && filled > 0 {
+                // The last line has no end: what comes out has one, as of `uniq`.
+                let mut rest = buffer.get(..filled).unwrap_or_default().to_vec();
+                rest.push(b'\n');
+                return self.split(&rest);
+            }
+            if count == 0 {
+                return self.hand_over(Lines::default());
+            }
+            if let Some(end) = end {
+                if !self.split(buffer.get(..end).unwrap_or_default())? {
+                    return Ok(false);
+                }
+                buffer.copy_within(end..filled, 0);
+                filled -= end;
+            }
+            if filled == buffer.len() {
+                buffer.resize(buffer.len().saturating_mul(2), 0);
+            }
+        }
+    }
+
+    /// Hands over whole lines.
+    fn split(&mut self, text: &[u8]) -> Result<bool> {
+        let mut lines = Lines::default();
+        let mut start = 0;
+        let mut first = 0;
+        for newline in memchr::memchr_iter(b'\n', text) {
+            let end = newline + 1;
+            self.line += 1;
+            let bytes = text.get(start..newline).unwrap_or_default();
+            let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+            let decoded = lines.decoded.len();
+            let (at, whole) = (start - first, start - first..end - first);
+            start = end;
+            match self.reading.field.item(bytes, &mut lines.decoded) {
+                Ok(Item::Within(item)) => {
+                    let item = item.start + at..item.end + at;
+                    lines.lines.push(Line { whole, item, is_decoded: false });
+                }
+                Ok(Item::Decoded) => {
+                    let item = decoded..lines.decoded.len();
+                    lines.lines.push(Line { whole, item, is_decoded: true });
+                }
+                Err(_) if self.reading.skip_bad => self.bad += 1,
+                Err(error) => {
+                    lines.text = text.get(first..start).unwrap_or_default().to_vec();
+                    self.hand_over(lines)?;
+                    return Err(anyhow!("line {}: {error}", self.line));
+                }
+            }
+            if lines.len() == LINES_AT_ONCE {
+                lines.text = text.get(first..start).unwrap_or_default().to_vec();
+                first = start;
+                if !self.hand_over(std::mem::take(&mut lines))? {
+                    return Ok(false);
+                }
+            }
+        }
+        lines.text = text.get(first..).unwrap_or_default().to_vec();
+        self.hand_over(lines)
+    }
+
+    fn hand_over(&mut self, mut lines: Lines) -> Result<bool> {
+        lines.bad = std::mem::take(&mut self.bad);
+        if lines.len() == 0 && lines.bad == 0 {
+            return Ok(true);
+        }
+        Ok(self.sender.send(Ok(lines)).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[&[u8]], field: Field, skip_bad: bool) -> (Vec<Vec<u8>>, Vec<u8>, u64, Option<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..files.len()).map(|number| folder.path().join(number.to_string())).collect();
+        paths.iter().zip(files).for_each(|(path, text)| std::fs::write(path, text).unwrap());
+        let (mut items, mut text, mut bad) = (Vec::new(), Vec::new(), 0);
+        for lines in (Reading { files: paths, field, skip_bad }).start(BytesRead::default()) {
+            let lines = match lines {
+                Ok(lines) => lines,
+                Err(error) => return (items, text, bad, Some(format!("{error:#}"))),
+            };
+            items.extend(lines.items().map(<[u8]>::to_vec));
+            let mut add = |part: &[u8]| {
+                text.extend_from_slice(part);
+                Ok::<_, ()>(())
+            };
+            lines.write(|_| true, &mut add).unwrap();
+            bad += lines.bad;
+        }
+        (items, text, bad, None)
+    }
+
+    #[test]
+    fn an_item_is_a_line_without_its_end_and_the_last_line_gets_one() {
+        let (items, text, _, _) = read(&[b"a\n\nb\r\n\r\r\n\xff\0", b"", b"c"], Field::Line, false);
+        assert_eq!(items, [&b"a"[..], b"", b"b", b"\r", b"\xff\0", b"c"]);
+        assert_eq!(text, b"a\n\nb\r\n\r\r\n\xff\0\nc\n");
+    }
+
+    #[test]
+    fn long_lines_and_many_lines_are_read() {
+        let long = [vec![b'x'; 3 * READ_BYTES + 1], b"\nshort\n".to_vec()].concat();
+        let many: String = (0..5 * LINES_AT_ONCE + 3).map(|number| format!("{number}\r\n")).collect();
+        let (items, text, _, _) = read(&[&long, many.as_bytes()], Field::Line, false);
+        assert_eq!(items.len(), 5 * LINES_AT_ONCE + 5);
+        assert_eq!((items[0].len(), &*items[1], &*items[1026]), (3 * READ_BYTES + 1, &b"short"[..], &b"1024"[..]));
+        assert_eq!(text, [&long[..], many.as_bytes()].concat());
+    }
+
+    #[test]
+    fn a_line_without_the_field_ends_it_with_its_number_or_is_counted() {
+        let file: &[u8] = b"a\t1\nb\t2\nbad\nc\t3\n";
+        let (items, _, _, error) = read(&[b"x\t0\n", file], Field::Tab(1), false);
+        assert_eq!(items, [b"0", b"1", b"2"]);
+        assert!(error.unwrap().contains("1: line 3: it has no field 2"));
+        let (items, text, bad, error) = read(&[file, b"worse"], Field::Tab(1), true);
+        assert_eq!((items.len(), text, bad, error), (3, b"a\t1\nb\t2\nc\t3\n".to_vec(), 2, None));
+    }
+
+    #[test]
+    fn wanted_lines_are_written_in_order() {
+        let reading = Reading { files: vec![], field: Field::json("a").unwrap(), skip_bad: false };
+        let (sender, receiver) = sync_channel(9);
+        let mut splitter = Splitter { reading: &reading, sender: &sender, line: 0, bad: 0 };
+        splitter.split(b"{\"a\":\"1\"}\n{\"a\":22}\n{\"a\":\"3\"}\n{\"a\":4}\n").unwrap();
+        let lines = receiver.recv().unwrap().unwrap();
+        assert_eq!(lines.items().collect::<Vec<_>>(), [&b"1"[..], b"22", b"3", b"4"]);
+        let mut parts = Vec::new();
+        let mut add = |part: &[u8]| {
+            parts.push(part.to_vec());
+            Ok::<_, ()>(())
+        };
+        lines.write(|place| place != 1, &mut add).unwrap();
+        assert_eq!(parts.concat(), b"{\"a\":\"1\"}\n{\"a\":\"3\"}\n{\"a\":4}\n");
+    }
+}

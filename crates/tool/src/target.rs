@@ -1,0 +1,235 @@
+//! Where items go: one filter, or a filter in shards. A sharded filter NAME is n filters `NAME:{0}` to `NAME:{n-1}`, and a
+//! string `NAME:shards` that says n; an item is in the shard that is the CRC-32 of its bytes modulo n.
+//!
+//! Nothing here creates a filter: a key that is missing is an error, as a filter that came back empty would call everything
+//! new.
+
+use anyhow::{Context, Result, bail, ensure};
+use redis::{Cmd, Value, cmd, from_redis_value};
+
+use crate::server::{Server, shown};
+
+/// Shards that a filter can have: as many as a cluster has slots.
+const SHARDS_MAX: u32 = 16_384;
+
+/// A filter, or the shards of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    key: String,
+    shards: Option<u32>,
+}
+
+/// What is asked of each item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Add it: was it new?
+    Add,
+    /// Is it in?
+    Lookup,
+}
+
+/// The command for one key.
+#[derive(Debug)]
+pub struct Part {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The command.
+    pub command: Cmd,
+    /// Where its items stand among all; nothing where it has all of them.
+    places: Option<Vec<usize>>,
+    count: usize,
+}
+
+impl Target {
+    /// The filter under `key`, or with `is_sharded` the one in shards of that name. All of it must be there.
+    ///
+    /// # Errors
+    /// A key is missing, or holds something else than a filter; the server's.
+    pub fn open(server: &mut Server, key: &str, is_sharded: bool) -> Result<Self> {
+        let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
+        let target = Self { key: key.to_owned(), shards };
+        let keys = target.keys();
+        let asked =
+            |word: &str| keys.iter().map(|key| (key.clone(), cmd(word).arg(key).to_owned())).collect::<Vec<_>>();
+        let exist = server.replies_of_many(&asked("EXISTS"))?;
+        let cards = server.replies_of_many(&asked("BF.CARD"))?;
+        for ((key, exists), card) in keys.iter().zip(exist).zip(cards) {
+            for reply in [&exists, &card] {
+                if let Value::ServerError(error) = reply {
+                    return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
+                }
+            }
+            ensure!(exists != Value::Int(0), "{}", target.missing(key));
+        }
+        Ok(target)
+    }
+
+    /// The keys of its filters.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        match self.shards {
+            None => vec![self.key.clone().into_bytes()],
+            Some(shards) => (0..shards).map(|shard| self.shard_key(shard)).collect(),
+        }
+    }
+
+    /// Adds items; for each whether it was new.
+    ///
+    /// # Errors
+    /// A filter that is full and fixed, a key that is gone, the server's; [`Lost`](crate::server::Lost).
+    #[allow(dead_code, reason = "streams ask several batches at once; this is for few items")]
+    pub fn add<I: AsRef<[u8]>>(&self, server: &mut Server, items: &[I]) -> Result<Vec<bool>> {
+        self.ask(server, Question::Add, items)
+    }
+
+    /// Looks items up; for each whether it is in.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    #[allow(dead_code)]
+    pub fn lookup<I: AsRef<[u8]>>(&self, server: &mut Server, items: &[I]) -> Result<Vec<bool>> {
+        self.ask(server, Question::Lookup, items)
+    }
+
+    #[allow(dead_code)]
+    fn ask<I: AsRef<[u8]>>(&self, server: &mut Server, question: Question, items: &[I]) -> Result<Vec<bool>> {
+        let parts = self.parts(question, items);
+        let commands: Vec<_> = parts.iter().map(|part| (part.key.clone(), part.command.clone())).collect();
+        let mut answers = vec![None; items.len()];
+        for (part, reply) in parts.iter().zip(server.replies_of_many(&commands)?) {
+            self.read(server, part, &reply, &mut answers)?;
+        }
+        answers.into_iter().map(|answer| answer.context("an item has no answer")).collect()
+    }
+
+    /// The commands that ask about these items: one, or one for each shard that has some of them.
+    pub fn parts<I: AsRef<[u8]>>(&self, question: Question, items: &[I]) -> Vec<Part> {
+        if items.is_empty() {
+            return Vec::new();
+        }
+        let Some(shards) = self.shards else {
+            let mut command = question.command(self.key.as_bytes());
+            items.iter().for_each(|item| _ = command.arg(item.as_ref()));
+            let count = items.len();
+            return vec![Part { key: self.key.clone().into_bytes(), command, places: None, count }];
+        };
+        let shards_of_items = items.iter().map(|item| shard_of(item.as_ref(), shards));
+        let mut places: Vec<(u32, usize)> = shards_of_items.zip(0..).collect();
+        places.sort_unstable();
+        let parts = places.chunk_by(|(one, _), (other, _)| one == other).filter_map(|run| {
+            let key = self.shard_key(run.first()?.0);
+            let mut command = question.command(&key);
+            let places: Vec<usize> = run.iter().map(|(_, place)| *place).collect();
+            places.iter().filter_map(|place| items.get(*place)).for_each(|item| _ = command.arg(item.as_ref()));
+            Some(Part { key, command, count: places.len(), places: Some(places) })
+        });
+        parts.collect()
+    }
+
+    /// Puts the answers of a reply to `part` at their places: true for an item that was new, or is in. Those of a filter that
+    /// became full on the way are there up to the item that it did not take.
+    ///
+    /// # Errors
+    /// What the server says instead.
+    pub fn read(&self, server: &Server, part: &Part, reply: &Value, answers: &mut [Option<bool>]) -> Result<()> {
+        let described = |error: &redis::ServerError| {
+            let details = error.details().unwrap_or_default();
+            match error.code() {
+                "ERR" if details == "not found" => anyhow::anyhow!("{}", self.missing(&part.key)),
+                code => server.describe(code, details, &part.key),
+            }
+        };
+        let elements = match reply {
+            Value::Array(elements) => elements,
+            Value::ServerError(error) => return Err(described(error)),
+            _ => bail!("the server answered no array"),
+        };
+        for (index, element) in elements.iter().enumerate() {
+            let answer = match element {
+                Value::Int(number) => *number != 0,
+                Value::Boolean(answer) => *answer,
+                Value::ServerError(error) => return Err(described(error)),
+                _ => bail!("the server answered something else than yes or no"),
+            };
+            let place = part.places.as_ref().map_or(Some(index), |places| places.get(index).copied());
+            if let Some(slot) = place.and_then(|place| answers.get_mut(place)) {
+                *slot = Some(answer);
+            }
+        }
+        ensure!(elements.len() == part.count, "the server gave {} answers to {} items", elements.len(), part.count);
+        Ok(())
+    }
+
+    fn shard_key(&self, shard: u32) -> Vec<u8> {
+        format!("{}:{{{shard}}}", self.key).into_bytes()
+    }
+
+    fn missing(&self, key: &[u8]) -> String {
+        match self.shards {
+            None => format!("there is no filter `{}`: create it with --create RATE CAPACITY", shown(key)),
+            Some(_) => format!("the shard `{}` of the filter `{}` is missing", shown(key), self.key),
+        }
+    }
+}
+
+impl Part {
+    /// Where its items stand among all.
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        (0..self.count).map(|index| self.places.as_ref().and_then(|places| places.get(index)).copied().unwrap_or(index))
+    }
+}
+
+impl Question {
+    /// The command, up to its items.
+    fn command(self, key: &[u8]) -> Cmd {
+        match self {
+            Self::Add => cmd("BF.INSERT").arg(key).arg("NOCREATE").arg("ITEMS").to_owned(),
+            Self::Lookup => cmd("BF.MEXISTS").arg(key).to_owned(),
+        }
+    }
+}
+
+/// How many shards the filter `name` has.
+fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
+    let key = format!("{name}:shards");
+    let text: Option<String> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
+    let text = text.with_context(|| format!("there is no filter in shards `{name}`: its key `{key}` is missing"))?;
+    let shards = text.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards));
+    shards.with_context(|| format!("the key `{key}` holds `{text}`, not a number of shards from 1 to {SHARDS_MAX}"))
+}
+
+/// The shard of an item.
+pub fn shard_of(item: &[u8], shards: u32) -> u32 {
+    crc32fast::hash(item) % shards
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_those_of_the_contract() {
+        // The check value of CRC-32, ISO 3309.
+        assert_eq!(shard_of(b"123456789", u32::MAX), 0xCBF4_3926);
+        assert_eq!(shard_of(b"123456789", 7), 0xCBF4_3926 % 7);
+        assert_eq!(shard_of(b"", 7), 0);
+    }
+
+    #[test]
+    fn a_command_has_the_items_of_its_key() {
+        let items = [b"a", b"b", b"c", b"d"];
+        let one = Target { key: "seen".to_owned(), shards: None };
+        let parts = one.parts(Question::Add, &items);
+        let expected = b"*8\r\n$9\r\nBF.INSERT\r\n$4\r\nseen\r\n$8\r\nNOCREATE\r\n$5\r\nITEMS\r\n";
+        assert_eq!(parts.len(), 1);
+        assert!(parts[0].command.get_packed_command().starts_with(expected));
+        let sharded = Target { key: "seen".to_owned(), shards: Some(3) };
+        let parts = sharded.parts(Question::Lookup, &items);
+        let mut places: Vec<_> = parts.iter().flat_map(|part| part.places.clone().unwrap()).collect();
+        places.sort_unstable();
+        assert_eq!(places, [0, 1, 2, 3]);
+        for part in &parts {
+            let shard = shard_of(items[part.places.as_ref().unwrap()[0]], 3);
+            assert_eq!(part.key, format!("seen:{{{shard}}}").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! `dedup`: lines that come out once, however they come in and whatever becomes of the server meanwhile.
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+use std::thread;
+
+use flate2::{Compression, write::GzEncoder};
+
+use crate::harness::{Rng, Server, Stop, eventually, on_every_server};
+use crate::running::{Ended, command, run, run_with, url};
+
+/// A filter that mistakes none of some thousand lines.
+const EXACT: [&str; 3] = ["--create", "1e-9", "200000"];
+
+/// The words of a run with a filter that makes no mistakes.
+fn words<'a>(url: &'a str, key: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    ["dedup", "--url", url, "--key", key].iter().chain(more).copied().collect()
+}
+
+/// Lines of any bytes, many of them twice.
+fn binary_lines(count: usize) -> Vec<u8> {
+    let mut rng = Rng::new(7);
+    let mut text = Vec::new();
+    for _ in 0..count {
+        let number = rng.below(count as u64 / 2);
+        let mut line_rng = Rng::new(number);
+        for _ in 0..number % 40 {
+            let byte = line_rng.below(256) as u8;
+            text.push(if matches!(byte, b'\n' | b'\r') { 0 } else { byte });
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+/// The first of each line, as a set finds them.
+fn first_of_each(text: &[u8]) -> Vec<u8> {
+    let mut seen = HashSet::new();
+    text.split_inclusive(|byte| *byte == b'\n').filter(|line| seen.insert(line.to_vec())).flatten().copied().collect()
+}
+
+#[test]
+fn each_line_comes_out_once_and_in_order() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let text = binary_lines(60_000);
+        let once = first_of_each(&text);
+        assert!(once.len() < text.len() / 3 * 2);
+        assert!(run_with(words(&url, "seen", &EXACT), text.clone()).well().stdout == once);
+        // Another run knows them all.
+        assert_eq!(run_with(words(&url, "seen", &[]), text.clone()).well().stdout, b"");
+        let seen = run_with(words(&url, "seen", &["--seen"]), text.clone()).well().stdout;
+        assert!(seen == text);
+        // Asking adds nothing.
+        let more = "new\n\r\nnew\r\nlast";
+        for _ in 0..2 {
+            let asked = run_with(words(&url, "seen", &["--dry-run"]), more).well();
+            assert_eq!((asked.text(), asked.stderr), ("new\nnew\r\nlast\n".to_owned(), String::new()));
+        }
+        let added = run_with(words(&url, "seen", &["--verbose"]), more).well();
+        assert_eq!(added.text(), "new\nlast\n");
+        assert!(added.stderr.starts_with("4 lines, 2 of them new, "), "{}", added.stderr);
+        let summary = run_with(words(&url, "seen", &["--summary-json"]), more).well().stderr;
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!((summary["lines"].as_u64(), summary["new"].as_u64()), (Some(4), Some(0)));
+        assert!(summary["seconds"].as_f64().unwrap() < 3600.0);
+    });
+}
+
+#[test]
+fn nobody_reads_on_and_it_ends_well() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let mut child = command(words(&url, "seen", &EXACT))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = thread::spawn(move || {
+            let text: String = (0..100_000).map(|number| format!("{number} and some more\n")).collect();
+            // Nobody may read all of it.
+            _ = stdin.write_all(text.as_bytes());
+        });
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        writer.join().unwrap();
+        assert_eq!((first.as_str(), ended.stderr.as_str()), ("0 and some more\n", ""));
+    });
+}
+
+#[test]
+fn a_line_comes_out_while_the_input_pauses() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let mut child =
+            command(words(&url, "seen", &EXACT)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for (written, line) in [("one\n", "one"), ("one\ntwo\nthr", "two"), ("ee\none\n", "three")] {
+            stdin.write_all(written.as_bytes()).unwrap();
+            // The next one is not written before this one is read.
+            assert_eq!(lines.next().unwrap().unwrap(), line);
+        }
+        drop(stdin);
+        assert!(lines.next().is_none());
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn files_are_read_in_order_and_unpacked() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (plain, gzip, zstandard) = (path("plain"), path("packed"), path("other"));
+        std::fs::write(&plain, "a\nb").unwrap();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(b"b\nc\n").unwrap();
+        std::fs::write(&gzip, encoder.finish().unwrap()).unwrap();
+        // RFC 8878: a frame of a single segment, its size in a byte, and one raw block, the last.
+        let text = b"c\nd\n";
+        let header = [0x28, 0xb5, 0x2f, 0xfd, 0x20, text.len() as u8, (text.len() as u8) << 3 | 1, 0, 0];
+        std::fs::write(&zstandard, [&header[..], text].concat()).unwrap();
+        let mut all = words(&url, "seen", &EXACT);
+        all.extend([&*plain, &gzip, "-", &zstandard]);
+        assert_eq!(run_with(&all, "x\na\n").well().text(), "a\nb\nc\nx\nd\n");
+        all.push("/nowhere/file");
+        assert_eq!(run(&all).refused("cannot read /nowhere/file").text(), "");
+    });
+}
+
+#[test]
+fn the_item_is_a_field_and_the_line_comes_out() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let tsv = [&EXACT[..], &["--tsv", "--field", "2"]].concat();
+        let text = "1\ta\tx\r\n2\tb\n3\ta\n\tb\ty\n5\tc";
+        assert_eq!(run_with(words(&url, "tsv", &tsv), text).well().text(), "1\ta\tx\r\n2\tb\n5\tc\n");
+        let json = [&EXACT[..], &["--json", "/user/id"]].concat();
+        let text = r#"{"user":{"id":7,"name":"a"}}
+{"user": {"id": "7"}, "more": [1]}
+{"user":{"id":"\u0038"}}
+{"user":{"id":8}}
+"#;
+        let once: String = text.split_inclusive('\n').step_by(2).collect();
+        assert_eq!(run_with(words(&url, "json", &json), text).well().text(), once);
+
+        // What has no field ends it; all before it is out.
+        let bad = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":2}\n{}\n{\"id\":3}\n");
+        assert_eq!(bad.refused("cannot read -: line 3: it has no `id`").text(), "{\"id\":1}\n{\"id\":2}\n");
+        let words = words(&url, "json", &["--json", "id", "--skip-bad"]);
+        let skipped = run_with(&words, "{}\n{\"id\":1}\nnot json\n{\"id\":3}\n\n").well();
+        assert_eq!(skipped.text(), "{\"id\":3}\n");
+        assert!(skipped.stderr.contains("3 lines without the field were left out"), "{}", skipped.stderr);
+        assert_eq!(run_with(&words, "{}\n").well().text(), "");
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_loses_no_line() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").start();
+        let url = url(&server);
+        let mut child = command(words(&url, "seen", &EXACT))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let count = 60_000;
+        let writer = thread::spawn(move || {
+            for part in 0..count / 100 {
+                let lines: String =
+                    (part * 100..part * 100 + 100).map(|number| format!("{number}\n{number}\n")).collect();
+                stdin.write_all(lines.as_bytes()).unwrap();
+            }
+        });
+        let mut stdout = child.stdout.take().unwrap();
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).unwrap();
+            text
+        });
+        for number in 1..=3 {
+            let mut client = server.connect();
+            eventually("lines are added", || client.run("BF.CARD seen").number() > number * 5000);
+            server.restart(Stop::Kill);
+        }
+        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        writer.join().unwrap();
+        let text = reader.join().unwrap();
+        let lines: HashSet<_> = text.lines().collect();
+        assert_eq!(lines.len(), count, "{}", ended.stderr);
+        // What came twice is what was on its way, and said.
+        let twice = text.lines().count() - count;
+        assert!(twice == 0 || ended.stderr.contains("not known whether they were new"), "{twice}: {}", ended.stderr);
+        assert!(twice <= 3 * 8 * 1024, "{twice}");
+    });
+}
+
+#[test]
+fn what_a_full_filter_does_not_take_is_an_error() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        server.connect().run("BF.RESERVE small 0.000001 1000 NONSCALING");
+        let text: String = (0..50_000).map(|number| format!("{number}\n")).collect();
+        let ended = run_with(words(&url, "small", &[]), text.clone()).refused("is full");
+        let lines: Vec<_> = text.lines().take(1000).collect();
+        assert_eq!(ended.text().lines().collect::<Vec<_>>(), lines);
+        assert_eq!(server.connect().run("BF.CARD small").number(), 1000);
+    });
+}
+
+#[test]
+fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        run_with(words(&url, "seen", &[]), "a\n").refused("no filter `seen`: create it with --create RATE CAPACITY");
+        assert_eq!(server.connect().run("EXISTS seen").number(), 0);
+        run_with(words(&url, "seen", &EXACT), "a\n").well();
+        assert_eq!(run_with(words(&url, "seen", &EXACT), "a\nb\n").well().text(), "b\n");
+        assert_eq!(server.connect().run("BF.INFO seen CAPACITY").elements()[0].number(), 200_000);
+        server.connect().run("SET text x");
+        run_with(words(&url, "text", &[]), "a\n").refused("something else than a filter");
+        run_with(words(&url, "text", &EXACT), "a\n").refused("something else than a filter");
+        for wrong in
+            [["--create", "1", "5"], ["--create", "x", "5"], ["--create", "0.1", "0"], ["--create", "0.1", "-5"]]
+        {
+            let ended = run_with(words(&url, "new", &wrong), "a\n");
+            assert!(matches!(ended.status, Some(1 | 2)), "{ended:?}");
+        }
+        for wrong in
+            [&["--field", "1"][..], &["--tsv", "--field", "0"], &["--tsv", "--json", "a"], &["--seen", "--only-new"]]
+        {
+            assert_eq!(run_with(words(&url, "seen", wrong), "").status, Some(2), "{wrong:?}");
+        }
+    });
+}
+
+#[test]
+fn a_filter_in_shards_is_used_as_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let mut client = server.connect();
+        run_with(words(&url, "many", &["--shards"]), "a\n").refused("its key `many:shards` is missing");
+        client.run("SET many:shards 5");
+        for shard in 0..4 {
+            client.run(&format!("BF.RESERVE many:{{{shard}}} 1e-9 20000"));
+        }
+        run_with(words(&url, "many", &["--shards"]), "a\n")
+            .refused("the shard `many:{4}` of the filter `many` is missing");
+        client.run("BF.RESERVE many:{4} 1e-9 20000");
+        let text = binary_lines(20_000);
+        let once = first_of_each(&text);
+        assert!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).well().stdout == text);
+        assert!(run_with(words(&url, "many", &["--shards"]), text.clone()).well().stdout == once);
+        assert_eq!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).well().stdout, b"");
+        let lines = once.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        for line in lines.step_by(101) {
+            let key = format!("many:{{{}}}", crc32fast::hash(line) % 5);
+            assert_eq!(client.call(&[b"BF.EXISTS", key.as_bytes(), line]).number(), 1);
+        }
+        client.run("SET many:shards x");
+        run_with(words(&url, "many", &["--shards"]), "a\n").refused("not a number of shards");
+    });
+}
