@@ -9,11 +9,23 @@ use crate::server::Server;
 const KEYS_AT_ONCE: usize = 500;
 
 /// Walks over the keys of every node by SCAN. A key may come twice where the server's tables change meanwhile.
-pub fn for_each_key(server: &mut Server, mut visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>) -> Result<()> {
+pub fn for_each_key(server: &mut Server, visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>) -> Result<()> {
+    for_each_key_like(server, None, visit)
+}
+
+/// The same of those keys that match a pattern, where there is one.
+pub fn for_each_key_like(
+    server: &mut Server,
+    pattern: Option<&[u8]>,
+    mut visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>,
+) -> Result<()> {
     for node in server.nodes() {
         let mut cursor = b"0".to_vec();
         loop {
-            let scan = cmd("SCAN").arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE).to_owned();
+            let mut scan = cmd("SCAN").arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE).to_owned();
+            if let Some(pattern) = pattern {
+                scan.arg("MATCH").arg(pattern);
+            }
             let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(server.ask_node(&node, &scan)?)?;
             visit(server, &keys)?;
             cursor = next;

@@ -33,7 +33,8 @@ impl Links {
         while links.len() < count {
             let Some((path, reader)) = &mut self.current else {
                 let Some(path) = self.files.pop_front() else { break };
-                let reader = open(&path, &self.progress).with_context(|| format!("cannot read {}", path.display()))?;
+                let count = |source| -> Box<dyn Read> { Box::new(self.progress.count_bytes(source)) };
+                let reader = open(&path, count).with_context(|| format!("cannot read {}", path.display()))?;
                 self.current = Some((path, reader));
                 continue;
             };
@@ -61,10 +62,11 @@ pub fn size_bytes(files: &[PathBuf]) -> Option<u64> {
         .sum::<Option<u64>>()
 }
 
-fn open(path: &Path, progress: &Progress) -> io::Result<Box<dyn BufRead>> {
+/// Opens a file, plain or compressed, `-` being the standard input; its bytes go through `count` before they are unpacked.
+pub fn open(path: &Path, count: impl FnOnce(Box<dyn Read>) -> Box<dyn Read>) -> io::Result<Box<dyn BufRead>> {
     let source: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
-    let mut reader = BufReader::new(progress.count_bytes(source));
+    let mut reader = BufReader::new(count(source));
     // By content, not by name: the standard input has none.
     if reader.fill_buf()?.starts_with(&GZIP_MAGIC) {
         Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))))

@@ -2,13 +2,18 @@
 //! link it; `size` works with the filter's own arithmetic. This file holds the words of the command line; each
 //! subcommand has a file of its own.
 
+mod archive;
+mod backup;
+mod build;
 mod crawl;
 mod dedup;
+mod filters;
 mod keys;
 mod links;
 mod pages;
 mod progress;
 mod report;
+mod restore;
 mod server;
 mod size;
 mod stream;
@@ -34,10 +39,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Subcommands {
+    Backup(backup::Arguments),
+    Build(build::Arguments),
     Completions(pages::Completions),
     Crawl(crawl::Arguments),
     Dedup(dedup::Arguments),
     Man(pages::Manual),
+    Restore(restore::Arguments),
     Size(size::Arguments),
     Survey(survey::Arguments),
 }
@@ -48,8 +56,11 @@ fn main() -> ExitCode {
     let result = match subcommand {
         Subcommands::Completions(arguments) => arguments.run(Arguments::command()),
         Subcommands::Man(arguments) => arguments.run(Arguments::command()),
+        Subcommands::Backup(arguments) => backup::run(&server, &arguments),
+        Subcommands::Build(arguments) => build::run(&arguments),
         Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
+        Subcommands::Restore(arguments) => restore::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
     };

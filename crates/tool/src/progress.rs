@@ -81,6 +81,54 @@ impl Progress {
     }
 }
 
+/// A bar for what may take long, on a terminal only, and only when it takes longer than a second.
+pub struct Bar {
+    bar: ProgressBar,
+    begin: Instant,
+    is_shown: Cell<bool>,
+}
+
+/// What is done sooner shows no bar.
+const BAR_DELAY: Duration = Duration::from_secs(1);
+
+impl Bar {
+    /// Over so many bytes, or over an unknown number of them.
+    pub fn new(size_bytes: Option<u64>) -> Self {
+        let bar = match size_bytes {
+            Some(size) => ProgressBar::with_draw_target(Some(size), ProgressDrawTarget::hidden())
+                .with_style(style("{bar:32} {percent:>3}%  {msg}")),
+            None => {
+                ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style("{spinner} {msg}"))
+            }
+        };
+        Self { bar, begin: Instant::now(), is_shown: Cell::new(false) }
+    }
+
+    /// Says how far the work has come.
+    pub fn set(&self, position: u64, message: impl FnOnce() -> String) {
+        if !self.is_shown.get() {
+            if self.begin.elapsed() < BAR_DELAY || !std::io::stderr().is_terminal() {
+                return;
+            }
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.is_shown.set(true);
+        }
+        self.bar.set_position(position);
+        self.bar.set_message(message());
+    }
+
+    /// Takes the bar off the screen.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 fn style(template: &str) -> ProgressStyle {
     // A template that does not parse would be a mistake here; a plain bar is a fair answer to it.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())

@@ -42,6 +42,24 @@ impl Arrival {
         }
     }
 
+    /// The kind of filter that a dump with this first record is of: `native`, `windowed`, `counting` or `redisbloom`.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin), but for those of memory: none is allocated for the filter.
+    pub fn kind_of(header: &[u8]) -> Result<&'static str, Error> {
+        match redisbloom::dump::decode_header(header) {
+            Err(Error::NotADump | Error::Truncated) if records::is_header(header) => {
+                match records::open_header(header)?.0 {
+                    BloomFilter::KIND => Ok("native"),
+                    WindowedFilter::KIND => Ok("windowed"),
+                    CountingFilter::KIND => Ok("counting"),
+                    kind => Err(Error::UnknownKind(kind)),
+                }
+            }
+            result => result.map(|_| "redisbloom"),
+        }
+    }
+
     /// Takes a record. The header may come again, and every chunk that came already, with the same bytes.
     ///
     /// # Errors

@@ -1,0 +1,220 @@
+//! Where a file comes from and where it goes to. One that is written has its name only when it is whole and on the disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use super::{Catalogue, Writer};
+
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// A file that is being written.
+pub struct Output {
+    /// Its name; nothing for the standard output.
+    path: Option<PathBuf>,
+    /// What it is written to until it is whole; nothing where it is no regular file.
+    partial: Option<PathBuf>,
+    writer: Writer<BufWriter<Box<dyn Sink>>>,
+}
+
+/// What a file is written to.
+pub trait Sink: Write {
+    /// Everything is on the disk when this returns, where there is a disk.
+    fn sync(&self) -> io::Result<()>;
+    /// What was written, to be read again.
+    fn written(&self) -> io::Result<File>;
+}
+
+impl Sink for File {
+    fn sync(&self) -> io::Result<()> {
+        // What is no regular file has no disk.
+        if self.metadata()?.is_file() { self.sync_all() } else { Ok(()) }
+    }
+
+    fn written(&self) -> io::Result<File> {
+        self.try_clone()
+    }
+}
+
+impl Sink for io::Stdout {
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn written(&self) -> io::Result<File> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the standard output is not read again"))
+    }
+}
+
+impl Output {
+    /// Begins a file; `-` is the standard output.
+    ///
+    /// # Errors
+    /// What cannot be written to; a terminal.
+    pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
+        let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
+            ensure!(
+                !io::stdout().is_terminal(),
+                "filters are not for a terminal: say -o FILE, or send the output elsewhere"
+            );
+            (None, None, Box::new(io::stdout()))
+        } else {
+            // Through links, so that the file is replaced and not the link to it.
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let is_special = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
+            let written_to = if is_special { path.clone() } else { partial_of(&path)? };
+            let file = open(&written_to, is_special).with_context(|| cannot_write(&written_to))?;
+            (Some(path), (!is_special).then_some(written_to), Box::new(file))
+        };
+        let begun = Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, sink), packs, made_at_ms);
+        let name = path.as_deref().unwrap_or(Path::new("the standard output")).to_owned();
+        let writer = begun.inspect_err(|_| remove(partial.as_deref())).with_context(|| cannot_write(&name))?;
+        Ok(Self { path, partial, writer })
+    }
+
+    /// Whether it is the standard output, where nothing else may be written then.
+    pub const fn is_stdout(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// Fills it by `fill` and gives it its name; where that fails nothing is left of it. Answers what `fill` did and the
+    /// length in bytes.
+    ///
+    /// # Errors
+    /// Those of `fill`, a full disk, and with `verifies` what is not read as it was written.
+    pub fn fill<T>(mut self, verifies: bool, fill: impl FnOnce(&mut Archive<'_>) -> Result<T>) -> Result<(T, u64)> {
+        let partial = self.partial.clone();
+        let name = self.name();
+        let filled = fill(&mut Archive { writer: &mut self.writer, name: &name });
+        let done = filled.and_then(|done| Ok((done, self.finish(verifies)?)));
+        done.inspect_err(|_| remove(partial.as_deref()))
+    }
+
+    fn finish(self, verifies: bool) -> Result<u64> {
+        let name = self.name();
+        let (sink, bytes) = self.writer.finish().with_context(|| cannot_write(&name))?;
+        let sink = sink.into_inner().map_err(io::IntoInnerError::into_error).with_context(|| cannot_write(&name))?;
+        sink.sync().with_context(|| cannot_write(&name))?;
+        if verifies {
+            let mut file = sink.written().with_context(|| format!("cannot read {}", name.display()))?;
+            file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", name.display()))?;
+            let read = Catalogue::of(BufReader::with_capacity(BUFFER_BYTES, file));
+            let catalogue = read.with_context(|| format!("{} was not written as it should be", name.display()))?;
+            ensure!(catalogue.file_bytes == bytes, "{} is of another length than was written", name.display());
+        }
+        if let (Some(path), Some(partial)) = (&self.path, &self.partial) {
+            fs::rename(partial, path).with_context(|| cannot_write(path))?;
+            // The name, too.
+            if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| cannot_write(path))?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn name(&self) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| PathBuf::from("the standard output"))
+    }
+}
+
+/// What a file is filled by.
+pub struct Archive<'a> {
+    writer: &'a mut Writer<BufWriter<Box<dyn Sink>>>,
+    name: &'a Path,
+}
+
+impl Archive<'_> {
+    /// Writes something.
+    ///
+    /// # Errors
+    /// With the name of the file.
+    pub fn put(&mut self, write: impl FnOnce(&mut Writer<BufWriter<Box<dyn Sink>>>) -> io::Result<()>) -> Result<()> {
+        write(self.writer).with_context(|| cannot_write(self.name))
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+fn remove(partial: Option<&Path>) {
+    // What was wrong is said already.
+    _ = partial.map(fs::remove_file);
+}
+
+fn partial_of(path: &Path) -> Result<PathBuf> {
+    let mut name = path.file_name().ok_or_else(|| anyhow!("{} is no name of a file", path.display()))?.to_owned();
+    name.push(".partial");
+    Ok(path.with_file_name(name))
+}
+
+/// Filters may have secret keys: the file is for its owner. What was left of a run that was killed is overwritten, what is being
+/// written by another one is not.
+fn open(path: &Path, is_special: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if is_special {
+        return Ok(options.open(path)?);
+    }
+    options.read(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+        bail!("another bloomgate is writing it");
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// A file that is read, more than once.
+pub struct Input {
+    file: File,
+    name: String,
+}
+
+impl Input {
+    /// Opens it; `-` is the standard input, which is kept in a temporary file first.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            ensure!(!io::stdin().is_terminal(), "filters do not come from a terminal: name a file");
+            return Self::spooled(io::stdin(), "the standard input".to_owned());
+        }
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+        let metadata = file.metadata().with_context(|| format!("cannot read {name}"))?;
+        ensure!(!metadata.is_dir(), "cannot read {name}: it is a folder");
+        // A pipe is read once.
+        if metadata.is_file() { Ok(Self { file, name }) } else { Self::spooled(file, name) }
+    }
+
+    fn spooled(mut source: impl Read, name: String) -> Result<Self> {
+        let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+        io::copy(&mut source, &mut file).with_context(|| format!("cannot keep {name} in a temporary file"))?;
+        Ok(Self { file, name })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its length, in bytes.
+    pub fn length(&self) -> Option<u64> {
+        self.file.metadata().ok().map(|metadata| metadata.len())
+    }
+
+    /// Reads it from its beginning on.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn read(&mut self) -> Result<BufReader<&File>> {
+        self.file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", self.name))?;
+        Ok(BufReader::with_capacity(BUFFER_BYTES, &self.file))
+    }
+}

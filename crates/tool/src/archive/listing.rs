@@ -1,0 +1,145 @@
+//! The filters of a run as a table for people, or as JSON for programs.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use indicatif::{BinaryBytes, HumanCount};
+use serde_json::{Value, json};
+
+use super::Contents;
+use crate::server::shown;
+
+/// Rows of a table that is no listing of everything.
+const ROWS_SHOWN: usize = 100;
+
+/// What is longer breaks the table.
+const KEY_CHARACTERS_SHOWN: usize = 60;
+
+/// A filter of a run.
+pub struct Row {
+    /// Its key, on the server where that is another one than in the file.
+    pub key: Vec<u8>,
+    /// The kind of filter.
+    pub kind: String,
+    /// What it is.
+    pub contents: Contents,
+    /// Its time to live, in milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// What there is to say of it; may be empty.
+    pub remark: String,
+}
+
+/// The filters of a run, and what there is to say of it as a whole.
+#[derive(Default)]
+pub struct Listing {
+    /// A row a filter.
+    pub rows: Vec<Row>,
+    /// Names and values, of JSON's top level and of the last line.
+    pub facts: Vec<(&'static str, Value)>,
+    /// Whether all rows are printed, however many.
+    pub is_whole: bool,
+}
+
+impl Listing {
+    /// As people read it, with this last line; or as JSON.
+    ///
+    /// # Errors
+    /// An output that cannot be written to. A reader that went away is none.
+    pub fn print(&self, as_json: bool, to_stderr: bool, last: &str) -> Result<()> {
+        let text = if as_json { format!("{:#}\n", self.json()) } else { format!("{}{last}\n", self.table()) };
+        let written = if to_stderr {
+            io::stderr().lock().write_all(text.as_bytes())
+        } else {
+            io::stdout().lock().write_all(text.as_bytes())
+        };
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn table(&self) -> String {
+        let shown_rows = if self.is_whole { self.rows.len() } else { ROWS_SHOWN };
+        let widest = self.rows.iter().take(shown_rows).map(|row| short(&row.key).len()).max().unwrap_or(0).max(3);
+        let mut text = String::new();
+        let mut line = |words: [&str; 6]| {
+            let [key, kind, items, memory, ttl, remark] = words;
+            let line = format!("{key:<widest$}  {kind:<12} {items:>14} {memory:>12} {ttl:>12}   {remark}");
+            text.push_str(line.trim_end());
+            text.push('\n');
+        };
+        line(["key", "kind", "items", "memory", "time to live", ""]);
+        for row in self.rows.iter().take(shown_rows) {
+            let items = HumanCount(row.contents.items).to_string();
+            let memory = BinaryBytes(row.contents.bytes).to_string();
+            let ttl = row.ttl_ms.map_or_else(|| "none".to_owned(), time);
+            line([&short(&row.key), &row.kind, &items, &memory, &ttl, &row.remark]);
+        }
+        let more = self.rows.len().saturating_sub(shown_rows);
+        if more > 0 {
+            text.push_str(&format!("... and {} more: --json has all\n", HumanCount(more as u64)));
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let filters: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        let mut all = json!({ "filters": filters });
+        if let Value::Object(fields) = &mut all {
+            fields.extend(self.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        }
+        all
+    }
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        let Contents { capacity, layers, items, bytes } = self.contents;
+        json!({
+            "key": shown(&self.key),
+            "kind": self.kind,
+            "items": items,
+            "capacity": capacity,
+            "layers": layers,
+            "bytes": bytes,
+            "ttl_ms": self.ttl_ms,
+            "remark": self.remark,
+        })
+    }
+}
+
+/// A key as the table has it.
+fn short(key: &[u8]) -> String {
+    let key = shown(key);
+    // All of it is ASCII.
+    key.get(..KEY_CHARACTERS_SHOWN)
+        .filter(|begin| begin.len() < key.len())
+        .map_or(key.clone(), |begin| format!("{begin}..."))
+}
+
+/// So many filters, in words.
+pub fn filters(count: usize) -> String {
+    format!("{} {}", HumanCount(count as u64), if count == 1 { "filter" } else { "filters" })
+}
+
+/// A time in the largest unit that it fills.
+fn time(milliseconds: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
+    let unit = units.into_iter().find(|(unit, _)| milliseconds >= 2 * unit);
+    unit.map_or_else(|| format!("{milliseconds} ms"), |(unit, name)| format!("{} {name}", milliseconds / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_keys_are_short() {
+        assert_eq!(short(b"seen"), "seen");
+        assert_eq!(short(&[0; 60]).len(), 63);
+        let times = [(0, "0 ms"), (1999, "1999 ms"), (2000, "2 s"), (7_200_000, "2 h"), (172_800_000, "2 d")];
+        for (milliseconds, text) in times {
+            assert_eq!(time(milliseconds), text);
+        }
+    }
+}

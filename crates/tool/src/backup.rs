@@ -1,0 +1,356 @@
+//! `bloomgate backup`: filters of a server or a cluster into a file, record by record, so that no command holds the server up
+//! and neither side needs memory for a whole filter.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use indicatif::{BinaryBytes, HumanCount};
+use redis::{Pipeline, Value, from_redis_value};
+use serde_json::json;
+
+use crate::archive::{Archive, Contents, DUMP_PART_BYTES, Head, How, Listing, Output, Row, filters};
+use crate::filters::{contents, is_filter};
+use crate::keys::{ask_of_each, for_each_key_like};
+use crate::progress::Bar;
+use crate::server::{Options, Server, shown};
+
+/// How often a dump begins that was overtaken by a change of its filter.
+const TRIES: u32 = 5;
+/// Between two tries, times the number of the try.
+const TRY_INTERVAL: Duration = Duration::from_millis(100);
+/// What DUMP answers and RESTORE takes: `proto-max-bulk-len`, where nobody has changed it.
+const DUMP_BYTES_MAX: u64 = 512 << 20;
+
+/// Write filters to a file, from which `restore` brings them back
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomgate backup seen orders -o filters.bloom
+  bloomgate backup --all -o - | ssh elsewhere 'cat > filters.bloom'
+  bloomgate backup --cluster -p 7000 --match 'seen:*' --compress --verify -o seen.bloom
+
+The file has its name only when it is whole and on the disk. It is readable for its owner only: filters with
+HASH siphash have their keys in it.")]
+pub struct Arguments {
+    /// The keys of the filters
+    #[arg(value_name = "KEY", required_unless_present_any = ["all", "pattern"], conflicts_with_all = ["all", "pattern"])]
+    keys: Vec<OsString>,
+    /// Every filter of the server, or of all primaries of the cluster
+    #[arg(long, conflicts_with = "pattern")]
+    all: bool,
+    /// Every filter whose key matches, as KEYS and SCAN match
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<OsString>,
+    /// The file; `-` is the standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Compress it with zstd. Of filters that are full little is gained
+    #[arg(long)]
+    compress: bool,
+    /// Read the file again before it gets its name
+    #[arg(long)]
+    verify: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a key.
+enum Dumped {
+    Written(Row),
+    /// There is no such key, or no more.
+    Gone,
+    /// A value of another type.
+    NoFilter(String),
+    /// A filter whose records have not all come.
+    Loading,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let Arguments { output, compress, verify, json, .. } = arguments;
+    let mut server = Server::connect(options)?;
+    let made_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
+    let output_file = Output::create(output, *compress, u64::try_from(made_at)?)?;
+    let to_stdout = output_file.is_stdout();
+    ensure!(!(to_stdout && *verify), "--verify reads a file again: say -o FILE");
+    let (mut listing, bytes) = output_file.fill(*verify, |archive| {
+        let mut backup =
+            Backup { archive, listing: Listing::default(), data_bytes: 0, skipped: 0, bar: Bar::new(None) };
+        backup.run(&mut server, arguments)?;
+        let Backup { mut listing, data_bytes, skipped, bar, .. } = backup;
+        bar.finish();
+        listing.facts = vec![("data_bytes", json!(data_bytes)), ("skipped", json!(skipped))];
+        Ok(listing)
+    })?;
+    let name = if to_stdout { "the standard output".to_owned() } else { output.display().to_string() };
+    listing.facts.extend([("file", json!(name)), ("file_bytes", json!(bytes)), ("verified", json!(verify))]);
+    let filters = filters(listing.rows.len());
+    let verified = if *verify { ", read again and found to be right" } else { "" };
+    listing.print(*json, to_stdout, &format!("{filters} in {name}, {}{verified}", BinaryBytes(bytes)))
+}
+
+struct Backup<'a, 'b> {
+    archive: &'a mut Archive<'b>,
+    listing: Listing,
+    data_bytes: u64,
+    skipped: u64,
+    bar: Bar,
+}
+
+impl Backup<'_, '_> {
+    fn run(&mut self, server: &mut Server, arguments: &Arguments) -> Result<()> {
+        let mut done = BTreeSet::new();
+        if !arguments.all && arguments.pattern.is_none() {
+            for key in arguments.keys.iter().map(|key| key.as_encoded_bytes()) {
+                if done.insert(key.to_vec()) {
+                    self.take_named(server, key)?;
+                }
+            }
+            return Ok(());
+        }
+        let pattern = arguments.pattern.as_ref().map(|pattern| pattern.as_encoded_bytes());
+        for_each_key_like(server, pattern, |server, keys| {
+            for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
+                // A key may come twice, and from two nodes while it moves between them.
+                if is_filter(&from_redis_value::<String>(name)?) && done.insert(key.clone()) {
+                    self.take_found(server, key)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn take_named(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
+        match self.dump(server, key)? {
+            Dumped::Written(row) => self.listing.rows.push(row),
+            Dumped::Gone => bail!("there is no key `{}`", shown(key)),
+            Dumped::NoFilter(name) => bail!("the key `{}` is no filter, but of type {name}", shown(key)),
+            Dumped::Loading => bail!("the filter `{}` is still being loaded", shown(key)),
+        }
+        Ok(())
+    }
+
+    fn take_found(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
+        match self.dump(server, key)? {
+            Dumped::Written(row) => self.listing.rows.push(row),
+            Dumped::Gone | Dumped::NoFilter(_) => {}
+            Dumped::Loading => {
+                self.skipped += 1;
+                eprintln!("bloomgate: left out: the filter `{}` is still being loaded", shown(key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Dumps a filter, again where it was replaced under the dump.
+    fn dump(&mut self, server: &mut Server, key: &[u8]) -> Result<Dumped> {
+        let mut why = String::new();
+        for number in 0..TRIES {
+            thread::sleep(TRY_INTERVAL * number);
+            let mut first = asked(server, key, |commands| {
+                commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key).cmd("BF.INFO").arg(key);
+            })?;
+            let (info, ttl, type_name) = (first.pop(), first.pop(), first.pop());
+            let type_name: String = from_redis_value(type_name.unwrap_or(Value::Nil))?;
+            if type_name == "none" {
+                return Ok(Dumped::Gone);
+            }
+            if !is_filter(&type_name) {
+                return Ok(Dumped::NoFilter(type_name));
+            }
+            let before = match told(server, info, key)? {
+                Told::Value(info) => contents(info)?,
+                Told::Loading => return Ok(Dumped::Loading),
+                Told::Replaced(_) => continue,
+            };
+            let ttl_ms = u64::try_from(from_redis_value::<i64>(ttl.unwrap_or(Value::Nil))?).ok();
+            let head = Head {
+                key: key.to_vec(),
+                how: if type_name == "bloomfltr" { How::Dump } else { How::Records },
+                kind: String::new(),
+                type_name,
+                ttl_ms,
+                before,
+            };
+            match self.attempt(server, head)? {
+                Ok(row) => return Ok(Dumped::Written(row)),
+                Err(reason) => why = reason,
+            }
+        }
+        bail!(
+            "the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again when it rests",
+            shown(key)
+        )
+    }
+
+    /// One dump; why it has to begin again where it has.
+    fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<std::result::Result<Row, String>> {
+        let key = head.key.clone();
+        let mut parts = match head.how {
+            How::Records => Parts::records(&key),
+            How::Dump => Parts::dump(&key, head.before)?,
+        };
+        let (mut after, mut begun) = (head.before, false);
+        loop {
+            match parts.next(server)? {
+                Next::Part(iterator, data, info) => {
+                    if !begun {
+                        head.kind = kind_of(&head, &data).to_owned();
+                        self.archive.put(|writer| writer.filter(&head))?;
+                        begun = true;
+                    }
+                    after = info.unwrap_or(after);
+                    for part in
+                        if head.how == How::Dump { data.chunks(DUMP_PART_BYTES) } else { data.chunks(usize::MAX) }
+                    {
+                        self.archive.put(|writer| writer.part(iterator, part))?;
+                    }
+                    self.count(data.len());
+                }
+                Next::End(info) => {
+                    after = info.unwrap_or(after);
+                    break;
+                }
+                Next::Again(reason) => return self.again(begun, reason),
+            }
+        }
+        // RedisBloom's records are of the layers that there are: of one more they would not fit together.
+        if !begun
+            || head.type_name == "MBbloom--"
+                && (after.layers, after.capacity) != (head.before.layers, head.before.capacity)
+        {
+            return self.again(begun, "it grew".to_owned());
+        }
+        self.archive.put(|writer| writer.filter_end(after))?;
+        let remark = if after == head.before { "" } else { "changed while it was dumped" };
+        Ok(Ok(Row { key, kind: head.kind, contents: after, ttl_ms: head.ttl_ms, remark: remark.to_owned() }))
+    }
+
+    fn again(&mut self, begun: bool, reason: String) -> Result<std::result::Result<Row, String>> {
+        if begun {
+            self.archive.put(|writer| writer.filter_void())?;
+        }
+        Ok(Err(reason))
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.data_bytes += bytes as u64;
+        let (filters, bytes) = (HumanCount(self.listing.rows.len() as u64 + 1), self.data_bytes);
+        self.bar.set(bytes, || format!("filter {filters}, {}", BinaryBytes(bytes)));
+    }
+}
+
+/// The kind of filter that begins with this data.
+fn kind_of(head: &Head, first: &[u8]) -> &'static str {
+    match head.how {
+        How::Dump => "valkey-bloom",
+        // Of a later version there may be kinds that this one does not know.
+        How::Records => bloomgate_filter::kinds::Arrival::kind_of(first).unwrap_or("unknown"),
+    }
+}
+
+/// The data of a filter, part by part.
+enum Parts<'a> {
+    /// By BF.SCANDUMP, from this iterator on.
+    Records { key: &'a [u8], iterator: u64 },
+    /// By DUMP, where that is not done yet.
+    Dump { key: &'a [u8], is_done: bool },
+}
+
+enum Next {
+    /// An iterator, the data, and what the filter is now.
+    Part(u64, Vec<u8>, Option<Contents>),
+    End(Option<Contents>),
+    Again(String),
+}
+
+impl<'a> Parts<'a> {
+    const fn records(key: &'a [u8]) -> Self {
+        Self::Records { key, iterator: 0 }
+    }
+
+    fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
+        ensure!(
+            contents.bytes < DUMP_BYTES_MAX,
+            "the filter `{}` is of valkey-bloom's layout, which goes by DUMP only, and takes {}: DUMP and RESTORE carry {}",
+            shown(key),
+            BinaryBytes(contents.bytes),
+            BinaryBytes(DUMP_BYTES_MAX)
+        );
+        Ok(Self::Dump { key, is_done: false })
+    }
+
+    fn next(&mut self, server: &mut Server) -> Result<Next> {
+        let (key, mut replies) = match self {
+            Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
+            Self::Dump { key, .. } => {
+                (*key, asked(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?)
+            }
+            Self::Records { key, iterator } => (
+                *key,
+                asked(server, key, |commands| {
+                    commands.cmd("BF.SCANDUMP").arg(*key).arg(*iterator).cmd("BF.INFO").arg(*key);
+                })?,
+            ),
+        };
+        let (info, part) = (replies.pop(), replies.pop());
+        let part = match told(server, part, key)? {
+            Told::Value(part) => part,
+            Told::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
+            Told::Replaced(reason) => return Ok(Next::Again(reason)),
+        };
+        // What went meanwhile is noticed by the next record.
+        let info = match told(server, info, key)? {
+            Told::Value(info) => Some(contents(info)?),
+            Told::Loading | Told::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
+        };
+        match self {
+            Self::Dump { is_done, .. } => {
+                *is_done = true;
+                let data: Option<Vec<u8>> = from_redis_value(part)?;
+                Ok(data.map_or_else(|| Next::Again("it is gone".to_owned()), |data| Next::Part(0, data, info)))
+            }
+            Self::Records { iterator, .. } => {
+                let (next, data): (u64, Vec<u8>) = from_redis_value(part)?;
+                if next == 0 {
+                    return Ok(Next::End(info));
+                }
+                *iterator = next;
+                Ok(Next::Part(next, data, info))
+            }
+        }
+    }
+}
+
+fn asked(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
+    let mut pipeline = Pipeline::new();
+    commands(&mut pipeline);
+    server.replies(&mut pipeline, key)
+}
+
+/// What a server answers of a filter that others may change meanwhile.
+enum Told {
+    Value(Value),
+    Loading,
+    /// It is not the filter that it was, in these words.
+    Replaced(String),
+}
+
+fn told(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<Told> {
+    let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
+    let Value::ServerError(error) = &reply else { return Ok(Told::Value(reply)) };
+    let details = error.details().unwrap_or_default();
+    let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
+    if details == "filter is still being loaded" {
+        Ok(Told::Loading)
+    } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
+        Ok(Told::Replaced(details.to_owned()))
+    } else {
+        Err(server.describe(error.code(), details, key))
+    }
+}

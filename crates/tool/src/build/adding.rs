@@ -1,0 +1,162 @@
+//! Adds the lines of the input to a filter, on some threads: they find and hash the lines, and one adds, in the order of the
+//! input. So the filter is the one that a server makes of the same items: which of them count as new, and where a filter
+//! grows, depends on their order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use bloomgate_filter::hash::{Hasher, ItemHash};
+use bloomgate_filter::kinds::{Origin, Spec};
+use bloomgate_filter::words::Refusal;
+use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
+use indicatif::HumanCount;
+
+use super::lines::{Blocks, lines};
+use crate::progress::Bar;
+
+/// Blocks that wait for each thread.
+const WAITING: usize = 4;
+
+/// What a client of a server may make: layers as many as it, memory as much as there is.
+pub struct AsAClient;
+
+impl Ceiling for AsAClient {
+    fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn layers_max(&self) -> usize {
+        CLIENT_LAYERS_MAX
+    }
+}
+
+/// What was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Lines that were read.
+    pub lines: u64,
+    /// Those that were new.
+    pub new: u64,
+}
+
+/// A block, as it comes to the thread that adds.
+enum Work {
+    /// Of a filter of ours: nothing else of its lines is needed.
+    Hashes(Vec<ItemHash>),
+    /// Of another one.
+    Lines(Vec<u8>),
+}
+
+impl Work {
+    fn of(block: Vec<u8>, hasher: Option<Hasher>) -> Self {
+        let Some(hasher) = hasher else { return Self::Lines(block) };
+        let mut hashes = Vec::with_capacity(block.len() / 16);
+        let mut lines = lines(&block);
+        loop {
+            let batch = hasher.hash_batch(&mut lines);
+            hashes.extend_from_slice(&batch);
+            if batch.len() < BATCH {
+                return Self::Hashes(hashes);
+            }
+        }
+    }
+}
+
+/// Adds all lines of `inputs`.
+///
+/// # Errors
+/// What cannot be read; a filter that takes no more.
+pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -> Result<Tally> {
+    let hasher = if let Spec::Native(spec) = filter.spec() { Some(spec.hasher) } else { None };
+    let read_bytes = Arc::new(AtomicU64::new(0));
+    let blocks = || Blocks::of(inputs, read_bytes.clone());
+    let mut tally = Tally::default();
+    let mut add = |work: Work| -> Result<()> {
+        add_block(filter, work, &mut tally)?;
+        let message = || format!("{} lines, {} of them new", HumanCount(tally.lines), HumanCount(tally.new));
+        bar.set(read_bytes.load(Ordering::Relaxed), message);
+        Ok(())
+    };
+    if threads < 2 {
+        let mut blocks = blocks();
+        while let Some(block) = blocks.next()? {
+            add(Work::of(block, hasher))?;
+        }
+        return Ok(tally);
+    }
+    thread::scope(|scope| {
+        let (mut to_threads, mut from_threads) = (Vec::new(), Vec::new());
+        for _ in 1..threads {
+            let (to_thread, blocks) = sync_channel::<Vec<u8>>(WAITING);
+            let (works, from_thread) = sync_channel(WAITING);
+            scope.spawn(move || hash_all(&blocks, &works, hasher));
+            to_threads.push(to_thread);
+            from_threads.push(from_thread);
+        }
+        // In turn, to one thread after another, and from them in the same order.
+        let reader = scope.spawn(move || read_all(blocks(), &to_threads));
+        let added = from_threads.iter().cycle().map_while(|thread| thread.recv().ok()).try_for_each(&mut add);
+        // Those that wait to hand something over end now.
+        drop(from_threads);
+        let read = reader.join().map_err(|_| anyhow!("the thread that reads the input ended"))?;
+        added.and(read)
+    })?;
+    Ok(tally)
+}
+
+fn read_all(mut blocks: Blocks, threads: &[SyncSender<Vec<u8>>]) -> Result<()> {
+    for thread in threads.iter().cycle() {
+        let Some(block) = blocks.next()? else { break };
+        // Nobody takes it any more where adding has failed.
+        if thread.send(block).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn hash_all(blocks: &Receiver<Vec<u8>>, works: &SyncSender<Work>, hasher: Option<Hasher>) {
+    for block in blocks {
+        if works.send(Work::of(block, hasher)).is_err() {
+            break;
+        }
+    }
+}
+
+fn add_block(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
+    match (work, filter) {
+        (Work::Hashes(hashes), Filter::Native(filter)) => {
+            for batch in hashes.chunks(BATCH) {
+                let added = filter.add_batch(batch, &AsAClient);
+                tally.count(added.done, added.new.len().into(), added.error)?;
+            }
+        }
+        (Work::Lines(block), filter) => {
+            let mut lines = lines(&block).peekable();
+            while lines.peek().is_some() {
+                let batch = lines.by_ref().take(BATCH);
+                let added = filter.add_batch(batch, Origin::Client, &Moment(0), &AsAClient);
+                tally.count(added.done, added.new.len().into(), added.error)?;
+            }
+        }
+        // Hashes are made for native filters only.
+        (Work::Hashes(_), _) => return Err(anyhow!("hashes came for a filter that takes none")),
+    }
+    Ok(())
+}
+
+impl Tally {
+    fn count(&mut self, done: usize, new: u64, error: Option<Error>) -> Result<()> {
+        self.lines += done as u64;
+        self.new += new;
+        let Some(error) = error else { return Ok(()) };
+        let refusal = Refusal::from(error).to_string();
+        let lines = HumanCount(self.lines);
+        Err(anyhow!("line {} is refused: {}", HumanCount(self.lines + 1), refusal.trim_start_matches("ERR "))
+            .context(format!("{lines} lines were added")))
+    }
+}

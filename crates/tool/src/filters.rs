@@ -1,0 +1,31 @@
+//! What servers say of filters.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow};
+use redis::{Value, from_redis_value};
+
+use crate::archive::Contents;
+
+/// Whether a type of keys, as TYPE answers it, is one of filters.
+pub fn is_filter(type_name: &str) -> bool {
+    matches!(type_name, "bloomgate" | "MBbloom--" | "bloomfltr")
+}
+
+/// What the reply to BF.INFO says.
+///
+/// # Errors
+/// A reply of another form.
+pub fn contents(info: Value) -> Result<Contents> {
+    let mut fields: BTreeMap<String, Value> = from_redis_value(info)?;
+    let mut number = |name: &str| -> Result<u64> {
+        let value = fields.remove(name).ok_or_else(|| anyhow!("BF.INFO answers no `{name}`"))?;
+        Ok(from_redis_value(value)?)
+    };
+    Ok(Contents {
+        capacity: number("Capacity")?,
+        layers: number("Number of filters")?,
+        items: number("Number of items inserted")?,
+        bytes: number("Size")?,
+    })
+}

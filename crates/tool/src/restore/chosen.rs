@@ -1,0 +1,95 @@
+//! Which filters of a file are restored, and under which keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::archive::Entry;
+use crate::server::shown;
+
+/// A filter that is to be restored.
+pub struct Chosen<'a> {
+    /// What the file has of it.
+    pub entry: &'a Entry,
+    /// The key that it gets.
+    pub target: Vec<u8>,
+}
+
+/// Those that the words name, or all where there are none. A word is a key of the file; or one, `=` and a new key.
+///
+/// # Errors
+/// A key that the file has not, and one that two filters would get.
+pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Result<Vec<Chosen<'a>>> {
+    let all = entries.iter().map(|entry| Chosen { entry, target: entry.head.key.clone() });
+    let chosen: Vec<_> = if words.is_empty() {
+        all.collect()
+    } else {
+        let by_key: BTreeMap<&[u8], &Entry> = entries.iter().map(|entry| (&*entry.head.key, entry)).collect();
+        let mut chosen: Vec<_> =
+            words.iter().map(|word| named(&by_key, word.as_encoded_bytes(), file)).collect::<Result<_>>()?;
+        chosen.sort_by_key(|chosen| chosen.entry.number);
+        chosen
+    };
+    let (mut targets, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for Chosen { entry, target } in &chosen {
+        ensure!(targets.insert(target), "two filters would get the key `{}`", shown(target));
+        ensure!(numbers.insert(entry.number), "the filter `{}` is named twice", shown(&entry.head.key));
+    }
+    Ok(chosen)
+}
+
+/// A key may have `=` in it: the longest that the file has is meant.
+fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Chosen<'a>> {
+    if let Some(entry) = by_key.get(word) {
+        return Ok(Chosen { entry, target: word.to_vec() });
+    }
+    for (place, _) in word.iter().enumerate().rev().filter(|(_, byte)| **byte == b'=') {
+        let (key, target) = word.split_at(place);
+        if let (Some(entry), Some(target)) = (by_key.get(key), target.get(1..)) {
+            return Ok(Chosen { entry, target: target.to_vec() });
+        }
+    }
+    bail!(
+        "{file} has no filter `{}`: --dry-run lists what it has",
+        shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::{Contents, Head, How};
+
+    fn entry(key: &str, number: u64) -> Entry {
+        let head = Head {
+            key: key.into(),
+            type_name: String::new(),
+            kind: String::new(),
+            how: How::Records,
+            ttl_ms: None,
+            before: Contents::default(),
+        };
+        Entry { head, after: Contents::default(), number, bytes: 0 }
+    }
+
+    fn targets(words: &[&str]) -> Result<Vec<(u64, String)>> {
+        let entries = [entry("a", 1), entry("a=b", 2), entry("c", 4)];
+        let words: Vec<_> = words.iter().map(OsString::from).collect();
+        let chosen = choose(&entries, &words, "file")?;
+        Ok(chosen.into_iter().map(|chosen| (chosen.entry.number, shown(chosen.target))).collect())
+    }
+
+    #[test]
+    fn keys_are_named_and_renamed() {
+        let pairs =
+            |pairs: &[(u64, &str)]| pairs.iter().map(|(number, key)| (*number, (*key).to_owned())).collect::<Vec<_>>();
+        assert_eq!(targets(&[]).unwrap(), pairs(&[(1, "a"), (2, "a=b"), (4, "c")]));
+        assert_eq!(targets(&["c", "a"]).unwrap(), pairs(&[(1, "a"), (4, "c")]));
+        assert_eq!(targets(&["c=d=e", "a=b"]).unwrap(), pairs(&[(2, "a=b"), (4, "d=e")]));
+        assert_eq!(targets(&["a=b=c", "a=c="]).unwrap(), pairs(&[(1, "c="), (2, "c")]));
+        assert!(targets(&["d"]).is_err());
+        assert!(targets(&["a=c", "c"]).is_err());
+        assert!(targets(&["a", "a=x"]).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! One filter on its way: loaded under a temporary name, compared, renamed.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use redis::{Pipeline, cmd, from_redis_value};
+
+use super::chosen::Chosen;
+use super::place;
+use crate::archive::{Contents, Event, How, Reader};
+use crate::filters::contents;
+use crate::server::{Server, shown};
+
+/// What a run that was killed has left goes away by itself after so long.
+pub const ABANDONED_AFTER: Duration = Duration::from_secs(600);
+const ABANDONED_AFTER_MS: u64 = 600_000;
+/// So the time is set anew this often.
+const RENEWED_AFTER: Duration = Duration::from_secs(60);
+/// A key that is given less would be gone before it is in its place.
+const TTL_MS_MIN: u64 = 1000;
+
+/// A filter that is being loaded.
+pub struct Loading<'a> {
+    chosen: &'a Chosen<'a>,
+    replace: bool,
+    temporary: Vec<u8>,
+    /// What RESTORE takes, as far as it was read.
+    payload: Vec<u8>,
+    renewed: Option<Instant>,
+}
+
+impl<'a> Loading<'a> {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub fn begin(chosen: &'a Chosen<'a>, replace: bool, server: &mut Server) -> Result<Self> {
+        let temporary = place::beside(&chosen.target);
+        if replace {
+            // What another run has left.
+            server.ask(cmd("DEL").arg(&temporary), &temporary)?;
+        }
+        Ok(Self { chosen, replace, temporary, payload: Vec::new(), renewed: None })
+    }
+
+    /// Loads all of it and puts it in its place; answers what it is there.
+    ///
+    /// # Errors
+    /// Those of the file and of the server, and a filter that is not what the file says of it.
+    pub fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server) -> Result<Contents> {
+        loop {
+            match reader.next()? {
+                Event::Part(iterator, data) => self.part(iterator, data, server)?,
+                Event::FilterEnd(_) => break,
+                Event::Filter(_) | Event::FilterVoid | Event::End => bail!("the file has changed since it was checked"),
+            }
+        }
+        if self.chosen.entry.head.how == How::Dump {
+            let payload = std::mem::take(&mut self.payload);
+            let mut restore = cmd("RESTORE");
+            restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
+            server.ask(&restore, &self.temporary)?;
+        }
+        let contents = contents(server.ask(cmd("BF.INFO").arg(&self.temporary), &self.temporary)?)?;
+        self.compare(contents)?;
+        self.put_in_place(server)?;
+        Ok(contents)
+    }
+
+    fn part(&mut self, iterator: u64, data: Vec<u8>, server: &mut Server) -> Result<()> {
+        if self.chosen.entry.head.how == How::Dump {
+            if self.payload.is_empty() {
+                self.payload.try_reserve_exact(usize::try_from(self.chosen.entry.bytes)?)?;
+            }
+            self.payload.extend(data);
+            return Ok(());
+        }
+        let mut commands = Pipeline::new();
+        commands.cmd("BF.LOADCHUNK").arg(&self.temporary).arg(iterator).arg(data);
+        if self.renewed.is_none_or(|renewed| renewed.elapsed() > RENEWED_AFTER) {
+            commands.cmd("PEXPIRE").arg(&self.temporary).arg(ABANDONED_AFTER_MS);
+            self.renewed = Some(Instant::now());
+        }
+        server.ask_all(&mut commands, &self.temporary).map(|_| ())
+    }
+
+    /// Compares what the server has with what the file says. A filter that changed while it was dumped may be anything between
+    /// what it was before and after; one that forgets has fewer items as time goes by.
+    fn compare(&self, now: Contents) -> Result<()> {
+        let (head, noted) = (&self.chosen.entry.head, self.chosen.entry.after);
+        if head.before != noted {
+            return Ok(());
+        }
+        let shape = |contents: Contents| (contents.capacity, contents.layers);
+        let is_same = if head.kind == "windowed" {
+            now.items <= noted.items
+        } else {
+            now.items == noted.items && shape(now) == shape(noted)
+        };
+        ensure!(
+            is_same,
+            "the server has {} items in {} layers of it, the file says {} items in {}",
+            now.items,
+            now.layers,
+            noted.items,
+            noted.layers
+        );
+        Ok(())
+    }
+
+    fn put_in_place(&self, server: &mut Server) -> Result<()> {
+        let (temporary, target) = (&self.temporary, &self.chosen.target);
+        match self.chosen.entry.head.ttl_ms {
+            Some(ttl_ms) => server.ask(cmd("PEXPIRE").arg(temporary).arg(ttl_ms.max(TTL_MS_MIN)), temporary)?,
+            None => server.ask(cmd("PERSIST").arg(temporary), temporary)?,
+        };
+        if self.replace {
+            server.ask(cmd("RENAME").arg(temporary).arg(target), temporary)?;
+            return Ok(());
+        }
+        let renamed: i64 = from_redis_value(server.ask(cmd("RENAMENX").arg(temporary).arg(target), temporary)?)?;
+        ensure!(renamed == 1, "the key `{}` was created meanwhile", shown(target));
+        Ok(())
+    }
+
+    /// Takes away what has come. Where the server does not answer, it goes by itself.
+    pub fn abandon(&self, server: &mut Server) {
+        _ = server.ask(cmd("DEL").arg(&self.temporary), &self.temporary);
+    }
+}

@@ -1,0 +1,239 @@
+//! `bloomgate restore`: filters out of a file into a server or a cluster. The whole file is checked before anything is sent; each
+//! filter is loaded under a temporary name, compared with what the file says of it, and renamed, so that whoever reads sees
+//! all of it or what was there before.
+
+mod chosen;
+mod loading;
+mod place;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::{BinaryBytes, HumanCount, HumanDuration};
+use redis::{Value, cmd, from_redis_value};
+use serde_json::json;
+
+use crate::archive::{Catalogue, Entry, Event, How, Input, Listing, Reader, Row, filters};
+use crate::filters::is_filter;
+use crate::keys::ask_of_each;
+use crate::progress::Bar;
+use crate::server::{Options, Server, shown};
+use chosen::{Chosen, choose};
+use loading::Loading;
+
+/// Keys that are looked for at once, and named in an error.
+const KEYS_AT_ONCE: usize = 500;
+const NAMES_SHOWN: usize = 5;
+
+/// Bring filters back from a file of `backup` or `build`
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomgate restore filters.bloom
+  bloomgate restore filters.bloom --dry-run
+  bloomgate restore filters.bloom --key seen --key orders=orders:yesterday
+  bloomgate restore -p 7000 --cluster --replace filters.bloom
+
+The whole file is checked first: a damaged one changes nothing on the server.")]
+pub struct Arguments {
+    /// The file; `-` is the standard input
+    file: PathBuf,
+    /// Only this filter; with `=NEW` under another key. May be said more than once
+    #[arg(long = "key", value_name = "KEY[=NEW]")]
+    keys: Vec<OsString>,
+    /// Put filters in the place of those that the server has under the same keys
+    #[arg(long)]
+    replace: bool,
+    /// Check the file and list what it has; no server is asked
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let mut input = Input::open(&arguments.file)?;
+    let name = input.name().to_owned();
+    let bar = Bar::new(input.length());
+    let checked = Catalogue::of(Counted::new(input.read()?, &bar, "checking"));
+    bar.finish();
+    let catalogue = checked.with_context(|| name.clone())?;
+    let chosen = choose(&catalogue.entries, &arguments.keys, &name)?;
+    let mut listing = Listing { is_whole: arguments.dry_run, ..Listing::default() };
+    listing.facts = vec![
+        ("file", json!(name)),
+        ("file_bytes", json!(catalogue.file_bytes)),
+        ("made_at_ms", json!(catalogue.made_at_ms)),
+        ("made_by", json!(catalogue.made_by)),
+    ];
+    if arguments.dry_run {
+        listing.rows = chosen.iter().map(|chosen| row(chosen, remark(chosen.entry))).collect();
+        let age =
+            UNIX_EPOCH.checked_add(Duration::from_millis(catalogue.made_at_ms)).and_then(|made| made.elapsed().ok());
+        let age = age.map_or_else(String::new, |age| format!(", made {} ago", HumanDuration(age)));
+        let last = format!(
+            "{} in {name}, {}{age} by {}; nothing is damaged",
+            filters(listing.rows.len()),
+            BinaryBytes(catalogue.file_bytes),
+            catalogue.made_by
+        );
+        return listing.print(arguments.json, false, &last);
+    }
+
+    let mut server = Server::connect(options)?;
+    check_commands(&mut server, &chosen)?;
+    check_targets(&mut server, &chosen, arguments.replace)?;
+    let bar = Bar::new(Some(catalogue.file_bytes));
+    let mut restore = Restore { server: &mut server, replace: arguments.replace, rows: Vec::new() };
+    let loaded = restore.run(Counted::new(input.read()?, &bar, "loading"), &chosen);
+    bar.finish();
+    let rows = restore.rows;
+    if !rows.is_empty() {
+        let (done, all) = (HumanCount(rows.len() as u64), HumanCount(chosen.len() as u64));
+        loaded.with_context(|| format!("{done} of {all} filters are restored; then"))?;
+    } else {
+        loaded?;
+    }
+    let done = filters(rows.len());
+    listing.rows = rows;
+    listing.print(arguments.json, false, &format!("{done} restored from {name}"))
+}
+
+fn row(chosen: &Chosen<'_>, remark: &str) -> Row {
+    let head = &chosen.entry.head;
+    Row {
+        key: chosen.target.clone(),
+        kind: head.kind.clone(),
+        contents: chosen.entry.after,
+        ttl_ms: head.ttl_ms,
+        remark: remark.to_owned(),
+    }
+}
+
+fn remark(entry: &Entry) -> &'static str {
+    if entry.head.before == entry.after { "" } else { "changed while it was dumped" }
+}
+
+/// Looks whether the servers know the commands: what they do not know they repeat in their error, and that would be no text.
+fn check_commands(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
+    let has_records = chosen.iter().any(|chosen| chosen.entry.head.how == How::Records);
+    let command = if has_records { "BF.LOADCHUNK" } else { "BF.INFO" };
+    for node in server.nodes() {
+        // Whoever may not ask may try.
+        let Ok(known) = server.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) else { continue };
+        let is_known = matches!(&known, Value::Array(known) if !matches!(known.first(), None | Some(Value::Nil)));
+        ensure!(is_known, "the server at {node} does not know {command}: it has not loaded the module bloomgate");
+    }
+    Ok(())
+}
+
+/// Looks before anything is written whether all keys are free, or may be replaced.
+fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> Result<()> {
+    let mut taken = Vec::new();
+    for some in chosen.chunks(KEYS_AT_ONCE) {
+        let keys: Vec<_> =
+            some.iter().flat_map(|chosen| [chosen.target.clone(), place::beside(&chosen.target)]).collect();
+        for (index, (key, name)) in keys.iter().zip(ask_of_each(server, &["TYPE"], &keys)?).enumerate() {
+            let name: String = from_redis_value(name)?;
+            let is_temporary = index % 2 == 1;
+            if name == "none" {
+                continue;
+            }
+            ensure!(
+                is_filter(&name),
+                "the key `{}` on the server is no filter, but of type {name}: it is not replaced",
+                shown(key)
+            );
+            ensure!(
+                !is_temporary || replace,
+                "the key `{}` is on the server: another restore is going on, or was killed less than {} minutes ago. \
+                 Delete it, or say --replace",
+                shown(key),
+                loading::ABANDONED_AFTER.as_secs() / 60
+            );
+            if !is_temporary {
+                taken.push(shown(key));
+            }
+        }
+    }
+    if taken.is_empty() || replace {
+        return Ok(());
+    }
+    let more = taken.len().saturating_sub(NAMES_SHOWN);
+    let names = taken.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
+    bail!("the server has {names}{more} already: say --replace, or --key KEY=NEW")
+}
+
+struct Restore<'a> {
+    server: &'a mut Server,
+    replace: bool,
+    rows: Vec<Row>,
+}
+
+impl Restore<'_> {
+    fn run(&mut self, source: impl Read, chosen: &[Chosen<'_>]) -> Result<()> {
+        let by_number: BTreeMap<u64, &Chosen<'_>> = chosen.iter().map(|chosen| (chosen.entry.number, chosen)).collect();
+        let mut reader = Reader::begin(source)?;
+        let mut number = 0;
+        loop {
+            match reader.next()? {
+                Event::Filter(_) => {
+                    number += 1;
+                    if let Some(chosen) = by_number.get(&number) {
+                        self.load(&mut reader, chosen)
+                            .with_context(|| format!("cannot restore `{}`", shown(&chosen.target)))?;
+                    }
+                }
+                Event::End => return Ok(()),
+                Event::Part(..) | Event::FilterEnd(_) | Event::FilterVoid => {}
+            }
+        }
+    }
+
+    /// Loads the filter that was begun; nothing is left of it where that fails.
+    fn load(&mut self, reader: &mut Reader<impl Read>, chosen: &Chosen<'_>) -> Result<()> {
+        let mut loading = Loading::begin(chosen, self.replace, self.server)?;
+        let result = loading.all(reader, self.server);
+        match result {
+            Ok(contents) => {
+                let remark = remark(chosen.entry);
+                self.rows.push(Row { contents, ..row(chosen, remark) });
+                Ok(())
+            }
+            Err(error) => {
+                loading.abandon(self.server);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A reader that moves a bar.
+struct Counted<'a, R> {
+    source: R,
+    bytes: u64,
+    bar: &'a Bar,
+    what: &'static str,
+}
+
+impl<'a, R> Counted<'a, R> {
+    const fn new(source: R, bar: &'a Bar, what: &'static str) -> Self {
+        Self { source, bytes: 0, bar, what }
+    }
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.source.read(buffer)?;
+        self.bytes += length as u64;
+        self.bar.set(self.bytes, || format!("{} {}", self.what, BinaryBytes(self.bytes)));
+        Ok(length)
+    }
+}

@@ -1,0 +1,376 @@
+//! `backup` and `restore`: every kind of filter there and back, damage, disks that are full, servers that end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::cluster::three_nodes;
+use crate::harness::{Builder, Connection, Reply, Server, integer, ok, on_every_server};
+use crate::running::{Ended, command, run, run_with, url};
+
+/// A filter of every kind: its key, and the words of BF.RESERVE or, with ITEMS, of BF.INSERT.
+const KINDS: [(&str, &str); 14] = [
+    ("empty", "0.01 1000"),
+    ("grown", "0.01 100"),
+    ("fixed", "0.001 5000 NONSCALING"),
+    ("sparse", "0.01 5000000 NONSCALING"),
+    ("keyed", "0.01 1000 HASH siphash"),
+    ("windowed", "0.01 1000 WINDOW 1000000"),
+    ("sliding", "0.01 1000 WINDOW 1000000 SLIDING HASH siphash BUCKETS 5"),
+    ("rolling", "0.01 1500 ROLLING"),
+    ("counting", "0.01 5000 COUNTING"),
+    ("redisbloom", "0.01 1000 LAYOUT redisbloom"),
+    ("redisbloom-fixed", "0.01 3000 LAYOUT redisbloom NONSCALING"),
+    ("valkey", "CAPACITY 1000 TIGHTENING 0.5 ITEMS first"),
+    ("expiring", "0.01 1000 EX 100000"),
+    ("{tag}key", "0.01 1000 NONSCALING"),
+];
+
+struct Zoo {
+    items: Vec<String>,
+}
+
+impl Zoo {
+    fn build(client: &mut Connection) -> Self {
+        let items: Vec<String> = (0..3000).map(|number| format!("item {number}")).collect();
+        for (key, words) in KINDS {
+            let command = if words.contains("ITEMS") { "BF.INSERT" } else { "BF.RESERVE" };
+            assert!(!client.run(&format!("{command} {key} {words}")).is_error(), "{key}");
+            // A fixed filter has no room for all.
+            let count = if key == "empty" || key == "{tag}key" { 0 } else { 2000 };
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items[..count]);
+        }
+        for key in ["keyed", "counting", "sliding"] {
+            client.batched(&[b"BF.MDEL", key.as_bytes()], &items[..100]);
+        }
+        Self { items }
+    }
+
+    /// Everything that a client sees of all filters.
+    fn view(&self, client: &mut Connection) -> Vec<(String, Vec<bool>, Reply, Reply, Reply)> {
+        let view = |(key, _): (&str, &str)| {
+            let answers = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &self.items);
+            let mut ask = |command: &str| client.run(&format!("{command} {key}"));
+            (key.to_owned(), answers, ask("BF.INFO"), ask("BF.CARD"), ask("DEBUG DIGEST-VALUE"))
+        };
+        KINDS.map(view).to_vec()
+    }
+}
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path()).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+fn backup(server: &Server, words: &[&str], file: &Path) -> Ended {
+    run([&["backup", "--url", &url(server)], words, &["-o", file.to_str().unwrap()]].concat())
+}
+
+fn restore(server: &Server, words: &[&str], file: &Path) -> Ended {
+    run([&["restore", "--url", &url(server)], words, &[file.to_str().unwrap()]].concat())
+}
+
+fn keys(client: &mut Connection) -> usize {
+    client.run("DBSIZE").number() as usize
+}
+
+#[test]
+fn every_kind_comes_back_as_it_was() {
+    on_every_server(|program| {
+        let (server, other, files) = (Server::start(program), Server::start(program), Files::new());
+        let (mut client, mut there) = (server.connect(), other.connect());
+        let zoo = Zoo::build(&mut client);
+        assert_eq!(client.run("SET string 1"), ok());
+        let before = zoo.view(&mut client);
+        for (name, words) in [("plain", vec!["--all", "--verify"]), ("packed", vec!["--match", "*", "--compress"])] {
+            let file = files.path(name);
+            let text = backup(&server, &words, &file).well().text();
+            assert!(text.contains(&format!("{} filters in", KINDS.len())), "{text}");
+            let listed = run(["restore", "--dry-run", file.to_str().unwrap()]).well().text();
+            assert!(
+                KINDS.iter().all(|(key, _)| listed.contains(key)) && listed.contains("nothing is damaged"),
+                "{listed}"
+            );
+            there.run("FLUSHALL");
+            let text = restore(&other, &[], &file).well().text();
+            assert!(text.contains(&format!("{} filters restored", KINDS.len())), "{text}");
+            assert!(zoo.view(&mut there) == before, "{name}");
+            assert_eq!(keys(&mut there), KINDS.len());
+            assert!((99_000..=100_000).contains(&there.run("TTL expiring").number()));
+            assert_eq!(there.run("TTL grown"), integer(-1));
+        }
+        let size = |name| fs::metadata(files.path(name)).unwrap().len();
+        assert!(size("packed") < size("plain") / 2);
+        assert_eq!(files.names().len(), 2);
+    });
+}
+
+#[test]
+fn chosen_filters_go_under_other_keys_and_by_pipes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.MADD one a b");
+        client.run("BF.MADD a=b c");
+        client.run("BF.ADD three d");
+        let piped = run(["backup", "--url", &url(&server), "one", "a=b", "one", "-o", "-"]).well();
+        assert!(piped.stderr.contains("2 filters in the standard output"), "{piped:?}");
+        let words = ["restore", "--url", &url(&server), "-", "--key", "one=uno", "--key", "a=b=c", "--json"];
+        let json: serde_json::Value = serde_json::from_str(&run_with(words, piped.stdout).well().text()).unwrap();
+        assert_eq!(json["filters"][0]["key"], "uno");
+        assert_eq!(json["filters"][0]["items"], 2);
+        assert_eq!(client.run("BF.EXISTS uno b"), integer(1));
+        assert_eq!(client.run("BF.EXISTS c c"), integer(1));
+        assert_eq!(keys(&mut client), 5);
+    });
+}
+
+#[test]
+fn existing_keys_are_refused_before_anything_is_written() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.MADD one a");
+        client.run("BF.MADD two b");
+        backup(&server, &["--all"], &file).well();
+        client.run("DEL one");
+        client.run("BF.ADD two c");
+        restore(&server, &[], &file).refused("the server has `two` already");
+        assert_eq!(keys(&mut client), 1);
+        // A value of another type is never replaced.
+        client.run("SET one 1");
+        restore(&server, &["--replace"], &file).refused("the key `one` on the server is no filter");
+        assert_eq!(client.run("BF.EXISTS two c"), integer(1));
+        client.run("DEL one");
+        restore(&server, &["--replace"], &file).well();
+        assert_eq!(client.run("BF.EXISTS two c"), integer(0));
+        assert_eq!(client.run("BF.EXISTS one a"), integer(1));
+        // What another run has left, or has not ended yet.
+        client.run("DEL one two");
+        client.run("BF.ADD {one}:restoring x");
+        restore(&server, &[], &file).refused("another restore is going on");
+        restore(&server, &["--replace"], &file).well();
+        assert_eq!(keys(&mut client), 2);
+    });
+}
+
+#[test]
+fn damage_changes_nothing_on_the_server() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file, torn) = (server.connect(), files.path("file"), files.path("torn"));
+        client.run("BF.MADD one a b c");
+        client.run("BF.INSERT two TIGHTENING 0.5 ITEMS 1");
+        client.run("BF.INSERT three LAYOUT redisbloom ITEMS 1");
+        for words in [vec!["--all"], vec!["--all", "--compress"]] {
+            backup(&server, &words, &file).well();
+            client.run("FLUSHALL");
+            let bytes = fs::read(&file).unwrap();
+            for position in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
+                let mut damaged = bytes.clone();
+                damaged[position] ^= 0x10;
+                fs::write(&torn, &damaged).unwrap();
+                let ended = restore(&server, &["--replace"], &torn).refused("torn: ");
+                assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+                fs::write(&torn, &bytes[..position]).unwrap();
+                restore(&server, &["--replace"], &torn).refused("torn: ");
+            }
+            fs::write(&torn, [&*bytes, b"\0"].concat()).unwrap();
+            restore(&server, &[], &torn).refused("goes on after its end");
+            assert_eq!(keys(&mut client), 0);
+            restore(&server, &[], &file).well();
+        }
+        fs::write(&torn, b"REDIS0011").unwrap();
+        restore(&server, &[], &torn).refused("no file of `bloomgate backup`");
+        let mut later = fs::read(&file).unwrap();
+        later[8] = 2;
+        let checksum = crc32fast::hash(&later[..12]);
+        later[12..16].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(&torn, later).unwrap();
+        restore(&server, &["--replace"], &torn).refused("of version 2 of the format");
+        restore(&server, &[], &files.path("none")).refused("cannot read");
+        restore(&server, &["--key", "four"], &file).refused("has no filter `four`");
+        assert_eq!(keys(&mut client), 3);
+    });
+}
+
+#[test]
+fn what_cannot_be_written_leaves_no_file() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.RESERVE one 0.01 1000000");
+        client.batched(&[b"BF.MADD", b"one"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
+        client.run("SET string 1");
+        let ended = backup(&server, &["one"], Path::new("/dev/full")).refused("cannot write /dev/full: No space left");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+        assert!(!fs::metadata("/dev/full").unwrap().is_file());
+        // No file may become larger than 100 KiB.
+        let words = ["backup", "--url", &url(&server), "one", "-o", file.to_str().unwrap()];
+        let limited = command(words);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\""])
+            .arg(limited.get_program())
+            .args(limited.get_args());
+        Ended::from(shell.output().unwrap()).refused("cannot write");
+        backup(&server, &["one", "two"], &file).refused("there is no key `two`");
+        backup(&server, &["string"], &file).refused("the key `string` is no filter");
+        backup(&server, &["one"], &files.path("no/file")).refused("cannot write");
+        assert_eq!(files.names().len(), 0);
+        // The old file stays until the new one is whole.
+        backup(&server, &["one"], &file).well();
+        let before = fs::read(&file).unwrap();
+        backup(&server, &["one", "two"], &file).refused("there is no key `two`");
+        assert!(fs::read(&file).unwrap() == before);
+        assert_eq!(run(["backup", "-o", "file"]).status, Some(2));
+        assert_eq!(run(["backup", "one", "--all", "-o", "file"]).status, Some(2));
+    });
+}
+
+/// A server that cannot have the filter refuses it in the middle, or at its first record.
+#[test]
+fn a_server_that_refuses_a_filter_keeps_nothing_of_it() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.ADD before a");
+        client.run("BF.RESERVE large 0.01 1000000 NONSCALING");
+        client.run("BF.ADD large a");
+        backup(&server, &["before", "large"], &file).well();
+        let small = Server::with(program).line("bf.max-filter-bytes 100000").start();
+        restore(&small, &[], &file).refused("1 of 2 filters are restored; then: cannot restore `large`");
+        let mut there = small.connect();
+        assert_eq!((keys(&mut there), there.run("BF.CARD before")), (1, integer(1)));
+        let bare = Server::with(program).without_module().start();
+        restore(&bare, &[], &file).refused("does not know BF.LOADCHUNK: it has not loaded the module");
+        assert_eq!(keys(&mut bare.connect()), 0);
+    });
+}
+
+/// The server ends while the filter comes, or the tool does: under its key there is all of it or nothing.
+#[test]
+fn whoever_is_killed_leaves_no_half_filter() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        // Records that are not zero: a hundred of them.
+        client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
+        client.batched(&[b"BF.MADD", b"large"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
+        backup(&server, &["large"], &file).well();
+        let digest = client.run("DEBUG DIGEST-VALUE large").elements()[0].text();
+        for kills_server in [false, true] {
+            let builder = |builder: Builder| builder.line("appendonly yes").line("appendfsync no");
+            let mut other = builder(Server::with(program)).start();
+            let mut child = command(["restore", "--url", &url(&other), file.to_str().unwrap()])
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut there = other.connect();
+            crate::harness::eventually("the filter to come", || there.run("DBSIZE") != integer(0));
+            if kills_server {
+                other.stop(crate::harness::Stop::Kill);
+                let ended = Ended::from(child.wait_with_output().unwrap());
+                assert!(ended.status == Some(0) || ended.status == Some(1), "{ended:?}");
+                other.start_again();
+            } else {
+                _ = child.kill();
+                child.wait().unwrap();
+            }
+            let mut there = other.connect();
+            if there.run("EXISTS large") == integer(1) {
+                assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
+            } else {
+                // What is left goes away by itself, and is known for what it is.
+                assert!((1..=600).contains(&there.run("TTL {large}:restoring").number()));
+                restore(&other, &[], &file).refused("another restore");
+            }
+            restore(&other, &["--replace"], &file).well();
+            assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
+            assert_eq!(keys(&mut there), 1);
+        }
+    });
+}
+
+/// Items come and filters are replaced while they are dumped.
+#[test]
+fn a_filter_that_changes_meanwhile_has_every_item_of_before() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        let items: Vec<String> = (0..20_000).map(|number| format!("before {number}")).collect();
+        for (key, words) in
+            [("grows", "0.01 10000"), ("large", "0.01 10000000 NONSCALING"), ("windowed", "0.01 100000 WINDOW 100000")]
+        {
+            client.run(&format!("BF.RESERVE {key} {words}"));
+            client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+        }
+        let child = command(["backup", "--url", &url(&server), "--all", "-o", file.to_str().unwrap()])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        for number in 0..20 {
+            for key in ["grows", "large", "windowed"] {
+                let more: Vec<String> = (0..500).map(|item| format!("meanwhile {number} {item}")).collect();
+                client.batched(&[b"BF.MADD", key.as_bytes()], &more);
+            }
+        }
+        Ended::from(child.wait_with_output().unwrap()).well();
+        let other = Server::start(program);
+        restore(&other, &[], &file).well();
+        let mut there = other.connect();
+        for key in ["grows", "large", "windowed"] {
+            assert!(there.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).iter().all(|is_in| *is_in), "{key}");
+        }
+    });
+}
+
+#[test]
+fn the_filters_of_a_cluster_go_into_another_and_into_one_server() {
+    on_every_server(|program| {
+        let (nodes, files) = (three_nodes(program), Files::new());
+        let words = ["--cluster", "--url", &url(&nodes[0])].map(str::to_owned);
+        let tags: Vec<String> =
+            (0..30).map(|number| format!("filter {number}")).chain(["a{b}c".to_owned(), "{}x".to_owned()]).collect();
+        let mut clients = nodes.each_ref().map(Server::connect);
+        for tag in &tags {
+            let node = clients.iter_mut().find_map(|client| {
+                let reply = client.call(&["BF.ADD", tag, "item"]);
+                (!reply.is_error()).then_some(reply)
+            });
+            assert_eq!(node, Some(integer(1)), "{tag}");
+        }
+        let file = files.path("file");
+        let backed = ["backup", "--all", "-o", file.to_str().unwrap()].map(str::to_owned);
+        let text = run(words.iter().chain(&backed)).well().text();
+        assert!(text.contains("32 filters in"), "{text}");
+        for client in &mut clients {
+            assert_ne!(client.run("DBSIZE"), integer(0));
+            client.run("FLUSHALL");
+        }
+        let restored = ["restore", file.to_str().unwrap()].map(str::to_owned);
+        run(words.iter().chain(&restored)).well();
+        let count: usize = clients.iter_mut().map(keys).sum();
+        assert_eq!(count, tags.len());
+        for tag in &tags {
+            assert!(clients.iter_mut().any(|client| client.call(&["BF.EXISTS", tag, "item"]) == integer(1)), "{tag}");
+        }
+        let alone = Server::start(program);
+        restore(&alone, &[], &file).well();
+        assert_eq!(keys(&mut alone.connect()), tags.len());
+    });
+}
