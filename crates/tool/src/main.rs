@@ -19,6 +19,7 @@ mod size;
 mod stream;
 mod survey;
 mod target;
+mod web;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,7 @@ enum Subcommands {
     Restore(restore::Arguments),
     Size(size::Arguments),
     Survey(survey::Arguments),
+    Web(web::Arguments),
 }
 
 /// Exit status: 0 when all went well, 1 with one line on the error output when not, 2 for a wrong command line.
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
+        Subcommands::Web(arguments) => web::run(&server, &arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,221 @@
+//! HTTP: what is found where, and what every answer says of itself. One thread serves all connections; it never waits for the
+//! Redis server but by the sampler's answers.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use anyhow::Result;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::board::Board;
+use super::gate::{self, Door};
+use super::sampler::Question;
+use super::{json, metrics, names, plan};
+
+/// Connections at a time. Further ones wait.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may take to say what it wants.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an item's answer is waited for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Nothing from outside, no frames, no text as markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+const HEADERS: [(header::HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// What the page is made of.
+const FILES: [(&str, &str, &str); 11] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page.js", SCRIPT, include_str!("page/page.js")),
+    ("/asking.js", SCRIPT, include_str!("page/asking.js")),
+    ("/dom.js", SCRIPT, include_str!("page/dom.js")),
+    ("/filters.js", SCRIPT, include_str!("page/filters.js")),
+    ("/detail.js", SCRIPT, include_str!("page/detail.js")),
+    ("/calculator.js", SCRIPT, include_str!("page/calculator.js")),
+    ("/charts.js", SCRIPT, include_str!("page/charts.js")),
+    ("/words.js", SCRIPT, include_str!("page/words.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+/// What is served.
+pub struct Site {
+    board: Arc<Board>,
+    questions: Sender<Question>,
+    port: u16,
+    metrics_filters: usize,
+}
+
+impl Site {
+    /// On this port, from that board.
+    pub const fn new(board: Arc<Board>, questions: Sender<Question>, port: u16, metrics_filters: usize) -> Self {
+        Self { board, questions, port, metrics_filters }
+    }
+}
+
+/// Serves until the process ends.
+///
+/// # Errors
+/// The listener is of no use.
+pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(accept(tokio::net::TcpListener::from_std, listener, Arc::new(site)))
+}
+
+async fn accept(
+    make: impl Fn(TcpListener) -> std::io::Result<tokio::net::TcpListener>,
+    listener: TcpListener,
+    site: Arc<Site>,
+) -> Result<()> {
+    let listener = make(listener)?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await?;
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors: some will come back.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let site = Arc::clone(&site);
+        tokio::spawn(async move {
+            let service = service_fn(|request| {
+                let site = Arc::clone(&site);
+                async move { Ok::<_, Infallible>(answer(&site, &request).await) }
+            });
+            // A client that breaks off is no error of ours.
+            _ = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let door = match path {
+        "/" => Door::Page,
+        _ if path.starts_with("/api/") => Door::Api,
+        _ => Door::File,
+    };
+    if let Err(refused) = gate::check(request.method(), request.uri(), request.headers(), site.port, door) {
+        let (status, text) = refused.answer();
+        let mut response = respond(status, TEXT, text);
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+        }
+        return response;
+    }
+    if let Some((_, kind, content)) = FILES.iter().find(|(name, _, _)| *name == path) {
+        return respond(StatusCode::OK, kind, *content);
+    }
+    let query = Query::of(request.uri().query().unwrap_or_default());
+    match path {
+        "/metrics" => respond(StatusCode::OK, metrics::TYPE, metrics::text(&site.board, site.metrics_filters)),
+        "/api/state" => respond_json(Ok(json::state(&site.board))),
+        "/api/filter" => respond_json(filter(site, &query)),
+        "/api/plan" => respond_json(plan::answer(&query).map_err(|text| (StatusCode::BAD_REQUEST, text))),
+        "/api/exists" => respond_json(exists(site, &query).await),
+        _ => respond(StatusCode::NOT_FOUND, TEXT, "there is nothing here\n"),
+    }
+}
+
+type Answer = Result<Value, (StatusCode, String)>;
+
+fn filter(site: &Site, query: &Query) -> Answer {
+    let key = query.bytes("key").ok_or((StatusCode::BAD_REQUEST, "which key? It is told in hexadecimal".to_owned()))?;
+    let state = site.board.state();
+    let filter =
+        state.filters.get(&key).ok_or((StatusCode::NOT_FOUND, "there is no such filter any more".to_owned()))?;
+    Ok(json::filter(&key, filter))
+}
+
+async fn exists(site: &Site, query: &Query) -> Answer {
+    let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
+    let key = query.bytes("key").ok_or_else(|| bad("which key? It is told in hexadecimal"))?;
+    let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal: two digits a byte"))?;
+    let (answer, answered) = oneshot::channel();
+    let gone = |text: String| (StatusCode::BAD_GATEWAY, text);
+    site.questions.send(Question { key, item, answer }).map_err(|_| gone("nobody asks the server".to_owned()))?;
+    match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
+        Ok(Ok(Ok(is_in))) => Ok(json!({ "is_in": is_in })),
+        Ok(Ok(Err(text))) => Err(gone(text)),
+        Ok(Err(_)) | Err(_) => Err(gone("the server has not answered".to_owned())),
+    }
+}
+
+fn respond_json(answer: Answer) -> Response<Full<Bytes>> {
+    match answer {
+        Ok(value) => respond(StatusCode::OK, JSON, value.to_string()),
+        Err((status, text)) => respond(status, JSON, json!({ "error": text }).to_string()),
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// What stands after the `?`.
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(text: &str) -> Self {
+        let decoded =
+            |part: &str| percent_encoding::percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+        Self(pairs.map(|(name, value)| (decoded(name), decoded(value))).collect())
+    }
+
+    /// The word of this name, where there is one and it is not empty.
+    pub fn word(&self, name: &str) -> Option<&str> {
+        self.raw(name).filter(|word| !word.is_empty())
+    }
+
+    /// The bytes of this name, in hexadecimal.
+    fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        names::of_hex(self.raw(name)?)
+    }
+
+    fn raw(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(said, _)| said == name).map(|(_, word)| word.as_str())
+    }
+
+    #[cfg(test)]
+    pub fn of_words(text: &str) -> Self {
+        Self::of(text)
+    }
+}

@@ -1,0 +1,127 @@
+//! What the page is told: the board as JSON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::board::{Board, COUNTERS, Filter, State, now_ms};
+use super::names::{hex, readable};
+use super::stats::{Bucket, Layer, Stats};
+
+type Map = serde_json::Map<String, Value>;
+
+/// After so long an unanswered question is told to the page.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// All that is known but the details of filters.
+pub fn state(board: &Board) -> Value {
+    let state = board.state();
+    let first = state.nodes.first();
+    let info = |name: &str| first.and_then(|node| node.info.text(name));
+    let silence = state.asked.map(|asked| asked.elapsed()).filter(|silence| *silence >= SILENCE);
+    json!({
+        "tool": env!("CARGO_PKG_VERSION"),
+        "now": now_ms(),
+        "interval": millis(board.interval),
+        "samples": state.samples,
+        "sampled": state.sampled_ms,
+        "took": millis(state.took),
+        "problem": state.problem.as_ref().map(|problem| json!({ "since": problem.since_ms, "text": problem.text })),
+        "silence": silence.map(millis),
+        "nodes": state.nodes.iter().map(|node| node.address.as_str()).collect::<Vec<_>>(),
+        "server": {
+            "name": info("valkey_version").map_or("Redis", |_| "Valkey"),
+            "version": info("valkey_version").or_else(|| info("redis_version")),
+            "module": info("bf_version"),
+            "uptime": first.and_then(|node| node.info.number("uptime_in_seconds")),
+            "used_memory": state.total("used_memory"),
+            "maxmemory": state.total("maxmemory"),
+            "policy": info("maxmemory_policy"),
+            "keys": state.nodes.iter().map(|node| node.keys).fold(0, u64::saturating_add),
+        },
+        "walk": { "looked_at": state.walk.looked_at, "is_complete": state.walk.is_complete },
+        "left_out": state.left_out,
+        "totals": COUNTERS.iter().map(|name| ((*name).to_owned(), state.total(name).into())).collect::<Map>(),
+        "history": history(&state),
+        "filters": state.filters.iter().map(|(key, filter)| brief(key, filter)).collect::<Vec<_>>(),
+    })
+}
+
+fn history(state: &State) -> Value {
+    let points = state.totals.points();
+    let mut history = Map::new();
+    history.insert("time".to_owned(), points.iter().map(|(time, _)| *time).collect());
+    for (index, name) in COUNTERS.iter().enumerate() {
+        let values = points.iter().filter_map(|(_, totals)| totals.get(index).copied());
+        history.insert((*name).to_owned(), values.collect());
+    }
+    history.into()
+}
+
+/// A line of the table.
+fn brief(key: &[u8], filter: &Filter) -> Map {
+    let mut line = filter.stats.as_ref().map(numbers).unwrap_or_default();
+    line.insert("id".to_owned(), hex(key).into());
+    line.insert("name".to_owned(), readable(key).into());
+    line.insert("problem".to_owned(), filter.problem.clone().into());
+    line
+}
+
+fn numbers(stats: &Stats) -> Map {
+    let numbers = [
+        ("kind", json!(stats.kind)),
+        ("layout", json!(stats.layout)),
+        ("hash", json!(stats.hash)),
+        ("rate", json!(stats.rate)),
+        ("rate_now", json!(stats.rate_now)),
+        ("items", json!(stats.items)),
+        ("items_estimated", json!(stats.items_estimated)),
+        ("capacity", json!(stats.capacity)),
+        ("fill", json!(stats.fill())),
+        ("cells", json!(stats.cells())),
+        ("size", json!(stats.size_bytes)),
+        ("pending", json!(stats.pending_bytes)),
+        ("layers", json!(stats.layers.len())),
+        ("buckets", json!(stats.buckets.as_ref().map(Vec::len))),
+        ("expansion", json!(stats.expansion)),
+        ("ttl", json!(stats.ttl_ms)),
+        ("window", json!(stats.window.map(|(seconds, _)| seconds))),
+        ("is_sliding", json!(stats.window.map(|(_, is_sliding)| is_sliding))),
+        ("deleted", json!(stats.deleted.map(|(entries, _)| entries))),
+        ("deleted_room", json!(stats.deleted.map(|(_, room)| room))),
+    ];
+    numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+}
+
+/// A filter with its layers, its buckets and its history.
+pub fn filter(key: &[u8], filter: &Filter) -> Value {
+    let mut told = brief(key, filter);
+    if let Some(stats) = &filter.stats {
+        told.insert("all_layers".to_owned(), stats.layers.iter().map(layer).collect());
+        told.insert("all_buckets".to_owned(), stats.buckets.iter().flatten().map(bucket).collect());
+    }
+    let points = filter.history.points();
+    let history = json!({
+        "time": points.iter().map(|point| point.time_ms).collect::<Vec<_>>(),
+        "items": points.iter().map(|point| point.items).collect::<Vec<_>>(),
+        "size": points.iter().map(|point| point.size_bytes).collect::<Vec<_>>(),
+        "rate_now": points.iter().map(|point| point.rate_now).collect::<Vec<_>>(),
+        "fill": points.iter().map(|point| point.fill).collect::<Vec<_>>(),
+    });
+    told.insert("history".to_owned(), history);
+    told.into()
+}
+
+fn layer(layer: &Layer) -> Value {
+    let Layer { capacity, items, size_bytes, hashes, cells } = layer;
+    json!({ "capacity": capacity, "items": items, "size": size_bytes, "hashes": hashes, "cells": cells })
+}
+
+fn bucket(bucket: &Bucket) -> Value {
+    let (begin, end) = bucket.times_ms.unzip();
+    json!({ "slot": bucket.slot, "begin": begin, "end": end, "items": bucket.items })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

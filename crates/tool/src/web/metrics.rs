@@ -1,0 +1,192 @@
+//! `/metrics`: the board in the text format of Prometheus, version 0.0.4. The number of series is bounded: of each node some
+//! thirty, of each filter that has its own some fifteen.
+
+use std::cmp::Reverse;
+use std::fmt::{Display, Write};
+
+use super::board::{Board, State};
+use super::names::readable;
+use super::stats::Stats;
+
+/// The content type.
+pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Of a node: a field of INFO, the metric with its labels, whether it only goes up.
+const NODE_METRICS: [(&str, &str, &str, bool); 23] = [
+    ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
+    ("bf_bloom_num_objects", "bloomgate_filters", "", false),
+    ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
+    ("bf_bloom_num_items_across_objects", "bloomgate_items", "", false),
+    ("bf_bloom_capacity_across_objects", "bloomgate_capacity_items", "", false),
+    ("bf_bloom_pending_bytes", "bloomgate_pending_bytes", "", false),
+    ("bf_bloom_adds", "bloomgate_adds_total", "", true),
+    ("bf_bloom_new_items", "bloomgate_new_items_total", "", true),
+    ("bf_bloom_lookups", "bloomgate_lookups_total", "", true),
+    ("bf_bloom_positives", "bloomgate_positives_total", "", true),
+    ("bf_bloom_fetches_absent", "bloomgate_fetches_total", ",answer=\"absent\"", true),
+    ("bf_bloom_fetches_hit", "bloomgate_fetches_total", ",answer=\"hit\"", true),
+    ("bf_bloom_fetches_stale", "bloomgate_fetches_total", ",answer=\"stale\"", true),
+    ("bf_bloom_fetches_load", "bloomgate_fetches_total", ",answer=\"load\"", true),
+    ("bf_bloom_fetches_wait", "bloomgate_fetches_total", ",answer=\"wait\"", true),
+    ("bf_bloom_fetches_unguarded", "bloomgate_fetches_unguarded_total", "", true),
+    ("bf_bloom_fills", "bloomgate_fills_total", "", true),
+    ("bf_bloom_fills_refused", "bloomgate_fills_refused_total", "", true),
+    ("bf_bloom_leases", "bloomgate_leases", "", false),
+    ("bf_bloom_nones", "bloomgate_nones", "", false),
+    ("bf_bloom_waiting", "bloomgate_waiting_clients", "", false),
+    ("bf_bloom_defrag_hits", "bloomgate_defrag_hits_total", "", true),
+    ("bf_bloom_defrag_misses", "bloomgate_defrag_misses_total", "", true),
+];
+
+/// A number of a filter; none where its kind has no such thing.
+type Number = fn(&Stats) -> Option<f64>;
+
+/// Of a filter: the metric, what it says.
+const FILTER_METRICS: [(&str, &str, Number); 15] = [
+    ("items", "Items that were counted.", |stats| Some(stats.items as f64)),
+    ("items_estimated", "Different items, estimated by the bits.", |stats| Some(stats.items_estimated as f64)),
+    ("capacity_items", "Items that all layers are made for.", |stats| Some(stats.capacity as f64)),
+    ("fill_ratio", "Items by capacity: 1 is full.", |stats| Some(stats.fill())),
+    ("cells_ratio", "Share of the cells in use in the fullest layer: about 0.5 is full.", |stats| Some(stats.cells())),
+    ("size_bytes", "Memory, as BF.INFO SIZE.", |stats| Some(stats.size_bytes as f64)),
+    ("pending_bytes", "Memory of adds that wait for the end of a save.", |stats| Some(stats.pending_bytes as f64)),
+    ("error_rate", "The false positive rate that it was made for.", |stats| Some(stats.rate)),
+    ("error_rate_now", "The chance that a random item passes now.", |stats| Some(stats.rate_now)),
+    ("layers", "Layers that lookups ask.", |stats| Some(stats.layers.len() as f64)),
+    ("buckets", "Buckets of a filter that forgets.", |stats| stats.buckets.as_ref().map(|all| all.len() as f64)),
+    ("window_seconds", "After how long items are forgotten.", |stats| stats.window.map(|(seconds, _)| seconds as f64)),
+    ("deleted_items", "Entries of the table of deleted items.", |stats| stats.deleted.map(|(all, _)| all as f64)),
+    ("deleted_room", "Deletes for which there is room.", |stats| stats.deleted.map(|(_, room)| room as f64)),
+    ("ttl_seconds", "Seconds until the key expires.", |stats| stats.ttl_ms.map(|ms| ms as f64 / 1000.0)),
+];
+
+/// All metrics. Filters have series of their own up to a number, the largest first.
+pub fn text(board: &Board, filters_max: usize) -> String {
+    let state = board.state();
+    let mut page = Page::default();
+    page.sampler(&state, filters_max);
+    page.nodes(&state);
+    page.filters(&state, filters_max);
+    page.0
+}
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn sampler(&mut self, state: &State, filters_max: usize) {
+        let is_up = state.problem.is_none() && state.samples > 0;
+        self.metric("bloomgate_up", "gauge", "Whether the last try to sample the server succeeded.");
+        self.sample("bloomgate_up", "", u8::from(is_up));
+        self.metric("bloomgate_samples_total", "counter", "Samples taken of the server.");
+        self.sample("bloomgate_samples_total", "", state.samples);
+        self.metric("bloomgate_sample_timestamp_seconds", "gauge", "When the last sample was taken.");
+        self.sample("bloomgate_sample_timestamp_seconds", "", state.sampled_ms as f64 / 1000.0);
+        self.metric("bloomgate_sample_duration_seconds", "gauge", "How long it took, pauses included.");
+        self.sample("bloomgate_sample_duration_seconds", "", state.took.as_secs_f64());
+        self.metric("bloomgate_watched_filters", "gauge", "Filters that are sampled.");
+        self.sample("bloomgate_watched_filters", "", state.filters.len());
+        self.metric("bloomgate_unwatched_filters", "gauge", "Filters found beyond --max.");
+        self.sample("bloomgate_unwatched_filters", "", state.left_out);
+        let without = state.filters.len().saturating_sub(filters_max);
+        self.metric("bloomgate_filters_without_series", "gauge", "Sampled filters beyond --metrics-filters.");
+        self.sample("bloomgate_filters_without_series", "", without);
+    }
+
+    fn nodes(&mut self, state: &State) {
+        if state.nodes.is_empty() {
+            return;
+        }
+        self.metric("bloomgate_build_info", "gauge", "Versions, as labels.");
+        for node in &state.nodes {
+            let version = |name: &str| escaped(node.info.text(name).unwrap_or_default());
+            let labels = format!(
+                "node=\"{}\",module=\"{}\",server=\"{}\",tool=\"{}\"",
+                escaped(&node.address),
+                version("bf_version"),
+                version(if node.info.text("valkey_version").is_some() { "valkey_version" } else { "redis_version" }),
+                env!("CARGO_PKG_VERSION")
+            );
+            self.sample("bloomgate_build_info", &labels, 1);
+        }
+        let mut last = "";
+        for (field, name, labels, only_grows) in NODE_METRICS {
+            if name != last {
+                let kind = if only_grows { "counter" } else { "gauge" };
+                self.metric(
+                    name,
+                    kind,
+                    &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and its like" }),
+                );
+                last = name;
+            }
+            for node in &state.nodes {
+                if let Some(number) = node.info.number(field) {
+                    self.sample(name, &format!("node=\"{}\"{labels}", escaped(&node.address)), number);
+                }
+            }
+        }
+        self.metric("bloomgate_server_keys", "gauge", "Keys of the database.");
+        for node in &state.nodes {
+            self.sample("bloomgate_server_keys", &format!("node=\"{}\"", escaped(&node.address)), node.keys);
+        }
+    }
+
+    fn filters(&mut self, state: &State, filters_max: usize) {
+        let with_stats = |(key, filter): (_, &'_ super::board::Filter)| Some((key, filter.stats.clone()?));
+        let mut filters: Vec<(&Vec<u8>, Stats)> = state.filters.iter().filter_map(with_stats).collect();
+        filters.sort_by_key(|(_, stats)| Reverse(stats.size_bytes));
+        filters.truncate(filters_max);
+        if filters.is_empty() {
+            return;
+        }
+        let filters: Vec<(String, Stats)> =
+            filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
+        self.metric("bloomgate_filter_info", "gauge", "What a filter is, as labels.");
+        for (key, stats) in &filters {
+            let Stats { kind, layout, hash, .. } = stats;
+            let (kind, layout, hash) = (escaped(kind), escaped(layout), escaped(hash));
+            let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\"");
+            self.sample("bloomgate_filter_info", &labels, 1);
+        }
+        for (name, help, number) in FILTER_METRICS {
+            let mut samples = filters.iter().filter_map(|(key, stats)| Some((key, number(stats)?))).peekable();
+            if samples.peek().is_none() {
+                continue;
+            }
+            let name = format!("bloomgate_filter_{name}");
+            self.metric(&name, "gauge", help);
+            for (key, number) in samples {
+                self.sample(&name, key, number);
+            }
+        }
+    }
+
+    fn metric(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing into a string does not fail.
+        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        _ = if labels.is_empty() {
+            writeln!(self.0, "{name} {value}")
+        } else {
+            writeln!(self.0, "{name}{{{labels}}} {value}")
+        };
+    }
+}
+
+/// The value of a label: in it a backslash, a quote and the end of a line are escaped.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_as_the_format_says() {
+        assert_eq!(escaped(&readable(b"a\"b\\c\nd\xff")), "a\\\"b\\\\\\\\c\\\\nd\\\\xff");
+    }
+}

@@ -1,0 +1,147 @@
+//! `bloomgate web`: a page on this machine that shows the filters of a server over time, and metrics for Prometheus. It
+//! only reads. A thread of its own asks the server (`sampler`) and leaves what it learnt on the `board`; requests are
+//! answered from there, so that any number of open pages costs the server nothing.
+
+mod board;
+mod gate;
+mod history;
+mod http;
+mod json;
+mod metrics;
+mod names;
+mod pace;
+mod plan;
+mod sampler;
+mod stats;
+mod walk;
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::server::{Options, Server};
+use board::Board;
+use sampler::Sampler;
+
+const EXAMPLES: &str = "\
+Examples:
+  bloomgate web                              the server on port 6379; open http://127.0.0.1:6390/
+  bloomgate web -p 6380 --listen 8080        another server, another port of the page
+  bloomgate web --url rediss://db:6379 --match 'seen:*' --interval 30
+  curl http://127.0.0.1:6390/metrics         what Prometheus reads
+
+It sends read-only commands (INFO, DBSIZE, SCAN, TYPE, PTTL, BF.STATS, BF.INFO, and BF.EXISTS when you try an item), and
+keeps the server busy for at most about a tenth of the time. Only this machine can open the page; from elsewhere:
+  ssh -L 6390:127.0.0.1:6390 that-machine";
+
+/// Show the filters of a server on a page, and as metrics for Prometheus
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Where the page is: a port, or an address of this machine's loopback with one. Port 0 takes a free one
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:6390", value_parser = listen_address)]
+    listen: SocketAddr,
+    /// Seconds between two samples
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    interval: Duration,
+    /// Filters that are watched at most. The page says when there are more
+    #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
+    /// Only keys that match this pattern, as SCAN takes it
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Filters with metrics of their own, the largest first. Each makes some 15 series
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
+    metrics_filters: usize,
+}
+
+/// What the sampler is told to do.
+#[derive(Clone)]
+pub struct Settings {
+    /// From one sample to the next.
+    pub interval: Duration,
+    /// Filters that are watched at most.
+    pub filters_max: usize,
+    /// Which keys are looked at.
+    pub pattern: Option<String>,
+}
+
+/// Runs the subcommand: until it is interrupted.
+///
+/// # Errors
+/// There is no server to begin with, or the port is taken.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let server = Server::connect(options)?;
+    let listener = TcpListener::bind(arguments.listen)
+        .with_context(|| format!("cannot listen on {}: name another port by --listen", arguments.listen))?;
+    let address = listener.local_addr()?;
+    let board = Arc::new(Board::new(arguments.interval));
+    let settings = Settings {
+        interval: arguments.interval,
+        filters_max: usize::try_from(arguments.max)?,
+        pattern: arguments.pattern.clone(),
+    };
+    let (questions, asked) = mpsc::channel();
+    let sampler = Sampler::new(options.clone(), server, settings, Arc::clone(&board), asked);
+    thread::Builder::new().name("sampler".to_owned()).spawn(move || sampler.run())?;
+    say(address);
+    http::serve(listener, http::Site::new(board, questions, address.port(), arguments.metrics_filters))
+}
+
+/// A standard output that is closed is no reason to end.
+fn say(address: SocketAddr) {
+    let mut output = io::stdout().lock();
+    _ = writeln!(output, "http://{address}/  (metrics for Prometheus: /metrics; Ctrl-C ends it)");
+    _ = output.flush();
+}
+
+/// An address of the loopback: what is not one is refused, for the page asks nobody for a password.
+fn listen_address(text: &str) -> Result<SocketAddr> {
+    let address = if let Ok(port) = text.parse() {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    } else if let Some(port) = text.strip_prefix("localhost:") {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))
+    } else {
+        text.parse().map_err(|_| anyhow!("it is a port, or ADDRESS:PORT as in 127.0.0.1:6390"))?
+    };
+    ensure!(
+        IpAddr::is_loopback(&address.ip()),
+        "only an address of this machine's loopback is listened on, such as 127.0.0.1: the page asks nobody for a \
+         password. From elsewhere go through a tunnel: ssh -L 6390:127.0.0.1:6390 that-machine"
+    );
+    Ok(address)
+}
+
+fn seconds(text: &str) -> Result<Duration> {
+    let seconds: f64 = text.parse()?;
+    ensure!((0.1..=3600.0).contains(&seconds), "it is 0.1 to 3600 seconds");
+    Ok(Duration::try_from_secs_f64(seconds)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_loopback_is_listened_on() {
+        let shown = |text| listen_address(text).unwrap().to_string();
+        assert_eq!(shown("80"), "127.0.0.1:80");
+        assert_eq!(shown("localhost:0"), "127.0.0.1:0");
+        assert_eq!(shown("[::1]:7"), "[::1]:7");
+        for text in ["0.0.0.0:80", "192.168.0.1:80", "[::]:80", "example.com:80", "", "127.0.0.1"] {
+            assert!(listen_address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_interval_is_a_part_of_a_second_to_an_hour() {
+        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
+        for text in ["0", "-1", "nan", "inf", "1e9", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// The sizing calculator. It asks while somebody types, a moment after the last key.
+
+import { ask } from "./asking.js";
+import { chartPlace, lineChart } from "./charts.js";
+import { byId, element, terms } from "./dom.js";
+import { bytes, count, percent, rate, wholeNumber } from "./words.js";
+
+const MOMENT = 300;
+
+let timer = 0;
+let asked = 0;
+let answered = null;
+
+export function startCalculator() {
+  const form = byId("plan");
+  form.addEventListener("input", () => {
+    fitKind();
+    clearTimeout(timer);
+    timer = setTimeout(workOut, MOMENT);
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    clearTimeout(timer);
+    workOut();
+  });
+  fitKind();
+  workOut();
+}
+
+// Shows the fields that the kind has.
+function fitKind() {
+  const kind = byId("plan-kind").value;
+  for (const place of byId("plan").querySelectorAll("[data-for]")) place.hidden = !place.dataset.for.split(" ").includes(kind);
+}
+
+const isShown = (field) => !field.closest("[hidden]");
+
+function words() {
+  const text = (id) => (isShown(byId(id)) ? byId(id).value.trim() : "");
+  const said = {
+    rate: rate(text("plan-rate")),
+    capacity: wholeNumber(text("plan-capacity")),
+    items: wholeNumber(text("plan-items")),
+    kind: byId("plan-kind").value,
+    expansion: text("plan-expansion"),
+    window: wholeNumber(text("plan-window")),
+    buckets: text("plan-buckets"),
+    sliding: isShown(byId("plan-sliding")) && byId("plan-sliding").checked ? "1" : "",
+    hash: text("plan-hash"),
+    layout: text("plan-layout"),
+  };
+  return Object.fromEntries(Object.entries(said).filter(([, word]) => word !== ""));
+}
+
+async function workOut() {
+  const number = ++asked;
+  const answer = await ask("plan", words());
+  // Somebody may have typed on meanwhile.
+  if (number !== asked) return;
+  answered = answer.error ? null : answer;
+  byId("plan-charts").hidden = answered === null;
+  const place = byId("plan-answer");
+  if (answer.error) {
+    place.replaceChildren(element("p", { class: "notice" }, `${answer.error[0].toUpperCase()}${answer.error.slice(1)}.`.replace("..", ".")));
+    return;
+  }
+  const list = element("dl", { class: "tiles" });
+  terms(list, [
+    ["Memory", bytes(answer.size), `${count(answer.size)} bytes`],
+    ["Bits an item", answer.bits_per_item.toFixed(2)],
+    ["Room for", count(answer.capacity), "items"],
+    ["Layers", count(answer.layers.length), answer.layers.length > 1 ? "each lookup asks all of them" : ""],
+    ["False positives", percent(answer.rate), "at most, when it is full"],
+  ]);
+  place.replaceChildren(list, element("p", { class: "command" }, element("code", {}, answer.command)));
+  drawPlan();
+}
+
+// Draws the curves again, for another width too.
+export function drawPlan() {
+  if (!answered) return;
+  const { by_items: items, by_rate: rates, capacity } = answered;
+  const [byItems, byRate] = ["items", "rates"].map((id) => chartPlace(byId("plan-charts"), id));
+  lineChart(byItems, {
+    name: "Memory by items",
+    xs: items.items,
+    xFormat: count,
+    lines: [
+      { name: "as this filter takes them", ys: items.grown },
+      { name: "reserved for them", ys: items.reserved },
+    ],
+    yFormat: power(bytes),
+    logarithmic: { x: true, y: true },
+    mark: { x: capacity, text: "" },
+  });
+  // From the rate that costs least to the one that costs most.
+  lineChart(byRate, {
+    name: "Memory by false positive rate",
+    xs: rates.rates.map((rate) => 1 / rate),
+    xFormat: (number) => percent(1 / number),
+    lines: [{ ys: rates.sizes }],
+    yFormat: bytes,
+    base: 1024,
+    logarithmic: { x: true },
+    mark: { x: 1 / answered.rate, text: `at ${percent(answered.rate)}: ${bytes(answered.size)}` },
+  });
+}
+
+// Powers of ten are not round in KiB.
+function power(format) {
+  return (number) => (Math.log10(number) % 1 === 0 ? `${count(number / 1000 ** Math.floor(Math.log10(number) / 3))} ${["B", "kB", "MB", "GB", "TB", "PB", "EB"][Math.floor(Math.log10(number) / 3)]}` : format(number));
+}

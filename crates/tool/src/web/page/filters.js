@@ -1,0 +1,165 @@
+// The table of filters: found by name, sorted, a page at a time. Rows stay where they are when figures change, so that what
+// has the focus keeps it.
+
+import { byId, element, fillCell, say } from "./dom.js";
+import { aboutPercent, bytes, count, percent } from "./words.js";
+
+const ROWS_A_PAGE = 25;
+
+const COLUMNS = [
+  { name: "Name", of: (filter) => filter.name, is: "text" },
+  { name: "Kind", of: kind, is: "text", class: "from-tablet" },
+  { name: "Items", of: (filter) => filter.items, class: "number from-tablet" },
+  { name: "Full", of: (filter) => filter.fill, class: "share" },
+  { name: "False positives", of: (filter) => filter.rate_now, class: "number" },
+  { name: "Asked for", of: (filter) => filter.rate, class: "number from-tablet" },
+  { name: "Layers", of: (filter) => filter.layers, class: "number from-desktop" },
+  { name: "Memory", of: (filter) => filter.size, class: "number" },
+];
+
+const sorting = { column: 7, isDescending: true };
+let filters = [];
+let page = 0;
+let opened = null;
+const rows = new Map();
+
+// What becomes of a filter's items, and whose layout it has where that is not ours.
+export function kind(filter) {
+  if (!filter.kind) return "";
+  const names = { nonscaling: "fixed", scaling: "grows" };
+  const layout = filter.layout === "native" ? "" : `, ${filter.layout}`;
+  return `${names[filter.kind] ?? filter.kind}${layout}`;
+}
+
+// Whether a random item passes clearly more often than was asked for.
+export const isOver = (filter) => filter.rate_now > filter.rate * 1.1;
+
+// A filter that cannot grow, forget or take more.
+export const isFull = (filter) => filter.fill >= 1 && (filter.kind === "nonscaling" || filter.kind === "counting");
+
+export function startTable(open) {
+  COLUMNS.forEach((column, index) => {
+    const button = element("button", { type: "button" }, column.name);
+    button.addEventListener("click", () => sortBy(index));
+    byId("filters-head").append(element("th", { scope: "col", class: column.class }, button));
+  });
+  byId("search").addEventListener("input", () => {
+    page = 0;
+    draw();
+  });
+  byId("page-before").addEventListener("click", () => turn(-1));
+  byId("page-after").addEventListener("click", () => turn(1));
+  byId("filters-body").addEventListener("click", (event) => {
+    const row = event.target.closest("button")?.closest("tr");
+    if (row) open(row.dataset.id);
+  });
+}
+
+function sortBy(index) {
+  if (sorting.column === index) sorting.isDescending = !sorting.isDescending;
+  else Object.assign(sorting, { column: index, isDescending: COLUMNS[index].is !== "text" });
+  page = 0;
+  draw();
+}
+
+function turn(by) {
+  page += by;
+  draw();
+  const [before, after] = [byId("page-before"), byId("page-after")];
+  if (before.disabled) after.focus();
+  if (after.disabled) before.focus();
+}
+
+export function showFilters(state) {
+  filters = state.filters;
+  const keys = `${count(state.walk.looked_at)} of ${count(state.server.keys)} keys`;
+  const note = byId("filters-note");
+  note.hidden = state.left_out === 0;
+  say(note, `${count(state.left_out)} further filters are not watched: begin with a larger --max, or a --match for those that matter.`);
+  const empty = byId("filters-empty");
+  empty.hidden = filters.length > 0;
+  say(empty, state.walk.is_complete ? "There is no filter on this server. BF.RESERVE makes one." : `Looking for filters: ${keys} so far.`);
+  byId("filters-table").hidden = filters.length === 0;
+  draw(state.walk.is_complete ? "" : `, ${keys} looked at`);
+}
+
+// Marks the row of the filter whose details are open.
+export function markOpened(id) {
+  opened = id;
+  for (const [key, row] of rows) row.classList.toggle("is-open", key === opened);
+}
+
+export function focusRow(id) {
+  (rows.get(id)?.querySelector("button") ?? byId("filters")).focus();
+}
+
+function draw(remark = "") {
+  const wanted = byId("search").value.toLowerCase();
+  const found = filters.filter((filter) => `${filter.name} ${kind(filter)}`.toLowerCase().includes(wanted)).sort(order);
+  const pages = Math.max(1, Math.ceil(found.length / ROWS_A_PAGE));
+  page = Math.min(Math.max(0, page), pages - 1);
+  say(byId("filters-count"), `${found.length === filters.length ? "" : `${count(found.length)} of `}${count(filters.length)} ${filters.length === 1 ? "filter" : "filters"}${remark}`);
+  byId("pages").hidden = pages === 1;
+  say(byId("page-number"), `Page ${page + 1} of ${pages}`);
+  byId("page-before").disabled = page === 0;
+  byId("page-after").disabled = page === pages - 1;
+  [...byId("filters-head").children].forEach((head, index) => {
+    if (index === sorting.column) head.setAttribute("aria-sort", sorting.isDescending ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  });
+  place(found.slice(page * ROWS_A_PAGE, (page + 1) * ROWS_A_PAGE));
+}
+
+function order(one, other) {
+  const { of } = COLUMNS[sorting.column];
+  const [a, b] = [of(one) ?? "", of(other) ?? ""];
+  const way = a < b ? -1 : a > b ? 1 : 0;
+  return (sorting.isDescending ? -way : way) || (one.id < other.id ? -1 : 1);
+}
+
+function place(shown) {
+  const body = byId("filters-body");
+  const focused = document.activeElement;
+  const ids = new Set(shown.map((filter) => filter.id));
+  for (const [id, row] of rows) {
+    if (!ids.has(id)) {
+      row.remove();
+      rows.delete(id);
+    }
+  }
+  shown.forEach((filter, index) => {
+    let row = rows.get(filter.id);
+    if (!row) {
+      row = newRow(filter);
+      rows.set(filter.id, row);
+    }
+    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+    fill(row, filter);
+  });
+  // A row that was moved has lost it.
+  if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+}
+
+function newRow(filter) {
+  const cells = COLUMNS.slice(1).map((column) => element("td", { class: column.class }));
+  const head = element("th", { scope: "row", class: "name" }, element("button", { type: "button" }));
+  return element("tr", { "data-id": filter.id, class: filter.id === opened ? "is-open" : null }, head, ...cells);
+}
+
+function fill(row, filter) {
+  const [name, kindCell, items, full, wrong, asked, layers, memory] = row.children;
+  say(name.firstElementChild, filter.name === "" ? "(the empty name)" : filter.name);
+  if (!filter.kind) {
+    say(kindCell, filter.problem ?? "not sampled yet");
+    return;
+  }
+  say(kindCell, kind(filter));
+  say(items, count(filter.items));
+  fillCell(full, filter.fill, percent(filter.fill), isFull(filter));
+  say(wrong, aboutPercent(filter.rate_now));
+  wrong.classList.toggle("over", isOver(filter));
+  wrong.title = isOver(filter) ? `more than the ${percent(filter.rate)} that it was made for` : "";
+  say(asked, percent(filter.rate));
+  say(layers, count(filter.layers));
+  say(memory, bytes(filter.size));
+}

@@ -1,0 +1,147 @@
+// The page: asks for the state at each interval, and shows it. Nothing that it says is read aloud at each sample; that the
+// server went or came back is.
+
+import { ask } from "./asking.js";
+import { drawPlan, startCalculator } from "./calculator.js";
+import { chartPlace, lineChart } from "./charts.js";
+import { openDetail, refreshDetail, startDetail } from "./detail.js";
+import { byId, say, terms } from "./dom.js";
+import { showFilters, startTable } from "./filters.js";
+import { bytes, clock, count, duration, percent, perSecond } from "./words.js";
+
+const INTERVAL_MIN = 1000;
+const INTERVAL_MAX = 30_000;
+const PREFIX = "bf_bloom_";
+
+let timer = 0;
+let state = null;
+
+async function refresh() {
+  clearTimeout(timer);
+  const answer = await ask("state");
+  showHealth(answer);
+  if (!answer.error) {
+    state = answer;
+    if (state.samples > 0) {
+      showServer();
+      showOverview();
+      showGuard();
+      showFilters(state);
+      await refreshDetail();
+    }
+  }
+  const wanted = Math.min(Math.max(state?.interval ?? 0, INTERVAL_MIN), INTERVAL_MAX);
+  if (!document.hidden) timer = setTimeout(refresh, wanted);
+}
+
+function showHealth({ error, problem, silence, samples, sampled, interval, now }) {
+  const place = byId("state");
+  const isDown = Boolean(error || problem || silence);
+  const isWaiting = !isDown && samples === 0;
+  place.classList.toggle("is-down", isDown);
+  place.classList.toggle("is-up", !isDown && !isWaiting);
+  document.title = isDown ? "bloomgate: gone" : "bloomgate";
+  if (error) say(place, error);
+  else if (problem) say(place, `Since ${clock(problem.since)}: ${problem.text}`);
+  else if (silence) say(place, `The server has not answered since ${clock(now - silence)}`);
+  else if (isWaiting) say(place, "Waiting for the first sample");
+  else say(place, `A sample every ${duration(interval / 1000)}`);
+  place.title = samples > 0 ? `the last one at ${clock(sampled)}` : "";
+}
+
+function showServer() {
+  const { server, nodes } = state;
+  const where = nodes.length > 1 ? `${nodes.length} nodes, first ${nodes[0]}` : nodes[0];
+  say(byId("server"), `${where}, ${server.name} ${server.version}, module ${server.module}`);
+}
+
+// A counter of INFO over time as so much a second. Where it fell, the server began anew.
+function rates(name) {
+  const { time } = state.history;
+  const values = state.history[PREFIX + name];
+  return values.map((value, index) => {
+    const before = values[index - 1];
+    if (index === 0 || value < before) return null;
+    return ((value - before) * 1000) / Math.max(1, time[index] - time[index - 1]);
+  });
+}
+
+function draw(container, name, lines, yFormat, more = {}) {
+  const { time } = state.history;
+  // The first point has nothing before it to be compared with.
+  const from = lines.every(({ ys }) => ys[0] === null) ? 1 : 0;
+  lineChart(chartPlace(byId(container), name), {
+    name,
+    xs: time.slice(from),
+    xFormat: clock,
+    lines: lines.map((line) => ({ name: line.name, ys: line.ys.slice(from) })),
+    yFormat,
+    ...more,
+  });
+}
+
+function showOverview() {
+  const total = (name) => state.totals[PREFIX + name];
+  const history = (name) => state.history[PREFIX + name];
+  const { maxmemory, used_memory: used, uptime, keys } = state.server;
+  const [lookups, positives] = [total("lookups"), total("positives")];
+  terms(byId("tiles"), [
+    ["Filters", count(total("num_objects")), `${count(total("num_filters_across_objects"))} layers, ${count(keys)} keys`],
+    ["Items", count(total("num_items_across_objects")), `room for ${count(total("capacity_across_objects"))}`],
+    ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed` : ""}`],
+    ["Adds", perSecond(rates("adds").at(-1) ?? 0), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
+    ["Lookups", perSecond(rates("lookups").at(-1) ?? 0), `${count(lookups)} since the start`],
+    ["Found", lookups ? percent(positives / lookups) : "none asked", lookups ? `${count(positives)} of the lookups` : ""],
+    ["Pending adds", total("pending_bytes") ? bytes(total("pending_bytes")) : null, "until a save has ended"],
+    ["Up", duration(uptime ?? 0), state.server.policy],
+  ]);
+  draw("overview-charts", "Items", [{ ys: history("num_items_across_objects") }], count, { least: 2 });
+  draw("overview-charts", "Memory of filters", [{ ys: history("total_memory_bytes") }], bytes, { base: 1024 });
+  draw("overview-charts", "Adds a second", [{ name: "all", ys: rates("adds") }, { name: "new", ys: rates("new_items") }], perSecond);
+  draw("overview-charts", "Lookups a second", [{ name: "all", ys: rates("lookups") }, { name: "found", ys: rates("positives") }], perSecond);
+}
+
+function showGuard() {
+  const total = (name) => state.totals[PREFIX + name];
+  const answers = ["absent", "hit", "load", "wait"];
+  const fetches = [...answers, "stale"].reduce((sum, answer) => sum + total(`fetches_${answer}`), 0);
+  const isUsed = fetches + total("fills") + total("leases") + total("nones") > 0;
+  byId("guard").hidden = !isUsed;
+  byId("guard-none").hidden = isUsed;
+  if (!isUsed) return;
+  const share = (number) => (fetches ? percent(number / fetches) : "");
+  terms(byId("guard-tiles"), [
+    ["BF.FETCH", count(fetches), "since the start"],
+    ["Absent", count(total("fetches_absent")), share(total("fetches_absent"))],
+    ["Hit", count(total("fetches_hit")), share(total("fetches_hit"))],
+    ["Stale", count(total("fetches_stale")), share(total("fetches_stale"))],
+    ["Load", count(total("fetches_load")), share(total("fetches_load"))],
+    ["Wait", count(total("fetches_wait")), share(total("fetches_wait"))],
+    ["Without a filter", count(total("fetches_unguarded")), "counted besides"],
+    ["BF.FILL", count(total("fills")), `${count(total("fills_refused"))} refused`],
+    ["Leases now", count(total("leases")), `${count(total("waiting"))} clients wait`],
+    ["Remembered misses", count(total("nones")), "now"],
+  ]);
+  const history = (name) => state.history[PREFIX + name];
+  draw("guard-charts", "Answers a second", answers.map((answer) => ({ name: answer, ys: rates(`fetches_${answer}`) })), perSecond);
+  draw("guard-charts", "Now", [{ name: "leases", ys: history("leases") }, { name: "waiting", ys: history("waiting") }, { name: "misses", ys: history("nones") }], count, { least: 2 });
+}
+
+startTable(openDetail);
+startDetail();
+startCalculator();
+refresh();
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) refresh();
+});
+let resized = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => {
+    drawPlan();
+    if (state?.samples > 0) {
+      showOverview();
+      showGuard();
+    }
+  }, 150);
+});

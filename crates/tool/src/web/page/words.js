@@ -1,0 +1,89 @@
+// Numbers as people read them, and as people write them.
+
+const grouped = new Intl.NumberFormat("en");
+
+// 1,234,567; from a hundred million on 123 M.
+export function count(number) {
+  if (number === null || number === undefined) return "";
+  if (Math.abs(number) < 1e8) return grouped.format(Math.round(number));
+  return scaled(number, 1000, ["", " k", " M", " G", " T", " P", " E"]);
+}
+
+export function bytes(number) {
+  if (number === null || number === undefined) return "";
+  return scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"]);
+}
+
+function scaled(number, base, units) {
+  let power = 0;
+  while (Math.abs(number) >= base && power < units.length - 1) {
+    number /= base;
+    power++;
+  }
+  return digits(number) + units[power];
+}
+
+// Three digits that count, no zeros at the end.
+function digits(number) {
+  if (number === 0) return "0";
+  const size = Math.floor(Math.log10(Math.abs(number)));
+  return grouped.format(Number(number.toFixed(Math.max(0, Math.min(12, 2 - size)))));
+}
+
+// A share of 1 with two digits that count: 0.97%, 12%, 0.000031%.
+export function percent(share) {
+  if (share === null || share === undefined) return "";
+  const number = share * 100;
+  if (number === 0) return "0%";
+  if (number < 1e-9) return `${number.toExponential(1)}%`;
+  const size = Math.floor(Math.log10(Math.abs(number)));
+  const figure = Number(number.toFixed(Math.max(0, Math.min(12, 1 - size))));
+  return `${figure < 0.001 ? figure.toFixed(Math.max(0, 1 - size)).replace(/0+$/, "") : grouped.format(figure)}%`;
+}
+
+// As above, but what is next to nothing is not spelled out.
+export const aboutPercent = (share) => (share > 0 && share < 1e-6 ? "<0.0001%" : percent(share));
+
+export const perSecond = (number) => (number === null ? "" : `${digits(number)}/s`);
+
+export function duration(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = units.findIndex(([length]) => seconds >= length);
+  if (first < 0) return `${digits(seconds)} s`;
+  const [length, name] = units[first];
+  const whole = Math.floor(seconds / length);
+  const rest = units[first + 1] ? Math.floor((seconds % length) / units[first + 1][0]) : 0;
+  return `${whole} ${name}${rest ? ` ${rest} ${units[first + 1][1]}` : ""}`;
+}
+
+export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+
+export function moment(ms) {
+  const time = new Date(ms);
+  const isToday = time.toDateString() === new Date().toDateString();
+  return isToday ? clock(ms) : `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock(ms)}`;
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+// "1,000,000", "10M", "2.5k" as a whole number in digits; what is none of these stays as it is, for the answer to refuse.
+export function wholeNumber(text) {
+  const plain = text.trim().replace(/[,_\s']/g, "");
+  const parts = /^(\d+(?:\.\d+)?)([kmgt]?)$/i.exec(plain);
+  if (!parts) return plain;
+  const power = { "": 0, k: 3, m: 6, g: 9, t: 12 }[parts[2].toLowerCase()];
+  if (!power && !parts[1].includes(".")) return plain;
+  return String(Math.round(Number(parts[1]) * 10 ** power));
+}
+
+// "1%" as 0.01.
+export function rate(text) {
+  const plain = text.trim();
+  const parts = /^(\d*\.?\d+)\s*%$/.exec(plain);
+  return parts ? String(Number((Number(parts[1]) / 100).toPrecision(12))) : plain;
+}
+
+// Text as hexadecimal, two digits a byte.
+export function hexadecimal(text) {
+  return Array.from(new TextEncoder().encode(text), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,211 @@
+//! The sizing calculator: what BF.PLAN answers, by the same arithmetic, without a server. A question is turned into the
+//! words of BF.PLAN, which the filter's own parser reads: so it refuses what the command refuses.
+
+use bloomgate_filter::Scaling;
+use bloomgate_filter::kinds::plan::Plan;
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
+use bloomgate_filter::words::{Refusal, plan};
+use serde_json::{Value, json};
+
+use super::http::Query;
+
+/// Points of a curve.
+const CURVE_POINTS: u32 = 64;
+/// A curve of rates has the powers of ten from 0.1 to 1e-6, and three between two.
+const RATE_POINTS: u32 = 21;
+
+/// What the module goes by where a command says nothing and `redis.conf` neither.
+fn defaults() -> Defaults {
+    Defaults {
+        rate: 0.01,
+        capacity: 100,
+        scaling: Scaling::from_expansion(2),
+        layout: LayoutName::Native,
+        hash: HashName::Murmur3,
+        tightening: 0.5,
+        entropy: [0; 32],
+        has_random_seeds: false,
+        must_obey: false,
+    }
+}
+
+/// What a filter is asked to be.
+struct Asked {
+    rate: String,
+    capacity: String,
+    items: Option<String>,
+    /// The words of creation.
+    words: Vec<String>,
+    /// Whether they are for BF.INSERT.
+    needs_insert: bool,
+}
+
+/// Answers the calculator.
+///
+/// # Errors
+/// What is wrong with the words, in a line.
+pub fn answer(query: &Query) -> Result<Value, String> {
+    let asked = Asked::of(query)?;
+    let refused = |refusal: Refusal| {
+        let text = refusal.to_string();
+        text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned)
+    };
+    let (spec, plan) = asked.plan(&asked.rate, &asked.capacity, asked.items.as_deref()).map_err(refused)?;
+    let names = spec.names();
+    let layers = plan
+        .layers
+        .iter()
+        .map(|layer| json!({ "capacity": layer.capacity, "size": layer.size_bytes, "hashes": layer.hashes }));
+    Ok(json!({
+        "kind": names.kind.to_string_lossy(),
+        "layout": names.layout.to_string_lossy(),
+        "hash": names.hash.to_string_lossy(),
+        "rate": spec.rate(),
+        "capacity": plan.capacity,
+        "size": plan.size_bytes,
+        "bits_per_item": plan.bits_per_item(),
+        "layers": layers.collect::<Vec<_>>(),
+        "command": asked.command(),
+        "by_items": asked.by_items(&plan),
+        "by_rate": asked.by_rate(),
+    }))
+}
+
+impl Asked {
+    fn of(query: &Query) -> Result<Self, String> {
+        let word = |name: &str| query.word(name).map(str::to_owned);
+        let mut words = Vec::new();
+        let mut add = |name: &str, value: Option<&str>| {
+            words.push(name.to_owned());
+            words.extend(value.map(str::to_owned));
+        };
+        let buckets = query.word("buckets");
+        match query.word("kind").unwrap_or("scaling") {
+            "scaling" => query.word("expansion").into_iter().for_each(|factor| add("EXPANSION", Some(factor))),
+            "nonscaling" => add("NONSCALING", None),
+            "counting" => add("COUNTING", None),
+            "window" => {
+                add("WINDOW", Some(query.word("window").ok_or("a window has a length in seconds")?));
+                buckets.into_iter().for_each(|number| add("BUCKETS", Some(number)));
+                query.word("sliding").into_iter().for_each(|_| add("SLIDING", None));
+            }
+            "rolling" => {
+                add("ROLLING", None);
+                buckets.into_iter().for_each(|number| add("BUCKETS", Some(number)));
+            }
+            _ => return Err("there is no such kind".to_owned()),
+        }
+        query.word("hash").into_iter().for_each(|name| add("HASH", Some(name)));
+        let mut needs_insert = false;
+        match query.word("layout") {
+            None | Some("native") => {}
+            Some("valkey-bloom") => {
+                add("TIGHTENING", Some("0.5"));
+                needs_insert = true;
+            }
+            Some(name) => add("LAYOUT", Some(name)),
+        }
+        let rate = word("rate").ok_or("which false positive rate?")?;
+        let capacity = word("capacity").ok_or("for how many items?")?;
+        Ok(Self { rate, capacity, items: word("items"), words, needs_insert })
+    }
+
+    fn plan(&self, rate: &str, capacity: &str, items: Option<&str>) -> Result<(bloomgate_filter::Spec, Plan), Refusal> {
+        let mut words = vec!["BF.PLAN", rate, capacity];
+        words.extend(self.words.iter().map(String::as_str));
+        if let Some(items) = items {
+            words.extend(["ITEMS", items]);
+        }
+        let plan::Asked { spec, items } = plan::parse(&words, &defaults())?;
+        Ok((spec, spec.plan(items)?))
+    }
+
+    /// The command that makes it.
+    fn command(&self) -> String {
+        let mut words = if self.needs_insert {
+            vec!["BF.INSERT key ERROR", &self.rate, "CAPACITY", &self.capacity]
+        } else {
+            vec!["BF.RESERVE key", &self.rate, &self.capacity]
+        };
+        words.extend(self.words.iter().map(String::as_str));
+        words.join(" ")
+    }
+
+    /// Bytes by items: as the filter grows, and if it had been made for so many.
+    fn by_items(&self, plan: &Plan) -> Value {
+        let most = plan.capacity.saturating_mul(10).max(1000);
+        let least = (plan.capacity / 100).max(1);
+        let factor = (most as f64 / least as f64).powf(1.0 / f64::from(CURVE_POINTS - 1));
+        let (mut items, mut grown, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..CURVE_POINTS {
+            let number = format!("{:.0}", least as f64 * factor.powf(f64::from(index)));
+            let size =
+                |capacity: &str, items| self.plan(&self.rate, capacity, items).ok().map(|(_, plan)| plan.size_bytes);
+            grown.push(size(&self.capacity, Some(&number)));
+            reserved.push(size(&number, None));
+            items.push(number.parse::<u64>().ok());
+        }
+        json!({ "items": items, "grown": grown, "reserved": reserved })
+    }
+
+    /// Bytes by rate.
+    fn by_rate(&self) -> Value {
+        let rates: Vec<f64> = (0..RATE_POINTS).map(|index| 10f64.powf(-1.0 - f64::from(index) / 4.0)).collect();
+        let size = |rate: &f64| {
+            let (_, plan) = self.plan(&rate.to_string(), &self.capacity, self.items.as_deref()).ok()?;
+            Some(plan.size_bytes)
+        };
+        json!({ "rates": rates, "sizes": rates.iter().map(size).collect::<Vec<_>>() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Value, String> {
+        answer(&Query::of_words(text))
+    }
+
+    #[test]
+    fn a_plan_is_that_of_bf_plan() {
+        let plan = of("rate=0.01&capacity=1000&items=2500").unwrap();
+        // The example of docs/commands.md.
+        assert_eq!((&plan["capacity"], &plan["size"]), (&json!(3000), &json!(5120)));
+        assert_eq!(plan["layers"].as_array().unwrap().len(), 2);
+        assert_eq!(plan["command"], "BF.RESERVE key 0.01 1000");
+        assert_eq!(plan["by_rate"]["sizes"].as_array().unwrap().len(), 21);
+        assert!(plan["by_rate"]["sizes"].as_array().unwrap().iter().all(Value::is_u64));
+        let window = of("rate=0.001&capacity=500&kind=window&window=60&buckets=4&sliding=1&hash=siphash").unwrap();
+        assert_eq!(window["command"], "BF.RESERVE key 0.001 500 WINDOW 60 BUCKETS 4 SLIDING HASH siphash");
+        let valkey = of("rate=0.01&capacity=100&layout=valkey-bloom").unwrap();
+        assert_eq!(valkey["layout"], "valkey-bloom");
+    }
+
+    #[test]
+    fn a_curve_ends_where_the_filter_does() {
+        let plan = of("rate=0.01&capacity=1000&kind=nonscaling").unwrap();
+        let grown = plan["by_items"]["grown"].as_array().unwrap();
+        assert!(grown[0].is_u64() && grown.last().unwrap().is_null());
+        assert!(plan["by_items"]["reserved"].as_array().unwrap().iter().all(Value::is_u64));
+    }
+
+    #[test]
+    fn what_is_refused_is_said_in_the_words_of_the_command() {
+        for (text, refusal) in [
+            ("rate=2&capacity=1", "error rate must be in the range (0.000000, 1.000000)"),
+            ("rate=0.1&capacity=0", "capacity must be in the range [1, 1073741824]"),
+            ("rate=0.1&capacity=x", "bad capacity"),
+            ("rate=0.1", "for how many items?"),
+            ("capacity=1", "which false positive rate?"),
+            ("rate=0.1&capacity=1&kind=window", "a window has a length in seconds"),
+            ("rate=0.1&capacity=1&kind=other", "there is no such kind"),
+            (
+                "rate=0.1&capacity=1&kind=counting&layout=redisbloom",
+                "COUNTING and LAYOUT redisbloom exclude each other",
+            ),
+        ] {
+            assert_eq!(of(text), Err(refusal.to_owned()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The thread that asks the server: samples at each interval, the walk over the keys between them, and what requests want to
+//! know in its pauses. It has a connection of its own, and makes another where that is lost.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use redis::{Value, cmd, from_redis_value};
+use tokio::sync::oneshot;
+
+use super::Settings;
+use super::board::{Board, Node};
+use super::names::readable;
+use super::pace::pause_after;
+use super::stats::{Info, Stats};
+use super::walk::Walk;
+use crate::server::{Address, Lost, Options, Server};
+
+/// Filters asked for at once.
+const FILTERS_AT_ONCE: usize = 16;
+/// Commands about each of them.
+const COMMANDS_A_FILTER: usize = 3;
+/// Before the first new try to connect; each further one waits twice as long.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(8);
+
+/// Whether an item is in a filter: `BF.EXISTS`, which changes nothing.
+pub struct Question {
+    /// The filter.
+    pub key: Vec<u8>,
+    /// The item.
+    pub item: Vec<u8>,
+    /// Where the answer goes: 1 or 0, or why there is none.
+    pub answer: oneshot::Sender<Result<bool, String>>,
+}
+
+/// What the thread has.
+pub struct Sampler {
+    options: Options,
+    server: Option<Server>,
+    settings: Settings,
+    board: Arc<Board>,
+    questions: Receiver<Question>,
+    walk: Walk,
+    next_sample: Instant,
+    retry: Duration,
+    /// Filters that this walk found beyond those that are watched.
+    left_out: u64,
+}
+
+impl Sampler {
+    /// With a server that was reached already.
+    pub fn new(
+        options: Options,
+        server: Server,
+        settings: Settings,
+        board: Arc<Board>,
+        questions: Receiver<Question>,
+    ) -> Self {
+        let mut sampler = Self {
+            options,
+            server: None,
+            settings,
+            board,
+            questions,
+            walk: Walk::new(),
+            next_sample: Instant::now(),
+            retry: RETRY_MIN,
+            left_out: 0,
+        };
+        sampler.take(server);
+        sampler
+    }
+
+    /// Goes on until nobody asks any more.
+    pub fn run(mut self) {
+        loop {
+            let until = match self.turn() {
+                Ok(until) => until,
+                Err(error) => self.failed(&error),
+            };
+            if self.answer_until(until).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due, and returns when something is due next.
+    fn turn(&mut self) -> Result<Instant> {
+        if self.server.is_none() {
+            let server = Server::connect(&self.options)?;
+            self.take(server);
+        }
+        if Instant::now() >= self.next_sample {
+            // The first walk of a small server is over in a step: then the first sample has its filters.
+            if self.walk.is_at_begin() && Instant::now() >= self.walk.due() {
+                self.step()?;
+            }
+            self.sample()?;
+            self.retry = RETRY_MIN;
+        } else if Instant::now() >= self.walk.due() {
+            self.step()?;
+        }
+        Ok(self.next_sample.min(self.walk.due()))
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) -> Instant {
+        self.server = None;
+        let mut state = self.board.state();
+        state.asked = None;
+        state.fail(format!("{error:#}"));
+        drop(state);
+        let until = Instant::now() + self.retry;
+        self.retry = self.retry.saturating_mul(2).min(RETRY_MAX);
+        until
+    }
+
+    /// A server that has just been connected to. It may have other keys than before.
+    fn take(&mut self, mut server: Server) {
+        for node in server.nodes() {
+            // So that being watched keeps no filter from being evicted. Servers before 7.2 do not know it.
+            _ = server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
+        }
+        self.server = Some(server);
+        (self.walk, self.next_sample, self.left_out) = (Walk::new(), Instant::now(), 0);
+        self.board.state().walk = self.walk.progress();
+    }
+
+    /// Asks the server something, and tells how long that took.
+    fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
+        let server = self.server.as_mut().context("the server is gone")?;
+        let begun = Instant::now();
+        self.board.state().asked = Some(begun);
+        let answer = question(server);
+        self.board.state().asked = None;
+        Ok((answer?, begun.elapsed()))
+    }
+
+    /// A step of the walk over the keys.
+    fn step(&mut self) -> Result<()> {
+        let mut walk = std::mem::replace(&mut self.walk, Walk::new());
+        if walk.is_at_begin() {
+            self.left_out = 0;
+        }
+        let board = Arc::clone(&self.board);
+        let (pattern, rest) = (self.settings.pattern.clone(), self.settings.interval);
+        let is_known = |key: &[u8]| board.state().filters.contains_key(key);
+        let found = self.ask(|server| walk.step(server, pattern.as_deref(), rest, is_known));
+        self.walk = walk;
+        let (found, took) = found?;
+        self.walk.pause(pause_after(took));
+        let mut state = self.board.state();
+        for key in found {
+            if state.filters.contains_key(&key) {
+                continue;
+            }
+            if state.filters.len() < self.settings.filters_max {
+                state.filters.insert(key, Default::default());
+            } else {
+                self.left_out += 1;
+            }
+        }
+        if self.walk.is_at_begin() || self.left_out > state.left_out {
+            state.left_out = self.left_out;
+        }
+        state.walk = self.walk.progress();
+        Ok(())
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        self.next_sample = begun + self.settings.interval;
+        let (nodes, _) = self.ask(nodes)?;
+        if nodes.iter().all(|node| node.info.text("bf_version").is_none()) {
+            let address = nodes.first().map(|node| node.address.clone()).unwrap_or_default();
+            return Err(anyhow!(
+                "the server at {address} has not loaded the module: start it with \
+                 redis-server --loadmodule /path/to/libbloomgate.so"
+            ));
+        }
+        let keys: Vec<Vec<u8>> = self.board.state().filters.keys().cloned().collect();
+        let mut sampled = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(FILTERS_AT_ONCE) {
+            let (replies, took) = self.ask(|server| server.replies_of_many(&commands(keys)))?;
+            let mut replies = replies.into_iter();
+            for key in keys {
+                let replies: Vec<Value> = replies.by_ref().take(COMMANDS_A_FILTER).collect();
+                if let Some(stats) = of_replies(replies) {
+                    sampled.push((key.clone(), stats));
+                }
+            }
+            self.answer_until(Instant::now() + pause_after(took))?;
+        }
+        self.board.state().take_sample(nodes, sampled, begun.elapsed());
+        Ok(())
+    }
+
+    /// Answers questions until then.
+    ///
+    /// # Errors
+    /// Nobody can ask any more.
+    fn answer_until(&mut self, until: Instant) -> Result<()> {
+        loop {
+            match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Question { key, item, answer }) => {
+                    let result = self.exists(&key, &item).map_err(|error| format!("{error:#}"));
+                    // Who asked may have gone.
+                    _ = answer.send(result);
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the page is closed")),
+            }
+        }
+    }
+
+    fn exists(&mut self, key: &[u8], item: &[u8]) -> Result<bool> {
+        let asked = self.ask(|server| server.ask(cmd("BF.EXISTS").arg(key).arg(item), key));
+        if let Err(error) = &asked
+            && error.is::<Lost>()
+        {
+            // The next sample connects again.
+            self.server = None;
+            self.next_sample = Instant::now();
+        }
+        let (reply, _) = asked.with_context(|| format!("`{}` was not asked", readable(key)))?;
+        Ok(from_redis_value(reply)?)
+    }
+}
+
+fn nodes(server: &mut Server) -> Result<Vec<Node>> {
+    let addresses = server.nodes();
+    let mut of_node = |node: Address| {
+        let info = server.ask_node(&node, cmd("INFO").arg("server").arg("memory").arg("bf"))?;
+        let keys = from_redis_value(server.ask_node(&node, &cmd("DBSIZE"))?)?;
+        Ok(Node { address: node, info: Info::of_text(&from_redis_value::<String>(info)?), keys })
+    };
+    addresses.into_iter().map(&mut of_node).collect()
+}
+
+fn commands(keys: &[Vec<u8>]) -> Vec<(Vec<u8>, redis::Cmd)> {
+    let of_key = |key: &Vec<u8>| {
+        let commands = [
+            cmd("BF.STATS").arg(key).to_owned(),
+            cmd("BF.INFO").arg(key).arg("EXPANSION").to_owned(),
+            cmd("PTTL").arg(key).to_owned(),
+        ];
+        commands.map(|command| (key.clone(), command))
+    };
+    keys.iter().flat_map(of_key).collect()
+}
+
+/// What a filter is, or why that is not known; nothing where there is no filter any more.
+fn of_replies(replies: Vec<Value>) -> Option<Result<Stats, String>> {
+    let [stats, expansion, ttl] = <[Value; COMMANDS_A_FILTER]>::try_from(replies).ok()?;
+    if let Value::ServerError(error) = &stats {
+        let details = error.details().unwrap_or_default();
+        let is_gone = error.code() == "WRONGTYPE" || details == "not found";
+        return (!is_gone).then(|| Err(format!("{} {details}", error.code())));
+    }
+    Some(Stats::of_replies(stats, expansion, ttl).map_err(|error| format!("{error:#}")))
+}
