@@ -15,3 +15,4 @@ mod dedup;
 mod harness;
 mod pages;
 mod running;
+mod web;

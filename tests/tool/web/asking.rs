@@ -1,0 +1,119 @@
+//! The page's program, started for a test, and requests to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::{Server, eventually, patience};
+use crate::running::{command, url};
+
+/// `bloomgate web` on a free port, until the test ends.
+pub struct Web {
+    child: Child,
+    pub port: u16,
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Response {
+    /// A header, where there is one.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(said, _)| said == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body, as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    /// It is what was asked for.
+    #[track_caller]
+    pub fn well(self) -> Self {
+        assert_eq!(self.status, 200, "{self:?}");
+        self
+    }
+}
+
+impl Web {
+    /// Starts it beside a server, with a sample every tenth of a second.
+    pub fn start(server: &Server, words: &[&str]) -> Self {
+        let url = url(server);
+        let fixed = ["web", "--url", &url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
+        let mut child = command(fixed.iter().chain(words)).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.strip_prefix("http://127.0.0.1:").and_then(|rest| rest.split('/').next()?.parse().ok());
+        Self { child, port: port.unwrap_or_else(|| panic!("it said {line:?}")) }
+    }
+
+    /// What a browser says in `Host`.
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// As the page asks.
+    pub fn ask(&self, path: &str) -> Response {
+        self.get(path, &[("X-Bloomgate", "page"), ("Sec-Fetch-Site", "same-origin")])
+    }
+
+    /// As a program asks.
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        self.request("GET", path, &self.host(), headers)
+    }
+
+    /// A request of any kind.
+    pub fn request(&self, method: &str, path: &str, host: &str, headers: &[(&str, &str)]) -> Response {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
+        let answer = self.raw(text.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {path}: {answer:?}"));
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = lines.map(|line| line.split_once(": ").unwrap());
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Response { status, headers, body: body.to_owned() }
+    }
+
+    /// Sends bytes, and returns all that comes back until the connection is closed.
+    pub fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        // A connection that is reset has said what it had to say.
+        _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// The state, once it is as the test waits for.
+    pub fn state_when(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let mut state = Value::Null;
+        eventually(what, || {
+            state = self.ask("/api/state").well().json();
+            condition(&state)
+        });
+        state
+    }
+}
+
+/// Bytes as a request tells them.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

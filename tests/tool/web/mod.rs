@@ -1,0 +1,365 @@
+//! `web`: what the page, its questions and the metrics say, beside what the server says; who is not answered; a server that
+//! goes and comes back; that nothing changes. The page in a browser is in `tests/page`.
+
+mod asking;
+mod metrics;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Connection, Reply, Server, Stop, digest, on_every_server};
+use crate::running::{run, url};
+use asking::{Response, Web, hex};
+
+/// Names that could be taken for something else.
+const NAMES: [&[u8]; 8] = [
+    b"plain",
+    b"",
+    b"<script>alert(1)</script>",
+    b"\"quoted\" 'and' \\ {x=\"y\"}",
+    b"two\nlines\r\t",
+    b"\x00\xff\xfe binary",
+    "den\u{202e}gnp \u{65e5}\u{672c}".as_bytes(),
+    b"a&b=c%20d+e#f?",
+];
+
+/// What makes a filter of each kind, in the words of BF.RESERVE after the key.
+const KINDS: [&str; 7] = [
+    "0.01 1000",
+    "0.001 50 NONSCALING",
+    "0.01 100 COUNTING",
+    "0.01 100 WINDOW 600 BUCKETS 4 SLIDING",
+    "0.01 100 ROLLING",
+    "0.01 1000 HASH siphash",
+    "0.01 500 LAYOUT redisbloom",
+];
+
+fn fill(client: &mut Connection) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    for (number, words) in KINDS.iter().enumerate() {
+        let key = format!("kind:{number}").into_bytes();
+        let mut line: Vec<&[u8]> = vec![b"BF.RESERVE", &key];
+        line.extend(words.split(' ').map(str::as_bytes));
+        assert!(!client.call(&line).is_error(), "{words}");
+        let items: Vec<String> = (0..50).map(|item| format!("item{item}")).collect();
+        client.batched(&[b"BF.MADD", &key], &items);
+        keys.push(key);
+    }
+    client.run("BF.MDEL kind:5 item1 item2");
+    client.run("BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b");
+    client.run("PEXPIRE kind:0 1000000");
+    keys.push(b"valkey".to_vec());
+    for name in NAMES {
+        client.call(&[&b"BF.RESERVE"[..], name, b"0.01", b"100"]);
+        client.call(&[&b"BF.MADD"[..], name, b"a", b"b"]);
+        keys.push(name.to_vec());
+    }
+    for number in 0..600 {
+        client.run(&format!("SET other:{number} 1"));
+    }
+    keys
+}
+
+fn of_key<'a>(state: &'a Value, key: &[u8]) -> &'a Value {
+    let all = state["filters"].as_array().unwrap();
+    all.iter().find(|filter| filter["id"] == hex(key)).unwrap_or_else(|| panic!("{} in {state}", key.escape_ascii()))
+}
+
+/// Whether the figures of all filters are known.
+fn is_sampled(state: &Value) -> bool {
+    state["filters"].as_array().unwrap().iter().all(|filter| filter["kind"].is_string())
+}
+
+/// Equal but for the last digit, which reading JSON may change.
+#[track_caller]
+fn assert_close(ours: &Value, theirs: &Reply) {
+    let (ours, theirs) = (ours.as_f64().unwrap(), theirs.text().parse::<f64>().unwrap());
+    assert!((ours - theirs).abs() <= theirs.abs() * 1e-14, "{ours} is not {theirs}");
+}
+
+#[test]
+fn the_page_is_told_what_the_server_tells() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let keys = fill(&mut client);
+        let web = Web::start(&server, &[]);
+        let state = web.state_when("all filters", |state| {
+            state["filters"].as_array().unwrap().len() == keys.len() && is_sampled(state)
+        });
+        for key in &keys {
+            let told = of_key(&state, key);
+            let stats = client.call(&[&b"BF.STATS"[..], key]);
+            for (ours, theirs) in [("items", "Number of items inserted"), ("capacity", "Capacity"), ("size", "Size")] {
+                assert_eq!(told[ours].as_i64(), Some(stats.field(theirs).number()), "{ours} of {}", key.escape_ascii());
+                let info = client.call(&[&b"BF.INFO"[..], key]);
+                assert_eq!(told[ours].as_i64(), Some(info.field(theirs).number()), "{ours} of {}", key.escape_ascii());
+            }
+            for (ours, theirs) in [("kind", "Kind"), ("layout", "Layout"), ("hash", "Hash")] {
+                assert_eq!(told[ours], stats.field(theirs).text());
+            }
+            for (ours, theirs) in [("rate", "Error rate"), ("rate_now", "Error rate now")] {
+                assert_close(&told[ours], stats.field(theirs));
+            }
+            let detail = web.ask(&format!("/api/filter?key={}", hex(key))).json();
+            let layers = stats.field("Layers").elements();
+            assert_eq!(detail["all_layers"].as_array().unwrap().len(), layers.len());
+            assert_eq!(told["layers"].as_u64(), Some(layers.len() as u64));
+            for (ours, theirs) in detail["all_layers"].as_array().unwrap().iter().zip(layers) {
+                assert_eq!(ours["hashes"].as_i64(), Some(theirs.field("Hashes").number()));
+                assert_close(&ours["cells"], theirs.field("Fill"));
+            }
+            assert!(!detail["history"]["time"].as_array().unwrap().is_empty());
+        }
+        let window = web.ask(&format!("/api/filter?key={}", hex(b"kind:3"))).json();
+        assert_eq!((&window["window"], &window["is_sliding"]), (&json!(600), &json!(true)));
+        let theirs = client.run("BF.STATS kind:3");
+        let bucket = &theirs.field("Buckets").elements()[0];
+        assert_eq!(window["all_buckets"][0]["end"].as_i64(), Some(bucket.field("End").number()));
+        assert_eq!(of_key(&state, b"kind:5")["deleted"], 2);
+        assert_eq!(of_key(&state, b"kind:0")["expansion"], 2);
+        assert!(of_key(&state, b"kind:1")["expansion"].is_null());
+        assert!(of_key(&state, b"kind:0")["ttl"].as_u64().unwrap() > 900_000);
+        assert_eq!(of_key(&state, NAMES[3])["name"], "\"quoted\" 'and' \\\\ {x=\"y\"}");
+        assert_eq!(of_key(&state, NAMES[5])["name"], "\\0\\xff\\xfe binary");
+        for (name, value) in state["totals"].as_object().unwrap() {
+            assert_eq!(value.as_i64(), Some(client.info_number(name)), "{name}");
+        }
+        assert_eq!(state["server"]["keys"], 600 + keys.len());
+        assert_eq!(state["server"]["module"], client.info("bf_version"));
+    });
+}
+
+#[test]
+fn an_item_is_asked_for_and_nothing_changes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let keys = fill(&mut client);
+        let digests =
+            |client: &mut Connection| format!("{:?} {:?}", client.run("DEBUG DIGEST"), digest(client, "kind:0"));
+        let before = (client.run("DBSIZE"), digests(&mut client));
+        client.run("CONFIG RESETSTAT");
+        let web = Web::start(&server, &[]);
+        let state = web.state_when("samples", |state| state["samples"].as_u64() > Some(3));
+        assert_eq!(state["filters"].as_array().unwrap().len(), keys.len());
+        let is_in = |key: &[u8], item: &[u8]| {
+            let answer = web.ask(&format!("/api/exists?key={}&item={}", hex(key), hex(item))).json();
+            answer["is_in"].as_bool().unwrap_or_else(|| panic!("{answer}"))
+        };
+        for name in NAMES {
+            assert!(is_in(name, b"a") && !is_in(name, b"certainly not"));
+        }
+        assert!(!is_in(b"kind:0", b"") && !is_in(b"kind:0", b"\0\xff"));
+        assert!(!is_in(b"there is none", b"a"));
+        let other = web.ask(&format!("/api/exists?key={}&item=61", hex(b"other:1")));
+        assert_eq!(other.status, 502);
+        assert!(other.json()["error"].as_str().unwrap().contains("something else than a filter"), "{other:?}");
+        for query in ["", "?key=61", "?key=6&item=61", "?item=61", "?key=61&item=zz"] {
+            assert_eq!(web.ask(&format!("/api/exists{query}")).status, 400, "{query}");
+        }
+        assert_eq!(web.ask("/api/filter?key=00").status, 404);
+        web.get("/metrics", &[]);
+        web.ask("/api/plan?rate=0.01&capacity=100");
+        assert_eq!((client.run("DBSIZE"), digests(&mut client)), before);
+        let stats = client.run("INFO commandstats").text();
+        let asked = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+        let reading = ["info", "dbsize", "scan", "type", "pttl", "bf.stats", "bf.info", "bf.exists"];
+        let ours = ["config|resetstat", "debug", "hello", "select"];
+        for name in asked {
+            assert!(reading.contains(&name) || ours.contains(&name) || name.starts_with("client"), "{name}: {stats}");
+        }
+    });
+}
+
+#[test]
+fn the_calculator_answers_as_bf_plan() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let web = Web::start(&server, &[]);
+        let cases = [
+            ("rate=0.01&capacity=1000", "0.01 1000"),
+            ("rate=0.001&capacity=1000&items=123456&expansion=3", "0.001 1000 EXPANSION 3 ITEMS 123456"),
+            ("rate=0.0001&capacity=5000&kind=nonscaling", "0.0001 5000 NONSCALING"),
+            ("rate=0.01&capacity=777&kind=counting&hash=siphash", "0.01 777 COUNTING HASH siphash"),
+            ("rate=0.01&capacity=900&kind=window&window=60&buckets=5", "0.01 900 WINDOW 60 BUCKETS 5"),
+            ("rate=0.01&capacity=900&kind=rolling", "0.01 900 ROLLING"),
+            ("rate=0.01&capacity=900&layout=redisbloom&items=5000", "0.01 900 LAYOUT redisbloom ITEMS 5000"),
+            ("rate=0.01&capacity=900&layout=valkey-bloom", "0.01 900 TIGHTENING 0.5"),
+        ];
+        for (number, (query, words)) in cases.into_iter().enumerate() {
+            let ours = web.ask(&format!("/api/plan?{query}")).json();
+            let theirs = client.run(&format!("BF.PLAN {words}"));
+            assert_eq!(ours["size"].as_i64(), Some(theirs.field("Size").number()), "{query}: {ours}");
+            assert_eq!(ours["capacity"].as_i64(), Some(theirs.field("Capacity").number()), "{query}");
+            assert_eq!(ours["kind"], theirs.field("Kind").text());
+            assert_eq!(ours["layers"].as_array().unwrap().len(), theirs.field("Layers").elements().len(), "{query}");
+            let command = ours["command"].as_str().unwrap().replace("key", &format!("made:{number}"));
+            assert!(!client.run(&command).is_error(), "{command}");
+        }
+        for (query, words) in [("rate=7&capacity=1", "7 1"), ("rate=0.01&capacity=0", "0.01 0")] {
+            let refused = web.ask(&format!("/api/plan?{query}"));
+            let theirs = client.run(&format!("BF.PLAN {words}"));
+            assert_eq!(refused.status, 400);
+            assert_eq!(format!("ERR {}", refused.json()["error"].as_str().unwrap()), theirs.error_text());
+        }
+    });
+}
+
+#[test]
+fn a_server_that_goes_is_told_of_and_found_again() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        server.connect().run("BF.ADD before a");
+        let web = Web::start(&server, &[]);
+        web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1 && is_sampled(state));
+        server.stop(Stop::Kill);
+        let state = web.state_when("that it is gone", |state| !state["problem"].is_null());
+        let problem = state["problem"]["text"].as_str().unwrap();
+        assert!(problem.contains("lost the server") || problem.contains("cannot reach"), "{problem}");
+        // What was known is still there to be looked at.
+        assert_eq!(of_key(&state, b"before")["items"], 1);
+        assert!(metrics::of(&web).contains("\nbloomgate_up 0\n"));
+        let refused = web.ask(&format!("/api/exists?key={}&item=61", hex(b"before")));
+        assert_eq!(refused.status, 502, "{refused:?}");
+        let port = server.port;
+        server.start_again();
+        if server.port != port {
+            return crate::harness::skipped("somebody took the port of the server that was killed");
+        }
+        server.connect().run("BF.ADD after a");
+        let state = web.state_when("the server and its new filter", |state| {
+            state["problem"].is_null()
+                && state["filters"].as_array().unwrap().iter().any(|filter| filter["name"] == "after")
+        });
+        assert_eq!(state["filters"].as_array().unwrap().len(), 1, "{state}");
+        server.connect().run("DEL after");
+        web.state_when("no filter", |state| state["filters"].as_array().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn other_hosts_sites_and_methods_are_refused() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    server.connect().run("BF.ADD secret a");
+    let web = Web::start(&server, &[]);
+    web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1);
+    let paths = ["/", "/page.js", "/metrics", "/api/state", "/api/exists?key=736563726574&item=61", "/nothing"];
+    let refused = |response: &Response, status: u16, what: &str| {
+        assert_eq!(response.status, status, "{what}: {response:?}");
+        assert!(!response.body.contains("secret") && !response.body.contains("73656372"), "{what}: {response:?}");
+    };
+    let page = ("X-Bloomgate", "page");
+    for path in paths {
+        for host in ["evil.example", &format!("evil.example:{}", web.port), "127.0.0.1", "localhost:1", "0.0.0.0"] {
+            refused(&web.request("GET", path, host, &[page]), 421, &format!("{path} of {host}"));
+        }
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"] {
+            let response = web.request(method, path, &web.host(), &[page]);
+            refused(&response, 405, method);
+            assert_eq!(response.header("allow"), Some("GET"));
+        }
+        for site in ["cross-site", "same-site"] {
+            let loaded = [page, ("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", "no-cors"), ("Sec-Fetch-Dest", "script")];
+            refused(&web.request("GET", path, &web.host(), &loaded), 403, site);
+            refused(&web.request("GET", path, &web.host(), &loaded[..2]), 403, site);
+        }
+        refused(&web.request("GET", path, &web.host(), &[page, ("Origin", "http://evil.example")]), 403, "origin");
+    }
+    refused(&web.request("GET", "/api/state", &web.host(), &[]), 403, "without the page's header");
+    for host in ["localhost", "[::1]"] {
+        assert_eq!(web.request("GET", "/api/state", &format!("{host}:{}", web.port), &[page]).status, 200, "{host}");
+    }
+    for path in paths {
+        let response = web.request("GET", path, &web.host(), &[page]);
+        assert!(response.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(response.header("x-frame-options"), Some("DENY"));
+        assert_eq!(response.header("cache-control"), Some("no-store"));
+        assert_eq!(response.header("access-control-allow-origin"), None);
+    }
+    for text in [
+        "GET /\r\n\r\n",
+        "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+        "\0\0\0\0\r\n\r\n",
+        "GET http://evil.example/ HTTP/1.1\r\nConnection: close\r\n\r\n",
+    ] {
+        let answer = web.raw(text.as_bytes());
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{text:?}: {answer}");
+    }
+    let long = format!("GET /{} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", "x".repeat(100_000), web.host());
+    assert!(web.raw(long.as_bytes()).starts_with("HTTP/1.1 4"));
+    assert_eq!(web.ask("/api/state").status, 200);
+}
+
+#[test]
+fn the_page_loads_nothing_from_elsewhere() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let web = Web::start(&server, &[]);
+    let page = web.get("/", &[]);
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let mut files = vec![("/".to_owned(), page.body.clone())];
+    for part in page.body.split("=\"/").skip(1).chain(page.body.split("from \"./").skip(1)) {
+        let path = format!("/{}", part.split('"').next().unwrap());
+        files.push((path.clone(), web.get(&path, &[]).well().body));
+    }
+    assert!(files.len() > 4, "{files:?}");
+    for (path, text) in files {
+        assert!(!text.contains("https://") && !text.replace("http://www.w3.org/", "").contains("http://"), "{path}");
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+            assert!(!text.contains(sink), "{path} has {sink}");
+        }
+    }
+}
+
+#[test]
+fn many_filters_are_watched_up_to_a_number_and_by_a_pattern() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let mut client = server.connect();
+    for number in 0..60 {
+        client.run(&format!("BF.RESERVE {}:{number} 0.01 100", if number % 3 == 0 { "one" } else { "other" }));
+    }
+    let few = Web::start(&server, &["--max", "25", "--metrics-filters", "4"]);
+    let state = few.state_when("the first 25", |state| state["left_out"] == 35 && is_sampled(state));
+    assert_eq!(state["filters"].as_array().unwrap().len(), 25);
+    let metrics = metrics::of(&few);
+    assert!(metrics.contains("\nbloomgate_unwatched_filters 35\n"), "{metrics}");
+    assert!(metrics.contains("\nbloomgate_filters_without_series 21\n"), "{metrics}");
+    assert_eq!(metrics.matches("\nbloomgate_filter_items{").count(), 4, "{metrics}");
+    let some = Web::start(&server, &["--match", "one:*"]);
+    let state = some.state_when("those of the pattern", |state| state["filters"].as_array().unwrap().len() == 20);
+    assert_eq!(state["left_out"], 0);
+}
+
+#[test]
+fn a_cluster_is_one_page_and_each_node_has_its_metrics() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut client = server.connect();
+        client.run("CLUSTER ADDSLOTSRANGE 0 16383");
+        crate::harness::eventually("the cluster", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
+        client.run("BF.ADD seen a");
+        let web = Web::start(&server, &["--cluster"]);
+        web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1 && is_sampled(state));
+        assert!(metrics::of(&web).contains(&format!("bloomgate_filters{{node=\"127.0.0.1:{}\"}} 1", server.port)));
+    });
+}
+
+#[test]
+fn what_cannot_work_is_said_in_one_line() {
+    run(["web", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
+    let server = Server::start(&crate::harness::servers()[0]);
+    for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "example.com:80"] {
+        let ended = run(["web", "--url", &url(&server), "--listen", address]);
+        assert_eq!(ended.status, Some(2), "{ended:?}");
+    }
+    let web = Web::start(&server, &[]);
+    let taken = format!("127.0.0.1:{}", web.port);
+    run(["web", "--url", &url(&server), "--listen", &taken]).refused("name another port by --listen");
+    let bare = Server::with(&crate::harness::servers()[0]).without_module().start();
+    let web = Web::start(&bare, &[]);
+    let state = web.state_when("why there is nothing", |state| !state["problem"].is_null());
+    assert!(state["problem"]["text"].as_str().unwrap().contains("has not loaded the module"), "{state}");
+    let help = run(["web", "--help"]).well().text();
+    assert!(help.contains("Examples:") && help.contains("--listen"), "{help}");
+}
