@@ -1,0 +1,46 @@
+"""Bloom filters in a server with the module bloomgate, and the guard in front of a database. `bloomgate.asyncio` has the same
+for asyncio, `bloomgate.scrapy` a component for Scrapy."""
+
+from .codec import Bytes, Codec, Json
+from .connection import connect
+from .errors import (
+    BadDump,
+    BloomgateError,
+    FilterExists,
+    FilterFull,
+    FilterLoading,
+    FilterMissing,
+    ShardMissing,
+    ShardsChanged,
+    Unconfirmed,
+)
+from .filter import Filter, plan
+from .guard import Guard, fill_filter
+from .replies import Bucket, Info, Layer, Plan, Stats
+from .sharded import ShardedFilter
+
+__all__ = [
+    "BadDump",
+    "BloomgateError",
+    "Bucket",
+    "Bytes",
+    "Codec",
+    "Filter",
+    "FilterExists",
+    "FilterFull",
+    "FilterLoading",
+    "FilterMissing",
+    "Guard",
+    "Info",
+    "Json",
+    "Layer",
+    "Plan",
+    "ShardMissing",
+    "ShardedFilter",
+    "ShardsChanged",
+    "Stats",
+    "Unconfirmed",
+    "connect",
+    "fill_filter",
+    "plan",
+]

@@ -1,0 +1,176 @@
+"""One filter in many shards, under asyncio. The methods are those of `bloomgate.ShardedFilter`, which says what they do; a
+filter is opened by `await ShardedFilter.open(client, name)`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import BloomgateError
+from ..items import Item, Key, Window, async_windows, item_bytes, refuse_single
+from ..replies import Info
+from ..sharded_steps import ShardedSteps, create_steps
+from ..steps import AsyncClient, Steps, adrive, client_error
+from ..words import Words
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+Items = Iterable[Item] | AsyncIterable[Item]
+
+
+class ShardedFilter:
+    """A sharded filter that exists: opening raises FilterMissing where there is none of this name, and ShardMissing where
+    one of its shards is gone, as every call does that needs that shard. It works with the client of a cluster, and with one
+    of a single server. A batch goes to all shards side by side.
+
+    Every call reads the number of shards along: ShardsChanged where somebody has doubled it; then open it again."""
+
+    def __init__(self, client: AsyncClient, name: Key) -> None:
+        self.client = client
+        self._error = client_error(client)
+        self._steps = ShardedSteps(name, 0)
+
+    @classmethod
+    async def open(cls, client: AsyncClient, name: Key) -> ShardedFilter:
+        """Opens a sharded filter that exists."""
+        filter = cls(client, name)
+        await filter.reopen()
+        return filter
+
+    @classmethod
+    async def create(
+        cls,
+        client: AsyncClient,
+        name: Key,
+        rate: float,
+        capacity: int,
+        shards: int,
+        *,
+        resume: bool = False,
+        **words: Unpack[Words],
+    ) -> ShardedFilter:
+        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard
+        deviations. Filters that are to be merged need the same `seed`. FilterExists where there is one of this name;
+        `resume` completes a creation that died halfway. Do not use that to replace a shard that was lost: it
+        would deny what was in it."""
+        await adrive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
+        return await cls.open(client, name)
+
+    def __repr__(self) -> str:
+        return f"ShardedFilter({self.name!r}, shards={self.shards})"
+
+    @property
+    def name(self) -> Key:
+        return self._steps.name
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return self._steps.shards
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the shards in their order."""
+        return self._steps.keys
+
+    async def add(self, item: Item) -> bool:
+        """Adds an item. True if it is new for certain."""
+        [answer] = await self._run(self._steps.add_window([[item_bytes(item)]]))
+        return answer
+
+    async def add_many(self, items: Items) -> list[bool]:
+        """Adds any number of items. The answers in the items' order."""
+        return await self._many(items, self._steps.add_window)
+
+    def add_each(self, items: Items) -> AsyncIterator[bool]:
+        """As `add_many`, as an iterator of the answers; what is not asked for is not added."""
+        return self._each(items, self._steps.add_window)
+
+    async def exists(self, item: Item) -> bool:
+        """False: the item is not in, for certain."""
+        [answer] = await self._run(self._steps.exists_window([[item_bytes(item)]]))
+        return answer
+
+    async def exists_many(self, items: Items) -> list[bool]:
+        """Looks any number of items up."""
+        return await self._many(items, self._steps.exists_window)
+
+    def exists_each(self, items: Items) -> AsyncIterator[bool]:
+        """As `exists_many`, as an iterator of the answers."""
+        return self._each(items, self._steps.exists_window)
+
+    async def delete_many(self, items: Items) -> list[bool]:
+        """Deletes items; the shards need `hash="siphash"` or `counting`."""
+        return await self._many(items, self._steps.delete_window)
+
+    async def card(self) -> int:
+        """How many items are in all shards."""
+        return await self._run(self._steps.card())
+
+    async def infos(self) -> list[Info]:
+        """What each shard is, in their order."""
+        return await self._run(self._steps.infos())
+
+    async def info(self) -> Info:
+        """All shards together; `layers` and `expansion` are those of the shard with the most layers."""
+        infos = await self.infos()
+        deepest = max(infos, key=lambda info: info.layers)
+        return Info(
+            capacity=sum(info.capacity for info in infos),
+            size_bytes=sum(info.size_bytes for info in infos),
+            layers=deepest.layers,
+            items=sum(info.items for info in infos),
+            expansion=deepest.expansion,
+        )
+
+    async def verify(self) -> None:
+        """Raises ShardMissing where a shard is gone."""
+        await self._run(self._steps.verify())
+
+    async def reopen(self) -> None:
+        """Reads the number of shards again."""
+        await self._run(self._steps.open())
+
+    async def clear(self) -> None:
+        """Empties all shards, one after the other."""
+        await self._run(self._steps.clear())
+
+    async def drop(self) -> None:
+        """Deletes all shards and their number."""
+        await self._run(self._steps.drop())
+
+    async def merge_into(self, destination: Key) -> None:
+        """Adds this filter's items to the sharded filter `destination`, which is created where it is missing, else has to have
+        as many shards (ValueError). Both need the same rate, capacity and seed."""
+        await self._run(self._steps.merge_into(destination))
+
+    async def double(self) -> None:
+        """Doubles the number of shards: each is copied (BF.SCANDUMP) under its second number. No item is denied. Nobody may add
+        meanwhile: what is added to a shard that was copied already would be denied. Shards hold what belongs to others
+        from then on, so they fill as if nothing had changed; the new room is for new items."""
+        await self._run(self._steps.double())
+
+    async def _run(self, steps: Steps[T]) -> T:
+        return await adrive(self.client, self._error, steps)
+
+    def _each(self, items: Items, steps: Callable[[Window], Steps[list[bool]]]) -> AsyncIterator[bool]:
+        refuse_single(items)
+
+        async def answers() -> AsyncIterator[bool]:
+            async for window in async_windows(items):
+                for answer in await self._run(steps(window)):
+                    yield answer
+
+        return answers()
+
+    async def _many(self, items: Items, steps: Callable[[Window], Steps[list[bool]]]) -> list[bool]:
+        answers: list[bool] = []
+        try:
+            async for window in async_windows(items):
+                answers += await self._run(steps(window))
+        except BloomgateError as error:
+            error.answers = [*answers, *error.answers]
+            raise
+        return answers

@@ -1,0 +1,168 @@
+"""What BF.INFO, BF.STATS and BF.PLAN answer, as dataclasses. Under RESP2 they are flat lists of names and values with
+numbers as text, under RESP3 maps; both come out the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a filter is. `size_bytes` is of its fields and bits; `expansion` is None where it does not grow."""
+
+    capacity: int
+    size_bytes: int
+    layers: int
+    items: int
+    expansion: int | None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a filter. `fill`, the share of its bits that is set, and `items` are None in a plan."""
+
+    capacity: int
+    size_bytes: int
+    hashes: int
+    items: int | None
+    fill: float | None
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket of a filter that forgets, oldest first as the server tells them. Times are milliseconds since 1970,
+    None in a filter with ROLLING."""
+
+    slot: int
+    items: int
+    begin_ms: int | None
+    end_ms: int | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a filter is, how full it is and how often it is wrong now (`error_rate_now`, a share of absent items)."""
+
+    kind: str
+    layout: str
+    hash: str
+    error_rate: float
+    error_rate_now: float
+    items: int
+    items_estimated: int
+    capacity: int
+    size_bytes: int
+    pending_bytes: int
+    layers: tuple[Layer, ...]
+    items_deleted: int | None
+    room_for_deleted: int | None
+    window_s: int | None
+    sliding: bool
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a filter would take, without making one."""
+
+    kind: str
+    layout: str
+    hash: str
+    error_rate: float
+    capacity: int
+    size_bytes: int
+    bits_per_item: float
+    layers: tuple[Layer, ...]
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def fields(reply: Any) -> dict[str, Any]:
+    """A flat list, or a map, by its names."""
+    if isinstance(reply, Mapping):
+        return {text(name): value for name, value in reply.items()}
+    return {text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def booleans(reply: Any) -> list[bool | None]:
+    """An array of 1 and 0. An error in it, which can only be the last, becomes None."""
+    return [None if isinstance(answer, Exception) else bool(answer) for answer in reply]
+
+
+def parse_info(reply: Any) -> Info:
+    """BF.INFO without a field. `client.bf()` of redis-py makes its client answer an object of redis-py's."""
+    if hasattr(reply, "insertedNum"):
+        expansion = reply.expansionRate
+        return Info(reply.capacity, reply.size, reply.filterNum, reply.insertedNum, expansion)
+    found = fields(reply)
+    return Info(
+        capacity=int(found["Capacity"]),
+        size_bytes=int(found["Size"]),
+        layers=int(found["Number of filters"]),
+        items=int(found["Number of items inserted"]),
+        expansion=None if found["Expansion rate"] is None else int(found["Expansion rate"]),
+    )
+
+
+def parse_layer(reply: Any) -> Layer:
+    found = fields(reply)
+    items, fill = found.get("Number of items inserted"), found.get("Fill")
+    return Layer(
+        capacity=int(found["Capacity"]),
+        size_bytes=int(found["Size"]),
+        hashes=int(found["Hashes"]),
+        items=None if items is None else int(items),
+        fill=None if fill is None else float(fill),
+    )
+
+
+def parse_bucket(reply: Any) -> Bucket:
+    found = fields(reply)
+    begin, end = found.get("Begin"), found.get("End")
+    return Bucket(
+        slot=int(found["Slot"]),
+        items=int(found["Number of items inserted"]),
+        begin_ms=None if begin is None else int(begin),
+        end_ms=None if end is None else int(end),
+    )
+
+
+def parse_stats(reply: Any) -> Stats:
+    found = fields(reply)
+    deleted, room, window = (found.get(name) for name in ("Number of items deleted", "Room for items deleted", "Window"))
+    return Stats(
+        kind=text(found["Kind"]),
+        layout=text(found["Layout"]),
+        hash=text(found["Hash"]),
+        error_rate=float(found["Error rate"]),
+        error_rate_now=float(found["Error rate now"]),
+        items=int(found["Number of items inserted"]),
+        items_estimated=int(found["Number of items estimated"]),
+        capacity=int(found["Capacity"]),
+        size_bytes=int(found["Size"]),
+        pending_bytes=int(found["Size of pending adds"]),
+        layers=tuple(map(parse_layer, found["Layers"])),
+        items_deleted=None if deleted is None else int(deleted),
+        room_for_deleted=None if room is None else int(room),
+        window_s=None if window is None else int(window),
+        sliding=bool(found.get("Sliding", False)),
+        buckets=tuple(map(parse_bucket, found.get("Buckets", ()))),
+    )
+
+
+def parse_plan(reply: Any) -> Plan:
+    found = fields(reply)
+    return Plan(
+        kind=text(found["Kind"]),
+        layout=text(found["Layout"]),
+        hash=text(found["Hash"]),
+        error_rate=float(found["Error rate"]),
+        capacity=int(found["Capacity"]),
+        size_bytes=int(found["Size"]),
+        bits_per_item=float(found["Bits per item"]),
+        layers=tuple(map(parse_layer, found["Layers"])),
+    )

@@ -1,0 +1,96 @@
+"""Servers and clients for the tests. The servers are those of `server.py`; `scripts/test-python` says which."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+import redis.asyncio
+
+ROOT = Path(__file__).parents[2]
+# The servers are those of the clients' tests.
+sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "python" / "examples")]
+
+from cluster import Start, cluster_of_three  # noqa: E402
+from server import PATIENCE, Server  # noqa: E402
+
+
+@contextmanager
+def servers_of_a_test() -> Iterator[Start]:
+    """Starts servers, with lines of configuration, and ends them all when it is done."""
+    servers: list[Server] = []
+
+    def start(*lines: str) -> Server:
+        server = Server(*lines)
+        servers.append(server)
+        return server.start()
+
+    try:
+        yield start
+    finally:
+        for server in servers:
+            server.end()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Servers of the test's own, which it may stop and kill."""
+    with servers_of_a_test() as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    """One server for all tests that only use it."""
+    with servers_of_a_test() as start:
+        yield start()
+
+
+@pytest.fixture
+def port(shared_server: Server) -> int:
+    """The port of an empty server with its usual configuration."""
+    client = redis.Redis(port=shared_server.port)
+    client.flushall()
+    client.config_set("maxmemory", 0)
+    client.config_set("bf.auto-create", "yes")
+    client.close()
+    return shared_server.port
+
+
+@pytest.fixture(params=[2, 3], ids=["resp2", "resp3"])
+def protocol(request: pytest.FixtureRequest) -> int:
+    """Each protocol in turn."""
+    return int(request.param)
+
+
+@pytest.fixture
+def client(port: int, protocol: int) -> Iterator[redis.Redis]:
+    """A client in each protocol."""
+    with redis.Redis(port=port, protocol=protocol, socket_timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture
+async def aclient(port: int) -> AsyncIterator[redis.asyncio.Redis]:
+    """A client of redis.asyncio."""
+    async with redis.asyncio.Redis(port=port, socket_timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def cluster_ports() -> Iterator[list[int]]:
+    """A cluster of three nodes with a third of the slots each."""
+    with servers_of_a_test() as start:
+        yield cluster_of_three(start)
+
+
+@pytest.fixture
+def cluster(cluster_ports: list[int]) -> Iterator[redis.RedisCluster]:
+    """The cluster's client, the cluster empty."""
+    with redis.RedisCluster(host="127.0.0.1", port=cluster_ports[0], socket_timeout=PATIENCE) as client:
+        client.flushall(target_nodes=redis.RedisCluster.PRIMARIES)
+        yield client

@@ -1,0 +1,361 @@
+"""The guard in front of a table, from threads: every state of its protocol, and servers that fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from cluster import Start
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from rows import Rows
+from server import PATIENCE, free_port
+
+import bloomgate
+from bloomgate import Filter, Guard, Json, Unconfirmed, fill_filter
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture
+def guard(client: redis.Redis) -> Guard[bytes]:
+    Filter(client, "rows").reserve(0.0001, 1000, hash="siphash")
+    return Guard(client, "rows")
+
+
+def write(guard: Guard[bytes], rows: Rows, id: Any, body: bytes) -> None:
+    with guard.changed(id):
+        rows.save(id, body)
+
+
+def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], rows: Rows) -> None:
+    write(guard, rows, 1, b"one")
+    for _ in range(3):
+        assert guard.get(1, rows.loader(1)) == b"one"
+        assert guard.get(2, rows.loader(2)) is None
+    assert rows.queries == 1
+    assert guard.counts == {"absent": 3, "load": 1, "filled": 1, "hit": 2}
+
+
+def test_a_row_that_the_filter_takes_for_there_is_looked_for_once(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+    Filter(client, "rows").add(3)
+    for _ in range(3):
+        assert guard.get(3, rows.loader(3)) is None
+    assert rows.queries == 1
+    write(guard, rows, 3, b"three")
+    assert guard.get(3, rows.loader(3)) == b"three"
+
+
+@pytest.mark.parametrize("id", [b"\x00\xff}{\r\n", "ünï", 17, b""])
+def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -> None:
+    write(guard, rows, id, b"\xff\x00")
+    assert [guard.get(id, rows.loader(id)) for _ in range(2)] == [b"\xff\x00"] * 2
+    write(guard, rows, id, b"")
+    assert [guard.get(id, rows.loader(id)) for _ in range(2)] == [b""] * 2
+    assert rows.queries == 2
+
+
+def test_a_crowd_loads_once(guard: Guard[bytes], rows: Rows) -> None:
+    write(guard, rows, 1, b"one")
+    rows.delay = 0.2
+    found: list[bytes | None] = []
+    threads = [threading.Thread(target=lambda: found.append(guard.get(1, rows.loader(1)))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [b"one"] * 20 and rows.queries == 1
+
+
+def test_a_change_ends_what_was_read_before(guard: Guard[bytes], rows: Rows) -> None:
+    write(guard, rows, 1, b"one")
+
+    def load_while_it_is_changed() -> bytes | None:
+        row = rows.load(1)
+        write(guard, rows, 1, b"another")
+        return row
+
+    assert guard.get(1, load_while_it_is_changed) == b"one"
+    assert guard.counts["lease lost"] == 1
+    assert guard.get(1, rows.loader(1)) == b"another", "what was read before was not filled"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
+def test_who_cannot_load_gives_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
+    write(guard, rows, 1, b"one")
+
+    def fails() -> bytes:
+        raise error
+
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        guard.get(1, fails)
+    begun = time.monotonic()
+    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.counts["wait"] == 0 and guard.counts["load"] == 2, "the next one may, at once"
+    assert time.monotonic() - begun < PATIENCE
+
+
+def test_a_value_that_is_no_bytes(guard: Guard[bytes], rows: Rows) -> None:
+    write(guard, rows, 1, b"one")
+    with pytest.raises(TypeError, match="codec"):
+        guard.get(1, lambda: "one")  # type: ignore[arg-type, return-value]
+    assert guard.get(1, rows.loader(1)) == b"one"
+    with pytest.raises(TypeError):
+        guard.get(None, rows.loader(1))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="0 seconds"):
+        guard.get(1, rows.loader(1), ttl=0)
+
+
+def test_a_codec(client: redis.Redis) -> None:
+    Filter(client, "rows").reserve(0.01, 1000)
+    guard: Guard[Any] = Guard(client, "rows", codec=Json())
+    with guard.changed(1, 2):
+        pass
+    assert guard.get(1, lambda: {"name": "Änn"}) == {"name": "Änn"}
+    assert guard.get(1, lambda: None) == {"name": "Änn"}
+    client.set("{rows}:2", b"no JSON")
+    assert guard.get(2, lambda: [2]) == [2], "what cannot be decoded is loaded"
+    assert guard.counts["undecodable"] == 1 and client.get("{rows}:2") == b"no JSON"
+    assert guard.get_many([2, 1], lambda ids: {id: [id] for id in ids}) == {2: [2], 1: {"name": "Änn"}}
+
+
+def test_stale_values(client: redis.Redis, rows: Rows) -> None:
+    Filter(client, "rows").reserve(0.01, 1000)
+    guard = Guard(client, "rows", stale_ms=50_000, ttl=40)
+    write(guard, rows, 1, b"one")
+    assert guard.get(1, rows.loader(1), ttl=45.5) == b"one"
+    assert 45_000 < client.pttl("{rows}:1") <= 45_500
+
+    def fails() -> bytes:
+        raise OSError("the database is down")
+
+    assert guard.get(1, fails) == b"one", "it is right for another while"
+    assert guard.counts["stale served"] == 1
+    assert guard.get(1, lambda: b"two") == b"two" and guard.get(1, lambda: b"three", ttl=60) == b"three"
+    assert guard.get(1, fails) == b"three", "more than that to live"
+
+
+def test_a_lease_that_nobody_ends(client: redis.Redis, rows: Rows) -> None:
+    Filter(client, "rows").reserve(0.01, 1000)
+    guard = Guard(client, "rows", wait_ms=1, attempts=2, lease_ms=60_000)
+    write(guard, rows, 1, b"one")
+
+    def load_while_others_ask() -> bytes | None:
+        assert guard.get(1, rows.loader(1)) == b"one"
+        assert guard.get_many([1], rows.load_many) == {1: b"one"}
+        return rows.load(1)
+
+    assert guard.get(1, load_while_others_ask) == b"one"
+    assert guard.counts["wait"] >= 3 and guard.counts["unguarded"] == 2 and guard.counts["filled"] == 1
+    assert Guard(client, "rows", wait_ms=0).get(1, rows.loader(1)) == b"one"
+
+
+def test_many_rows(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+    with guard.changed(*range(2000)):
+        for id in range(2000):
+            rows.save(id, b"%d" % id)
+    Filter(client, "rows").add_many([2500, 2501])
+    asked = [*range(1000, 2100), 2500, 5]
+    wanted = {id: b"%d" % id if id < 2000 else None for id in asked}
+    for _ in range(2):
+        assert guard.get_many(asked, rows.load_many) == wanted
+    assert rows.batches == 1
+    assert guard.get_many([7, 7, 5], rows.load_many) == {7: b"7", 5: b"5"}
+    assert guard.get_many([], rows.load_many) == {}
+    assert rows.batches == 2
+
+    def fails(ids: list[int]) -> dict[int, bytes]:
+        raise OSError(len(ids))
+
+    with pytest.raises(OSError, match="2"):
+        guard.get_many([8, 9, 7], fails)
+    assert guard.get_many([8, 9], rows.load_many) == {8: b"8", 9: b"9"}, "its leases were given up"
+
+
+def test_many_rows_that_others_load(guard: Guard[bytes], rows: Rows) -> None:
+    with guard.changed(*range(10)):
+        for id in range(10):
+            rows.save(id, b"%d" % id)
+    rows.delay = 0.3
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(guard.get_many(list(range(10)), rows.load_many))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [{id: b"%d" % id for id in range(10)}] * 8
+    assert rows.queries == 10, "each row was loaded by one"
+
+
+def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+    write(guard, rows, 1, b"one")
+    assert guard.get(1, rows.loader(1)) == b"one"
+    with guard.changed(1):
+        rows.delete(1)
+    guard.forget(1)
+    assert guard.get(1, rows.loader(1)) is None and rows.queries == 1
+    Filter(client, "plain").insert([1])
+    with pytest.raises(redis.ResponseError, match="cannot delete"):
+        Guard(client, "plain").forget(1)
+
+
+def test_a_transaction_that_fails_is_told_of(guard: Guard[bytes], rows: Rows) -> None:
+    write(guard, rows, 1, b"one")
+    with pytest.raises(OSError, match="disk"), guard.changed(1):
+        guard.get(1, rows.loader(1))
+        raise OSError("disk")
+    assert guard.get(1, rows.loader(1)) == b"one" and rows.queries == 2
+
+
+def test_a_missing_filter(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+    client.delete("rows")
+    rows.save(1, b"one")
+    for _ in range(2):
+        assert guard.get(1, rows.loader(1)) == b"one", "nothing is absent"
+        assert guard.get(2, rows.loader(2)) is None
+    assert rows.queries == 3
+    with guard.changed(1):
+        rows.save(1, b"two")
+    assert guard.get(1, rows.loader(1)) == b"two"
+    assert not client.exists("rows"), "an announcement does not make one"
+
+
+def test_a_filter_is_filled(client: redis.Redis, rows: Rows) -> None:
+    assert fill_filter(client, "rows", range(5000), 1e-6, 5000, hash="siphash") == 5000
+    assert Filter(client, "rows").info().items == 5000 and not client.exists("{rows}~filling")
+    Filter(client, "{rows}~filling").reserve(1e-6, 100)
+    guard = Guard(client, "rows", announce_to=["{rows}~filling"])
+    write(guard, rows, 7000, b"new")
+    assert 7000 in Filter(client, "rows") and 7000 in Filter(client, "{rows}~filling")
+    with pytest.raises(bloomgate.FilterExists):
+        fill_filter(client, "rows", [1], 0.01, 100)
+
+
+def test_names_of_cache_keys(client: redis.Redis, rows: Rows) -> None:
+    for name, key in [("{users}:filter", "{users}:filter:1"), ("a{b", "{a{b}:1"), ("{}x", None), ("a}b", None)]:
+        Filter(client, name).reserve(0.01, 100)
+        if key is None:
+            with pytest.raises(ValueError, match="slot"):
+                Guard(client, name)
+            continue
+        write(Guard(client, name), rows, 1, b"one")
+        Guard(client, name).get(1, rows.loader(1))
+        assert client.get(key) == b"one"
+    guard = Guard(client, "a}b", prefix="rows/")
+    write(guard, rows, 1, b"one")
+    guard.get(1, rows.loader(1))
+    assert client.get("rows/1") == b"one"
+
+
+@pytest.mark.parametrize(
+    "options", [{"ttl": 0}, {"absent_ttl": -1}, {"lease_ms": 0}, {"wait_ms": -1}, {"attempts": 0}, {"wait_ms": 200_000}]
+)
+def test_options_that_cannot_be(client: redis.Redis, options: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Guard(client, "rows", **options)
+    with pytest.raises(TypeError):
+        Guard(client, "rows", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_full_server_holds_nobody_up(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+    write(guard, rows, 1, b"one")
+    client.config_set("maxmemory", 1)
+    for _ in range(3):
+        assert guard.get(1, rows.loader(1)) == b"one"
+        assert guard.get_many([1], rows.load_many) == {1: b"one"}
+    assert rows.queries == 6 and guard.counts["wait"] == 0 and guard.counts["errors"] == 6
+
+
+def test_without_a_server_rows_are_read_and_none_is_written(rows: Rows) -> None:
+    rows.save(1, b"one")
+    guard = Guard(bloomgate.connect(f"redis://localhost:{free_port()}"), "rows", patience=0.3)
+    assert guard.get(1, rows.loader(1)) == b"one"
+    assert guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
+    with pytest.raises(redis.ConnectionError), guard.changed(1):
+        rows.save(1, b"another")
+    assert rows.load(1) == b"one", "what could not be announced was not written"
+    with pytest.raises(Unconfirmed) as failed:
+        guard.confirm(1, "two")
+    assert failed.value.ids == (b"1", b"two")
+
+
+def test_a_server_that_dies_between_the_two_calls(start: Start, rows: Rows) -> None:
+    server = start("appendonly yes", "appendfsync always")
+    with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0), socket_timeout=PATIENCE) as client:
+        Filter(client, "rows").reserve(0.01, 100)
+        guard = Guard(client, "rows", patience=PATIENCE)
+        committed, killed = threading.Event(), threading.Event()
+
+        def write() -> None:
+            with guard.changed(1):
+                rows.save(1, b"one")
+                committed.set()
+                killed.wait()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        committed.wait()
+        server.process.kill()
+        server.process.wait()
+        killed.set()
+        time.sleep(0.3)
+        server.start()
+        writer.join()
+        assert guard.counts["errors"] > 0, "the confirmation was repeated"
+        assert guard.get(1, rows.loader(1)) == b"one" and guard.get(2, rows.loader(2)) is None
+
+
+def test_a_server_that_dies_while_a_row_is_loaded(start: Start, rows: Rows) -> None:
+    server = start()
+    with redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0), socket_timeout=PATIENCE) as client:
+        Filter(client, "rows").insert([1, 2], capacity=100)
+        rows.save(1, b"one")
+        guard = Guard(client, "rows")
+
+        def load_and_kill(load: Callable[[], Any]) -> Any:
+            server.process.kill()
+            server.process.wait()
+            return load()
+
+        assert guard.get(1, lambda: load_and_kill(rows.loader(1))) == b"one"
+        server.start()
+        Filter(client, "rows").insert([1], capacity=100)
+        assert guard.get_many([1], lambda ids: load_and_kill(lambda: rows.load_many(ids))) == {1: b"one"}
+        server.start()
+
+
+def test_replicas(start: Start, rows: Rows) -> None:
+    primary = start()
+    with redis.Redis(port=primary.port, socket_timeout=PATIENCE) as client:
+        Filter(client, "rows").reserve(0.01, 100)
+        guard = Guard(client, "rows", replicas=1, replicas_timeout_ms=100, patience=0)
+        with pytest.raises(TimeoutError, match="0 of 1"), guard.changed(1):
+            rows.save(1, b"never")
+        assert rows.load(1) is None
+        mirror = start(f"replicaof 127.0.0.1 {primary.port}").client()
+        while mirror.info("replication")["master_link_status"] != "up":
+            time.sleep(0.01)
+        patient = Guard(client, "rows", replicas=1, replicas_timeout_ms=30_000)
+        write(patient, rows, 1, b"one")
+        assert mirror.execute_command("BF.EXISTS", "rows", 1) == 1
+
+
+def test_a_cluster(cluster: redis.RedisCluster, rows: Rows) -> None:
+    fill_filter(cluster, "rows", range(100), 1e-6, 100, hash="siphash")
+    guard = Guard(cluster, "rows")
+    with guard.changed(*range(10)):
+        for id in range(10):
+            rows.save(id, b"%d" % id)
+    assert guard.get(1, rows.loader(1)) == b"1" and guard.get(1000, rows.loader(1000)) is None
+    assert guard.get_many(range(5), rows.load_many) == {id: b"%d" % id for id in range(5)}
+    guard.forget(9)
+    assert guard.get(9, rows.loader(9)) is None
+    with pytest.raises(ValueError, match="replicas"):
+        Guard(cluster, "rows", replicas=1)

@@ -1,0 +1,113 @@
+"""The guard under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis.asyncio
+from rows import Rows
+from server import free_port
+
+from bloomgate import Json, Unconfirmed
+from bloomgate.asyncio import Filter, Guard, connect, fill_filter
+
+
+@pytest.fixture
+async def guard(aclient: redis.asyncio.Redis) -> Guard[bytes]:
+    await Filter(aclient, "rows").reserve(0.0001, 1000, hash="siphash")
+    return Guard(aclient, "rows")
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+async def write(guard: Guard[bytes], rows: Rows, id: Any, body: bytes) -> None:
+    async with guard.changed(id):
+        rows.save(id, body)
+
+
+async def test_reading_and_writing(guard: Guard[bytes], rows: Rows) -> None:
+    await write(guard, rows, 1, b"one")
+    for _ in range(3):
+        assert await guard.get(1, rows.aloader(1)) == b"one"
+        assert await guard.get(2, rows.aloader(2)) is None
+    assert rows.queries == 1
+    await write(guard, rows, 1, b"two")
+    assert await guard.get_many([1, 2], rows.aload_many) == {1: b"two", 2: None}
+    async with guard.changed(1):
+        rows.delete(1)
+    await guard.forget(1)
+    assert await guard.get(1, rows.aloader(1)) is None
+    assert rows.queries == 2
+
+
+async def test_a_crowd_loads_once(guard: Guard[bytes], rows: Rows) -> None:
+    await write(guard, rows, 1, b"one")
+
+    async def load() -> bytes | None:
+        await asyncio.sleep(0.2)
+        return rows.load(1)
+
+    assert await asyncio.gather(*(guard.get(1, load) for _ in range(20))) == [b"one"] * 20
+    assert rows.queries == 1
+
+
+async def test_a_load_that_is_cancelled_gives_up(guard: Guard[bytes], rows: Rows) -> None:
+    await write(guard, rows, 1, b"one")
+    loading = asyncio.Event()
+
+    async def load() -> bytes | None:
+        loading.set()
+        await asyncio.sleep(3600)
+        return None
+
+    task = asyncio.create_task(guard.get(1, load))
+    await loading.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await guard.get(1, rows.aloader(1)) == b"one"
+    assert guard.counts["load"] == 2 and guard.counts["wait"] == 0
+
+
+async def test_a_load_that_fails(guard: Guard[bytes], rows: Rows) -> None:
+    await write(guard, rows, 1, b"one")
+
+    async def fails(*_: Any) -> Any:
+        raise OSError("down")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="down"):
+            await guard.get(1, fails)
+        with pytest.raises(OSError, match="down"):
+            await guard.get_many([1], fails)
+    assert await guard.get(1, rows.aloader(1)) == b"one"
+    assert guard.counts["wait"] == 0
+
+
+async def test_without_a_server(rows: Rows) -> None:
+    rows.save(1, b"one")
+    async with connect(f"redis://localhost:{free_port()}") as client:
+        guard = Guard(client, "rows", patience=0.2)
+        assert await guard.get(1, rows.aloader(1)) == b"one"
+        assert await guard.get_many([1, 2], rows.aload_many) == {1: b"one", 2: None}
+        with pytest.raises(redis.ConnectionError):
+            await write(guard, rows, 1, b"another")
+        with pytest.raises(Unconfirmed):
+            await guard.confirm(1)
+    assert rows.load(1) == b"one"
+
+
+async def test_a_codec_and_a_filter_that_is_filled(aclient: redis.asyncio.Redis) -> None:
+    assert await fill_filter(aclient, "rows", range(2000), 1e-6, 2000) == 2000
+    guard: Guard[Any] = Guard(aclient, "rows", codec=Json())
+
+    async def load() -> Any:
+        return {"id": 7}
+
+    assert [await guard.get(7, load) for _ in range(2)] == [{"id": 7}] * 2
+    assert guard.counts["hit"] == 1
