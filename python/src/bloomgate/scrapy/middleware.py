@@ -1,0 +1,61 @@
+"""The spider middleware: one command for all links of a page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from .seen import Seen
+
+
+class BatchMiddleware:
+    """Collects the requests of one response, asks for all of them at once and drops what was seen. Items, and requests with
+    `dont_filter`, pass as they come. Among the spider middlewares it belongs nearest to the engine (order 10),
+    after those that drop requests: what they drop is not to be seen."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> BatchMiddleware:
+        middleware = cls(Seen.of(crawler))
+        crawler.signals.connect(middleware.spider_closed, signal=signals.spider_closed)
+        return middleware
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Start requests come one by one, perhaps slowly: each is asked for alone."""
+        async for output in start:
+            if not is_to_filter(output) or await self._seen.keep_new([output]):
+                yield output
+
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        collected: list[Request] = []
+        failure: Exception | None = None
+        try:
+            async for output in result:
+                if not is_to_filter(output):
+                    yield output
+                    continue
+                collected.append(output)
+                if len(collected) >= self._seen.options.batch:
+                    batch, collected = collected, []
+                    for request in await self._seen.keep_new(batch):
+                        yield request
+        except Exception as error:
+            # What a callback has yielded before it failed is scheduled, as it is without us.
+            failure = error
+        for request in await self._seen.keep_new(collected):
+            yield request
+        if failure is not None:
+            raise failure
+
+    async def spider_closed(self) -> None:
+        await self._seen.aclose()
+
+
+def is_to_filter(output: Any) -> bool:
+    return isinstance(output, Request) and not output.dont_filter

@@ -1,0 +1,145 @@
+"""What a crawl has seen: the filter as the middleware and the dupefilter of one crawler share it.
+
+Calls of redis-py block, and nothing in Scrapy may block its reactor for long. The middleware awaits `redis.asyncio` where the
+reactor is asyncio's, and else a thread. Only the dupefilter, whose caller wants the answer at once, blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import redis
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+
+from ..asyncio.filter import Filter as AsyncFilter
+from ..connection import aconnect, connect
+from ..errors import BloomgateError
+from ..filter import Filter
+from .options import Options
+
+logger = logging.getLogger(__name__)
+
+MARK = "_bloomgate"
+"""In the meta of a request: the fingerprint by which it was asked, until the dupefilter has let it pass."""
+
+PAUSE_S = 0.5
+"""Between two attempts to reach the server."""
+
+_crawls: WeakKeyDictionary[Crawler, Seen] = WeakKeyDictionary()
+
+
+class Seen:
+    """The filter of one crawl. Raises what redis-py raises where the server is not there when the crawl begins."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.spider is not None and crawler.stats is not None and crawler.request_fingerprinter is not None
+        self.options = Options.of(crawler.settings, crawler.spider.name)
+        self._stats = crawler.stats
+        self._fingerprint = crawler.request_fingerprinter.fingerprint
+        # Without `create`: a filter that was lost must not come back empty, and the crawl begin anew unnoticed.
+        self.filter = Filter(connect(self.options.url), self.options.key, create=False)
+        self.filter.reserve(self.options.rate, self.options.capacity, exist_ok=True, **(self.options.words or {}))
+        if self.options.clear:
+            self.filter.clear()
+        self._asynchronous: AsyncFilter | None = None
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Seen:
+        """The one of this crawler."""
+        if crawler not in _crawls:
+            _crawls[crawler] = cls(crawler)
+        return _crawls[crawler]
+
+    async def keep_new(self, requests: list[Request]) -> list[Request]:
+        """Those that nobody has asked for before, marked; the others are dropped."""
+        if not requests:
+            return []
+        fingerprints = [self._fingerprint(request) for request in requests]
+        answers = await self._add(fingerprints)
+        new = []
+        for request, fingerprint, is_new in zip(requests, fingerprints, answers, strict=True):
+            if is_new:
+                request.meta[MARK] = fingerprint
+                new.append(request)
+            else:
+                self.count_dropped()
+        self._stats.inc_value("bloomgate/batches")
+        self._stats.inc_value("bloomgate/asked", len(requests))
+        return new
+
+    def is_seen(self, request: Request) -> bool:
+        """For the dupefilter: False once for a request that was asked already; else asks, and blocks for a round trip."""
+        fingerprint = self._fingerprint(request)
+        if request.meta.pop(MARK, None) == fingerprint:
+            return False
+        self._stats.inc_value("bloomgate/asked_alone")
+        try:
+            return not self.filter.add(fingerprint)
+        except (redis.RedisError, BloomgateError) as error:
+            # This request is one that was redirected, or comes from the crawl's own code. If the server stays away, the
+            # next page closes the spider.
+            self._stats.inc_value("bloomgate/unanswered")
+            logger.warning("%s could not be asked and is taken for new: %s", request, error)
+            return False
+
+    def count_dropped(self) -> None:
+        self._stats.inc_value("dupefilter/filtered")
+
+    def close(self) -> None:
+        client: Any = self.filter.client
+        client.close()
+
+    async def aclose(self) -> None:
+        if self._asynchronous is not None:
+            client: Any = self._asynchronous.client
+            await client.aclose()
+
+    async def _add(self, fingerprints: list[bytes]) -> list[bool]:
+        """Whether each is new. While the server does not answer the crawl waits. After that all of the batch counts as new:
+        the attempt that got no answer may have added it, and a page that is fetched twice is better than one that is lost."""
+        deadline = time.monotonic() + self.options.patience
+        lost = False
+        while True:
+            try:
+                answers = await self._add_once(fingerprints)
+            except (redis.ConnectionError, redis.TimeoutError, redis.ReadOnlyError) as error:
+                if time.monotonic() >= deadline:
+                    logger.error("the server did not answer for %s s: %s", self.options.patience, error)
+                    raise CloseSpider("bloomgate_unavailable") from error
+                if not lost:
+                    logger.warning("the crawl waits for the server: %s", error)
+                lost = True
+                self._stats.inc_value("bloomgate/retries")
+                await sleep(PAUSE_S)
+            except (redis.RedisError, BloomgateError) as error:
+                logger.error("the filter %s cannot be used: %s", self.options.key, error)
+                raise CloseSpider("bloomgate_error") from error
+            else:
+                return [True] * len(fingerprints) if lost else answers
+
+    async def _add_once(self, fingerprints: list[bytes]) -> list[bool]:
+        if not is_asyncio_available():
+            return await maybe_deferred_to_future(deferToThread(self.filter.add_many, fingerprints))
+        if self._asynchronous is None:
+            self._asynchronous = AsyncFilter(aconnect(self.options.url), self.options.key, create=False)
+        return await self._asynchronous.add_many(fingerprints)
+
+
+async def sleep(seconds: float) -> None:
+    if is_asyncio_available():
+        await asyncio.sleep(seconds)
+    else:
+        # Not at the top: whoever imports the reactor first says which one it is.
+        from twisted.internet import reactor
+
+        await maybe_deferred_to_future(deferLater(cast(IReactorTime, reactor), seconds))
