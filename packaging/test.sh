@@ -1,0 +1,86 @@
+# shellcheck shell=bash
+# Read by scripts/package --test, which has built the packages: looks at them, and installs them in a fresh Debian.
+
+: "${packages:?this file is read by scripts/package}" "${target:?}"
+
+# The Debian of this machine, whose C library the packages ask for.
+suite=$(
+  # shellcheck source=/dev/null
+  source /etc/os-release
+  say "${VERSION_CODENAME:-stable}"
+)
+components=main
+grep -qs '^ID=ubuntu' /etc/os-release && components=main,universe
+tree=$packages/debian-$suite.tar
+
+headline "The files beside them"
+# What is there is looked at with what is here.
+python3 - .github/workflows/*.yml <<'END'
+import sys
+try:
+    import yaml
+except ImportError:
+    sys.exit(print("  no yaml in this Python: the workflows are not looked at"))
+for name in sys.argv[1:]:
+    jobs = yaml.safe_load(open(name))["jobs"]
+    assert all(job["steps"] and job["runs-on"] for job in jobs.values()), name
+    print(f"  {name}: {', '.join(jobs)}")
+END
+if have ruby; then ruby -c packaging/homebrew/bloomgate.rb >/dev/null && say "  packaging/homebrew/bloomgate.rb: syntax"; fi
+# What it copies has to be enough for cargo.
+copied=$packages/copied
+rm -rf "$copied"
+mkdir -p "$copied"
+while read -r file; do
+  [ -e "$file" ] || fail "packaging/Containerfile copies $file, which is not here"
+  cp -R "$file" "$copied"
+done < <(sed -n '/--from=/d; s/^COPY \(.*\) [^ ]*$/\1/p' packaging/Containerfile | tr ' ' '\n')
+cargo metadata --locked --offline --no-deps --format-version 1 --manifest-path "$copied/Cargo.toml" >/dev/null
+rm -r "$copied"
+say "  packaging/Containerfile: what it copies is here, and a workspace"
+[ "$(scripts/package --notes "$(version)" | head -n 1)" != '' ]
+if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
+  units=$packages/units
+  mkdir -p "$units/redis-server.service.d"
+  cp /lib/systemd/system/redis-server.service "$units"
+  cp packaging/debian/redis-server.service.d.conf "$units/redis-server.service.d/50-bloomgate.conf"
+  SYSTEMD_UNIT_PATH=$units: systemd-analyze verify redis-server.service 2>"$packages/units.log" || true
+  ! grep -F -e bloomgate "$packages/units.log" || fail "systemd does not read the drop-in (see above)"
+  rm -r "$units"
+  say "  packaging/debian/redis-server.service.d.conf: systemd reads it"
+fi
+if have lintian; then
+  # Of what cargo-deb and a library without a Debian archive behind it cannot have.
+  lintian --fail-on error --allow-root --suppress-tags no-manual-page,initial-upload-closes-no-bugs,bogus-mail-host-in-debian-changelog \
+    "$packages"/*.deb || fail "lintian found errors (see above)"
+  say "  lintian: no errors"
+fi
+
+headline "cargo install"
+folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cargo install --locked --quiet --profile tools --target-dir "$target" --path crates/tool --root "$folder/cargo" --no-track
+"$folder/cargo/bin/bloomgate" --version
+rm -r "$folder/cargo"
+
+headline "Install them in a fresh Debian ($suite)"
+if [ ! -s "$tree" ]; then
+  say "making one by mmdebstrap, once: ${tree#"$root"/}"
+  mmdebstrap --quiet --variant=apt --components="$components" --include=redis-server "$suite" "${tree%.tar}.part.tar" >"$packages/mmdebstrap.log" 2>&1 ||
+    skip "mmdebstrap could not make it: $(tail -n 1 "$packages/mmdebstrap.log")"
+  mv "${tree%.tar}.part.tar" "$tree"
+fi
+tar -C "$folder" -xf "$tree" --exclude='./dev/*'
+mkdir "$folder/packages"
+cp "$packages"/*.deb packaging/debian/test-inside "$folder/packages"
+# A network, processes and mounts of its own: its redis-server has port 6379 for itself, and ends with it.
+cat >"$folder/packages/enter" <<'END'
+#!/bin/sh
+set -e
+ip link set lo up
+mount -t proc proc "$1/proc"
+mount --bind /dev "$1/dev"
+exec timeout 120 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C chroot "$1" /packages/test-inside
+END
+unshare --mount --net --pid --fork --kill-child sh "$folder/packages/enter" "$folder" </dev/null ||
+  fail "the packages do not do in Debian what they should (see above)"
