@@ -13,6 +13,10 @@ mod dedup;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
 mod harness;
+#[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
+#[path = "../server/fleet/nodes.rs"]
+mod nodes;
 mod pages;
 mod running;
+mod shards;
 mod web;

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use crate::harness::{Server, tool};
 
@@ -69,6 +70,24 @@ pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     output.into()
+}
+
+/// Runs it with a standard input that takes so long to come.
+pub fn run_slowly<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str, takes: Duration) -> Ended {
+    const PIECES: u32 = 100;
+    let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for piece in input.as_bytes().chunks(input.len() / PIECES as usize + 1) {
+                if stdin.write_all(piece).is_err() {
+                    return;
+                }
+                thread::sleep(takes / PIECES);
+            }
+        });
+        child.wait_with_output().unwrap().into()
+    })
 }
 
 /// The URL of a server.

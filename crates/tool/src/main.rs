@@ -15,6 +15,7 @@ mod progress;
 mod report;
 mod restore;
 mod server;
+mod shards;
 mod size;
 mod stream;
 mod survey;
@@ -47,6 +48,7 @@ enum Subcommands {
     Dedup(dedup::Arguments),
     Man(pages::Manual),
     Restore(restore::Arguments),
+    Shards(shards::Arguments),
     Size(size::Arguments),
     Survey(survey::Arguments),
     Web(web::Arguments),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),
+        Subcommands::Shards(arguments) => shards::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
         Subcommands::Web(arguments) => web::run(&server, &arguments),

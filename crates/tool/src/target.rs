@@ -4,13 +4,15 @@
 //! Nothing here creates a filter: a key that is missing is an error, as a filter that came back empty would call everything
 //! new.
 
+use std::ops::Range;
+
 use anyhow::{Context, Result, bail, ensure};
 use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::server::{Server, shown};
 
 /// Shards that a filter can have: as many as a cluster has slots.
-const SHARDS_MAX: u32 = 16_384;
+pub const SHARDS_MAX: u32 = 16_384;
 
 /// A filter, or the shards of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl Target {
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match self.shards {
             None => vec![self.key.clone().into_bytes()],
-            Some(shards) => (0..shards).map(|shard| self.shard_key(shard)).collect(),
+            Some(shards) => shard_keys(&self.key, 0..shards),
         }
     }
 
@@ -116,7 +118,7 @@ impl Target {
         let mut places: Vec<(u32, usize)> = shards_of_items.zip(0..).collect();
         places.sort_unstable();
         let parts = places.chunk_by(|(one, _), (other, _)| one == other).filter_map(|run| {
-            let key = self.shard_key(run.first()?.0);
+            let key = shard_key(&self.key, run.first()?.0);
             let mut command = question.command(&key);
             let places: Vec<usize> = run.iter().map(|(_, place)| *place).collect();
             places.iter().filter_map(|place| items.get(*place)).for_each(|item| _ = command.arg(item.as_ref()));
@@ -159,10 +161,6 @@ impl Target {
         Ok(())
     }
 
-    fn shard_key(&self, shard: u32) -> Vec<u8> {
-        format!("{}:{{{shard}}}", self.key).into_bytes()
-    }
-
     fn missing(&self, key: &[u8]) -> String {
         match self.shards {
             None => format!("there is no filter `{}`: create it with --create RATE CAPACITY", shown(key)),
@@ -188,9 +186,26 @@ impl Question {
     }
 }
 
+/// The keys of some shards of the filter `name`.
+pub fn shard_keys(name: &str, shards: Range<u32>) -> Vec<Vec<u8>> {
+    shards.map(|shard| shard_key(name, shard)).collect()
+}
+
+fn shard_key(name: &str, shard: u32) -> Vec<u8> {
+    format!("{name}:{{{shard}}}").into_bytes()
+}
+
+/// The key that says how many shards the filter `name` has.
+pub fn count_key(name: &str) -> String {
+    format!("{name}:shards")
+}
+
 /// How many shards the filter `name` has.
-fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
-    let key = format!("{name}:shards");
+///
+/// # Errors
+/// It is not there, or is no such number.
+pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
+    let key = count_key(name);
     let text: Option<String> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
     let text = text.with_context(|| format!("there is no filter in shards `{name}`: its key `{key}` is missing"))?;
     let shards = text.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards));

@@ -295,6 +295,17 @@ impl Server {
         self.first.rsplit_once(':').map_or(&*self.first, |(host, _)| host)
     }
 
+    /// The node that holds a key.
+    ///
+    /// # Errors
+    /// None does for long.
+    pub fn node_of_key(&mut self, key: impl AsRef<[u8]>) -> Result<Address> {
+        if self.slots.is_none() {
+            return Ok(self.first.clone());
+        }
+        self.node_of(slot(key.as_ref()))
+    }
+
     fn node_of(&mut self, slot: u16) -> Result<Address> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         loop {

@@ -67,6 +67,12 @@ impl Options {
         Self { url: Some(url.to_owned()), ..Self::default() }
     }
 
+    /// The same, where the server is or is not a node of a cluster.
+    pub const fn with_cluster(mut self, is_cluster: bool) -> Self {
+        self.cluster = is_cluster;
+        self
+    }
+
     /// Whether the server is a node of a cluster.
     pub const fn is_cluster(&self) -> bool {
         self.cluster

@@ -1,0 +1,366 @@
+//! `bloomgate shards`: one filter on many nodes of a cluster. It is made, shown, doubled, united, copied and deleted by one
+//! command each; `dedup`, `load` and clients of their own fill it. What it is: [`crate::target`].
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::{BinaryBytes, HumanCount};
+use redis::{Cmd, Value, cmd, from_redis_value};
+use serde_json::json;
+
+use crate::progress::Bar;
+use crate::report::percent;
+use crate::server::{Address, Options, Server, shown};
+use crate::target::{SHARDS_MAX, Target, count_key, shard_keys, shards_of};
+
+/// A filter in shards, on all nodes of a cluster
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bloomgate shards -c -p 7000 create seen 0.01 10000000000 --shards 48
+  bloomgate dedup -c -p 7000 --key seen --shards < links > new-links
+  bloomgate shards -c -p 7000 info seen
+  bloomgate backup -c -p 7000 --match 'seen:*' -o seen.backup
+
+An item lies in the shard `NAME:{i}` whose number i is the CRC-32 of the item modulo the number of shards.";
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Create one: a filter for each shard
+    Create(Create),
+    /// Show its shards, where they lie, and what they hold
+    Info {
+        /// The filter
+        name: String,
+        /// For a program to read
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give it twice as many shards: each is copied. Nobody may add meanwhile: what is added is found out and refused
+    Double {
+        /// The filter
+        name: String,
+    },
+    /// Unite others with it, shard by shard (BF.MERGE). It is created where it is missing
+    Merge {
+        /// The filter that gets the items
+        destination: String,
+        /// Those whose items it gets; with as many shards
+        #[arg(required = true)]
+        sources: Vec<String>,
+    },
+    /// Copy it to another server or cluster. What is added meanwhile may or may not be in the copy
+    Copy {
+        /// The filter
+        name: String,
+        /// The other server: redis://[[USER]:PASSWORD@]HOST[:PORT]
+        #[arg(long, value_name = "URL")]
+        to: String,
+        /// It is no cluster
+        #[arg(long)]
+        to_single: bool,
+        /// Its name there [default: the same]
+        #[arg(long)]
+        rename: Option<String>,
+    },
+    /// Delete it
+    Delete {
+        /// The filter
+        name: String,
+    },
+}
+
+#[derive(clap::Args)]
+struct Create {
+    /// The filter
+    name: String,
+    /// The share of absent items that may be called present
+    rate: String,
+    /// Items of all shards together
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    capacity: u64,
+    /// Number of shards: several for each node, so that nodes that come later get some
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
+    shards: u32,
+    /// Further words of BF.RESERVE, as in `-- NONSCALING HASH siphash`
+    #[arg(last = true)]
+    words: Vec<String>,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let mut server = Server::connect(options)?;
+    match &arguments.what {
+        What::Create(create) => create.run(&mut server),
+        What::Info { name, json } => info(&mut server, name, *json),
+        What::Double { name } => double(&mut server, name),
+        What::Merge { destination, sources } => merge(&mut server, destination, sources),
+        What::Copy { name, to, to_single, rename } => {
+            let mut to = Server::connect(&Options::of_url(to).with_cluster(options.is_cluster() && !to_single))?;
+            copy(&mut server, name, &mut to, rename.as_ref().unwrap_or(name))
+        }
+        What::Delete { name } => delete(&mut server, name),
+    }
+}
+
+impl Create {
+    fn run(&self, server: &mut Server) -> Result<()> {
+        let Self { name, rate, capacity, shards, words } = self;
+        let capacity = capacity_of_shard(*capacity, *shards);
+        claim(server, name, *shards)?;
+        let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
+        made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
+        println!("created {name}: {shards} shards for {} items each", HumanCount(capacity));
+        Ok(())
+    }
+}
+
+/// Room for the items of one shard. How many fall to it varies by the square root of their number: it has room for four times
+/// that more.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and it is above 0")]
+fn capacity_of_shard(capacity: u64, shards: u32) -> u64 {
+    let mean = capacity as f64 / f64::from(shards);
+    (mean + 4.0 * mean.sqrt()).ceil() as u64
+}
+
+/// Says first how many shards there are, and that nobody else makes them.
+fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
+    let key = count_key(name);
+    let reply = server.ask(cmd("SET").arg(&key).arg(shards).arg("NX"), &key)?;
+    ensure!(reply != Value::Nil, "there is a filter in shards `{name}` already");
+    Ok(())
+}
+
+/// Makes the shards of a filter that was claimed. Where that fails, the claim goes, and the shards that were made with it;
+/// what was under one of their keys before stays.
+fn made_or_undone(
+    server: &mut Server,
+    name: &str,
+    shards: u32,
+    make: impl FnOnce(&mut Server, &[Vec<u8>]) -> Result<()>,
+) -> Result<()> {
+    let keys = shard_keys(name, 0..shards);
+    let claim_key = count_key(name);
+    let taken = taken(server, &keys)?;
+    if let Some(key) = taken.first() {
+        server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
+        bail!("the key `{}` exists already", shown(key));
+    }
+    let made = make(server, &keys);
+    if made.is_err() {
+        server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+        server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
+    }
+    made
+}
+
+/// Those of the keys that exist.
+fn taken(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let replies = first_error(server, &of_each(keys, |key| cmd("EXISTS").arg(key).to_owned()))?;
+    Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
+}
+
+fn of_each(keys: &[Vec<u8>], command: impl Fn(&Vec<u8>) -> Cmd) -> Vec<(Vec<u8>, Cmd)> {
+    keys.iter().map(|key| (key.clone(), command(key))).collect()
+}
+
+/// The replies to commands, or the first error among them.
+fn first_error(server: &mut Server, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
+    let replies = server.replies_of_many(commands)?;
+    for (reply, (key, _)) in replies.iter().zip(commands) {
+        if let Value::ServerError(error) = reply {
+            return Err(server.describe(error.code(), error.details().unwrap_or_default(), key));
+        }
+    }
+    Ok(replies)
+}
+
+/// What a shard says of itself.
+struct Shard {
+    node: Address,
+    items: u64,
+    capacity: u64,
+    layers: u64,
+    bytes: u64,
+}
+
+impl Shard {
+    fn of_info(node: Address, info: Value, memory: Value) -> Result<Self> {
+        let mut info: BTreeMap<String, Value> = from_redis_value(info)?;
+        let mut number =
+            |name: &str| -> Result<u64> { Ok(from_redis_value(info.remove(name).with_context(|| name.to_owned())?)?) };
+        Ok(Self {
+            node,
+            items: number("Number of items inserted")?,
+            capacity: number("Capacity")?,
+            layers: number("Number of filters")?,
+            bytes: from_redis_value::<Option<u64>>(memory)?.unwrap_or_default(),
+        })
+    }
+}
+
+fn info(server: &mut Server, name: &str, is_json: bool) -> Result<()> {
+    let keys = Target::open(server, name, true)?.keys();
+    let infos = first_error(server, &of_each(&keys, |key| cmd("BF.INFO").arg(key).to_owned()))?;
+    let memory = first_error(server, &of_each(&keys, |key| cmd("MEMORY").arg("USAGE").arg(key).to_owned()))?;
+    let mut shards = Vec::with_capacity(keys.len());
+    for ((key, info), memory) in keys.iter().zip(infos).zip(memory) {
+        shards.push(Shard::of_info(server.node_of_key(key)?, info, memory)?);
+    }
+    if is_json {
+        println!("{}", as_json(name, &shards));
+    } else {
+        print(&shards);
+    }
+    Ok(())
+}
+
+fn as_json(name: &str, shards: &[Shard]) -> serde_json::Value {
+    let rows = shards.iter().zip(0..).map(|(shard, number): (_, u32)| {
+        let Shard { node, items, capacity, layers, bytes } = shard;
+        json!({"shard": number, "node": node, "items": items, "capacity": capacity, "layers": layers, "bytes": bytes})
+    });
+    json!({"name": name, "shards": rows.collect::<Vec<_>>()})
+}
+
+fn print(shards: &[Shard]) {
+    let row = |names: [&str; 6]| {
+        let [shard, node, items, fill, layers, memory] = names;
+        println!("{shard:>6}  {node:<22} {items:>15} {fill:>7} {layers:>7} {memory:>12}");
+    };
+    row(["shard", "node", "items", "full", "layers", "memory"]);
+    let line = |name: &str, node: &str, items: u64, capacity: u64, layers: u64, bytes: u64| {
+        let full = percent(items as f64 / capacity.max(1) as f64);
+        let (items, memory) = (HumanCount(items).to_string(), BinaryBytes(bytes).to_string());
+        row([name, node, &items, &full, &layers.to_string(), &memory]);
+    };
+    for (number, Shard { node, items, capacity, layers, bytes }) in shards.iter().enumerate() {
+        line(&number.to_string(), node, *items, *capacity, *layers, *bytes);
+    }
+    let sum = |field: fn(&Shard) -> u64| shards.iter().map(field).sum::<u64>();
+    let layers = shards.iter().map(|shard| shard.layers).max().unwrap_or_default();
+    line("all", "", sum(|shard| shard.items), sum(|shard| shard.capacity), layers, sum(|shard| shard.bytes));
+}
+
+/// What the filters under these keys counted so far.
+fn cards(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
+    first_error(server, &of_each(keys, |key| cmd("BF.CARD").arg(key).to_owned()))
+}
+
+fn double(server: &mut Server, name: &str) -> Result<()> {
+    let keys = Target::open(server, name, true)?.keys();
+    let shards = u32::try_from(keys.len())?;
+    let doubled = shards.checked_mul(2).filter(|shards| *shards <= SHARDS_MAX);
+    let doubled = doubled.with_context(|| format!("{name} has {shards} shards, and {SHARDS_MAX} are the most"))?;
+    let new_keys = shard_keys(name, shards..doubled);
+    if let Some(key) = taken(server, &new_keys)?.first() {
+        bail!("the key `{}` exists already", shown(key));
+    }
+    let before = cards(server, &keys)?;
+    let mut double = || -> Result<()> {
+        let bar = Bar::new(Some(u64::from(shards)));
+        for (number, (key, new_key)) in (0..).zip(keys.iter().zip(&new_keys)) {
+            bar.set(number, || format!("shard {number}"));
+            transfer(server, key, None, new_key)?;
+        }
+        ensure!(
+            cards(server, &keys)? == before,
+            "items were added to {name} meanwhile: nobody may add while it is doubled"
+        );
+        Ok(())
+    };
+    let result = double();
+    if result.is_err() {
+        server.replies_of_many(&of_each(&new_keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+        return result;
+    }
+    let key = count_key(name);
+    server.ask(cmd("SET").arg(&key).arg(doubled), &key)?;
+    println!("{name} has {doubled} shards");
+    Ok(())
+}
+
+fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<()> {
+    let sources: Vec<Vec<Vec<u8>>> =
+        sources.iter().map(|name| Ok(Target::open(server, name, true)?.keys())).collect::<Result<_>>()?;
+    let shards = sources.first().map_or(0, Vec::len);
+    ensure!(sources.iter().all(|keys| keys.len() == shards), "they have different numbers of shards");
+    let merge = |server: &mut Server, keys: &[Vec<u8>]| {
+        let of_shard = |(number, key): (usize, &Vec<u8>)| {
+            let mut command = cmd("BF.MERGE").arg(key).to_owned();
+            sources.iter().filter_map(|keys| keys.get(number)).for_each(|source| _ = command.arg(source));
+            (key.clone(), command)
+        };
+        first_error(server, &keys.iter().enumerate().map(of_shard).collect::<Vec<_>>()).map(drop)
+    };
+    let key = count_key(destination);
+    if server.ask(cmd("EXISTS").arg(&key), &key)? == Value::Int(0) {
+        claim(server, destination, u32::try_from(shards)?)?;
+        made_or_undone(server, destination, u32::try_from(shards)?, merge)?;
+    } else {
+        let keys = Target::open(server, destination, true)?.keys();
+        ensure!(keys.len() == shards, "{destination} has {} shards, and the others have {shards}", keys.len());
+        merge(server, &keys).context("some shards may be merged and others not; the same again does the rest")?;
+    }
+    println!("merged into {destination}: {shards} shards");
+    Ok(())
+}
+
+fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Result<()> {
+    let keys = Target::open(server, name, true)?.keys();
+    let shards = u32::try_from(keys.len())?;
+    claim(to, rename, shards)?;
+    made_or_undone(to, rename, shards, |to, new_keys| {
+        let bar = Bar::new(Some(u64::from(shards)));
+        for (number, (key, new_key)) in (0..).zip(keys.iter().zip(new_keys)) {
+            bar.set(number, || format!("shard {number}"));
+            transfer(server, key, Some(to), new_key)?;
+        }
+        Ok(())
+    })?;
+    println!("copied {name}: {shards} shards");
+    Ok(())
+}
+
+/// Copies a filter, a chunk at a time, to another key of the same or of another server.
+fn transfer(from: &mut Server, key: &[u8], mut to: Option<&mut Server>, new_key: &[u8]) -> Result<()> {
+    let mut iterator = 0_i64;
+    loop {
+        let reply = from.ask(cmd("BF.SCANDUMP").arg(key).arg(iterator), key)?;
+        let (next, data): (i64, Vec<u8>) = from_redis_value(reply)?;
+        if next == 0 {
+            return Ok(());
+        }
+        let load = cmd("BF.LOADCHUNK").arg(new_key).arg(next).arg(data).to_owned();
+        to.as_deref_mut().unwrap_or(from).ask(&load, new_key)?;
+        iterator = next;
+    }
+}
+
+fn delete(server: &mut Server, name: &str) -> Result<()> {
+    let keys = shard_keys(name, 0..shards_of(server, name)?);
+    // The number of shards goes last: what is left of a deletion that was cut short can be deleted again.
+    server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
+    let key = count_key(name);
+    server.ask(cmd("DEL").arg(&key), &key)?;
+    println!("deleted {name}: {} shards", keys.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_has_room_for_more_than_its_share() {
+        assert_eq!(capacity_of_shard(1_000_000, 1), 1_004_000);
+        assert_eq!(capacity_of_shard(10_000_000_000, 48), 208_391_069);
+        assert_eq!(capacity_of_shard(1, 16), 2);
+    }
+}

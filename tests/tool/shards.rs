@@ -1,0 +1,184 @@
+//! `shards`: a filter on all nodes of a cluster of six, while slots move and a primary is killed.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Connection, Server, eventually, figures, ok, on_every_server};
+use crate::nodes::{Cluster, id, slot};
+use crate::running::{Ended, run, run_slowly, run_with, url};
+
+/// The words that every command begins with.
+fn cluster_words<'a>(words: &[&'a str], url: &'a str) -> Vec<&'a str> {
+    [&["--cluster", "--url", url], words].concat()
+}
+
+fn shards(url: &str, words: &[&str]) -> Ended {
+    run(cluster_words(&[&["shards"], words].concat(), url))
+}
+
+fn info(url: &str, name: &str) -> Vec<Value> {
+    let text = shards(url, &["info", name, "--json"]).well().text();
+    serde_json::from_str::<Value>(&text).unwrap()["shards"].as_array().unwrap().clone()
+}
+
+fn items(url: &str, name: &str) -> u64 {
+    info(url, name).iter().map(|shard| shard["items"].as_u64().unwrap()).sum()
+}
+
+fn lines(numbers: std::ops::Range<u32>) -> String {
+    numbers.map(|number| format!("https://example.org/{number}\n")).collect()
+}
+
+/// Those of the lines that the filter has.
+fn found(words: &[&str], name: &str, input: &str) -> usize {
+    let words = [words, &["dedup", "--key", name, "--shards", "--lookup", "--seen"]].concat();
+    run_with(words, input).well().text().lines().count()
+}
+
+#[test]
+fn a_filter_in_shards_is_made_filled_united_copied_and_deleted() {
+    on_every_server(|program| {
+        let cluster = Cluster::start(program);
+        let single = Server::start(program);
+        let (url, there) = (url(&cluster.servers[0]), url(&single));
+        shards(&url, &["create", "seen", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).well();
+        shards(&url, &["create", "seen", "0.0001", "20000", "--shards", "12"]).refused("already");
+        let nodes: std::collections::HashSet<_> =
+            info(&url, "seen").iter().map(|shard| shard["node"].to_string()).collect();
+        assert_eq!(nodes.len(), 3, "{nodes:?}");
+
+        let input = lines(0..10_000);
+        let words = cluster_words(&["dedup", "--key", "seen", "--shards"], &url);
+        let new = run_with(words.clone(), input.clone()).well().text();
+        let distinct = items(&url, "seen");
+        assert_eq!(new.lines().count() as u64, distinct);
+        assert!(distinct > 9_980, "{distinct}");
+        assert_eq!(run_with(words, input.clone()).well().text(), "");
+        let ask = ["--cluster", "--url", &url];
+        assert_eq!(found(&ask, "seen", &input), 10_000);
+        assert!(found(&ask, "seen", &lines(10_000..20_000)) < 20);
+
+        // Twice as many shards have what half as many had.
+        shards(&url, &["double", "seen"]).well();
+        assert_eq!(info(&url, "seen").len(), 24);
+        assert_eq!(found(&ask, "seen", &input), 10_000);
+
+        shards(&url, &["create", "more", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).well();
+        shards(&url, &["double", "more"]).well();
+        run_with(cluster_words(&["dedup", "--key", "more", "--shards"], &url), lines(10_000..11_000)).well();
+        shards(&url, &["merge", "union", "seen", "more"]).well();
+        assert_eq!(found(&ask, "union", &lines(0..11_000)), 11_000);
+        shards(&url, &["create", "other", "0.0001", "20000", "--shards", "7"]).well();
+        shards(&url, &["merge", "union", "other"]).refused("24");
+
+        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).well();
+        assert_eq!(found(&["--url", &there], "union", &lines(0..11_000)), 11_000);
+        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).refused("already");
+
+        // A shard that is missing is no shard without items.
+        assert_eq!(client_of(&cluster, "union:{3}").run("DEL union:{3}").number(), 1);
+        shards(&url, &["info", "union"]).refused("union:{3}");
+        run_with(cluster_words(&["dedup", "--key", "union", "--shards"], &url), "a\n").refused("union:{3}");
+        shards(&url, &["delete", "union"]).well();
+        shards(&url, &["info", "union"]).refused("union:shards");
+        assert_eq!(client_of(&cluster, "union:{4}").run("EXISTS union:{4}").number(), 0);
+    });
+}
+
+/// A client of the primary that has the key.
+fn client_of(cluster: &Cluster, key: &str) -> Connection {
+    let line = format!("GET {key}");
+    let mut clients = cluster.servers.iter().map(Server::connect);
+    clients
+        .find_map(|mut client| {
+            let reply = client.run(&line);
+            let is_here = !reply.is_error() || !reply.error_text().starts_with("MOVED");
+            (is_here && client.info("role") == "master").then_some(client)
+        })
+        .unwrap()
+}
+
+#[test]
+fn no_line_is_lost_while_slots_move_and_a_primary_dies() {
+    on_every_server(|program| {
+        let mut cluster = Cluster::start(program);
+        for server in &cluster.servers {
+            assert_eq!(server.connect().run("CONFIG SET cluster-node-timeout 1500"), ok());
+        }
+        let url = url(&cluster.servers[0]);
+        shards(&url, &["create", "seen", "0.0001", "400000", "--shards", "16"]).well();
+        let input = lines(0..300_000);
+        let stream = {
+            let (input, words) = (input.clone(), cluster_words(&["dedup", "--key", "seen", "--shards"], &url));
+            let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+            // A slow stream, so that all of it does not pass before the first move.
+            thread::spawn(move || run_slowly(&words, &input, Duration::from_secs(8)))
+        };
+        thread::sleep(Duration::from_millis(500));
+        let mut moved = 0;
+        for shard in 0..8 {
+            moved += move_slot(&cluster, slot(&format!("{{{shard}}}")));
+        }
+        assert!(moved >= 8, "{moved} keys were moved");
+        // Its replica takes over.
+        let victim = primary_of(&cluster, slot("{9}"));
+        cluster.servers[victim].stop(crate::harness::Stop::Kill);
+        let ended = stream.join().unwrap().well();
+        let mut written: HashMap<&str, u32> = HashMap::new();
+        let text = ended.text();
+        text.lines().for_each(|line| *written.entry(line).or_default() += 1);
+        let lost = input.lines().filter(|line| !written.contains_key(line)).count();
+        // What is left is taken for seen by the rate alone.
+        assert!(lost < 100, "{lost} of 300000 lines did not come out");
+        let twice = written.values().filter(|times| **times > 1).count();
+        figures(&format!("{moved} keys moved and a primary killed: {lost} lines taken for seen, {twice} out twice"));
+    });
+}
+
+/// The number of the server that is the primary of a slot.
+fn primary_of(cluster: &Cluster, slot: u16) -> usize {
+    let mut found = None;
+    eventually("a slot to have a primary", || {
+        found = (0..cluster.servers.len()).find(|number| {
+            let mut client = cluster.servers[*number].connect();
+            let reply = client.run("CLUSTER SLOTS");
+            let own = i64::from(cluster.servers[*number].port);
+            client.info("role") == "master"
+                && reply.elements().iter().any(|run| {
+                    let run = run.elements();
+                    let holds = (run[0].number()..=run[1].number()).contains(&i64::from(slot));
+                    holds && run[2].elements()[1].number() == own
+                })
+        });
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// Moves a slot with its keys to the next primary; how many keys that were.
+fn move_slot(cluster: &Cluster, slot: u16) -> usize {
+    let primaries: Vec<usize> = [0, 5461, 10_923].map(|slot| primary_of(cluster, slot)).to_vec();
+    let from = primary_of(cluster, slot);
+    let to = *primaries.iter().find(|number| **number != from).unwrap();
+    let (mut source, mut target) = (cluster.servers[from].connect(), cluster.servers[to].connect());
+    let (from_id, to_id) = (id(&cluster.servers[from]), id(&cluster.servers[to]));
+    assert_eq!(target.run(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), ok());
+    assert_eq!(source.run(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), ok());
+    let mut moved = 0;
+    loop {
+        let reply = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
+        let [key] = reply.elements() else { break };
+        let port = cluster.servers[to].port.to_string();
+        let words: [&[u8]; 6] = [b"MIGRATE", b"127.0.0.1", port.as_bytes(), key.bytes(), b"0", b"60000"];
+        assert_eq!(source.call(&words), ok());
+        moved += 1;
+    }
+    thread::sleep(Duration::from_millis(50));
+    for client in [&mut target, &mut source] {
+        assert_eq!(client.run(&format!("CLUSTER SETSLOT {slot} NODE {to_id}")), ok());
+    }
+    moved
+}
