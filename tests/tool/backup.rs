@@ -339,6 +339,43 @@ fn a_filter_that_changes_meanwhile_has_every_item_of_before() {
     });
 }
 
+/// A filter that never rests is given up; one that goes, or has not come, is told of.
+#[test]
+fn a_filter_that_is_replaced_all_the_time_is_named() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.RESERVE large 0.01 80000000 NONSCALING");
+        client.run("BF.RESERVE whole 0.01 2000000 NONSCALING");
+        let mut child = command(["backup", "--url", &url(&server), "large", "-o", file.to_str().unwrap()])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        while child.try_wait().unwrap().is_none() {
+            client.run("BF.CLEAR large");
+        }
+        let ended = Ended::from(child.wait_with_output().unwrap());
+        // On a machine that gives this test no time, the filter may rest long enough.
+        if ended.status == Some(0) {
+            run(["restore", "--dry-run", file.to_str().unwrap()]).well();
+        } else {
+            ended.refused("the filter `large` was replaced 5 times while it was dumped");
+            assert_eq!(files.names().len(), 0);
+        }
+        client.run("DEL large");
+        let record = client.run("BF.SCANDUMP whole 0");
+        let [iterator, data] = record.elements() else { panic!("{record:?}") };
+        let iterator = iterator.number().to_string();
+        assert_eq!(client.call(&[b"BF.LOADCHUNK", &b"half"[..], iterator.as_bytes(), data.bytes()]), ok());
+        let ended = backup(&server, &["--all"], &file).well();
+        assert!(
+            ended.stderr.contains("left out: the filter `half`") && ended.text().contains("1 filter in"),
+            "{ended:?}"
+        );
+        backup(&server, &["whole", "half"], &file).refused("the filter `half` is still being loaded");
+    });
+}
+
 #[test]
 fn the_filters_of_a_cluster_go_into_another_and_into_one_server() {
     on_every_server(|program| {
@@ -373,4 +410,49 @@ fn the_filters_of_a_cluster_go_into_another_and_into_one_server() {
         restore(&alone, &[], &file).well();
         assert_eq!(keys(&mut alone.connect()), tags.len());
     });
+}
+
+/// Each library of RedisBloom that `BLOOMGATE_PEERS` has, on the servers that take it.
+#[test]
+fn filters_go_between_redisbloom_itself_and_here() {
+    let Some(folder) = std::env::var_os("BLOOMGATE_PEERS") else {
+        return crate::harness::skipped("BLOOMGATE_PEERS names no folder with RedisBloom's libraries");
+    };
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    for library in names.filter(|path| path.extension().is_some_and(|extension| extension == "so")) {
+        on_every_server(|program| {
+            let Ok(theirs) = Server::with(program).module(&library.canonicalize().unwrap()).try_start() else { return };
+            eprintln!("{}", library.display());
+            let (ours, files) = (Server::start(program), Files::new());
+            let (mut there, mut here) = (theirs.connect(), ours.connect());
+            let items: Vec<String> = (0..5000).map(|number| format!("item {number}")).collect();
+            for (key, words) in [("grown", "0.01 100"), ("fixed", "0.001 5000 NONSCALING"), ("empty", "0.01 9")] {
+                assert_eq!(there.run(&format!("BF.RESERVE {key} {words}")), ok());
+                if key != "empty" {
+                    there.batched(&[b"BF.MADD", key.as_bytes()], &items[..2500]);
+                }
+            }
+            let view = |client: &mut Connection| {
+                ["grown", "fixed", "empty"].map(|key| {
+                    let info = client.run(&format!("BF.INFO {key}"));
+                    let counts = ["Capacity", "Number of filters", "Number of items inserted"]
+                        .map(|name| info.field(name).clone());
+                    (client.batched(&[b"BF.MEXISTS", key.as_bytes()], &items), counts)
+                })
+            };
+            let before = view(&mut there);
+            backup(&theirs, &["--all"], &files.path("file")).well();
+            restore(&ours, &[], &files.path("file")).well();
+            assert!(view(&mut here) == before);
+            there.run("FLUSHALL");
+            backup(&ours, &["--all"], &files.path("file")).well();
+            restore(&theirs, &[], &files.path("file")).well();
+            assert!(view(&mut there) == before);
+            // What RedisBloom has not is refused, and nothing is left of it.
+            here.run("BF.RESERVE native 0.01 100");
+            backup(&ours, &["native"], &files.path("file")).well();
+            restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
+            assert_eq!(keys(&mut there), 3);
+        });
+    }
 }

@@ -215,3 +215,44 @@ pub(super) fn overwrite(filter: &mut Filter, generation: u16, iterator: u64, dat
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scaling;
+    use crate::format::records::DumpMark;
+    use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Spec};
+
+    #[test]
+    fn a_header_tells_its_kind() {
+        let defaults = Defaults {
+            rate: 0.01,
+            capacity: 100,
+            scaling: Scaling::from_expansion(2),
+            layout: LayoutName::Native,
+            hash: HashName::Murmur3,
+            tightening: 0.5,
+            entropy: [9; 32],
+            has_random_seeds: true,
+            must_obey: false,
+        };
+        let plain = Request::new(&defaults);
+        let forgets = |forgets| Request { forgets: Some(forgets), ..plain };
+        let kinds = [
+            (plain, "native"),
+            (Request { hash: Some(HashName::SipHash), ..plain }, "native"),
+            (forgets(Forgets::After { seconds: 60, is_sliding: false }), "windowed"),
+            (forgets(Forgets::Rolling), "windowed"),
+            (Request { is_counting: true, scaling: Scaling::Fixed, ..plain }, "counting"),
+            (Request { layout: Some(LayoutName::RedisBloom), ..plain }, "redisbloom"),
+        ];
+        for (request, kind) in kinds {
+            let spec = Spec::of(&request, &defaults).unwrap();
+            let filter = Filter::new(&spec, &Unlimited).unwrap();
+            let (_, header) = filter.next_record(1, 0, &mut DumpMark::default()).unwrap().unwrap();
+            assert_eq!(Arrival::kind_of(&header), Ok(kind), "{request:?}");
+            assert!(Arrival::kind_of(&header[1..]).is_err());
+        }
+        assert_eq!(Arrival::kind_of(b""), Err(Error::Truncated));
+    }
+}

@@ -107,9 +107,8 @@ impl Output {
         if let (Some(path), Some(partial)) = (&self.path, &self.partial) {
             fs::rename(partial, path).with_context(|| cannot_write(path))?;
             // The name, too.
-            if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| cannot_write(path))?;
-            }
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| cannot_write(path))?;
         }
         Ok(bytes)
     }

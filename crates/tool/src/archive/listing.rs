@@ -68,7 +68,9 @@ impl Listing {
             text.push_str(line.trim_end());
             text.push('\n');
         };
-        line(["key", "kind", "items", "memory", "time to live", ""]);
+        if !self.rows.is_empty() {
+            line(["key", "kind", "items", "memory", "time to live", ""]);
+        }
         for row in self.rows.iter().take(shown_rows) {
             let items = HumanCount(row.contents.items).to_string();
             let memory = BinaryBytes(row.contents.bytes).to_string();

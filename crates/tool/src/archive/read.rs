@@ -191,7 +191,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn cut_off(&self) -> String {
-        format!("damaged: it is cut off in the record after byte {}", self.position)
+        format!("damaged: it is cut off after byte {}", self.position)
     }
 }
 
