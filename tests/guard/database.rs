@@ -89,6 +89,12 @@ impl Database {
         config.host_path(self.folder.path()).user("guard").dbname("postgres").connect(NoTls)
     }
 
+    /// Its URL, for programs that are given one.
+    #[allow(dead_code, reason = "the guard is no such program")]
+    pub fn url(&self) -> String {
+        format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
+    }
+
     /// A pool of `size` sessions.
     pub fn pool(&self, size: usize) -> Pool {
         let sessions = (0..size).map(|_| Session::new(self.connect().expect("a session"))).collect();

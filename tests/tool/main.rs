@@ -9,6 +9,9 @@ mod build;
 mod cluster;
 mod connecting;
 mod crawl;
+#[allow(dead_code, reason = "the guard needs more of it")]
+#[path = "../guard/database.rs"]
+mod database;
 mod dedup;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
@@ -16,6 +19,7 @@ mod harness;
 #[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
 #[path = "../server/fleet/nodes.rs"]
 mod nodes;
+mod load;
 mod pages;
 mod running;
 mod shards;

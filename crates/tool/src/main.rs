@@ -10,6 +10,7 @@ mod dedup;
 mod filters;
 mod keys;
 mod links;
+mod load;
 mod pages;
 mod progress;
 mod report;
@@ -46,6 +47,7 @@ enum Subcommands {
     Completions(pages::Completions),
     Crawl(crawl::Arguments),
     Dedup(dedup::Arguments),
+    Load(load::Arguments),
     Man(pages::Manual),
     Restore(restore::Arguments),
     Shards(shards::Arguments),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),
         Subcommands::Shards(arguments) => shards::run(&server, &arguments),
+        Subcommands::Load(arguments) => load::run(&server, &arguments),
         Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
         Subcommands::Web(arguments) => web::run(&server, &arguments),

@@ -21,7 +21,7 @@ use output::Output;
 
 const EXAMPLES: &str = "\
 Examples:
-  Lines that no earlier run has passed on, in a filter for ten million of them, one in 10,000 of which is taken for seen:
+  Lines that no earlier run has passed on; one new line in 10,000 may be taken for a seen one:
     bloomgate dedup --key urls --create 0.0001 10000000 < urls.txt > new-urls.txt
   A log as it grows, by the third field of its lines:
     tail -f events.tsv | bloomgate dedup --key events --tsv --field 3
@@ -30,12 +30,13 @@ Examples:
   What was seen already, without adding anything:
     bloomgate dedup --key urls --seen --dry-run < urls.txt
 
-A line is an item without its end (LF or CRLF); an empty line is an item, too. Lines come out as they came in; a last line
-without an end gets one. A line that is new is passed on with certainty; a line that is not is dropped, but for the filter's
-rate: that share of new lines is taken for seen.
+A line is an item without its end (LF or CRLF); an empty line is an item, too. Lines come out as
+they came in; a last line without an end gets one. A line that was seen is dropped, and so is
+the filter's rate of new ones.
 
-After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer was lost come out in any case.
-A run that is killed may have added up to 8,192 lines that it has not written.";
+After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer
+was lost come out in any case. A run that is killed, or whose reader goes away, may have added up
+to 8,192 lines that nobody has read.";
 
 /// Pass on the lines that a filter has not seen, and add them to it
 #[derive(clap::Args)]

@@ -1,0 +1,191 @@
+//! How far a load has come, kept in the server beside the filter that it fills, so that both are as old as each other
+//! whatever becomes of the server. It also says whose load it is: another one that begins takes it over, and the first one
+//! ends before it could put half of a filter in the place of a whole one.
+
+use anyhow::{Context, Result, bail, ensure};
+use redis::{Pipeline, Value, cmd, from_redis_value};
+use serde_json::{Value as Json, json};
+
+use super::RECONNECT_TIMEOUT;
+use super::source::Position;
+use crate::server::{Lost, Server, slot};
+
+/// The keys of a load.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// The filter.
+    pub key: String,
+    /// Where it is built.
+    pub loading: String,
+    checkpoint: String,
+}
+
+impl Keys {
+    /// In the slot of `key`, all of them.
+    pub fn of(key: &str) -> Self {
+        let has_tag =
+            key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty());
+        let loading = if has_tag { format!("{key}:loading") } else { format!("{{{key}}}:loading") };
+        Self { key: key.to_owned(), checkpoint: format!("{loading}:checkpoint"), loading }
+    }
+
+    /// Whether they are in the same slot: a `}` in the key may forbid it.
+    pub fn are_together(&self) -> bool {
+        slot(self.key.as_bytes()) == slot(self.loading.as_bytes())
+    }
+}
+
+/// The checkpoint of one load.
+pub struct Checkpoint {
+    pub keys: Keys,
+    run: String,
+    source: Json,
+}
+
+impl Checkpoint {
+    /// Begins a load, which is its owner from now on. Where an earlier one of the same source came to, if there was one.
+    pub fn begin(keys: Keys, source: Json, server: &mut Server) -> Result<(Self, Option<Position>)> {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let run = format!("{}-{}", std::process::id(), since.as_micros());
+        let checkpoint = Self { keys, run, source };
+        let earlier = checkpoint.read(server)?;
+        let position =
+            earlier.filter(|earlier| earlier["source"] == checkpoint.source).map(|earlier| position(&earlier));
+        let text = checkpoint.text(position.as_ref().unwrap_or(&Position::default()));
+        let key = &checkpoint.keys.checkpoint;
+        server.ask(cmd("SET").arg(key).arg(text), key)?;
+        Ok((checkpoint, position))
+    }
+
+    /// The keys and the source, to begin again.
+    pub fn into_parts(self) -> (Keys, Json) {
+        (self.keys, self.source)
+    }
+
+    /// Where this load came to, by the server; nothing if that has forgotten it.
+    ///
+    /// # Errors
+    /// Another load took over.
+    pub fn position(&self, server: &mut Server) -> Result<Option<Position>> {
+        let Some(checkpoint) = self.read(server)? else { return Ok(None) };
+        self.ensure_ours(&checkpoint)?;
+        Ok(Some(position(&checkpoint)))
+    }
+
+    /// Writes where it came to.
+    ///
+    /// # Errors
+    /// Another load took over.
+    pub fn save(&self, server: &mut Server, position: &Position) -> Result<()> {
+        let mut set = cmd("SET");
+        set.arg(&self.keys.checkpoint).arg(self.text(position));
+        self.transact(server, &[set])
+    }
+
+    /// Ends the load: with `is_built_beside` the new filter takes the place of the old one, at once for all clients.
+    ///
+    /// # Errors
+    /// As [`Self::save`]; no such filter.
+    pub fn finish(&self, server: &mut Server, is_built_beside: bool) -> Result<()> {
+        let Keys { key, loading, checkpoint } = &self.keys;
+        let mut commands = vec![cmd("DEL").arg(checkpoint).to_owned()];
+        if is_built_beside {
+            commands.insert(0, cmd("RENAME").arg(loading).arg(key).to_owned());
+        }
+        loop {
+            match self.transact(server, &commands) {
+                Err(error) if error.is::<Lost>() => {
+                    server.reconnect(RECONNECT_TIMEOUT)?;
+                    // Where both are gone it was done.
+                    let keys = cmd("EXISTS").arg(checkpoint).arg(loading).to_owned();
+                    if server.ask(&keys, checkpoint)? == Value::Int(0) {
+                        return Ok(());
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Gives the load up, and deletes what it has built beside.
+    ///
+    /// # Errors
+    /// As [`Self::save`].
+    pub fn discard(&self, server: &mut Server) -> Result<()> {
+        let Keys { loading, checkpoint, .. } = &self.keys;
+        self.transact(server, &[cmd("DEL").arg(loading).arg(checkpoint).to_owned()])
+    }
+
+    /// Does it if this load is still the owner.
+    fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
+        let key = &self.keys.checkpoint;
+        server.ask(cmd("WATCH").arg(key), key)?;
+        let checkpoint = self.read(server)?.with_context(|| format!("the key `{key}` is gone"))?;
+        self.ensure_ours(&checkpoint)?;
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("MULTI");
+        commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
+        pipeline.cmd("EXEC");
+        match server.ask_all(&mut pipeline, key)?.pop() {
+            Some(Value::Array(replies)) => {
+                for reply in replies {
+                    if let Value::ServerError(error) = reply {
+                        return Err(server.describe(error.code(), error.details().unwrap_or_default(), &self.keys.key));
+                    }
+                }
+                Ok(())
+            }
+            _ => bail!(TAKEN_OVER),
+        }
+    }
+
+    fn read(&self, server: &mut Server) -> Result<Option<Json>> {
+        let key = &self.keys.checkpoint;
+        let text: Option<Vec<u8>> = from_redis_value(server.ask(cmd("GET").arg(key), key)?)?;
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
+    fn ensure_ours(&self, checkpoint: &Json) -> Result<()> {
+        ensure!(checkpoint["run"] == *self.run, TAKEN_OVER);
+        Ok(())
+    }
+
+    fn text(&self, position: &Position) -> String {
+        let last = position.last.as_ref().map(|last| last.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        json!({ "run": self.run, "source": self.source, "rows": position.rows, "last": last }).to_string()
+    }
+}
+
+const TAKEN_OVER: &str = "another load of the same key has begun: this one ends";
+
+fn position(checkpoint: &Json) -> Position {
+    let last = checkpoint["last"].as_str().map(|digits| {
+        let digits = digits.as_bytes().chunks(2).filter_map(|two| str::from_utf8(two).ok());
+        digits.filter_map(|two| u8::from_str_radix(two, 16).ok()).collect()
+    });
+    Position { rows: checkpoint["rows"].as_u64().unwrap_or(0), last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_load_are_in_one_slot() {
+        for (key, loading) in [("seen", "{seen}:loading"), ("a{b}c", "a{b}c:loading"), ("a{b", "{a{b}:loading")] {
+            let keys = Keys::of(key);
+            assert_eq!(keys.loading, loading);
+            assert!(keys.are_together(), "{key}");
+        }
+        assert!(!Keys::of("{}a").are_together() && !Keys::of("a}b").are_together());
+    }
+
+    #[test]
+    fn a_position_is_read_as_it_was_written() {
+        let checkpoint = Checkpoint { keys: Keys::of("a"), run: "1".to_owned(), source: json!(["x"]) };
+        for last in [None, Some(vec![]), Some(b"\x00\xff'".to_vec())] {
+            let written = Position { rows: u64::MAX, last };
+            assert_eq!(position(&serde_json::from_str(&checkpoint.text(&written)).unwrap()), written);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! `bloomgate load`: fills a filter from a file or a database, and puts it in the place of the one that is there at once, so
+//! that nobody ever asks half of it.
+
+mod checkpoint;
+mod files;
+mod pace;
+mod postgres;
+mod source;
+mod sqlite;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use indicatif::{BinaryBytes, HumanCount};
+use redis::{Value, cmd, from_redis_value};
+use serde_json::json;
+
+use crate::server::{Lost, Options, Server};
+use crate::stream::Flow;
+use crate::stream::flow::Answer;
+use crate::stream::input::BytesRead;
+use crate::target::{Question, Target};
+use checkpoint::{Checkpoint, Keys};
+use files::Column;
+use pace::{Pace, Total};
+use source::{Position, Rows, Source};
+
+/// How far the load has come is written after so long, or after so many rows.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
+const CHECKPOINT_ROWS: u64 = 1 << 18;
+/// How long a server that was lost is waited for.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// After so many losses without a row in between it ends.
+const LOSSES_MAX: u32 = 5;
+
+const EXAMPLES: &str = "\
+Examples:
+  The lines of a file, into a new filter with room for as many, one in 1000 found wrongly:
+    bloomgate load urls.txt.gz --key urls --create 0.001
+  A column of a CSV file with names in its first line; the second column of a TSV file:
+    bloomgate load users.csv --column email --key emails --create 0.001 5000000
+    bloomgate load users.tsv --tsv --column 2 --key emails --create 0.001
+  A table of SQLite's; the rows of a query:
+    bloomgate load --sqlite shop.db --table orders --column id --key ids --create 0.001
+    bloomgate load --sqlite shop.db --query 'SELECT id FROM paid' --key paid --create 0.001
+  A table of PostgreSQL's; said again, it goes on where it was interrupted:
+    bloomgate load --postgres postgres://app@db/shop --table orders --column id \\
+      --key ids --create 0.001 --resume
+
+The filter is built under another key, {KEY}:loading, and renamed over KEY when it is complete:
+until then KEY answers as before. Its time to live is not carried over. What writers add to KEY
+meanwhile (BF.ADD, BF.CHANGED) is lost at that moment, unless the source has it, too: let writers
+add to both keys during a load, or fill KEY itself with --in-place.
+
+Items are bytes: a line without its end, a text or a blob as it is, all else as the database
+writes it. Empty lines and NULLs are left out.";
+
+/// Fill a filter from a file, a SQLite file or a PostgreSQL table
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["file", "sqlite", "postgres"]))]
+pub struct Arguments {
+    /// A file with an item a line, or with columns; `-` is the standard input. One compressed with gzip or zstd is unpacked
+    file: Option<PathBuf>,
+    /// A file of SQLite's
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tsv", "header", "skip_bad"])]
+    sqlite: Option<PathBuf>,
+    /// A PostgreSQL server: postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]. It is not spoken to with TLS
+    #[arg(long, value_name = "URL", conflicts_with_all = ["tsv", "header", "skip_bad"])]
+    postgres: Option<String>,
+    /// The column with the items. Of a file: its name in the first line, or its number from 1 on; the file is CSV then
+    #[arg(long, value_name = "NAME|N")]
+    column: Option<String>,
+    /// The columns of the file have tabs between them, and no quotes
+    #[arg(long, requires = "column")]
+    tsv: bool,
+    /// With the number of a column: the first line has the names of the columns
+    #[arg(long, requires = "column")]
+    header: bool,
+    /// Leave out lines without that column, instead of ending with an error
+    #[arg(long, requires = "column")]
+    skip_bad: bool,
+    /// The table, of a database; of PostgreSQL also SCHEMA.TABLE
+    #[arg(long, requires = "column", conflicts_with = "file")]
+    table: Option<String>,
+    /// A query whose rows are loaded, of a database; --column names one of several columns
+    #[arg(long, value_name = "SQL", conflicts_with_all = ["table", "file"])]
+    query: Option<String>,
+    /// The filter's key
+    #[arg(long)]
+    key: String,
+    /// The filter's rate, and the items it has room for [default: as many as the source has, which it counts first]
+    #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"], required_unless_present = "in_place")]
+    create: Option<Vec<String>>,
+    /// Add to the filter under KEY itself, instead of building another one
+    #[arg(long)]
+    in_place: bool,
+    /// The key is the name of a filter in shards
+    #[arg(long, requires = "in_place", conflicts_with_all = ["create", "resume"])]
+    shards: bool,
+    /// Go on where an interrupted load of the same source was, if there is one. Of PostgreSQL both have to say this, and a table
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Arguments {
+    fn source(&self) -> Result<Source> {
+        let rows = || Rows::of(self.table.as_ref(), self.column.as_ref(), self.query.as_ref());
+        if let Some(path) = &self.sqlite {
+            return Ok(Source::Sqlite { path: path.clone(), rows: rows()? });
+        }
+        if let Some(url) = &self.postgres {
+            ensure!(
+                !self.resume || self.table.is_some(),
+                "--resume needs a --table: a query of PostgreSQL's has no order"
+            );
+            return Ok(Source::Postgres { url: url.clone(), rows: rows()?, is_ordered: self.resume });
+        }
+        let path = self.file.clone().unwrap_or_default();
+        let Some(column) = &self.column else { return Ok(Source::Lines(path)) };
+        let (delimiter, column) = (if self.tsv { b'\t' } else { b',' }, Column::of(column, self.header)?);
+        Ok(Source::Columns { path, delimiter, column, skip_bad: self.skip_bad })
+    }
+}
+
+/// A load that runs.
+struct Load<'a> {
+    arguments: &'a Arguments,
+    source: Source,
+    keys: Keys,
+    /// Where it writes how far it is: not if nothing is built beside, and nobody wants to go on.
+    checkpoint: Option<Checkpoint>,
+    bytes_read: BytesRead,
+    /// What is in for certain.
+    confirmed: Position,
+    new: u64,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let source = arguments.source()?;
+    let mut server = Server::connect(options)?;
+    let keys = Keys::of(&arguments.key);
+    ensure!(
+        arguments.in_place || !server.is_cluster() || keys.are_together(),
+        "no other key is in the slot of `{}`, because of its braces: say --in-place, or name another --key",
+        keys.key
+    );
+    ensure!(!arguments.resume || !source.is_stream(), "--resume: the source can be read only once");
+    // Nothing but a filter is replaced.
+    server.ask(cmd("BF.CARD").arg(&keys.key), &keys.key)?;
+    let capacity = arguments.capacity(&source)?;
+    let mut load = Load {
+        arguments,
+        source,
+        keys,
+        checkpoint: None,
+        bytes_read: BytesRead::default(),
+        confirmed: Position::default(),
+        new: 0,
+    };
+    load.begin(&mut server, capacity)?;
+    let total = match (arguments.counts(), load.source.size_bytes()) {
+        (true, _) => Total::Rows(capacity.map_or(0, |(_, capacity)| capacity)),
+        (false, Some(bytes)) => Total::Bytes(bytes, load.bytes_read.clone()),
+        (false, None) => Total::Unknown,
+    };
+    let mut pace = Pace::new(total, load.confirmed.rows);
+    let result = load.fill(&mut server, capacity, &mut pace);
+    pace.finish();
+    if let Some(checkpoint) = &load.checkpoint {
+        match &result {
+            Ok(()) => checkpoint.finish(&mut server, !arguments.in_place)?,
+            // What nobody goes on with would only take memory. If that fails, the first failure is what counts.
+            Err(error) if !arguments.resume && !error.is::<Lost>() => _ = checkpoint.discard(&mut server),
+            Err(_) => {}
+        }
+    }
+    result?;
+    load.report(&mut server, &pace)
+}
+
+impl Arguments {
+    /// Whether the capacity is what the source has.
+    fn counts(&self) -> bool {
+        self.create.as_ref().is_some_and(|words| words.len() == 1)
+    }
+
+    /// Rate and capacity of the filter, if one is to be created.
+    fn capacity(&self, source: &Source) -> Result<Option<(f64, u64)>> {
+        let Some(words) = &self.create else { return Ok(None) };
+        let rate = words.first().and_then(|word| word.parse::<f64>().ok()).filter(|rate| *rate > 0.0 && *rate < 1.0);
+        let rate = rate.context("--create: the rate is a number between 0 and 1, as 0.001 is")?;
+        let capacity = match words.get(1) {
+            Some(word) => {
+                let capacity = word.parse().ok().filter(|capacity| *capacity > 0);
+                capacity.with_context(|| format!("--create: `{word}` is no number of items"))?
+            }
+            None => source.count()?.max(1),
+        };
+        Ok(Some((rate, capacity)))
+    }
+}
+
+impl Load<'_> {
+    /// Where the items go.
+    fn key(&self) -> &str {
+        if self.arguments.in_place { &self.keys.key } else { &self.keys.loading }
+    }
+
+    /// Takes the load over, and creates the filter unless an earlier load has.
+    fn begin(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+        if self.arguments.in_place && !self.arguments.resume {
+            return self.create(server, create);
+        }
+        // A stream has no state, and its load does not go on.
+        let state = if self.source.is_stream() { json!("stream") } else { self.source.fingerprint()? };
+        let source = json!([state, self.arguments.create, self.arguments.in_place]);
+        let (checkpoint, earlier) = Checkpoint::begin(self.keys.clone(), source, server)?;
+        self.checkpoint = Some(checkpoint);
+        let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
+        if let Some(position) = earlier.filter(|_| self.arguments.resume && exists) {
+            eprintln!("bloomgate: goes on after {} rows", HumanCount(position.rows));
+            self.confirmed = position;
+            return Ok(());
+        }
+        if self.arguments.resume {
+            eprintln!("bloomgate: there is no load of this source to go on with: it begins");
+        }
+        self.begin_anew(server, create)
+    }
+
+    /// Begins with an empty filter, or in place with what is there.
+    fn begin_anew(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+        self.confirmed = Position::default();
+        if !self.arguments.in_place {
+            server.ask(cmd("DEL").arg(&self.keys.loading), &self.keys.loading)?;
+        }
+        self.create(server, create)
+    }
+
+    fn create(&self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+        let (Some((rate, capacity)), key) = (create, self.key()) else { return Ok(()) };
+        if server.ask(cmd("EXISTS").arg(key), key)? == Value::Int(0) {
+            server.ask(cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity), key)?;
+        }
+        Ok(())
+    }
+
+    /// Passes all rows to the filter, from the last checkpoint again after a loss.
+    fn fill(&mut self, server: &mut Server, create: Option<(f64, u64)>, pace: &mut Pace) -> Result<()> {
+        let (mut losses, mut farthest) = (0, 0);
+        loop {
+            let again = if losses > 0 { self.go_on(server, create) } else { Ok(()) };
+            let target = again.and_then(|()| Target::open(server, self.key(), self.arguments.shards));
+            let result = target.and_then(|target| self.pass(server, &target, pace));
+            let error = match result {
+                Err(error) if error.is::<Lost>() => error,
+                result => return result,
+            };
+            losses = if self.confirmed.rows > farthest { 1 } else { losses + 1 };
+            farthest = farthest.max(self.confirmed.rows);
+            if losses > LOSSES_MAX {
+                return Err(error);
+            }
+            ensure!(!self.source.is_stream(), "{error}; the source can be read only once: begin again");
+        }
+    }
+
+    /// Connects again, and finds out how much of the load the server still knows.
+    fn go_on(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+        server.reconnect(RECONNECT_TIMEOUT)?;
+        let position = match &self.checkpoint {
+            Some(checkpoint) => checkpoint.position(server)?,
+            None => None,
+        };
+        let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
+        match position.filter(|_| exists) {
+            Some(position) => self.confirmed = position,
+            // What was confirmed may be forgotten.
+            None => {
+                if let Some(checkpoint) = self.checkpoint.take() {
+                    let (keys, source) = checkpoint.into_parts();
+                    self.checkpoint = Some(Checkpoint::begin(keys, source, server)?.0);
+                }
+                self.begin_anew(server, create)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, server: &mut Server, target: &Target, pace: &mut Pace) -> Result<()> {
+        self.bytes_read.store(0, std::sync::atomic::Ordering::Relaxed);
+        let rows = self.source.start(self.confirmed.clone(), self.bytes_read.clone());
+        let mut flow = Flow::new(server, target, Question::Add);
+        let (mut has_ended, mut saved, mut saved_rows) = (false, Instant::now(), self.confirmed.rows);
+        loop {
+            let is_due = self.checkpoint.is_some()
+                && (saved.elapsed() > CHECKPOINT_INTERVAL || self.confirmed.rows - saved_rows > CHECKPOINT_ROWS);
+            if !has_ended && !is_due && !flow.is_full() {
+                match rows.recv() {
+                    Ok(items) => flow.send(items?)?,
+                    Err(_) => has_ended = true,
+                }
+                continue;
+            }
+            let Some(answered) = flow.receive(true)? else {
+                if has_ended {
+                    return Ok(());
+                }
+                if let Some(checkpoint) = &self.checkpoint {
+                    let position = if self.source.is_ordered() { &self.confirmed } else { &Position::default() };
+                    checkpoint.save(flow.server, position)?;
+                }
+                (saved, saved_rows) = (Instant::now(), self.confirmed.rows);
+                continue;
+            };
+            if let Some(error) = answered.error {
+                return Err(error);
+            }
+            let is_new = |answer: &&Answer| **answer == Answer::Known { is_new: true };
+            self.new += answered.answers.iter().filter(is_new).count() as u64;
+            self.confirmed = answered.batch.after;
+            pace.show(self.confirmed.rows);
+        }
+    }
+
+    /// Says what came of it.
+    fn report(&self, server: &mut Server, pace: &Pace) -> Result<()> {
+        let target = Target::open(server, &self.keys.key, self.arguments.shards)?;
+        let mut bytes = 0;
+        for key in target.keys() {
+            let usage = server.ask(cmd("MEMORY").arg("USAGE").arg(&key), &key)?;
+            bytes += from_redis_value::<Option<u64>>(usage)?.unwrap_or(0);
+        }
+        let (rows, new, rate) = (self.confirmed.rows, HumanCount(self.new), HumanCount(pace.rate(self.confirmed.rows)));
+        println!(
+            "{} rows, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}",
+            HumanCount(rows),
+            pace.elapsed().as_secs_f64(),
+            BinaryBytes(bytes)
+        );
+        Ok(())
+    }
+}

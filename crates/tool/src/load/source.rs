@@ -1,0 +1,222 @@
+//! Where the rows of `load` come from, and the thread that reads them.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::UNIX_EPOCH;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::{Value, json};
+
+use super::files::{self, Column};
+use super::{postgres, sqlite};
+use crate::stream::flow::Batch;
+use crate::stream::input::BytesRead;
+
+/// Items and bytes that are handed over together at most.
+const ITEMS_AT_ONCE: usize = 1024;
+const BYTES_AT_ONCE: usize = 1 << 17;
+/// Batches that wait for the server at most: then the source waits, too.
+const WAITING: usize = 16;
+
+/// A source of rows.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file with an item a line.
+    Lines(PathBuf),
+    /// A file with columns, and what is between them.
+    Columns { path: PathBuf, delimiter: u8, column: Column, skip_bad: bool },
+    /// A file of SQLite's.
+    Sqlite { path: PathBuf, rows: Rows },
+    /// A PostgreSQL server.
+    Postgres { url: String, rows: Rows, is_ordered: bool },
+}
+
+/// Rows of a database.
+#[derive(Clone, Debug)]
+pub enum Rows {
+    Table { table: String, column: String },
+    Query { query: String, column: Option<String> },
+}
+
+/// How far a source was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Rows, those without an item among them.
+    pub rows: u64,
+    /// The last item.
+    pub last: Option<Vec<u8>>,
+}
+
+/// What takes rows: the item of each, if it has one.
+pub type Sink<'a> = dyn FnMut(Option<&[u8]>) -> Result<()> + 'a;
+
+/// Items that go together.
+#[derive(Default)]
+pub struct Items {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Where the source is after them.
+    pub after: Position,
+}
+
+impl Batch for Items {
+    fn items(&self) -> Vec<&[u8]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| self.bytes.get(start..*end).unwrap_or_default()).collect()
+    }
+}
+
+impl Source {
+    /// Starts the thread that reads what comes after `from`. What it sends last may be an error.
+    pub fn start(&self, from: Position, bytes_read: BytesRead) -> Receiver<Result<Items>> {
+        let (sender, receiver) = sync_channel(WAITING);
+        let source = self.clone();
+        thread::spawn(move || {
+            let mut gathering = Gathering { items: Items::default(), sender, rows: 0 };
+            let seeks = matches!(source, Self::Postgres { .. });
+            let (skipped, mut row) = (if seeks { 0 } else { from.rows }, 0);
+            gathering.rows = from.rows;
+            let result = source.read(&from, &bytes_read, &mut |item| {
+                row += 1;
+                if row <= skipped { Ok(()) } else { gathering.add(item) }
+            });
+            let result = result.and_then(|()| gathering.hand_over());
+            if let Err(error) = result {
+                // Where nobody listens there is nobody to tell.
+                _ = gathering.sender.send(Err(error));
+            }
+        });
+        receiver
+    }
+
+    fn read(&self, from: &Position, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
+        match self {
+            Self::Lines(path) => files::lines(path, bytes_read, sink),
+            Self::Columns { path, delimiter, column, skip_bad } => {
+                files::columns(path, *delimiter, column, *skip_bad, bytes_read, sink)
+            }
+            Self::Sqlite { path, rows } => sqlite::read(path, rows, sink),
+            Self::Postgres { url, rows, is_ordered } => postgres::read(url, rows, *is_ordered, from, sink),
+        }
+    }
+
+    /// Counts its items. Files are read for it.
+    ///
+    /// # Errors
+    /// It cannot be read, or only once.
+    pub fn count(&self) -> Result<u64> {
+        match self {
+            Self::Sqlite { path, rows } => return sqlite::count(path, rows),
+            Self::Postgres { url, rows, .. } => return postgres::count(url, rows),
+            Self::Lines(path) | Self::Columns { path, .. } => {
+                ensure!(path != Path::new("-"), "the standard input is read once: say --create RATE CAPACITY");
+            }
+        }
+        let mut count = 0;
+        self.read(&Position::default(), &BytesRead::default(), &mut |item| {
+            count += u64::from(item.is_some());
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    /// Bytes of a file, for the progress; nothing where that is not known.
+    pub fn size_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Lines(path) | Self::Columns { path, .. } => {
+                fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it gives the same rows in the same order when it is read again.
+    pub const fn is_ordered(&self) -> bool {
+        matches!(
+            self,
+            Self::Lines(_) | Self::Columns { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. }
+        )
+    }
+
+    /// Whether it can be read only once.
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Self::Lines(path) | Self::Columns { path, .. } => {
+                !fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+            }
+            _ => false,
+        }
+    }
+
+    /// What tells it from another one, and from itself after a change. Of a database behind a server no change is seen.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn fingerprint(&self) -> Result<Value> {
+        Ok(match self {
+            Self::Lines(path) => json!(["lines", state(path)?]),
+            Self::Columns { path, delimiter, column, skip_bad } => {
+                json!(["columns", delimiter, format!("{column:?}"), skip_bad, state(path)?])
+            }
+            Self::Sqlite { path, rows } => {
+                let mut log = path.clone().into_os_string();
+                log.push("-wal");
+                let log = state(Path::new(&log)).ok().filter(|(size, _)| *size > 0);
+                json!(["sqlite", format!("{rows:?}"), state(path)?, log])
+            }
+            Self::Postgres { rows, is_ordered, .. } => json!(["postgres", format!("{rows:?}"), is_ordered]),
+        })
+    }
+}
+
+/// Size and time of the last change, of a file.
+fn state(path: &Path) -> Result<(u64, u64)> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok((metadata.len(), u64::try_from(since.as_micros()).unwrap_or(u64::MAX)))
+}
+
+impl Rows {
+    /// Of the words of the command line.
+    ///
+    /// # Errors
+    /// Neither a table with a column nor a query.
+    pub fn of(table: Option<&String>, column: Option<&String>, query: Option<&String>) -> Result<Self> {
+        match (table, column, query) {
+            (Some(table), Some(column), None) => Ok(Self::Table { table: table.clone(), column: column.clone() }),
+            (None, column, Some(query)) => {
+                let query = query.trim().trim_end_matches(';').to_owned();
+                Ok(Self::Query { query, column: column.cloned() })
+            }
+            _ => bail!("say which rows to load: --table TABLE --column COLUMN, or --query SQL"),
+        }
+    }
+}
+
+/// Rows on their way into batches.
+struct Gathering {
+    items: Items,
+    sender: SyncSender<Result<Items>>,
+    rows: u64,
+}
+
+impl Gathering {
+    fn add(&mut self, item: Option<&[u8]>) -> Result<()> {
+        self.rows += 1;
+        let Some(item) = item else { return Ok(()) };
+        self.items.bytes.extend_from_slice(item);
+        self.items.ends.push(self.items.bytes.len());
+        if self.items.ends.len() == ITEMS_AT_ONCE || self.items.bytes.len() >= BYTES_AT_ONCE {
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let mut items = std::mem::take(&mut self.items);
+        let last = items.items().last().map(|item| item.to_vec());
+        items.after = Position { rows: self.rows, last };
+        self.sender.send(Ok(items)).map_err(|_| anyhow!("nobody takes rows any more"))
+    }
+}

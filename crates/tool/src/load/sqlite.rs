@@ -1,0 +1,69 @@
+//! Rows of a file of SQLite's, which is only read.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Statement};
+
+use super::source::{Rows, Sink};
+
+/// The rows: texts and blobs by their bytes, numbers in decimal, NULL no item.
+pub fn read(path: &Path, rows: &Rows, sink: &mut Sink) -> Result<()> {
+    let connection = open(path)?;
+    let (mut statement, column) = select(&connection, rows).with_context(|| told(path))?;
+    let mut rows = statement.query([]).with_context(|| told(path))?;
+    while let Some(row) = rows.next().with_context(|| told(path))? {
+        match row.get_ref(column).with_context(|| told(path))? {
+            ValueRef::Null => sink(None)?,
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => sink(Some(bytes))?,
+            ValueRef::Integer(number) => sink(Some(number.to_string().as_bytes()))?,
+            ValueRef::Real(number) => sink(Some(format!("{number:?}").as_bytes()))?,
+        }
+    }
+    Ok(())
+}
+
+/// How many of the rows have an item.
+pub fn count(path: &Path, rows: &Rows) -> Result<u64> {
+    let connection = open(path)?;
+    let text = match rows {
+        Rows::Table { table, column } => {
+            format!("SELECT COUNT({0}.{1}) FROM {0}", quoted(table), quoted(column))
+        }
+        Rows::Query { query, .. } => format!("SELECT COUNT(*) FROM ({query})"),
+    };
+    let count: i64 = connection.query_row(&text, [], |row| row.get(0)).with_context(|| told(path))?;
+    Ok(u64::try_from(count)?)
+}
+
+fn open(path: &Path) -> Result<Connection> {
+    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .with_context(|| told(path))
+}
+
+/// The statement, and which of its columns has the items.
+fn select<'c>(connection: &'c Connection, rows: &Rows) -> Result<(Statement<'c>, usize)> {
+    let (query, column) = match rows {
+        // Without the name of the table, SQLite takes a column that is not there for a text.
+        Rows::Table { table, column } => (format!("SELECT {0}.{1} FROM {0}", quoted(table), quoted(column)), None),
+        Rows::Query { query, column } => (query.clone(), column.as_ref()),
+    };
+    let statement = connection.prepare(&query)?;
+    let place = match column {
+        Some(column) => statement.column_index(column)?,
+        None => {
+            ensure!(statement.column_count() == 1, "the query has several columns: say which one with --column");
+            0
+        }
+    };
+    Ok((statement, place))
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn told(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}

@@ -1,0 +1,338 @@
+//! `load`: files, SQLite and PostgreSQL into a filter that takes the place of another one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use std::io::Write;
+
+use crate::database::Database;
+use crate::harness::{Connection, Server, Stop, eventually, nil, on_every_server};
+use crate::running::{Ended, command, run, run_with, url};
+
+/// A folder with files.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path: PathBuf = self.0.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    }
+}
+
+fn load(server: &Server, more: &[&str]) -> Ended {
+    run(words(server, more))
+}
+
+fn words(server: &Server, more: &[&str]) -> Vec<String> {
+    let url = url(server);
+    ["load", "--url", &url].iter().chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+/// Which of these items are in the filter.
+fn found<'i>(client: &mut Connection, key: &str, items: &[&'i str]) -> Vec<&'i str> {
+    let answers = client.batched(&[b"BF.MEXISTS", key.as_bytes()], items);
+    items.iter().zip(answers).filter(|(_, answer)| *answer).map(|(item, _)| *item).collect()
+}
+
+/// Nothing of a load is left but its filter.
+fn is_alone(client: &mut Connection, key: &str) {
+    assert_eq!(client.run("DBSIZE").number(), 1);
+    assert_eq!(client.run(&format!("EXISTS {key}")).number(), 1);
+}
+
+#[test]
+fn lines_take_the_place_of_the_filter_that_was_there() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("lines", "a\nb\r\n\nc d\nlast");
+        client.run("BF.ADD seen old");
+        let text = load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).well().text();
+        assert!(
+            text.starts_with("5 rows, 4 of them new, in ") && text.contains("a second; the filter takes"),
+            "{text}"
+        );
+        assert_eq!(found(&mut client, "seen", &["a", "b", "c d", "last", "old", "", "b\r"]), ["a", "b", "c d", "last"]);
+        assert_eq!(client.run("BF.INFO seen CAPACITY").elements()[0].number(), 4);
+        is_alone(&mut client, "seen");
+
+        // In the place itself it is added.
+        let more = run_with(words(&server, &["-", "--key", "seen", "--in-place"]), "more\n").well().text();
+        assert!(more.starts_with("1 rows, 1 of them new"), "{more}");
+        assert_eq!(found(&mut client, "seen", &["a", "more"]), ["a", "more"]);
+        is_alone(&mut client, "seen");
+    });
+}
+
+#[test]
+fn what_fails_leaves_the_filter_as_it_was() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("table.csv", "id,name\n1,a\n2\n3,c\n");
+        client.run("BF.ADD seen old");
+        let create = ["--key", "seen", "--create", "0.001", "100"];
+        load(&server, &[&[&*path, "--column", "name"], &create[..]].concat()).refused("line 3: it has no column 2");
+        load(&server, &[&[&*path, "--column", "none"], &create[..]].concat()).refused("no column is named `none`");
+        load(&server, &[&["/nowhere"], &create[..]].concat()).refused("cannot read /nowhere");
+        assert_eq!(found(&mut client, "seen", &["a", "old"]), ["old"]);
+        is_alone(&mut client, "seen");
+        load(&server, &[&[&*path, "--column", "name", "--skip-bad"], &create[..]].concat()).well();
+        assert_eq!(found(&mut client, "seen", &["a", "c", "name", "old"]), ["a", "c"]);
+
+        client.run("SET text x");
+        load(&server, &[&path, "--key", "text", "--create", "0.1"]).refused("something else than a filter");
+        load(&server, &[&path, "--key", "none", "--in-place"]).refused("there is no filter `none`");
+        client.run("BF.RESERVE full 0.001 1 NONSCALING");
+        load(&server, &[&path, "--key", "full", "--in-place"]).refused("is full");
+        run_with(words(&server, &["-", "--key", "new", "--create", "0.1"]), "a\n")
+            .refused("the standard input is read once");
+        for wrong in [
+            &["-", "--key", "a"][..],
+            &["--key", "a", "--create", "0.1"],
+            &["-", "--key", "a", "--create", "0.1", "1", "--shards"],
+        ] {
+            assert_eq!(load(&server, wrong).status, Some(2), "{wrong:?}");
+        }
+        for wrong in [["2", "5"], ["x", "5"], ["0.1", "0"]] {
+            load(&server, &[&[&*path, "--key", "a", "--create"], &wrong[..]].concat()).refused("--create");
+        }
+    });
+}
+
+#[test]
+fn columns_are_read_as_csv_and_tsv() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let csv = files.write("t.csv", "\u{feff}id,\"full name\"\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,\r\n3,d\r\n");
+        load(&server, &[&csv, "--column", "full name", "--key", "csv", "--create", "1e-9"]).well();
+        assert_eq!(found(&mut client, "csv", &["a, \"b\"\nc", "", "d", "full name"]), ["a, \"b\"\nc", "", "d"]);
+        load(&server, &[&csv, "--column", "id", "--key", "csv", "--create", "1e-9"]).well();
+        assert_eq!(found(&mut client, "csv", &["1", "2", "3", "id", "d"]), ["1", "2", "3"]);
+        let tsv = files.write("t.tsv", "x\t\"a\ny\tb\"\n");
+        load(&server, &[&tsv, "--tsv", "--column", "2", "--key", "tsv", "--create", "1e-9"]).well();
+        assert_eq!(found(&mut client, "tsv", &["\"a", "b\"", "x"]), ["\"a", "b\""]);
+        load(&server, &[&tsv, "--tsv", "--column", "2", "--header", "--key", "tsv", "--create", "1e-9"]).well();
+        assert_eq!(found(&mut client, "tsv", &["\"a", "b\""]), ["b\""]);
+    });
+}
+
+#[test]
+fn sqlite_tables_and_queries_are_loaded() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("data.db", "");
+        let database = rusqlite::Connection::open(&path).unwrap();
+        database
+            .execute_batch(
+                "CREATE TABLE \"my rows\" (id INTEGER, name, other);
+                 INSERT INTO \"my rows\" VALUES (1, 'a', 1), (2, x'00ff', 2), (3, NULL, 3), (-4, 7, 4), (5, 1.5, 5)",
+            )
+            .unwrap();
+        let of = ["--sqlite", &path];
+        let create = ["--key", "rows", "--create", "1e-9"];
+        let table = ["--table", "my rows", "--column", "name"];
+        let text = load(&server, &[&of[..], &table, &create].concat()).well().text();
+        assert!(text.starts_with("5 rows, 4 of them new"), "{text}");
+        assert_eq!(found(&mut client, "rows", &["a", "7", "1.5", "NULL", "", "1"]), ["a", "7", "1.5"]);
+        assert_eq!(client.call(&[b"BF.EXISTS".as_slice(), b"rows", b"\x00\xff"]).number(), 1);
+        assert_eq!(client.run("BF.INFO rows CAPACITY").elements()[0].number(), 4);
+        let query = ["--query", "SELECT * FROM \"my rows\" WHERE id < 3;", "--column", "id"];
+        load(&server, &[&of[..], &query, &create].concat()).well();
+        assert_eq!(found(&mut client, "rows", &["1", "2", "5"]), ["1", "2"]);
+        for (wrong, part) in [
+            (["--table", "my rows", "--column", "none"], "no such column"),
+            (["--table", "none", "--column", "id"], "no such table"),
+            (["--query", "SELECT id FROM \"my rows\"", "--column", "none"], "none"),
+        ] {
+            load(&server, &[&of[..], &wrong, &create].concat()).refused(part);
+        }
+        load(&server, &[&of[..], &["--query", "SELECT * FROM \"my rows\""], &create].concat())
+            .refused("several columns");
+        load(&server, &[&of[..], &["--column", "id"], &create].concat()).refused("say which rows to load");
+    });
+}
+
+#[test]
+fn postgresql_tables_and_queries_are_loaded() {
+    let database = Database::with_rows(3000);
+    let mut session = database.connect().unwrap();
+    session
+        .batch_execute(
+            "CREATE SCHEMA other; CREATE TABLE other.\"My\" (a text, b bytea, c uuid);
+             INSERT INTO other.\"My\" VALUES
+               ('it''s a \\', '\\x00ff', '00000000-0000-0000-0000-00000000000A'), (NULL, NULL, NULL), ('', '', NULL)",
+        )
+        .unwrap();
+    let url = database.url();
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let create = ["--postgres", &url, "--key", "rows", "--create", "1e-9"];
+        for more in [&[][..], &["--resume"]] {
+            let table = [&create[..], &["--table", "rows", "--column", "id"], more].concat();
+            let text = load(&server, &table).well().text();
+            assert!(text.starts_with("3,000 rows, 3,000 of them new"), "{text}");
+            assert_eq!(found(&mut client, "rows", &["0", "2999", "3000", "-1"]), ["0", "2999"]);
+            assert_eq!(client.run("BF.INFO rows CAPACITY").elements()[0].number(), 3000);
+            is_alone(&mut client, "rows");
+            let other = [&create[..], &["--table", "other.My"], more, &["--column"]].concat();
+            load(&server, &[&other[..], &["a"]].concat()).well();
+            assert_eq!(found(&mut client, "rows", &["it's a \\", "", "x"]), ["it's a \\", ""]);
+            load(&server, &[&other[..], &["b"]].concat()).well();
+            assert_eq!(client.call(&[b"BF.EXISTS".as_slice(), b"rows", b"\x00\xff"]).number(), 1);
+            load(&server, &[&other[..], &["c"]].concat()).well();
+            let id = "00000000-0000-0000-0000-00000000000a";
+            assert_eq!(found(&mut client, "rows", &[id]), [id]);
+        }
+        let query = [&create[..], &["--query", "SELECT id, version FROM rows WHERE id < 10;"]].concat();
+        load(&server, &query).refused("say which one with --column");
+        load(&server, &[&query[..], &["--column", "id"]].concat()).well();
+        assert_eq!(found(&mut client, "rows", &["9", "10"]), ["9"]);
+        load(&server, &[&query[..], &["--column", "id", "--resume"]].concat()).refused("needs a --table");
+        load(&server, &[&create[..], &["--table", "none", "--column", "id"]].concat())
+            .refused("\"none\" does not exist");
+        let nobody = ["--postgres", "postgres://guard@127.0.0.1:1/x", "--key", "rows", "--create", "0.1"];
+        load(&server, &[&nobody[..], &["--query", "SELECT 1"]].concat()).refused("cannot reach the PostgreSQL server");
+        is_alone(&mut client, "rows");
+    });
+}
+
+/// Starts a load of so many numbers, and waits until it has written how far it is.
+fn begun(server: &Server, words: &[String]) -> Child {
+    let child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = server.connect();
+    eventually("a checkpoint", || {
+        let checkpoint = client.run("GET {seen}:loading:checkpoint");
+        checkpoint != nil(2) && !checkpoint.text().contains("\"rows\":0,")
+    });
+    child
+}
+
+const COUNT: usize = 1_000_000;
+
+fn numbers(files: &Files) -> String {
+    files.write("numbers", (0..COUNT).map(|number| format!("{number}\n")).collect::<String>())
+}
+
+/// All of them are in.
+fn are_all_in(server: &Server) {
+    let numbers: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
+    let mut client = server.connect();
+    for part in numbers.chunks(10_000) {
+        assert!(client.batched(&[b"BF.MEXISTS", b"seen"], part).into_iter().all(|answer| answer));
+    }
+    is_alone(&mut client, "seen");
+}
+
+#[test]
+fn an_interrupted_load_goes_on() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let files = Files::new();
+        let path = numbers(&files);
+        let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
+        let mut child = begun(&server, &words);
+        let mut client = server.connect();
+        client.run("CLIENT PAUSE 100000 WRITE");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        client.run("CLIENT UNPAUSE");
+        assert_eq!(client.run("EXISTS seen {seen}:loading").number(), 1);
+        let ended = run(&words).well();
+        let rows = ended.stderr.split_once("goes on after ").unwrap_or_else(|| panic!("{}", ended.stderr)).1;
+        assert!(!rows.starts_with("0 "), "{rows}");
+        assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
+        are_all_in(&server);
+        assert!(run(&words).well().stderr.contains("no load of this source to go on with"));
+    });
+}
+
+#[test]
+fn a_load_goes_on_when_the_server_is_there_again() {
+    on_every_server(|program| {
+        let mut server = Server::with(program).line("appendonly yes").line("appendfsync no").start();
+        let files = Files::new();
+        let path = numbers(&files);
+        let child = begun(&server, &words(&server, &[&path, "--key", "seen", "--create", "0.001"]));
+        server.restart(Stop::Kill);
+        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        assert!(ended.text().starts_with("1,000,000 rows, "), "{ended:?}");
+        are_all_in(&server);
+    });
+}
+
+#[test]
+fn of_two_loads_the_later_one_counts() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("lines", "of the second\n");
+        let mut first = command(words(&server, &["-", "--key", "seen", "--create", "1e-9", "100"]))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        eventually("it has begun", || client.run("EXISTS {seen}:loading").number() == 1);
+        load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).well();
+        let mut stdin = first.stdin.take().unwrap();
+        stdin.write_all(b"of the first\n").unwrap();
+        drop(stdin);
+        let ended = Ended::from(first.wait_with_output().unwrap());
+        assert_eq!(ended.status, Some(1), "{ended:?}");
+        assert_eq!(found(&mut client, "seen", &["of the first", "of the second"]), ["of the second"]);
+        is_alone(&mut client, "seen");
+    });
+}
+
+#[test]
+fn the_examples_of_the_help_are_words_that_it_takes() {
+    for subcommand in ["load", "dedup"] {
+        let help = run([subcommand, "--help"]).well().text().replace("\\\n", "");
+        let examples: Vec<_> = help
+            .lines()
+            .filter(|line| !line.starts_with("Usage"))
+            .filter_map(|line| line.trim().split_once("bloomgate "))
+            .collect();
+        assert!(examples.len() > 3, "{help}");
+        for (_, example) in examples {
+            let example = example.split(['<', '>']).next().unwrap();
+            // No server is there: the words are fine if that is what it says.
+            let line = format!("'{}' {example} -p 1", crate::harness::tool().display());
+            let output = std::process::Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+            let ended = Ended::from(output).refused("cannot reach");
+            assert!(ended.stdout.is_empty(), "{example}");
+        }
+    }
+}
+
+#[test]
+fn shards_are_filled_in_their_place() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("SET many:shards 3");
+        for shard in 0..3 {
+            client.run(&format!("BF.RESERVE many:{{{shard}}} 1e-9 1000"));
+        }
+        let files = Files::new();
+        let path = files.write("lines", (0..2000).map(|number| format!("{number}\n")).collect::<String>());
+        let text = load(&server, &[&path, "--key", "many", "--shards", "--in-place"]).well().text();
+        assert!(text.starts_with("2,000 rows, 2,000 of them new"), "{text}");
+        let cards = (0..3).map(|shard| client.run(&format!("BF.CARD many:{{{shard}}}")).number());
+        assert_eq!(cards.sum::<i64>(), 2000);
+        assert!(Path::new(&path).is_file());
+    });
+}
