@@ -157,7 +157,12 @@ impl Page {
             let name = format!("bloomgate_filter_{name}");
             self.metric(&name, "gauge", help);
             for (key, number) in samples {
-                self.sample(&name, key, number);
+                // A rate may be as small as 1e-300.
+                if number > 0.0 && number < 1e-6 {
+                    self.sample(&name, key, format_args!("{number:e}"));
+                } else {
+                    self.sample(&name, key, number);
+                }
             }
         }
     }

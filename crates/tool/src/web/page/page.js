@@ -52,7 +52,7 @@ function showHealth({ error, problem, silence, samples, sampled, interval, now }
 function showServer() {
   const { server, nodes } = state;
   const where = nodes.length > 1 ? `${nodes.length} nodes, first ${nodes[0]}` : nodes[0];
-  say(byId("server"), `${where}, ${server.name} ${server.version}, module ${server.module}`);
+  say(byId("server"), `${where}, ${server.name} ${server.version}, module ${server.module}, up ${duration(server.uptime ?? 0)}`);
 }
 
 // A counter of INFO over time as so much a second. Where it fell, the server began anew.
@@ -83,17 +83,16 @@ function draw(container, name, lines, yFormat, more = {}) {
 function showOverview() {
   const total = (name) => state.totals[PREFIX + name];
   const history = (name) => state.history[PREFIX + name];
-  const { maxmemory, used_memory: used, uptime, keys } = state.server;
+  const { maxmemory, used_memory: used, policy, keys } = state.server;
   const [lookups, positives] = [total("lookups"), total("positives")];
   terms(byId("tiles"), [
     ["Filters", count(total("num_objects")), `${count(total("num_filters_across_objects"))} layers, ${count(keys)} keys`],
     ["Items", count(total("num_items_across_objects")), `room for ${count(total("capacity_across_objects"))}`],
-    ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed` : ""}`],
+    ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed, ${policy}` : ""}`],
     ["Adds", perSecond(rates("adds").at(-1) ?? 0), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
     ["Lookups", perSecond(rates("lookups").at(-1) ?? 0), `${count(lookups)} since the start`],
     ["Found", lookups ? percent(positives / lookups) : "none asked", lookups ? `${count(positives)} of the lookups` : ""],
     ["Pending adds", total("pending_bytes") ? bytes(total("pending_bytes")) : null, "until a save has ended"],
-    ["Up", duration(uptime ?? 0), state.server.policy],
   ]);
   draw("overview-charts", "Items", [{ ys: history("num_items_across_objects") }], count, { least: 2 });
   draw("overview-charts", "Memory of filters", [{ ys: history("total_memory_bytes") }], bytes, { base: 1024 });
@@ -106,7 +105,7 @@ function showGuard() {
   const answers = ["absent", "hit", "load", "wait"];
   const fetches = [...answers, "stale"].reduce((sum, answer) => sum + total(`fetches_${answer}`), 0);
   const isUsed = fetches + total("fills") + total("leases") + total("nones") > 0;
-  byId("guard").hidden = !isUsed;
+  byId("guard-used").hidden = !isUsed;
   byId("guard-none").hidden = isUsed;
   if (!isUsed) return;
   const share = (number) => (fetches ? percent(number / fetches) : "");

@@ -1,6 +1,6 @@
 // Numbers as people read them, and as people write them.
 
-const grouped = new Intl.NumberFormat("en");
+const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 14 });
 
 // 1,234,567; from a hundred million on 123 M.
 export function count(number) {
@@ -37,8 +37,7 @@ export function percent(share) {
   if (number === 0) return "0%";
   if (number < 1e-9) return `${number.toExponential(1)}%`;
   const size = Math.floor(Math.log10(Math.abs(number)));
-  const figure = Number(number.toFixed(Math.max(0, Math.min(12, 1 - size))));
-  return `${figure < 0.001 ? figure.toFixed(Math.max(0, 1 - size)).replace(/0+$/, "") : grouped.format(figure)}%`;
+  return `${grouped.format(Number(number.toFixed(Math.max(0, Math.min(14, 1 - size)))))}%`;
 }
 
 // As above, but what is next to nothing is not spelled out.
@@ -72,7 +71,7 @@ export function wholeNumber(text) {
   const parts = /^(\d+(?:\.\d+)?)([kmgt]?)$/i.exec(plain);
   if (!parts) return plain;
   const power = { "": 0, k: 3, m: 6, g: 9, t: 12 }[parts[2].toLowerCase()];
-  if (!power && !parts[1].includes(".")) return plain;
+  if (!power) return plain;
   return String(Math.round(Number(parts[1]) * 10 ** power));
 }
 

@@ -1,0 +1,293 @@
+// The page of `bloomgate web` in a real Chromium: what it shows beside what the server says, on screens of either width and
+// colour, by keyboard alone, and what it does with names of keys that are markup. Run by scripts/test-page.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { HOSTILE, eventually, openPage, redis, row, startSite } from "./site.mjs";
+
+const grouped = (number) => new Intl.NumberFormat("en").format(number);
+const size = (bytes) => (bytes < 1024 ? `${bytes} B` : `${grouped(Number((bytes / 1024).toPrecision(3)))} KiB`);
+
+test("figures are those of the server", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site);
+  await page.locator("#state.is-up").waitFor();
+  for (const name of ["orders", "seen:links", "coupons", "shown:recent", "online", "members"]) {
+    const stats = redis(site.port, "BF.STATS", name);
+    const shown = await eventually(`the row of ${name}`, async () => {
+      const cells = await row(page, name);
+      return cells.Items ? cells : null;
+    });
+    assert.equal(shown.Items, grouped(stats["Number of items inserted"]), name);
+    assert.equal(shown.Memory, size(stats.Size), name);
+    assert.equal(shown.Layers, String(stats.Layers.length), name);
+    const full = (stats["Number of items inserted"] / stats.Capacity) * 100;
+    assert(Math.abs(Number.parseFloat(shown.Full) - full) < 1, `${name}: ${shown.Full}, ${full}`);
+    const wrong = stats["Error rate now"] * 100;
+    if (wrong > 0.0001) assert(Math.abs(Number.parseFloat(shown["False positives"]) / wrong - 1) < 0.06, `${name}: ${shown["False positives"]}, ${wrong}`);
+  }
+  assert.equal(await page.locator("#tiles dd span").first().textContent(), "7");
+  assert.match(await page.locator("#guard-tiles").textContent(), /BF\.FETCH2/);
+  redis(site.port, "BF.MADD", "orders", "brand", "new", "items");
+  const items = grouped(redis(site.port, "BF.CARD", "orders"));
+  await eventually("new items", async () => (await row(page, "orders")).Items === items);
+});
+
+test("a filter shows its layers, its buckets and whether an item is in it", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site);
+  await page.getByRole("button", { name: "seen:links", exact: true }).click();
+  const stats = redis(site.port, "BF.STATS", "seen:links");
+  await page.locator("#layers-body tr").nth(stats.Layers.length - 1).waitFor();
+  const capacities = await page.locator("#layers-body td:nth-child(3)").allTextContents();
+  assert.deepEqual(capacities, stats.Layers.map((layer) => grouped(layer.Capacity)));
+  for (const [item, form, answer] of [
+    ["item5", "text", /maybe in it/],
+    ["never added", "text", /not in it/],
+    ["6974656d35", "hex", /maybe in it/],
+    ["6974656d3", "hex", /two digits a byte/],
+  ]) {
+    if (form === "hex" && item.length % 2) page.faults.length = 0;
+    await page.locator("#try-item").fill(item);
+    await page.locator("#try-form").selectOption(form);
+    await page.getByRole("button", { name: "Ask BF.EXISTS" }).click();
+    await eventually(`the answer for ${item}`, async () => answer.test(await page.locator("#try-answer").textContent()));
+  }
+  // The refused one is an error in the browser's console, and meant to be.
+  assert(page.faults.splice(0).every((fault) => fault.includes("400")));
+  await page.getByRole("button", { name: "requests:minute", exact: true }).click();
+  const buckets = redis(site.port, "BF.STATS", "requests:minute").Buckets;
+  await eventually("the buckets", async () => (await page.locator("#buckets-body tr").count()) >= buckets.length);
+  redis(site.port, "DEL", "requests:minute");
+  await eventually("that it is gone", async () => /no such filter/.test(await page.locator("#detail-problem").textContent()));
+  assert(page.faults.splice(0).every((fault) => fault.includes("404")));
+  await page.getByRole("button", { name: "Close" }).click();
+  assert(await page.locator("#detail").isHidden());
+});
+
+test("names of keys are text, whatever is in them", async (t) => {
+  const site = await startSite(t, { names: HOSTILE });
+  const page = await openPage(t, site);
+  const shown = (name) => name.replace("\u202e", "\\u{202e}").replace("\u200b", "\\u{200b}");
+  for (const name of HOSTILE) {
+    const button = page.getByRole("button", { name: shown(name), exact: true });
+    await button.click();
+    await eventually("its details", async () => (await page.locator("#detail-title").textContent()) === shown(name));
+  }
+  assert.equal(await page.evaluate(() => window.broken), undefined);
+  assert.deepEqual(await page.locator("main img, main script").count(), 0);
+});
+
+test("a phone and a desk need no scrolling to the side", async (t) => {
+  const site = await startSite(t, { names: [...HOSTILE, "x".repeat(300), "long words ".repeat(20)] });
+  for (const width of [320, 390, 768, 1280]) {
+    const page = await openPage(t, site, { viewport: { width, height: 844 } });
+    const fits = async (what) => {
+      const [found, wide] = await page.evaluate(() => [
+        document.documentElement.scrollWidth,
+        [...document.querySelectorAll("body *")].filter((part) => part.getBoundingClientRect().right > innerWidth + 1 && !part.closest("svg")).map((part) => part.outerHTML.slice(0, 80)),
+      ]);
+      assert(found <= width, `${what} at ${width}: ${found}, ${wide}`);
+    };
+    await fits("the table");
+    for (const name of ["requests:minute", "seen:links", "x".repeat(300)]) {
+      await page.getByRole("button", { name, exact: true }).click();
+      await eventually("its details", async () => (await page.locator("#detail-title").textContent()) === name);
+      await fits(name.slice(0, 20));
+    }
+    for (const kind of ["window", "rolling", "counting", "nonscaling", "scaling"]) {
+      await page.locator("#plan-kind").selectOption(kind);
+      await fits(kind);
+    }
+    await page.close();
+  }
+});
+
+test("light and dark differ and can be read", async (t) => {
+  const site = await startSite(t);
+  const grounds = new Set();
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await openPage(t, site, { colorScheme });
+    const pairs = await page.evaluate(() => {
+      const ground = getComputedStyle(document.body).backgroundColor;
+      const places = ["body", ".muted", "main a, header a", "#filters-body button", ".tiles dt", ".tiles dd", "thead button", ".key"];
+      return places.map((place) => [place, getComputedStyle(document.querySelector(place)).color, ground]);
+    });
+    grounds.add(pairs[0][2]);
+    for (const [place, ink, ground] of pairs) assert(contrast(ink, ground) >= 4.5, `${place} in ${colorScheme}: ${contrast(ink, ground)}`);
+    await page.close();
+  }
+  assert.equal(grounds.size, 2);
+});
+
+// By WCAG.
+function contrast(one, other) {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3).map((part) => {
+      const share = Number(part) / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const [dark, bright] = [light(one), light(other)].sort((a, b) => a - b);
+  return (bright + 0.05) / (dark + 0.05);
+}
+
+test("the keyboard is enough", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site);
+  const focused = () => page.evaluate(() => ({ id: document.activeElement.id, text: document.activeElement.textContent, outline: getComputedStyle(document.activeElement).outlineStyle }));
+  const tabTo = async (what, is) => {
+    for (let press = 0; press < 80; press++) {
+      await page.keyboard.press("Tab");
+      const at = await focused();
+      assert.notEqual(at.outline, "none", `the focus is not seen at ${at.id} ${at.text}`);
+      if (is(at)) return at;
+    }
+    return assert.fail(`no Tab leads to ${what}`);
+  };
+  await tabTo("the skip link", (at) => at.text === "Skip to the filters");
+  await page.keyboard.press("Enter");
+  await tabTo("the search", (at) => at.id === "search");
+  await page.keyboard.type("links");
+  await eventually("one row", async () => (await page.locator("#filters-body tr").count()) === 1);
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.press("Delete");
+  await tabTo("a head that sorts", (at) => at.text === "Items");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator("#filters-head th").nth(2).getAttribute("aria-sort"), "descending");
+  await page.keyboard.press("Space");
+  assert.equal(await page.locator("#filters-head th").nth(2).getAttribute("aria-sort"), "ascending");
+  await tabTo("a filter", (at) => at.text === "members");
+  // Samples that come meanwhile leave the focus where it is.
+  await page.waitForTimeout(1500);
+  assert.equal((await focused()).text, "members");
+  await page.keyboard.press("Enter");
+  await eventually("the heading of its details", async () => (await focused()).id === "detail-title");
+  await tabTo("the item", (at) => at.id === "try-item");
+  await page.keyboard.type("item3");
+  await page.keyboard.press("Enter");
+  await eventually("the answer", async () => /maybe in it/.test(await page.locator("#try-answer").textContent()));
+  await page.keyboard.press("Escape");
+  assert.equal((await focused()).text, "members");
+  await tabTo("the calculator", (at) => at.id === "plan-capacity");
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.type("2.5M");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.type("0.1%");
+  const plan = redis(site.port, "BF.PLAN", 0.001, 2500000);
+  // It is said by a region that is read aloud.
+  await eventually("the answer", async () => (await page.locator("[role=status]#plan-answer").textContent()).includes(`${grouped(plan.Size)} bytes`));
+  await page.keyboard.press("ControlOrMeta+a");
+  await page.keyboard.type("200%");
+  await eventually("the refusal", async () => /error rate must be/i.test(await page.locator("#plan-answer").textContent()));
+  assert(page.faults.splice(0).every((fault) => fault.includes("400")));
+});
+
+test("every field has a label and every table a head", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site);
+  await page.getByRole("button", { name: "requests:minute", exact: true }).click();
+  await page.locator("#buckets-body tr").first().waitFor();
+  const bare = await page.evaluate(() => [...document.querySelectorAll("input, select")].filter((field) => field.labels.length === 0).map((field) => field.id));
+  assert.deepEqual(bare, []);
+  const charts = await page.evaluate(() => [...document.querySelectorAll("svg")].filter((chart) => !chart.getAttribute("aria-label")).length);
+  assert.equal(charts, 0);
+  const tables = await page.evaluate(() => [...document.querySelectorAll("table")].map((table) => [Boolean(table.caption), table.querySelectorAll("thead th[scope=col]").length, [...table.tBodies[0].rows].every((line) => line.querySelector("th[scope=row]"))]));
+  for (const [caption, heads, rows] of tables) assert(caption && heads > 3 && rows);
+  assert.equal(await page.evaluate(() => document.documentElement.lang), "en");
+});
+
+test("nothing moves where less motion is asked for", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site, { reducedMotion: "reduce" });
+  const moving = await page.evaluate(() => [...document.querySelectorAll("*")].filter((part) => {
+    const style = getComputedStyle(part);
+    return style.transitionDuration !== "0s" || style.animationName !== "none" || style.scrollBehavior === "smooth";
+  }).length);
+  assert.equal(moving, 0);
+});
+
+test("a server that goes is told of, and so is a page whose program ended", async (t) => {
+  const site = await startSite(t);
+  const page = await openPage(t, site);
+  const health = page.locator("[role=status]#state");
+  await eventually("a sample", async () => /A sample every/.test(await health.textContent()));
+  site.gate.close();
+  await eventually("that it is gone", async () => /lost the server|cannot reach/.test(await health.textContent()));
+  assert.match(await page.title(), /gone/);
+  // What was known stays to be read.
+  assert.equal((await row(page, "coupons")).Items, "500");
+  await site.gate.open();
+  await eventually("that it is back", async () => /A sample every/.test(await health.textContent()));
+  site.program.kill("SIGKILL");
+  await eventually("that the program ended", async () => /has ended/.test(await health.textContent()));
+  assert(page.faults.splice(0).every((fault) => fault.includes("ERR_CONNECTION_REFUSED") || fault.includes("ERR_EMPTY_RESPONSE")));
+});
+
+test("a page of another site learns nothing", async (t) => {
+  const site = await startSite(t);
+  const foreign = createServer((request, response) => response.setHeader("Content-Type", "text/html").end("<title>other</title>"));
+  await new Promise((resolve) => foreign.listen(0, "127.0.0.1", resolve));
+  t.after(() => foreign.close());
+  const page = await site.browser.newPage();
+  // By its number, and by a name: a different site, as a browser sees it.
+  for (const host of ["127.0.0.1", "localhost"]) {
+    await page.goto(`http://${host}:${foreign.address().port}/`);
+    const learnt = await page.evaluate(async (address) => {
+      const tries = [
+        () => fetch(`${address}api/state`, { headers: { "X-Bloomgate": "page" } }),
+        () => fetch(`${address}api/state`),
+        () => fetch(`${address}metrics`),
+        () => fetch(`${address}metrics`, { mode: "no-cors" }),
+        () => fetch(`${address}api/exists?key=6f&item=61`, { method: "POST", mode: "no-cors" }),
+      ];
+      const outcomes = await Promise.all(tries.map((attempt) => attempt().then((answer) => `${answer.type} ${answer.status}`, () => "refused")));
+      const load = (name, attribute, path) =>
+        new Promise((resolve) => {
+          const part = document.createElement(name);
+          part.onload = () => resolve(`${name} loaded`);
+          part.onerror = () => resolve("refused");
+          part[attribute] = `${address}${path}`;
+          document.body.append(part);
+        });
+      outcomes.push(await load("script", "src", "page.js"), await load("img", "src", "icon.svg"));
+      const frame = document.createElement("iframe");
+      frame.src = address;
+      document.body.append(frame);
+      await new Promise((resolve) => (frame.onload = resolve));
+      return outcomes;
+    }, site.address);
+    assert(learnt.every((outcome) => outcome === "refused"), `${learnt}`);
+    const framed = page.frames()[1];
+    assert.equal(await framed.locator("#filters-body").count().catch(() => 0), 0);
+  }
+  // A link is followed.
+  await page.evaluate((address) => { location.href = address; }, site.address);
+  await page.locator("#filters-body tr").first().waitFor();
+});
+
+// With BLOOMGATE_PICTURES, a folder: the pictures of the documentation.
+test("pictures for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? false : "BLOOMGATE_PICTURES names no folder" }, async (t) => {
+  const folder = process.env.BLOOMGATE_PICTURES;
+  const site = await startSite(t);
+  for (let round = 0; round < 12; round++) {
+    const some = (least, most) => Array.from({ length: least + Math.floor(Math.random() * most) }, () => `n${Math.floor(Math.random() * 1e6)}`);
+    redis(site.port, "BF.MADD", "orders", ...some(40, 120));
+    redis(site.port, "BF.MADD", "requests:minute", ...some(20, 60));
+    redis(site.port, "BF.MEXISTS", "orders", ...some(100, 300), ...Array.from({ length: 150 }, (_, index) => `item${index}`));
+    for (let item = 0; item < 6; item++) redis(site.port, "BF.FETCH", "members", `item${10 + item + round}`, `cache:${item + round}`);
+    await new Promise((resolve) => setTimeout(resolve, 700));
+  }
+  const desk = await openPage(t, site, { viewport: { width: 1100, height: 1150 } });
+  await desk.waitForTimeout(1500);
+  await desk.screenshot({ path: join(folder, "web-desktop.png") });
+  const phone = await openPage(t, site, { viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce" });
+  await phone.getByRole("button", { name: "requests:minute", exact: true }).click();
+  await phone.waitForTimeout(1500);
+  await phone.screenshot({ path: join(folder, "web-phone.png") });
+});
