@@ -274,20 +274,22 @@ test("a page of another site learns nothing", async (t) => {
 // With BLOOMGATE_PICTURES, a folder: the pictures of the documentation.
 test("pictures for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? false : "BLOOMGATE_PICTURES names no folder" }, async (t) => {
   const folder = process.env.BLOOMGATE_PICTURES;
-  const site = await startSite(t);
-  for (let round = 0; round < 12; round++) {
-    const some = (least, most) => Array.from({ length: least + Math.floor(Math.random() * most) }, () => `n${Math.floor(Math.random() * 1e6)}`);
-    redis(site.port, "BF.MADD", "orders", ...some(40, 120));
-    redis(site.port, "BF.MADD", "requests:minute", ...some(20, 60));
-    redis(site.port, "BF.MEXISTS", "orders", ...some(100, 300), ...Array.from({ length: 150 }, (_, index) => `item${index}`));
-    for (let item = 0; item < 6; item++) redis(site.port, "BF.FETCH", "members", `item${10 + item + round}`, `cache:${item + round}`);
-    await new Promise((resolve) => setTimeout(resolve, 700));
+  const site = await startSite(t, { interval: 1 });
+  const some = (number, of) => Array.from({ length: number }, () => `item${Math.floor(Math.random() * of)}`);
+  for (const begun = Date.now(); Date.now() - begun < 20_000; ) {
+    redis(site.port, "BF.MADD", "orders", ...some(4 + 8 * Math.random(), 1e6));
+    redis(site.port, "BF.MADD", "requests:minute", ...some(3, 1e6));
+    redis(site.port, "BF.MEXISTS", "orders", ...some(20 + 20 * Math.random(), 30_000));
+    for (const item of some(3, 1300)) {
+      const [answer, token] = redis(site.port, "BF.FETCH", "members", item, `cache:${item}`);
+      if (answer === "load") redis(site.port, "BF.FILL", "members", item, `cache:${item}`, token, "VALUE", "a row", "EX", 60);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  const desk = await openPage(t, site, { viewport: { width: 1100, height: 1150 } });
-  await desk.waitForTimeout(1500);
-  await desk.screenshot({ path: join(folder, "web-desktop.png") });
+  const desk = await openPage(t, site, { viewport: { width: 1040, height: 1130 } });
+    await desk.screenshot({ path: join(folder, "web-desktop.png") });
   const phone = await openPage(t, site, { viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce" });
   await phone.getByRole("button", { name: "requests:minute", exact: true }).click();
-  await phone.waitForTimeout(1500);
+  await eventually("its details", async () => (await phone.locator("#layers-body tr").count()) > 0);
   await phone.screenshot({ path: join(folder, "web-phone.png") });
 });

@@ -42,12 +42,12 @@ export function fill(port) {
 }
 
 // The server, the page before it, and a browser: { port, address, browser, gate }. All end with the test.
-export async function startSite(test, { words = [], names = [] } = {}) {
+export async function startSite(test, { interval = 0.3, names = [] } = {}) {
   const port = await startServer(test);
   fill(port);
   for (const name of names) redis(port, "BF.RESERVE", name, 0.01, 100);
   const gate = await startGate(test, port);
-  const program = spawn(process.env.BLOOMGATE_TOOL, ["web", "-p", gate.port, "--listen", "0", "--interval", "0.3", ...words], {
+  const program = spawn(process.env.BLOOMGATE_TOOL, ["web", "-p", gate.port, "--listen", "0", "--interval", interval], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   test.after(() => program.kill("SIGKILL"));
