@@ -66,7 +66,8 @@ pub fn answer(query: &Query) -> Result<Value, String> {
         "bits_per_item": plan.bits_per_item(),
         "layers": layers.collect::<Vec<_>>(),
         "command": asked.command(),
-        "by_items": asked.by_items(&plan),
+        "asked_items": asked.number(),
+        "by_items": asked.by_items(),
         "by_rate": asked.by_rate(),
     }))
 }
@@ -131,10 +132,16 @@ impl Asked {
         words.join(" ")
     }
 
+    /// The items that are to come, or that room is reserved for.
+    fn number(&self) -> u64 {
+        let number = self.items.as_ref().unwrap_or(&self.capacity);
+        number.parse().unwrap_or(1)
+    }
+
     /// Bytes by items: as the filter grows, and if it had been made for so many.
-    fn by_items(&self, plan: &Plan) -> Value {
-        let most = plan.capacity.saturating_mul(10).max(1000);
-        let least = (plan.capacity / 100).max(1);
+    fn by_items(&self) -> Value {
+        let most = self.number().saturating_mul(10).max(1000);
+        let least = (self.number() / 100).max(1);
         let factor = (most as f64 / least as f64).powf(1.0 / f64::from(CURVE_POINTS - 1));
         let (mut items, mut grown, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
         for index in 0..CURVE_POINTS {

@@ -79,7 +79,7 @@ async function workOut() {
 // Draws the curves again, for another width too.
 export function drawPlan() {
   if (!answered) return;
-  const { by_items: items, by_rate: rates, capacity } = answered;
+  const { by_items: items, by_rate: rates, asked_items: asked } = answered;
   const [byItems, byRate] = ["items", "rates"].map((id) => chartPlace(byId("plan-charts"), id));
   lineChart(byItems, {
     name: "Memory by items",
@@ -91,7 +91,7 @@ export function drawPlan() {
     ],
     yFormat: power(bytes),
     logarithmic: { x: true, y: true },
-    mark: { x: capacity, text: "" },
+    mark: { x: asked, text: "" },
   });
   // From the rate that costs least to the one that costs most.
   lineChart(byRate, {
