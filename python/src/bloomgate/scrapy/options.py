@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from scrapy.exceptions import NotConfigured
 from scrapy.settings import BaseSettings
 
 from ..words import Words
@@ -31,7 +30,7 @@ class Options:
     def of(cls, settings: BaseSettings, spider: str) -> Options:
         url = settings.get("BLOOMGATE_URL") or settings.get("REDIS_URL")
         if not url:
-            raise NotConfigured("BLOOMGATE_URL says where the server is: redis://localhost:6379")
+            raise ValueError("BLOOMGATE_URL says where the server is: redis://localhost:6379")
         batch = settings.getint("BLOOMGATE_BATCH", cls.batch)
         if batch < 1:
             raise ValueError(f"BLOOMGATE_BATCH is 1 or more, not {batch}")

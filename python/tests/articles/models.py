@@ -1,0 +1,12 @@
+"""The model."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+
+class Article(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    title = models.TextField()

@@ -1,0 +1,165 @@
+"""The Scrapy component: it fetches what Scrapy's own filter fetches, as often, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from cluster import Start
+from server import PATIENCE, free_port
+from site_of_tests import Site
+
+from bloomgate import Filter
+
+ADDON = {"ADDONS": {"bloomgate.scrapy.Addon": 500}, "BLOOMGATE_RATE": 1e-9}
+SELECT = {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}
+SCRAPY_REDIS = {
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "SCHEDULER_IDLE_BEFORE_CLOSE": 1,
+    "SCHEDULER_PERSIST": True,
+}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+def run(start_urls: list[str], **settings: Any) -> tuple[dict[str, Any], str]:
+    """The statistics of a crawl, and its log."""
+    command = [sys.executable, str(Path(__file__).with_name("crawl.py")), json.dumps(start_urls), json.dumps(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr
+    stats: dict[str, Any] = json.loads(lines[-1])
+    return stats, done.stderr
+
+
+@pytest.fixture(scope="module")
+def exact() -> dict[str, int]:
+    """What Scrapy's own filter fetches, and how often."""
+    site = Site()
+    run([site.url + "/"])
+    site.close()
+    return dict(site.fetched)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ADDON,
+        {**ADDON, **SELECT},
+        {**ADDON, "BLOOMGATE_BATCH": 3},
+        {**ADDON, "BLOOMGATE_WORDS": {"window": 3600, "hash": "siphash"}},
+        {"DUPEFILTER_CLASS": "bloomgate.scrapy.DupeFilter"},
+        {"SPIDER_MIDDLEWARES": {"bloomgate.scrapy.BatchMiddleware": 10}},
+        {**ADDON, **SCRAPY_REDIS},
+    ],
+    ids=["asyncio", "select", "small-batches", "words", "dupefilter-alone", "middleware-alone", "scrapy-redis"],
+)
+def test_the_same_pages_as_often(site: Site, port: int, exact: dict[str, int], settings: Any) -> None:
+    url = f"redis://127.0.0.1:{port}"
+    stats, log = run([site.url + "/"], BLOOMGATE_URL=url, REDIS_URL=url, **settings)
+    assert dict(site.fetched) == exact, log
+    assert exact["/unfiltered"] == 2 and exact["/broken"] == 2 and exact["/self"] == 1 and exact["/"] == 2
+    assert "/before-it-raised" in exact and sum(path.startswith("/page/") for path in exact) == 120
+    assert stats["finish_reason"] == "finished"
+    assert stats["item_scraped_count"] == stats["response_received_count"]
+    if "ADDONS" in settings:
+        assert stats["bloomgate/asked_alone"] < 10 < 1000 < stats["bloomgate/asked"], "only what was redirected"
+        assert stats["dupefilter/filtered"] > 500
+    with redis.Redis(port=port) as client:
+        assert 120 < Filter(client, "bloomgate:crawl").card() <= len(exact) + 1
+
+
+def test_a_second_crawl_goes_on(site: Site, port: int) -> None:
+    settings = {**ADDON, "BLOOMGATE_URL": f"redis://127.0.0.1:{port}", "BLOOMGATE_KEY": "seen by %(spider)s"}
+    start = ["!" + site.url + "/", "!" + site.url + "/", "!" + site.url + "/page/17"]
+    run(start, **settings)
+    assert site.fetched["/"] == 1 and site.fetched["/page/17"] == 1
+    before = site.fetched.total()
+    stats, _ = run(start, **settings)
+    assert site.fetched.total() == before and stats["dupefilter/filtered"] == 3
+    run(start, **settings, BLOOMGATE_CLEAR=True)
+    assert site.fetched["/"] == 2 and site.fetched["/page/17"] == 2
+
+
+@pytest.mark.parametrize("reactor", [{}, SELECT], ids=["asyncio", "select"])
+def test_a_server_that_comes_back(site: Site, start: Start, exact: dict[str, int], reactor: Any) -> None:
+    server = start("appendonly yes", "appendfsync always")
+
+    def kill(path: str) -> None:
+        if site.fetched.total() == 20:
+            server.process.kill()
+            server.process.wait()
+            killed.set()
+
+    killed = threading.Event()
+    site.after = kill
+    restart = threading.Thread(target=lambda: killed.wait(PATIENCE))
+    restart.start()
+    crawl: list[Any] = []
+    url = f"redis://127.0.0.1:{server.port}"
+    crawler = threading.Thread(target=lambda: crawl.append(run([site.url + "/"], BLOOMGATE_URL=url, **ADDON, **reactor)))
+    crawler.start()
+    restart.join()
+    server.start()
+    crawler.join()
+    [(stats, log)] = crawl
+    assert set(site.fetched) == set(exact), log
+    assert stats["finish_reason"] == "finished" and stats["bloomgate/retries"] > 0
+    assert sum(site.fetched.values()) < 2 * sum(exact.values()), "some are fetched twice, none for ever"
+
+
+def test_a_server_that_stays_away(site: Site, start: Start) -> None:
+    server = start()
+
+    def stop(path: str) -> None:
+        if site.fetched.total() == 20:
+            with server.client() as client:
+                client.config_set("requirepass", "secret")
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    site.after = stop
+    settings = {**ADDON, "BLOOMGATE_URL": f"redis://127.0.0.1:{server.port}", "BLOOMGATE_PATIENCE": 1}
+    stats, log = run([site.url + "/"], **settings)
+    assert stats["finish_reason"] in ("bloomgate_unavailable", "bloomgate_error"), log
+    assert site.fetched.total() < 120
+
+
+def test_a_filter_that_is_lost(site: Site, port: int) -> None:
+    def lose(path: str) -> None:
+        if site.fetched.total() == 20:
+            with redis.Redis(port=port) as client:
+                client.flushall()
+
+    site.after = lose
+    stats, log = run([site.url + "/"], BLOOMGATE_URL=f"redis://127.0.0.1:{port}", **ADDON)
+    assert stats["finish_reason"] == "bloomgate_error", log
+    assert "no such filter" in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"BLOOMGATE_URL": f"redis://127.0.0.1:{free_port()}"}, "Connection refused"),
+        ({}, "BLOOMGATE_URL says where"),
+        ({"BLOOMGATE_WORDS": {"colour": 1}}, "there is no word"),
+        ({"BLOOMGATE_BATCH": 0}, "BLOOMGATE_BATCH is 1 or more"),
+        ({"BLOOMGATE_RATE": 2}, "error rate"),
+    ],
+)
+def test_a_crawl_that_cannot_begin(site: Site, port: int, settings: Any, error: str) -> None:
+    if settings and "BLOOMGATE_URL" not in settings:
+        settings["BLOOMGATE_URL"] = f"redis://127.0.0.1:{port}"
+    _, log = run([site.url + "/"], **{**ADDON, **settings})
+    assert error in log and site.fetched.total() == 0
