@@ -21,6 +21,7 @@ mod harness;
 mod nodes;
 mod load;
 mod pages;
+mod plan;
 mod running;
 mod shards;
 mod web;

@@ -1,5 +1,5 @@
 //! `bloomgate`, the command-line tool: a Redis client for the gate. It knows the module by its commands only and does not
-//! link it; `size` works with the filter's own arithmetic. This file holds the words of the command line; each
+//! link it; `plan` works with the filter's own arithmetic. This file holds the words of the command line; each
 //! subcommand has a file of its own.
 
 mod archive;
@@ -12,12 +12,12 @@ mod keys;
 mod links;
 mod load;
 mod pages;
+mod plan;
 mod progress;
 mod report;
 mod restore;
 mod server;
 mod shards;
-mod size;
 mod stream;
 mod survey;
 mod target;
@@ -49,9 +49,10 @@ enum Subcommands {
     Dedup(dedup::Arguments),
     Load(load::Arguments),
     Man(pages::Manual),
+    #[command(visible_alias = "size")]
+    Plan(plan::Arguments),
     Restore(restore::Arguments),
     Shards(shards::Arguments),
-    Size(size::Arguments),
     Survey(survey::Arguments),
     Web(web::Arguments),
 }
@@ -66,10 +67,10 @@ fn main() -> ExitCode {
         Subcommands::Build(arguments) => build::run(&arguments),
         Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
+        Subcommands::Plan(arguments) => plan::run(&server, &arguments),
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),
         Subcommands::Shards(arguments) => shards::run(&server, &arguments),
         Subcommands::Load(arguments) => load::run(&server, &arguments),
-        Subcommands::Size(arguments) => size::run(&arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
         Subcommands::Web(arguments) => web::run(&server, &arguments),
     };

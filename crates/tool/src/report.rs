@@ -19,10 +19,15 @@ impl Report {
 
     /// Prints the lines. A reader that went away (`| head`) is no error.
     pub fn print(&self) -> io::Result<()> {
-        match io::stdout().lock().write_all(self.text.as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => result,
-        }
+        print(&self.text)
+    }
+}
+
+/// Prints a text. A reader that went away (`| head`) is no error.
+pub fn print(text: &str) -> io::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
     }
 }
 

@@ -73,6 +73,11 @@ impl Options {
         self
     }
 
+    /// Whether they name a server, rather than leave it at the usual one.
+    pub const fn is_named(&self) -> bool {
+        self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
+    }
+
     /// Whether the server is a node of a cluster.
     pub const fn is_cluster(&self) -> bool {
         self.cluster

@@ -1,0 +1,253 @@
+//! `bloomgate plan`: what a filter would take, without making one. A server answers by BF.PLAN where one is named, with its own
+//! settings; otherwise the filter's own arithmetic does, by the same words. `size` is its older name.
+
+mod chart;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, stdout};
+
+use anyhow::{Context, Result, anyhow, bail};
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
+use bloomgate_filter::{Scaling, words};
+use indicatif::{BinaryBytes, HumanCount};
+use redis::{Cmd, Value, from_redis_value};
+use serde_json::json;
+
+use crate::report::{percent, print};
+use crate::server::{Options, Server};
+
+/// Of more layers than this, the first and the last are shown.
+const LAYERS_SHOWN: usize = 24;
+
+/// Work out what a filter takes: memory, layers, bits an item; as a table and, on a terminal, as plots
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bloomgate plan 0.01 1000000                        a million items at 1%
+  bloomgate plan 0.01 100000 --items 10000000        one that has grown to ten million
+  bloomgate plan 0.001 1000000 --window 86400        a ring that forgets after a day
+  bloomgate plan 0.01 1000000 --port 6379            as this server would make it (BF.PLAN)")]
+pub struct Arguments {
+    /// The share of absent items that may be called present: inside (0, 1)
+    rate: String,
+    /// Items to reserve room for. The two may change places
+    capacity: String,
+    /// The factor from one layer to the next; 0 for a fixed filter (NONSCALING)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=32768))]
+    expansion: Option<u32>,
+    /// Work it out as it is after so many items
+    #[arg(long, value_name = "NUMBER")]
+    items: Option<u64>,
+    /// murmur3, or siphash: under a secret key, and items can be deleted
+    #[arg(long, value_parser = ["murmur3", "siphash"])]
+    hash: Option<String>,
+    /// Items are forgotten after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    window: Option<u64>,
+    /// At least the last CAPACITY items are found
+    #[arg(long)]
+    rolling: bool,
+    /// The most buckets of a filter that forgets
+    #[arg(long, value_name = "NUMBER")]
+    buckets: Option<u32>,
+    /// With --window: an add of an item that is in begins its window anew
+    #[arg(long)]
+    sliding: bool,
+    /// Counters in the place of bits: items can be deleted without end
+    #[arg(long)]
+    counting: bool,
+    /// Whose layout: native, or redisbloom
+    #[arg(long, value_parser = ["native", "redisbloom"])]
+    layout: Option<String>,
+    /// A filter of valkey-bloom's layout, with this factor from one layer's rate to the next
+    #[arg(long, value_name = "RATIO")]
+    tightening: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Draw the plots where the output is no terminal, too
+    #[arg(long, conflicts_with = "json")]
+    plot: bool,
+}
+
+/// What a filter is made of.
+struct Plan {
+    kind: String,
+    layout: String,
+    hash: String,
+    rate: f64,
+    capacity: u64,
+    size_bytes: u64,
+    layers: Vec<Layer>,
+}
+
+#[derive(Clone, Copy)]
+struct Layer {
+    capacity: u64,
+    size_bytes: u64,
+    hashes: u32,
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let words = arguments.words();
+    let plan = if options.is_named() { asked(options, &words)? } else { worked_out(&words)? };
+    if arguments.json {
+        return Ok(print(&format!("{}\n", plan.json()))?);
+    }
+    let mut text = plan.table()?;
+    if arguments.plot || stdout().is_terminal() {
+        text.push_str(&chart::charts(&plan));
+    }
+    Ok(print(&text)?)
+}
+
+impl Arguments {
+    /// As words of BF.PLAN. The rate comes first: it is below 1, and a capacity is not.
+    fn words(&self) -> Vec<String> {
+        let is_rate = |word: &str| word.parse::<f64>().is_ok_and(|number| number < 1.0);
+        let (rate, capacity) = match (is_rate(&self.rate), is_rate(&self.capacity)) {
+            (false, true) => (&self.capacity, &self.rate),
+            _ => (&self.rate, &self.capacity),
+        };
+        let mut words = vec!["BF.PLAN".to_owned(), rate.clone(), capacity.clone()];
+        let mut say = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                words.extend([name.to_owned(), value]);
+            }
+        };
+        say("EXPANSION", self.expansion.filter(|factor| *factor > 0).map(|factor| factor.to_string()));
+        say("ITEMS", self.items.map(|items| items.to_string()));
+        say("HASH", self.hash.clone());
+        say("WINDOW", self.window.map(|seconds| seconds.to_string()));
+        say("BUCKETS", self.buckets.map(|buckets| buckets.to_string()));
+        say("LAYOUT", self.layout.clone());
+        say("TIGHTENING", self.tightening.map(|ratio| ratio.to_string()));
+        let flags = [
+            ("NONSCALING", self.expansion == Some(0)),
+            ("ROLLING", self.rolling),
+            ("SLIDING", self.sliding),
+            ("COUNTING", self.counting),
+        ];
+        words.extend(flags.into_iter().filter(|(_, said)| *said).map(|(name, _)| name.to_owned()));
+        words
+    }
+}
+
+/// By the filter's own arithmetic, with the defaults of the module.
+fn worked_out(words: &[String]) -> Result<Plan> {
+    let defaults = Defaults {
+        rate: 0.01,
+        capacity: 100,
+        scaling: Scaling::from_expansion(2),
+        layout: LayoutName::Native,
+        hash: HashName::Murmur3,
+        tightening: 0.5,
+        entropy: [0; 32],
+        has_random_seeds: false,
+        must_obey: false,
+    };
+    let refused = |text: String| anyhow!("{}", text.strip_prefix("ERR ").unwrap_or(&text));
+    let asked = words::plan::parse(words, &defaults).map_err(|refusal| refused(refusal.to_string()))?;
+    let plan = asked.spec.plan(asked.items).map_err(|error| refused(words::Refusal::from(error).to_string()))?;
+    let names = asked.spec.names();
+    let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+    let layers = plan.layers.iter();
+    Ok(Plan {
+        kind: text(names.kind),
+        layout: text(names.layout),
+        hash: text(names.hash),
+        rate: asked.spec.rate(),
+        capacity: plan.capacity,
+        size_bytes: plan.size_bytes,
+        layers: layers
+            .map(|layer| Layer { capacity: layer.capacity, size_bytes: layer.size_bytes, hashes: layer.hashes })
+            .collect(),
+    })
+}
+
+/// By BF.PLAN of a server.
+fn asked(options: &Options, words: &[String]) -> Result<Plan> {
+    let mut server = Server::connect(options)?;
+    let node = server.nodes().into_iter().next().context("the cluster has no nodes")?;
+    let mut command = Cmd::new();
+    words.iter().for_each(|word| _ = command.arg(word));
+    let mut fields: BTreeMap<String, Value> = from_redis_value(server.ask_node(&node, &command)?)?;
+    let mut field = |name: &str| fields.remove(name).unwrap_or(Value::Nil);
+    let mut layers = Vec::new();
+    let Value::Array(rows) = field("Layers") else { bail!("BF.PLAN at {node} answers no layers") };
+    for row in rows {
+        let mut row: BTreeMap<String, u64> = from_redis_value(row)?;
+        let mut number = |name: &str| row.remove(name).unwrap_or(0);
+        let (capacity, size_bytes) = (number("Capacity"), number("Size"));
+        layers.push(Layer { capacity, size_bytes, hashes: u32::try_from(number("Hashes"))? });
+    }
+    Ok(Plan {
+        kind: from_redis_value(field("Kind"))?,
+        layout: from_redis_value(field("Layout"))?,
+        hash: from_redis_value(field("Hash"))?,
+        rate: from_redis_value(field("Error rate"))?,
+        capacity: from_redis_value(field("Capacity"))?,
+        size_bytes: from_redis_value(field("Size"))?,
+        layers,
+    })
+}
+
+impl Plan {
+    /// Whether its layers are the parts of a ring, which are all there from the beginning, and not those of a chain.
+    fn is_ring(&self) -> bool {
+        matches!(&*self.kind, "window" | "rolling")
+    }
+
+    /// Cache lines that a lookup touches in a layer, at most.
+    fn lines(&self, layer: Layer) -> u32 {
+        if self.layout == "native" { 2 } else { layer.hashes }
+    }
+
+    fn table(&self) -> Result<String> {
+        let Self { kind, layout, hash, rate, .. } = self;
+        let mut text = format!("{kind}, {layout} layout, {hash}, {}\n", percent(*rate));
+        writeln!(
+            text,
+            "{:>7} {:>20} {:>12} {:>14} {:>7} {:>7}",
+            "layers", "items", "memory", "bits an item", "hashes", "lines"
+        )?;
+        let hidden = self.layers.len().saturating_sub(LAYERS_SHOWN);
+        let (mut items, mut bytes, mut lines) = (0u64, 0u64, 0u32);
+        for (index, layer) in self.layers.iter().enumerate() {
+            items = items.saturating_add(layer.capacity);
+            bytes = bytes.saturating_add(layer.size_bytes);
+            lines = lines.saturating_add(self.lines(*layer));
+            let from = LAYERS_SHOWN / 2;
+            if hidden > 0 && (from..from + hidden).contains(&index) {
+                if index == from {
+                    writeln!(text, "    ... {hidden} more")?;
+                }
+                continue;
+            }
+            let (count, memory) = (HumanCount(items).to_string(), BinaryBytes(bytes).to_string());
+            let bits = bytes as f64 * 8.0 / items as f64;
+            writeln!(text, "{:>7} {count:>20} {memory:>12} {bits:>14.2} {:>7} {lines:>7}", index + 1, layer.hashes)?;
+        }
+        let (memory, size) = (BinaryBytes(self.size_bytes), HumanCount(self.size_bytes));
+        writeln!(text, "in all {memory}: {size} bytes, as BF.INFO tells")?;
+        Ok(text)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let layer = |layer: &Layer| {
+            json!({ "capacity": layer.capacity, "size_bytes": layer.size_bytes, "hashes": layer.hashes,
+                "lines": self.lines(*layer) })
+        };
+        json!({
+            "kind": self.kind,
+            "layout": self.layout,
+            "hash": self.hash,
+            "rate": self.rate,
+            "capacity": self.capacity,
+            "size_bytes": self.size_bytes,
+            "bits_per_item": self.size_bytes as f64 * 8.0 / self.capacity.max(1) as f64,
+            "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! `plan`: the numbers of BF.PLAN, and of the filter that is then made.
+
+use serde_json::Value;
+
+use crate::harness::{Server, on_every_server};
+use crate::running::{run, url};
+
+/// Words of the tool, and of BF.PLAN and BF.RESERVE for the same.
+const FILTERS: [(&str, &str); 7] = [
+    ("0.01 1000", "0.01 1000"),
+    ("1000 0.01", "0.01 1000"),
+    ("0.0001 500 --expansion 1", "0.0001 500 EXPANSION 1"),
+    ("0.01 1000 --expansion 0 --hash siphash", "0.01 1000 NONSCALING HASH siphash"),
+    ("0.001 100000 --counting", "0.001 100000 COUNTING"),
+    ("0.01 1000 --rolling --buckets 5", "0.01 1000 ROLLING BUCKETS 5"),
+    ("0.01 1000 --layout redisbloom", "0.01 1000 LAYOUT redisbloom"),
+];
+
+fn plan(words: &str, more: &[&str]) -> Value {
+    let words = ["plan", "--json"].into_iter().chain(words.split(' ')).chain(more.iter().copied());
+    serde_json::from_str(&run(words).well().text()).unwrap()
+}
+
+#[test]
+fn without_a_server_it_has_the_numbers_of_bf_plan_and_of_the_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (words, command) in FILTERS {
+            let offline = plan(words, &[]);
+            assert_eq!(offline, plan(words, &["--url", &url(&server)]), "{words}");
+            let reply = client.run(&format!("BF.PLAN {command}"));
+            for (name, field) in [("capacity", "Capacity"), ("size_bytes", "Size")] {
+                assert_eq!(offline[name], reply.field(field).number(), "{words}: {name}");
+            }
+            assert_eq!(offline["layers"].as_array().unwrap().len(), reply.field("Layers").elements().len());
+            client.run("DEL k");
+            client.run(&format!("BF.RESERVE k {command}"));
+            if !words.contains("rolling") {
+                let info = client.run("BF.INFO k");
+                assert_eq!(offline["size_bytes"], info.field("Size").number(), "{words}");
+                assert_eq!(offline["capacity"], info.field("Capacity").number(), "{words}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_grown_filter_has_the_layers_that_were_planned() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let planned = plan("0.01 100 --items 3000", &[]);
+        client.run("BF.RESERVE k 0.01 100");
+        let mut next = 0;
+        while client.run("BF.CARD k").number() < 3000 {
+            let items: Vec<String> = (next..next + 20).map(|number| number.to_string()).collect();
+            client.batched(&[b"BF.MADD", b"k"], &items);
+            next += 20;
+        }
+        let info = client.run("BF.INFO k");
+        assert_eq!(planned["size_bytes"], info.field("Size").number());
+        assert_eq!(planned["capacity"], info.field("Capacity").number());
+        assert_eq!(planned["layers"].as_array().unwrap().len() as i64, info.field("Number of filters").number());
+    });
+}
+
+#[test]
+fn a_named_server_answers_with_its_own_settings() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        server.connect().run("CONFIG SET bf.layout redisbloom");
+        assert_eq!(plan("0.01 1000", &["--port", &server.port.to_string()])["layout"], "redisbloom");
+        assert_eq!(plan("0.01 1000", &[])["layout"], "native");
+    });
+}
+
+#[test]
+fn the_table_is_plain_and_the_plots_are_for_terminals() {
+    let text = run(["size", "1000000", "0.01", "--items", "10000000"]).well().text();
+    assert!(text.contains("1,000,000") && text.contains("15,000,000") && !text.contains('│'), "{text}");
+    let text = run(["plan", "0.01", "1000000", "--items", "10000000", "--plot"]).well().text();
+    assert!(text.contains("memory over items") && text.contains("rate over items") && text.contains('█'), "{text}");
+    let many = run(["plan", "0.01", "1000", "--expansion", "1", "--items", "100000"]).well().text();
+    assert!(many.contains("... 76 more") && many.lines().count() < 30, "{many}");
+}
+
+#[test]
+fn what_no_filter_can_be_is_refused_in_the_words_of_the_module() {
+    run(["plan", "0.01", "0"]).refused("capacity must be in the range");
+    run(["plan", "2", "1000"]).refused("error rate must be in the range");
+    run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).refused("ROLLING");
+    run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).refused("full");
+    assert_eq!(run(["plan", "0.01"]).status, Some(2));
+}
