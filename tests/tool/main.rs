@@ -16,12 +16,13 @@ mod dedup;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
 mod harness;
+mod load;
 #[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
 #[path = "../server/fleet/nodes.rs"]
 mod nodes;
-mod load;
 mod pages;
 mod plan;
 mod running;
 mod shards;
+mod watch;
 mod web;

@@ -21,6 +21,7 @@ mod shards;
 mod stream;
 mod survey;
 mod target;
+mod watch;
 mod web;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ enum Subcommands {
     Restore(restore::Arguments),
     Shards(shards::Arguments),
     Survey(survey::Arguments),
+    Watch(watch::Arguments),
     Web(web::Arguments),
 }
 
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Subcommands::Shards(arguments) => shards::run(&server, &arguments),
         Subcommands::Load(arguments) => load::run(&server, &arguments),
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
+        Subcommands::Watch(arguments) => watch::run(&server, &arguments),
         Subcommands::Web(arguments) => web::run(&server, &arguments),
     };
     match result {

@@ -1,0 +1,119 @@
+//! `bloomgate watch`: the filters of a server as they are now, again and again: how full they are, how often they are wrong, what
+//! is added and looked up a second. It only reads, and no more keys a second than a busy server can spare.
+
+mod filter;
+mod sampler;
+mod screen;
+mod table;
+
+use std::io::{IsTerminal, stdout};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::report::print;
+use crate::server::{Options, Server};
+use sampler::Sampler;
+use screen::{Asked, Screen};
+
+/// Watch the filters of a server: how full, how wrong, how busy. Keys: m by memory, a by activity, q to end
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bloomgate watch                           on a terminal, each second
+  bloomgate watch --match 'seen:*' --once   one table
+  bloomgate watch --json --interval 10      a line each ten seconds, for a program
+
+Adds and lookups a second are the server's own counts (INFO bf), of all its filters together. For each filter there is the
+number of new items a second; the first sample has none of these.")]
+pub struct Arguments {
+    /// Only filters whose keys match, as in SCAN
+    #[arg(long = "match", value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// What comes first
+    #[arg(long, value_enum, default_value = "memory")]
+    sort: Order,
+    /// Filters to show; 0 for all. On a terminal as many as there is room for
+    #[arg(long, value_name = "NUMBER", default_value = "20")]
+    top: usize,
+    /// Seconds from one sample to the next
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Print one sample and end, as where the output is no terminal
+    #[arg(long)]
+    once: bool,
+    /// Print a line of JSON for each sample
+    #[arg(long)]
+    json: bool,
+    /// End after so many samples
+    #[arg(long, value_name = "NUMBER", conflicts_with = "once")]
+    samples: Option<u64>,
+}
+
+/// The order of filters.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Order {
+    /// The largest first
+    Memory,
+    /// Those that take the most new items first
+    Activity,
+}
+
+fn seconds(word: &str) -> Result<Duration, String> {
+    let number: f64 = word.parse().map_err(|_| "it is no number".to_owned())?;
+    if (0.1..=86_400.0).contains(&number) {
+        Ok(Duration::from_secs_f64(number))
+    } else {
+        Err("0.1 to 86400".to_owned())
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let mut sampler = Sampler::new(Server::connect(options)?, arguments.pattern.clone());
+    if stdout().is_terminal() && !arguments.once && !arguments.json {
+        return live(&mut sampler, arguments);
+    }
+    let samples =
+        if arguments.once || !arguments.json && arguments.samples.is_none() { Some(1) } else { arguments.samples };
+    let top = if arguments.top == 0 { usize::MAX } else { arguments.top };
+    let mut next = Instant::now();
+    for number in 0.. {
+        if samples.is_some_and(|samples| number >= samples) {
+            break;
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = Instant::now() + arguments.interval;
+        // The first look is at every key: what follows is compared with it.
+        let sample = sampler.sample(number == 0, arguments.sort, top)?;
+        let text = if arguments.json { format!("{}\n", sample.json()) } else { table::plain(&sample) };
+        print(&text)?;
+    }
+    Ok(())
+}
+
+/// On a terminal, until somebody asks it to end.
+fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
+    let (mut order, mut number) = (arguments.sort, 0u64);
+    // Before the screen changes: a server that cannot be asked is one line.
+    let mut sample = sampler.sample(false, order, arguments.top)?;
+    let screen = Screen::enter()?;
+    loop {
+        let next = Instant::now() + arguments.interval;
+        number += 1;
+        screen.draw(&sample, order)?;
+        if arguments.samples.is_some_and(|samples| number >= samples) {
+            return Ok(());
+        }
+        while let Some(asked) = screen.wait(next)? {
+            match asked {
+                Asked::End => return Ok(()),
+                Asked::Order(wanted) => order = wanted,
+                Asked::Draw => {}
+            }
+            sample.sort(order);
+            screen.draw(&sample, order)?;
+        }
+        sample = sampler.sample(false, order, screen.rows())?;
+    }
+}

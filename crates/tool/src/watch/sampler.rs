@@ -1,0 +1,256 @@
+//! Samples of a server's filters. Keys are found by SCAN, a bounded number a sample; those that are filters are asked by BF.INFO,
+//! and the few that are shown by BF.STATS, which reads up to 1 MiB of each layer.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use redis::{Value, cmd, from_redis_value};
+use serde_json::{Value as Json, json};
+
+use super::Order;
+use super::filter::Filter;
+use crate::filters::is_filter;
+use crate::keys::ask_of_each;
+use crate::server::{Address, Server};
+
+/// Keys asked for by one SCAN: few enough that no other client waits.
+const KEYS_AT_ONCE: usize = 500;
+/// Commands SCAN a sample, of each node: ten thousand keys.
+const SCANS_A_SAMPLE: usize = 20;
+/// Filters asked by BF.INFO a sample. Of more of them, each sample asks others.
+const FILTERS_A_SAMPLE: usize = 1000;
+/// From the end of one pass over all keys to the next.
+const PASS_PAUSE: Duration = Duration::from_secs(10);
+
+/// What the module counts of the whole server.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub filters: u64,
+    pub size_bytes: u64,
+    pub adds: u64,
+    pub lookups: u64,
+    pub positives: u64,
+}
+
+/// Between two samples, a second.
+#[derive(Clone, Copy)]
+pub(super) struct Speeds {
+    pub adds: f64,
+    pub lookups: f64,
+    pub positives: f64,
+}
+
+/// One look at the server.
+pub(super) struct Sample {
+    /// Nothing where the server does not count.
+    pub counts: Option<Counts>,
+    pub speeds: Option<Speeds>,
+    /// Filters that are known so far.
+    pub known: usize,
+    /// Those to show, in order.
+    pub filters: Vec<Filter>,
+}
+
+/// Takes samples.
+pub(super) struct Sampler {
+    server: Server,
+    pattern: Option<String>,
+    filters: BTreeMap<Vec<u8>, Filter>,
+    /// Where SCAN goes on, for each node that is not through yet.
+    cursors: Vec<(Address, Vec<u8>)>,
+    next_pass: Instant,
+    /// The last filter that was asked by BF.INFO.
+    last_asked: Vec<u8>,
+    counted: Option<(Instant, Counts)>,
+}
+
+impl Sampler {
+    pub fn new(server: Server, pattern: Option<String>) -> Self {
+        Self {
+            server,
+            pattern,
+            filters: BTreeMap::new(),
+            cursors: Vec::new(),
+            next_pass: Instant::now(),
+            last_asked: Vec::new(),
+            counted: None,
+        }
+    }
+
+    /// A sample with the first `top` filters. With `whole` it looks at all keys and all filters, however many there are.
+    ///
+    /// # Errors
+    /// The server's, in words.
+    pub fn sample(&mut self, whole: bool, order: Order, top: usize) -> Result<Sample> {
+        let (counts, speeds) = self.count()?;
+        self.find(whole, counts)?;
+        self.ask(if whole { usize::MAX } else { FILTERS_A_SAMPLE })?;
+        let mut sample = Sample { counts, speeds, known: self.filters.len(), filters: Vec::new() };
+        // Only names move here; what is shown is copied.
+        let mut shown: Vec<&Filter> = self.filters.values().collect();
+        shown.sort_by(|one, other| order.compare(one, other));
+        sample.filters = shown.into_iter().take(top).cloned().collect();
+        self.look_into(&mut sample.filters)?;
+        Ok(sample)
+    }
+
+    /// Reads INFO bf of each node.
+    fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
+        let (mut sum, mut has_any) = (Counts::default(), false);
+        for node in self.server.nodes() {
+            let text: String = from_redis_value(self.server.ask_node(&node, cmd("INFO").arg("bf"))?)?;
+            for (name, number) in text.lines().filter_map(|line| line.split_once(':')) {
+                let Ok(number) = number.trim().parse::<u64>() else { continue };
+                let field = match name {
+                    "bf_bloom_num_objects" => &mut sum.filters,
+                    "bf_bloom_total_memory_bytes" => &mut sum.size_bytes,
+                    "bf_bloom_adds" => &mut sum.adds,
+                    "bf_bloom_lookups" => &mut sum.lookups,
+                    "bf_bloom_positives" => &mut sum.positives,
+                    _ => continue,
+                };
+                *field += number;
+                has_any = true;
+            }
+        }
+        let now = Instant::now();
+        let before = if has_any { self.counted.replace((now, sum)) } else { None };
+        let speeds = before.map(|(then, before)| {
+            let passed = now.duration_since(then).as_secs_f64().max(0.001);
+            // A server that was restarted, or CONFIG RESETSTAT, counts from 0.
+            let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed;
+            Speeds {
+                adds: a_second(sum.adds, before.adds),
+                lookups: a_second(sum.lookups, before.lookups),
+                positives: a_second(sum.positives, before.positives),
+            }
+        });
+        Ok((has_any.then_some(sum), speeds))
+    }
+
+    /// Goes on with SCAN. Where every filter of the server is known, nothing has to be looked for.
+    fn find(&mut self, whole: bool, counts: Option<Counts>) -> Result<()> {
+        let all = counts.map(|counts| counts.filters);
+        if !whole && self.pattern.is_none() && all == u64::try_from(self.filters.len()).ok() {
+            self.cursors.clear();
+            return Ok(());
+        }
+        if self.cursors.is_empty() {
+            if Instant::now() < self.next_pass {
+                return Ok(());
+            }
+            self.cursors = self.server.nodes().into_iter().map(|node| (node, b"0".to_vec())).collect();
+        }
+        let mut left = Vec::new();
+        for (node, mut cursor) in std::mem::take(&mut self.cursors) {
+            let mut scans = 0;
+            loop {
+                let (next, keys) = self.scan(&node, &cursor)?;
+                self.take_filters(&keys)?;
+                cursor = next;
+                scans += 1;
+                if cursor == b"0" {
+                    break;
+                }
+                if !whole && scans >= SCANS_A_SAMPLE {
+                    left.push((node, cursor));
+                    break;
+                }
+            }
+        }
+        if left.is_empty() {
+            self.next_pass = Instant::now() + PASS_PAUSE;
+        }
+        self.cursors = left;
+        Ok(())
+    }
+
+    fn scan(&mut self, node: &Address, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+        let mut scan = cmd("SCAN");
+        scan.arg(cursor).arg("COUNT").arg(KEYS_AT_ONCE);
+        if let Some(pattern) = &self.pattern {
+            scan.arg("MATCH").arg(pattern);
+        }
+        Ok(from_redis_value(self.server.ask_node(node, &scan)?)?)
+    }
+
+    fn take_filters(&mut self, keys: &[Vec<u8>]) -> Result<()> {
+        let new: Vec<_> = keys.iter().filter(|key| !self.filters.contains_key(*key)).cloned().collect();
+        for (key, name) in new.iter().zip(ask_of_each(&mut self.server, &["TYPE"], &new)?) {
+            let name: String = from_redis_value(name)?;
+            if is_filter(&name) {
+                self.filters.insert(key.clone(), Filter::new(key.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks so many filters by BF.INFO, where the last sample has ended. Those that are gone are forgotten.
+    fn ask(&mut self, most: usize) -> Result<()> {
+        let after = self.filters.range((Bound::Excluded(self.last_asked.clone()), Bound::Unbounded));
+        let keys: Vec<_> = after
+            .chain(self.filters.range(..=self.last_asked.clone()))
+            .map(|(key, _)| key.clone())
+            .take(most)
+            .collect();
+        self.last_asked = keys.last().cloned().unwrap_or_default();
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            let commands: Vec<_> = keys.iter().map(|key| (key.clone(), cmd("BF.INFO").arg(key).to_owned())).collect();
+            let replies = self.server.replies_of_many(&commands)?;
+            let now = Instant::now();
+            for (key, reply) in keys.iter().zip(replies) {
+                match (reply, self.filters.get_mut(key)) {
+                    (Value::ServerError(error), _) => {
+                        let details = error.details().unwrap_or_default();
+                        if details.starts_with("unknown command") || error.code() == "NOPERM" {
+                            return Err(self.server.describe(error.code(), details, key));
+                        }
+                        self.filters.remove(key);
+                    }
+                    (reply, Some(filter)) => filter.take_info(reply, now)?,
+                    (_, None) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks those that are shown by BF.STATS. A server without that command leaves its fields empty.
+    fn look_into(&mut self, filters: &mut [Filter]) -> Result<()> {
+        let command = |filter: &Filter| (filter.key.clone(), cmd("BF.STATS").arg(&filter.key).to_owned());
+        let replies = self.server.replies_of_many(&filters.iter().map(command).collect::<Vec<_>>())?;
+        for (filter, reply) in filters.iter_mut().zip(replies) {
+            if !matches!(reply, Value::ServerError(_)) {
+                filter.take_stats(reply)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sample {
+    /// Puts the filters that it has into another order.
+    pub fn sort(&mut self, order: Order) {
+        self.filters.sort_by(|one, other| order.compare(one, other));
+    }
+
+    pub fn json(&self) -> Json {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let count = |of: fn(&Counts) -> u64| self.counts.as_ref().map(of);
+        let speed = |of: fn(&Speeds) -> f64| self.speeds.as_ref().map(of);
+        json!({
+            "time": time,
+            "filters_known": self.known,
+            "filters_of_server": count(|counts| counts.filters),
+            "size_bytes": count(|counts| counts.size_bytes),
+            "adds": count(|counts| counts.adds),
+            "lookups": count(|counts| counts.lookups),
+            "positives": count(|counts| counts.positives),
+            "adds_a_second": speed(|speeds| speeds.adds),
+            "lookups_a_second": speed(|speeds| speeds.lookups),
+            "filters": self.filters.iter().map(Filter::json).collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! The terminal while it shows samples: an alternate screen without echo and cursor, which is put back however the run ends but
+//! by SIGKILL or SIGTERM.
+
+use std::io::{self, Write, stdout};
+use std::time::Instant;
+
+use anyhow::Result;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::style::Print;
+use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{execute, queue};
+
+use super::sampler::Sample;
+use super::{Order, table};
+
+/// Lines besides those of filters: the server, the columns, how many more there are, the keys.
+const OTHER_LINES: u16 = 4;
+
+/// What somebody asked for by a key.
+pub(super) enum Asked {
+    /// To end.
+    End,
+    /// To sort by something else.
+    Order(Order),
+    /// The window has another size.
+    Draw,
+}
+
+/// The terminal. It is put back when this is dropped.
+pub(super) struct Screen;
+
+impl Screen {
+    pub fn enter() -> Result<Self> {
+        terminal::enable_raw_mode()?;
+        let screen = Self;
+        execute!(stdout(), EnterAlternateScreen, Hide)?;
+        Ok(screen)
+    }
+
+    /// How many filters there is room for.
+    pub fn rows(&self) -> usize {
+        usize::from(size().1.saturating_sub(OTHER_LINES)).max(1)
+    }
+
+    pub fn draw(&self, sample: &Sample, order: Order) -> io::Result<()> {
+        let (columns, rows) = size();
+        let mut lines = table::lines(sample, true);
+        lines.truncate(usize::from(rows.saturating_sub(1)));
+        let by = if order == Order::Memory { "memory" } else { "activity" };
+        lines.push(format!("by {by} · m memory · a activity · q ends"));
+        let mut out = stdout().lock();
+        queue!(out, MoveTo(0, 0))?;
+        for (number, line) in lines.iter().enumerate() {
+            let line: String = line.chars().take(usize::from(columns)).collect();
+            let end = if number + 1 < lines.len() { "\r\n" } else { "" };
+            queue!(out, Clear(ClearType::CurrentLine), Print(line), Print(end))?;
+        }
+        queue!(out, Clear(ClearType::FromCursorDown))?;
+        out.flush()
+    }
+
+    /// Waits until `until` for somebody to ask for something.
+    pub fn wait(&self, until: Instant) -> io::Result<Option<Asked>> {
+        while event::poll(until.saturating_duration_since(Instant::now()))? {
+            match event::read()? {
+                Event::Key(key) if key.kind == KeyEventKind::Press => {
+                    if let Some(asked) = meaning(key) {
+                        return Ok(Some(asked));
+                    }
+                }
+                Event::Resize(..) => return Ok(Some(Asked::Draw)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Columns and lines. Some terminals say that they have none.
+fn size() -> (u16, u16) {
+    terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24))
+}
+
+fn meaning(key: KeyEvent) -> Option<Asked> {
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Asked::End),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Asked::End),
+        KeyCode::Char('m') => Some(Asked::Order(Order::Memory)),
+        KeyCode::Char('a') => Some(Asked::Order(Order::Activity)),
+        _ => None,
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        _ = execute!(stdout(), Show, LeaveAlternateScreen);
+        _ = terminal::disable_raw_mode();
+    }
+}

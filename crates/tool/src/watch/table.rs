@@ -1,0 +1,115 @@
+//! A sample as lines of text.
+
+use indicatif::{BinaryBytes, HumanCount};
+
+use super::filter::Filter;
+use super::sampler::Sample;
+use crate::report::percent;
+use crate::server::shown;
+
+/// Characters of a key, on a screen: what is longer is cut.
+const KEY_WIDTH: usize = 32;
+
+/// The whole of it, for an output that is no terminal.
+pub(super) fn plain(sample: &Sample) -> String {
+    let mut text = lines(sample, false).join("\n");
+    text.push('\n');
+    text
+}
+
+/// A line about the server, one with the names of the columns, and one for each filter.
+pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
+    let names = sample.filters.iter().map(|filter| {
+        let name = shown(&filter.key);
+        if cut && name.chars().count() > KEY_WIDTH {
+            name.chars().take(KEY_WIDTH - 1).chain(['…']).collect()
+        } else {
+            name
+        }
+    });
+    let names: Vec<String> = names.collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(3, KEY_WIDTH);
+    let mut lines = vec![of_server(sample)];
+    lines.push(format!(
+        "{:<width$} {:>11} {:>13} {:>6} {:>8} {:>9} {:>7} {:>6} {:>6}  kind",
+        "key", "memory", "items", "taken", "new/s", "rate now", "asked", "fill", "layers"
+    ));
+    lines.extend(
+        sample.filters.iter().zip(&names).map(|(filter, name)| format!("{name:<width$} {}", of_filter(filter))),
+    );
+    let hidden = sample.known.saturating_sub(sample.filters.len());
+    if hidden > 0 {
+        lines.push(format!("and {} more", HumanCount(hidden as u64)));
+    }
+    lines
+}
+
+fn of_server(sample: &Sample) -> String {
+    let Some(counts) = sample.counts else {
+        return format!("{} filters", HumanCount(sample.known as u64));
+    };
+    let (filters, memory) = (HumanCount(counts.filters), BinaryBytes(counts.size_bytes));
+    let busy = match sample.speeds {
+        Some(speeds) => {
+            let positive = if speeds.lookups > 0.0 { speeds.positives / speeds.lookups } else { 0.0 };
+            format!(
+                "{} adds/s, {} lookups/s, {} of them positive",
+                a_second(speeds.adds),
+                a_second(speeds.lookups),
+                percent(positive)
+            )
+        }
+        None => format!("{} adds and {} lookups so far", HumanCount(counts.adds), HumanCount(counts.lookups)),
+    };
+    format!("{filters} filters, {memory}, {busy}")
+}
+
+fn of_filter(filter: &Filter) -> String {
+    let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
+    format!(
+        "{:>11} {:>13} {:>6} {:>8} {:>9} {:>7} {:>6} {:>6}  {}",
+        BinaryBytes(filter.size_bytes).to_string(),
+        HumanCount(filter.items).to_string(),
+        percent(filter.taken()),
+        filter.new_a_second.map_or_else(|| "-".to_owned(), a_second),
+        share(filter.rate_now),
+        share(filter.rate),
+        share(filter.fill),
+        filter.layers,
+        filter.kind.as_deref().unwrap_or("-"),
+    )
+}
+
+fn a_second(number: f64) -> String {
+    if number < 9.95 { format!("{number:.1}") } else { indicatif::HumanFloatCount(number.round()).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_a_dash() {
+        let mut filter = Filter::default();
+        (filter.items, filter.capacity, filter.size_bytes) = (50, 100, 2048);
+        let line = of_filter(&filter);
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words, ["2.00", "KiB", "50", "50%", "-", "-", "-", "-", "0", "-"]);
+        assert_eq!([a_second(0.0), a_second(3.25), a_second(1234.4)], ["0.0", "3.2", "1,234"]);
+    }
+
+    #[test]
+    fn filters_that_are_not_shown_are_counted() {
+        let sample = Sample { counts: None, speeds: None, known: 3, filters: vec![Filter::default()] };
+        let lines = lines(&sample, true);
+        assert!(lines[0].starts_with("3 filters") && lines[3] == "and 2 more", "{lines:?}");
+    }
+
+    #[test]
+    fn long_keys_are_cut_on_a_screen_only() {
+        let filters = vec![Filter::new(vec![b'k'; 50])];
+        let sample = Sample { counts: None, speeds: None, known: 1, filters };
+        assert!(lines(&sample, true)[2].starts_with(&format!("{}… ", "k".repeat(31))));
+        assert!(plain(&sample).contains(&"k".repeat(50)));
+    }
+}

@@ -1,0 +1,133 @@
+//! `watch`: what it shows beside what the server answers.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Server, on_every_server, skipped, tool};
+use crate::running::{command, run, url};
+
+fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
+    let url = url(server);
+    let words = ["watch", "--json", "--url", &url].into_iter().chain(words.iter().copied());
+    run(words).well().text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Three filters, a key of another kind.
+fn filled(program: &std::path::Path) -> Server {
+    let server = Server::start(program);
+    let mut client = server.connect();
+    client.run("SET text 1");
+    client.run("BF.RESERVE large 0.001 100000");
+    client.run("BF.RESERVE small 0.01 1000 COUNTING");
+    client.run("BF.MADD large a b c d");
+    client.run("BF.MADD small a b");
+    client.run("BF.ADD default a");
+    client.run("BF.MEXISTS large a x y");
+    server
+}
+
+#[test]
+fn a_sample_has_the_figures_of_bf_info_and_bf_stats() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let sample = samples(&server, &["--once"]).remove(0);
+        assert_eq!([&sample["filters_known"], &sample["filters_of_server"]], [3, 3]);
+        assert_eq!([&sample["adds"], &sample["lookups"], &sample["positives"]], [7, 3, 1]);
+        assert!(sample["adds_a_second"].is_null());
+        let filters = sample["filters"].as_array().unwrap();
+        assert_eq!(
+            filters.iter().map(|filter| filter["key"].as_str().unwrap()).collect::<Vec<_>>(),
+            ["large", "small", "default"]
+        );
+        let mut client = server.connect();
+        for filter in filters {
+            let key = filter["key"].as_str().unwrap();
+            let (info, stats) = (client.run(&format!("BF.INFO {key}")), client.run(&format!("BF.STATS {key}")));
+            for (name, field) in [
+                ("items", "Number of items inserted"),
+                ("capacity", "Capacity"),
+                ("size_bytes", "Size"),
+                ("layers", "Number of filters"),
+            ] {
+                assert_eq!(filter[name], info.field(field).number(), "{key}: {name}");
+            }
+            assert!(filter["fill"].as_f64().unwrap() > 0.0 && !stats.field("Kind").is_error());
+            assert!(filter["rate_now"].as_f64().unwrap() <= filter["rate"].as_f64().unwrap());
+        }
+        assert_eq!([&filters[1]["kind"], &filters[2]["kind"]], ["counting", "scaling"]);
+    });
+}
+
+#[test]
+fn a_second_sample_tells_what_came_meanwhile() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let url = url(&server);
+        let words = ["watch", "--json", "--samples", "2", "--interval", "1.5", "--sort", "activity", "--url", &url];
+        let child = command(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut client = server.connect();
+        // Adds until the second sample is there; the first one may come at any time.
+        for number in 0..100 {
+            client.run(&format!("BF.MADD small x{number} y{number}"));
+            client.run(&format!("BF.EXISTS small z{number}"));
+            thread::sleep(Duration::from_millis(20));
+        }
+        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let samples: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(samples.len(), 2);
+        assert!(samples[1]["adds_a_second"].as_f64().unwrap() > 0.0, "{text}");
+        assert!(samples[1]["lookups_a_second"].as_f64().unwrap() > 0.0, "{text}");
+        let first = &samples[1]["filters"][0];
+        assert!(first["key"] == "small" && first["new_a_second"].as_f64().unwrap() > 0.0, "{text}");
+    });
+}
+
+#[test]
+fn where_no_terminal_is_it_prints_one_table() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let text = run(["watch", "--url", &url(&server)]).well().text();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("3 filters, ") && lines[0].ends_with("7 adds and 3 lookups so far"), "{text}");
+        assert!(lines[2].starts_with("large ") && lines[4].starts_with("default ") && lines.len() == 5, "{text}");
+        let text = run(["watch", "--url", &url(&server), "--match", "s*"]).well().text();
+        assert!(text.contains("small") && !text.contains("large"), "{text}");
+        let text = run(["watch", "--url", &url(&server), "--top", "1"]).well().text();
+        assert!(text.contains("large") && text.ends_with("and 2 more\n"), "{text}");
+        assert_eq!(run(["watch", "--interval", "0"]).status, Some(2));
+    });
+}
+
+#[test]
+fn a_terminal_is_put_back_when_q_ends_it() {
+    if !cfg!(target_os = "linux") || Command::new("script").arg("--version").output().is_err() {
+        return skipped("no script of util-linux, which makes a terminal");
+    }
+    on_every_server(|program| {
+        let server = filled(program);
+        let line = format!("{} watch --url {}; stty -a", tool().display(), url(&server));
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+        let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut keys = child.stdin.take().unwrap();
+        // Until it has ended: nobody says when it begins to listen.
+        let typist = thread::spawn(move || {
+            for key in ["a", "m", "q"].into_iter().cycle().take(300) {
+                thread::sleep(Duration::from_millis(100));
+                if keys.write_all(key.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        typist.join().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("\u{1b}[?1049h") && text.contains("3 filters"), "{text}");
+        let after = text.rsplit("\u{1b}[?1049l").next().unwrap();
+        assert!(after.contains(" icanon") && after.contains(" echo "), "{text}");
+    });
+}
