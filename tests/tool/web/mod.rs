@@ -334,14 +334,21 @@ fn many_filters_are_watched_up_to_a_number_and_by_a_pattern() {
 #[test]
 fn a_cluster_is_one_page_and_each_node_has_its_metrics() {
     on_every_server(|program| {
-        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut server = Server::with(program).line("cluster-enabled yes").start();
         let mut client = server.connect();
         client.run("CLUSTER ADDSLOTSRANGE 0 16383");
         crate::harness::eventually("the cluster", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
         client.run("BF.ADD seen a");
         let web = Web::start(&server, &["--cluster"]);
         web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1 && is_sampled(state));
-        assert!(metrics::of(&web).contains(&format!("bloomgate_filters{{node=\"127.0.0.1:{}\"}} 1", server.port)));
+        let port = server.port;
+        assert!(metrics::of(&web).contains(&format!("bloomgate_filters{{node=\"127.0.0.1:{port}\"}} 1")));
+        server.stop(Stop::Kill);
+        web.state_when("that it is gone", |state| !state["problem"].is_null());
+        server.start_again();
+        if server.port == port {
+            web.state_when("that it is back", |state| state["problem"].is_null());
+        }
     });
 }
 

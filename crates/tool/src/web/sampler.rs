@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
@@ -38,7 +38,8 @@ pub struct Question {
 /// What the thread has.
 pub struct Sampler {
     options: Options,
-    server: Option<Server>,
+    server: Server,
+    is_lost: bool,
     settings: Settings,
     board: Arc<Board>,
     questions: Receiver<Question>,
@@ -60,7 +61,8 @@ impl Sampler {
     ) -> Self {
         let mut sampler = Self {
             options,
-            server: None,
+            server,
+            is_lost: false,
             settings,
             board,
             questions,
@@ -69,7 +71,7 @@ impl Sampler {
             retry: RETRY_MIN,
             left_out: 0,
         };
-        sampler.take(server);
+        sampler.begin();
         sampler
     }
 
@@ -88,9 +90,8 @@ impl Sampler {
 
     /// Does what is due, and returns when something is due next.
     fn turn(&mut self) -> Result<Instant> {
-        if self.server.is_none() {
-            let server = Server::connect(&self.options)?;
-            self.take(server);
+        if self.is_lost {
+            self.reconnect()?;
         }
         if Instant::now() >= self.next_sample {
             // The first walk of a small server is over in a step: then the first sample has its filters.
@@ -106,7 +107,7 @@ impl Sampler {
     }
 
     fn failed(&mut self, error: &anyhow::Error) -> Instant {
-        self.server = None;
+        self.is_lost = true;
         let mut state = self.board.state();
         state.asked = None;
         state.fail(format!("{error:#}"));
@@ -116,23 +117,34 @@ impl Sampler {
         until
     }
 
-    /// A server that has just been connected to. It may have other keys than before.
-    fn take(&mut self, mut server: Server) {
-        for node in server.nodes() {
-            // So that being watched keeps no filter from being evicted. Servers before 7.2 do not know it.
-            _ = server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
+    fn reconnect(&mut self) -> Result<()> {
+        if self.options.is_cluster() {
+            // Any node that is known will do.
+            self.server.reconnect(Duration::ZERO)?;
+        } else {
+            self.server = Server::connect(&self.options)?;
         }
-        self.server = Some(server);
+        self.is_lost = false;
+        self.begin();
+        Ok(())
+    }
+
+    /// With a server that has just been connected to. It may have other keys than before.
+    fn begin(&mut self) {
+        for node in self.server.nodes() {
+            // So that being watched keeps no filter from being evicted. Servers before 7.2 do not know it.
+            _ = self.server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
+        }
         (self.walk, self.next_sample, self.left_out) = (Walk::new(), Instant::now(), 0);
         self.board.state().walk = self.walk.progress();
     }
 
     /// Asks the server something, and tells how long that took.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
-        let server = self.server.as_mut().context("the server is gone")?;
+        ensure!(!self.is_lost, "the server is gone");
         let begun = Instant::now();
         self.board.state().asked = Some(begun);
-        let answer = question(server);
+        let answer = question(&mut self.server);
         self.board.state().asked = None;
         Ok((answer?, begun.elapsed()))
     }
@@ -220,7 +232,7 @@ impl Sampler {
             && error.is::<Lost>()
         {
             // The next sample connects again.
-            self.server = None;
+            self.is_lost = true;
             self.next_sample = Instant::now();
         }
         let (reply, _) = asked.with_context(|| format!("`{}` was not asked", readable(key)))?;

@@ -80,7 +80,8 @@ export function showFilters(state) {
   empty.hidden = filters.length > 0;
   say(empty, state.walk.is_complete ? "There is no filter on this server. BF.RESERVE makes one." : `Looking for filters: ${keys} so far.`);
   byId("filters-table").hidden = filters.length === 0;
-  draw(state.walk.is_complete ? "" : `, ${keys} looked at`);
+  say(byId("filters-walk"), state.walk.is_complete ? "" : `, ${keys} looked at`);
+  draw();
 }
 
 // Marks the row of the filter whose details are open.
@@ -93,12 +94,12 @@ export function focusRow(id) {
   (rows.get(id)?.querySelector("button") ?? byId("filters")).focus();
 }
 
-function draw(remark = "") {
+function draw() {
   const wanted = byId("search").value.toLowerCase();
   const found = filters.filter((filter) => `${filter.name} ${kind(filter)}`.toLowerCase().includes(wanted)).sort(order);
   const pages = Math.max(1, Math.ceil(found.length / ROWS_A_PAGE));
   page = Math.min(Math.max(0, page), pages - 1);
-  say(byId("filters-count"), `${found.length === filters.length ? "" : `${count(found.length)} of `}${count(filters.length)} ${filters.length === 1 ? "filter" : "filters"}${remark}`);
+  say(byId("filters-count"), `${found.length === filters.length ? "" : `${count(found.length)} of `}${count(filters.length)} ${filters.length === 1 ? "filter" : "filters"}`);
   byId("pages").hidden = pages === 1;
   say(byId("page-number"), `Page ${page + 1} of ${pages}`);
   byId("page-before").disabled = page === 0;
