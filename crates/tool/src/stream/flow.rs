@@ -12,6 +12,8 @@ use crate::target::{Part, Question, Target};
 
 /// Batches that are on their way at the same time.
 const BATCHES_AT_ONCE: usize = 8;
+/// After so many losses without an answer in between it is not the connection that is at fault.
+const LOSSES_MAX: u32 = 5;
 /// How long a server that was lost is waited for.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -50,6 +52,8 @@ pub struct Flow<'a, B> {
     waiting: VecDeque<Waiting<B>>,
     /// The connection was lost, nothing can be sent until it is there again.
     lost: Option<anyhow::Error>,
+    /// Losses since the last answer.
+    losses: u32,
 }
 
 struct Waiting<B> {
@@ -71,7 +75,7 @@ enum State {
 impl<'a, B: Batch> Flow<'a, B> {
     /// Asks `question` of `target`.
     pub const fn new(server: &'a mut Server, target: &'a Target, question: Question) -> Self {
-        Self { server, target, question, waiting: VecDeque::new(), lost: None }
+        Self { server, target, question, waiting: VecDeque::new(), lost: None, losses: 0 }
     }
 
     /// Whether no more batches should be sent before one was received.
@@ -127,10 +131,14 @@ impl<'a, B: Batch> Flow<'a, B> {
             };
             match result {
                 Ok(()) => break,
-                Err(error) if error.is::<Lost>() && !is_loss_final => self.send_again()?,
+                Err(error) if error.is::<Lost>() && !is_loss_final && self.losses < LOSSES_MAX => {
+                    self.losses += 1;
+                    self.send_again()?;
+                }
                 Err(error) => return Err(error),
             }
         }
+        self.losses = 0;
         Ok(self.waiting.pop_front().map(|waiting| self.answered(waiting)))
     }
 
