@@ -278,3 +278,58 @@ fn a_filter_in_shards_is_used_as_one() {
         run_with(words(&url, "many", &["--shards"]), "a\n").refused("not a number of shards");
     });
 }
+
+#[test]
+fn what_was_read_comes_out_when_it_is_interrupted() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        for signal in ["INT", "TERM"] {
+            let mut child = command(words(&url, signal, &EXACT))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            stdin.write_all(b"one\ntwo\n").unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), "one");
+            let kill = format!("kill -{signal} {}", child.id());
+            assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+            let rest: Vec<_> = lines.map(Result::unwrap).collect();
+            Ended::from(child.wait_with_output().unwrap()).refused("interrupted");
+            assert_eq!(
+                (rest, server.connect().run(&format!("BF.CARD {signal}")).number()),
+                (vec!["two".to_owned()], 2)
+            );
+        }
+    });
+}
+
+#[test]
+fn keys_of_a_cluster_are_reached() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").line("cluster-require-full-coverage no").start();
+        let url = url(&server);
+        let mut client = server.connect();
+        client.run("CLUSTER ADDSLOTSRANGE 0 16383");
+        eventually("the cluster is up", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
+        let text = binary_lines(20_000);
+        let once = first_of_each(&text);
+        let cluster = [&EXACT[..], &["--cluster"]].concat();
+        assert!(run_with(words(&url, "seen", &cluster), text.clone()).well().stdout == once);
+        client.run("SET many:shards 7");
+        for shard in 0..7 {
+            client.run(&format!("BF.RESERVE many:{{{shard}}} 1e-9 20000"));
+        }
+        assert!(run_with(words(&url, "many", &["--cluster", "--shards"]), text.clone()).well().stdout == once);
+        // A load is built in the slot of its key.
+        let loaded =
+            run_with(["load", "-", "--url", &url, "--cluster", "--key", "seen", "--create", "1e-9", "100"], "new\n");
+        assert!(loaded.well().text().starts_with("1 rows, 1 of them new"));
+        assert_eq!(client.run("BF.CARD seen").number(), 1);
+        let braces = ["load", "-", "--url", &url, "--cluster", "--key", "a}b", "--create", "1e-9", "100"];
+        run_with(braces, "new\n").refused("say --in-place");
+    });
+}

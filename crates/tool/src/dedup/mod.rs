@@ -5,11 +5,15 @@ mod output;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use redis::{Value, cmd};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::server::{Options, Server};
 use crate::stream::flow::Batch;
@@ -18,6 +22,9 @@ use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Field, Flow, Lines};
 use crate::target::{Question, Target};
 use output::Output;
+
+/// So often a signal is looked for while the input pauses.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,8 +42,9 @@ they came in; a last line without an end gets one. A line that was seen is dropp
 the filter's rate of new ones.
 
 After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer
-was lost come out in any case. A run that is killed, or whose reader goes away, may have added up
-to 8,192 lines that nobody has read.";
+was lost come out in any case. At SIGINT and SIGTERM all comes out that was sent. After kill -9, or
+where the reader of the output goes away, some thousand lines may be in the filter that nobody has
+read.";
 
 /// Pass on the lines that a filter has not seen, and add them to it
 #[derive(clap::Args)]
@@ -153,7 +161,7 @@ fn create(server: &mut Server, key: &str, words: &[String]) -> Result<()> {
 
 /// Passes all of the input through the filter.
 fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
-    let mut input = Input { receiver: input, held: None, end: None };
+    let mut input = Input { receiver: input, held: None, end: None, interrupted: interruptions()? };
     let mut refused: Option<anyhow::Error> = None;
     loop {
         while refused.is_none() && !flow.is_full() {
@@ -196,6 +204,18 @@ struct Input<'a> {
     held: Option<Lines>,
     /// How it ended.
     end: Option<Result<()>>,
+    /// Somebody wants it to end: what is on its way comes out.
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Becomes true at SIGINT and SIGTERM; the second one ends the program at once.
+fn interruptions() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 1, interrupted.clone())?;
+        flag::register(signal, interrupted.clone())?;
+    }
+    Ok(interrupted)
 }
 
 impl Input<'_> {
@@ -218,8 +238,20 @@ impl Input<'_> {
         if self.end.is_some() {
             return None;
         }
-        let next =
-            if waits { self.receiver.recv().map_err(|_| TryRecvError::Disconnected) } else { self.receiver.try_recv() };
+        let next = loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                self.end = Some(Err(anyhow!("interrupted: what was read has come out")));
+                return None;
+            }
+            match self.receiver.try_recv() {
+                Err(TryRecvError::Empty) if waits => {}
+                next => break next,
+            }
+            match self.receiver.recv_timeout(SIGNAL_INTERVAL) {
+                Err(RecvTimeoutError::Timeout) => {}
+                next => break next.map_err(|_| TryRecvError::Disconnected),
+            }
+        };
         match next {
             Ok(Ok(lines)) => return Some(lines),
             Ok(Err(error)) => self.end = Some(Err(error)),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{BinaryBytes, HumanCount};
+use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
@@ -197,7 +197,13 @@ impl Arguments {
                 let capacity = word.parse().ok().filter(|capacity| *capacity > 0);
                 capacity.with_context(|| format!("--create: `{word}` is no number of items"))?
             }
-            None => source.count()?.max(1),
+            None => {
+                let spinner = ProgressBar::new_spinner().with_message("counting the items");
+                spinner.enable_steady_tick(Duration::from_millis(100));
+                let count = source.count();
+                spinner.finish_and_clear();
+                count?.max(1)
+            }
         };
         Ok(Some((rate, capacity)))
     }

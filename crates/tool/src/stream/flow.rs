@@ -153,10 +153,9 @@ impl<'a, B: Batch> Flow<'a, B> {
         for waiting in &mut self.waiting {
             for (_, state) in &mut waiting.parts {
                 if let State::Owed(node) = state {
-                    let reply = self.server.receive(node)?;
-                    is_moving |= self.server.is_elsewhere(&reply);
-                    *state = State::Here(reply);
+                    *state = State::Here(self.server.receive(node)?);
                 }
+                is_moving |= matches!(state, State::Here(reply) if self.server.is_elsewhere(reply));
             }
             if !is_moving {
                 return Ok(());
@@ -166,7 +165,10 @@ impl<'a, B: Batch> Flow<'a, B> {
             if let State::Here(reply) = state
                 && self.server.is_elsewhere(reply)
             {
-                *reply = self.server.follow(&part.command, reply.clone(), &part.key)?;
+                let reply = reply.clone();
+                // What is lost on the way is sent again.
+                *state = State::Owed(Address::new());
+                *state = State::Here(self.server.follow(&part.command, reply, &part.key)?);
             }
         }
         Ok(())
