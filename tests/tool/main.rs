@@ -22,6 +22,7 @@ mod load;
 mod nodes;
 mod pages;
 mod plan;
+mod restore;
 mod running;
 mod shards;
 mod watch;

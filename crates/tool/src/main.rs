@@ -1,5 +1,5 @@
 //! `bloomgate`, the command-line tool: a Redis client for the gate. It knows the module by its commands only and does not
-//! link it; `plan` works with the filter's own arithmetic. This file holds the words of the command line; each
+//! link it; `plan` and `build` work with the filter's own code. This file holds the words of the command line; each
 //! subcommand has a file of its own.
 
 mod archive;

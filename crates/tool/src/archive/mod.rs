@@ -22,14 +22,17 @@
 //! where they are, one after another, what DUMP answered and RESTORE takes. `packed` is 1 where the data is a frame of zstd. A
 //! time to live of 2^64 - 1 is none. No record has more than 64 MiB.
 
+mod body;
+mod catalogue;
 mod file;
 mod listing;
 mod read;
 mod write;
 
+pub use catalogue::{Catalogue, Entry};
 pub use file::{Archive, Input, Output};
 pub use listing::{Listing, Row, filters};
-pub use read::{Catalogue, Entry, Event, Reader};
+pub use read::{Event, Reader};
 pub use write::Writer;
 
 const MAGIC: [u8; 8] = *b"\x89bgate\r\n";

@@ -1,29 +1,30 @@
 //! `bloomgate backup`: filters of a server or a cluster into a file, record by record, so that no command holds the server up
 //! and neither side needs memory for a whole filter.
 
+mod parts;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Value, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Archive, Contents, DUMP_PART_BYTES, Head, How, Listing, Output, Row, filters};
+use crate::archive::{Archive, DUMP_PART_BYTES, Head, How, Listing, Output, Row, filters};
 use crate::filters::{contents, is_filter};
 use crate::keys::{ask_of_each, for_each_key_like};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown};
+use parts::{Next, Parts, Told, asked, told};
 
 /// How often a dump begins that was overtaken by a change of its filter.
 const TRIES: u32 = 5;
 /// Between two tries, times the number of the try.
 const TRY_INTERVAL: Duration = Duration::from_millis(100);
-/// What DUMP answers and RESTORE takes: `proto-max-bulk-len`, where nobody has changed it.
-const DUMP_BYTES_MAX: u64 = 512 << 20;
 
 /// Write filters to a file, from which `restore` brings them back
 #[derive(clap::Args)]
@@ -251,106 +252,5 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
         How::Dump => "valkey-bloom",
         // Of a later version there may be kinds that this one does not know.
         How::Records => bloomgate_filter::kinds::Arrival::kind_of(first).unwrap_or("unknown"),
-    }
-}
-
-/// The data of a filter, part by part.
-enum Parts<'a> {
-    /// By BF.SCANDUMP, from this iterator on.
-    Records { key: &'a [u8], iterator: u64 },
-    /// By DUMP, where that is not done yet.
-    Dump { key: &'a [u8], is_done: bool },
-}
-
-enum Next {
-    /// An iterator, the data, and what the filter is now.
-    Part(u64, Vec<u8>, Option<Contents>),
-    End(Option<Contents>),
-    Again(String),
-}
-
-impl<'a> Parts<'a> {
-    const fn records(key: &'a [u8]) -> Self {
-        Self::Records { key, iterator: 0 }
-    }
-
-    fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
-        ensure!(
-            contents.bytes < DUMP_BYTES_MAX,
-            "the filter `{}` is of valkey-bloom's layout, which goes by DUMP only, and takes {}: DUMP and RESTORE carry {}",
-            shown(key),
-            BinaryBytes(contents.bytes),
-            BinaryBytes(DUMP_BYTES_MAX)
-        );
-        Ok(Self::Dump { key, is_done: false })
-    }
-
-    fn next(&mut self, server: &mut Server) -> Result<Next> {
-        let (key, mut replies) = match self {
-            Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
-            Self::Dump { key, .. } => {
-                (*key, asked(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?)
-            }
-            Self::Records { key, iterator } => (
-                *key,
-                asked(server, key, |commands| {
-                    commands.cmd("BF.SCANDUMP").arg(*key).arg(*iterator).cmd("BF.INFO").arg(*key);
-                })?,
-            ),
-        };
-        let (info, part) = (replies.pop(), replies.pop());
-        let part = match told(server, part, key)? {
-            Told::Value(part) => part,
-            Told::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
-            Told::Replaced(reason) => return Ok(Next::Again(reason)),
-        };
-        // What went meanwhile is noticed by the next record.
-        let info = match told(server, info, key)? {
-            Told::Value(info) => Some(contents(info)?),
-            Told::Loading | Told::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
-        };
-        match self {
-            Self::Dump { is_done, .. } => {
-                *is_done = true;
-                let data: Option<Vec<u8>> = from_redis_value(part)?;
-                Ok(data.map_or_else(|| Next::Again("it is gone".to_owned()), |data| Next::Part(0, data, info)))
-            }
-            Self::Records { iterator, .. } => {
-                let (next, data): (u64, Vec<u8>) = from_redis_value(part)?;
-                if next == 0 {
-                    return Ok(Next::End(info));
-                }
-                *iterator = next;
-                Ok(Next::Part(next, data, info))
-            }
-        }
-    }
-}
-
-fn asked(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
-    let mut pipeline = Pipeline::new();
-    commands(&mut pipeline);
-    server.replies(&mut pipeline, key)
-}
-
-/// What a server answers of a filter that others may change meanwhile.
-enum Told {
-    Value(Value),
-    Loading,
-    /// It is not the filter that it was, in these words.
-    Replaced(String),
-}
-
-fn told(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<Told> {
-    let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
-    let Value::ServerError(error) = &reply else { return Ok(Told::Value(reply)) };
-    let details = error.details().unwrap_or_default();
-    let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
-    if details == "filter is still being loaded" {
-        Ok(Told::Loading)
-    } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
-        Ok(Told::Replaced(details.to_owned()))
-    } else {
-        Err(server.describe(error.code(), details, key))
     }
 }

@@ -1,0 +1,153 @@
+//! What a file has: the whole of it read and checked.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use anyhow::{Result, ensure};
+
+use super::{Contents, Event, Head, Reader};
+use crate::server::shown;
+
+/// A filter that is whole in the file.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it begins with.
+    pub head: Head,
+    /// What it was when its dump ended.
+    pub after: Contents,
+    /// Which one it is in the file, void ones counted.
+    pub number: u64,
+    /// Bytes of its data.
+    pub bytes: u64,
+}
+
+/// What a file has.
+#[derive(Debug)]
+pub struct Catalogue {
+    /// The filters, in the order of the file.
+    pub entries: Vec<Entry>,
+    /// When it was made, in milliseconds since 1970.
+    pub made_at_ms: u64,
+    /// By what.
+    pub made_by: String,
+    /// Its length, in bytes.
+    pub file_bytes: u64,
+}
+
+impl Catalogue {
+    /// Reads a whole file and checks every byte of it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of(source: impl Read) -> Result<Self> {
+        let mut reader = Reader::begin(source)?;
+        let (mut entries, mut keys) = (Vec::new(), BTreeSet::new());
+        let mut open: Option<(Head, u64)> = None;
+        loop {
+            match reader.next()? {
+                Event::Filter(head) => open = Some((head, 0)),
+                Event::Part(_, data) => {
+                    if let Some((_, bytes)) = &mut open {
+                        *bytes += data.len() as u64;
+                    }
+                }
+                Event::FilterVoid => open = None,
+                Event::FilterEnd(after) => {
+                    let Some((head, bytes)) = open.take() else { continue };
+                    ensure!(keys.insert(head.key.clone()), "damaged: it has the key `{}` twice", shown(&head.key));
+                    entries.push(Entry { head, after, number: reader.filters(), bytes });
+                }
+                Event::End => break,
+            }
+        }
+        let (made_at_ms, made_by) = reader.origin();
+        Ok(Self { entries, made_at_ms, made_by: made_by.to_owned(), file_bytes: reader.position() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{How, Writer};
+    use super::*;
+
+    fn file(packs: bool) -> Vec<u8> {
+        let mut writer = Writer::begin(Vec::new(), packs, 7).unwrap();
+        let head = |key: &[u8], how| Head {
+            key: key.to_vec(),
+            type_name: "bloomgate".to_owned(),
+            kind: "native".to_owned(),
+            how,
+            ttl_ms: if how == How::Dump { Some(5) } else { None },
+            before: Contents { capacity: 1, layers: 2, items: 3, bytes: 4 },
+        };
+        writer.filter(&head(b"void", How::Records)).unwrap();
+        writer.part(1, b"of no use").unwrap();
+        writer.filter_void().unwrap();
+        for (key, how) in [(&b"one"[..], How::Records), (b"\xff\0", How::Dump)] {
+            writer.filter(&head(key, how)).unwrap();
+            writer.part(1, &[b'x'; 100]).unwrap();
+            writer.part(u64::MAX, b"").unwrap();
+            writer.filter_end(Contents::default()).unwrap();
+        }
+        let (file, bytes) = writer.finish().unwrap();
+        assert_eq!(file.len() as u64, bytes);
+        file
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for packs in [false, true] {
+            let file = file(packs);
+            let catalogue = Catalogue::of(&*file).unwrap();
+            assert_eq!(catalogue.file_bytes, file.len() as u64);
+            let keys: Vec<_> =
+                catalogue.entries.iter().map(|entry| (&*entry.head.key, entry.number, entry.bytes)).collect();
+            assert_eq!(keys, [(&b"one"[..], 2, 100), (b"\xff\0", 3, 100)]);
+            assert_eq!(catalogue.entries[1].head.ttl_ms, Some(5));
+        }
+        assert!(file(true).len() < file(false).len());
+    }
+
+    #[test]
+    fn no_damage_goes_unnoticed() {
+        for file in [file(false), file(true)] {
+            for length in 0..file.len() {
+                assert!(Catalogue::of(&file[..length]).is_err(), "{length}");
+            }
+            for position in 0..file.len() {
+                for flip in [1, 0x80, 0xff] {
+                    let mut torn = file.clone();
+                    torn[position] ^= flip;
+                    assert!(Catalogue::of(&*torn).is_err(), "{position}");
+                }
+            }
+            let longer = [&*file, b"\0"].concat();
+            assert!(Catalogue::of(&*longer).unwrap_err().to_string().contains("after its end"));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_lost_or_comes_twice_is_noticed() {
+        let file = file(false);
+        // The parts of the filter `one`, found by their bodies.
+        let part = file.windows(100).position(|bytes| bytes == [b'x'; 100]).unwrap();
+        let (begin, end) = (part - 18, part + 104);
+        let lost = [&file[..begin], &file[end..]].concat();
+        let twice = [&file[..end], &file[begin..]].concat();
+        for torn in [lost, twice] {
+            assert!(Catalogue::of(&*torn).unwrap_err().to_string().contains("checksum"));
+        }
+    }
+
+    #[test]
+    fn a_later_version_and_a_foreign_file_are_told() {
+        let mut file = file(false);
+        file[8] = 9;
+        let checksum = crc32fast::hash(&file[..12]);
+        file[12..16].copy_from_slice(&checksum.to_le_bytes());
+        assert!(Catalogue::of(&*file).unwrap_err().to_string().contains("of version 9"));
+        for foreign in [&b""[..], b"REDIS0010", b"\x1f\x8b"] {
+            assert!(Catalogue::of(foreign).unwrap_err().to_string().starts_with("no file of"));
+        }
+    }
+}
