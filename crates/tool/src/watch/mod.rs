@@ -96,7 +96,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
     let (mut order, mut number) = (arguments.sort, 0u64);
     // Before the screen changes: a server that cannot be asked is one line.
-    let mut sample = sampler.sample(false, order, arguments.top)?;
+    let mut sample = sampler.sample(false, order, screen::rows())?;
     let screen = Screen::enter()?;
     loop {
         let next = Instant::now() + arguments.interval;
@@ -114,6 +114,6 @@ fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
             sample.sort(order);
             screen.draw(&sample, order)?;
         }
-        sample = sampler.sample(false, order, screen.rows())?;
+        sample = sampler.sample(false, order, screen::rows())?;
     }
 }

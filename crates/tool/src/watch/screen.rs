@@ -38,11 +38,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// How many filters there is room for.
-    pub fn rows(&self) -> usize {
-        usize::from(size().1.saturating_sub(OTHER_LINES)).max(1)
-    }
-
     pub fn draw(&self, sample: &Sample, order: Order) -> io::Result<()> {
         let (columns, rows) = size();
         let mut lines = table::lines(sample, true);
@@ -75,6 +70,11 @@ impl Screen {
         }
         Ok(None)
     }
+}
+
+/// How many filters there is room for.
+pub(super) fn rows() -> usize {
+    usize::from(size().1.saturating_sub(OTHER_LINES)).max(1)
 }
 
 /// Columns and lines. Some terminals say that they have none.
