@@ -1,5 +1,5 @@
 """How long a crawl takes with the Scrapy component, beside Scrapy's exact filter in memory. The ways take turns, each
-crawl in a process of its own, and the medians are compared.
+crawl in a process of its own, and the medians are compared. `cpu` is processor time, the server's included.
 
     bench/crawl.py --docs FOLDER --redis-server PROGRAM --module LIBRARY [--rounds 5] [--prefixes /alloc/,/book/]
 
@@ -46,6 +46,12 @@ def crawl(start: str, prefixes: str, port: int, way: str) -> dict[str, Any]:
     return result
 
 
+def server_cpu(client: redis.Redis) -> float:
+    """Seconds of processor time that the server has used."""
+    used: Any = client.info("cpu")
+    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--docs", required=True)
@@ -84,7 +90,9 @@ def run(chosen: argparse.Namespace, ways: list[str], pages: subprocess.Popen[str
     for number in range(chosen.rounds):
         for way in ways if number % 2 == 0 else reversed(ways):
             client.flushall()
+            before = server_cpu(client)
             result = crawl(start, chosen.prefixes, chosen.port, way)
+            result["cpu"] += server_cpu(client) - before
             found[way].append(result)
             print(f"{number + 1}  {way:36} {json.dumps(result)}", file=sys.stderr, flush=True)
     first = statistics.median(result["seconds"] for result in found[ways[0]])

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core import serializers
 from django.db import models, transaction
-from django.db.models.signals import post_delete, pre_delete, pre_save
+from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
 
 from bloomgate import Guard
 
@@ -23,13 +23,14 @@ class ModelCodec:
 
 
 class Guarded:
-    """`Guarded(Article, client, "articles").get(17)`: the row, or None. Its ids have to be known before the row is saved, as a
-    UUIDField has them; for ids that the database gives see `creating`."""
+    """`Guarded(Article, client, "articles").get(id)`: the row, or None. A row whose id the database gives has to be created
+    inside of `transaction.atomic()`, so that the id can be announced before the commit."""
 
     def __init__(self, model: type[models.Model], client: Any, filter: str, **options: Any) -> None:
         self.model = model
         self.guard: Guard[models.Model] = Guard(client, filter, codec=ModelCodec(), **options)
         pre_save.connect(self._changes, sender=model, weak=False)
+        post_save.connect(self._created, sender=model, weak=False)
         pre_delete.connect(self._changes, sender=model, weak=False)
         post_delete.connect(self._deleted, sender=model, weak=False)
 
@@ -50,6 +51,12 @@ class Guarded:
 
     def _changes(self, instance: models.Model, **_: Any) -> None:
         if instance.pk is not None:
+            self.changing(instance.pk)
+        elif not transaction.get_connection().in_atomic_block:
+            raise RuntimeError("a row whose id the database gives is created inside of transaction.atomic()")
+
+    def _created(self, instance: models.Model, created: bool, **_: Any) -> None:
+        if created and transaction.get_connection().in_atomic_block:
             self.changing(instance.pk)
 
     def _deleted(self, instance: models.Model, **_: Any) -> None:

@@ -21,7 +21,7 @@ if not settings.configured:
     )
     django.setup()
 
-from articles.models import Article
+from articles.models import Article, Note
 from django_guard import Guarded
 
 from bloomgate import Filter
@@ -31,13 +31,15 @@ from bloomgate import Filter
 def articles(port: int, tmp_path: Path) -> Iterator[Guarded]:
     with connection.schema_editor() as editor:
         editor.create_model(Article)
+        editor.create_model(Note)
     with redis.Redis(port=port) as client:
         Filter(client, "articles").reserve(1e-6, 1000, hash="siphash")
         yield Guarded(Article, client, "articles")
-    for signal in (models.signals.pre_save, models.signals.pre_delete, models.signals.post_delete):
+    for signal in (models.signals.pre_save, models.signals.post_save, models.signals.pre_delete, models.signals.post_delete):
         signal.receivers.clear()
     with connection.schema_editor() as editor:
         editor.delete_model(Article)
+        editor.delete_model(Note)
 
 
 class Queries:
@@ -101,3 +103,12 @@ def test_without_the_server_nothing_is_written(articles: Guarded) -> None:
         assert title(articles.get(article.id)) == "one"
     finally:
         articles.guard.client.execute_command("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+def test_ids_that_the_database_gives(articles: Guarded) -> None:
+    notes = Guarded(Note, articles.guard.client, "articles")
+    with pytest.raises(RuntimeError, match="atomic"):
+        Note.objects.create(title="never announced")
+    with transaction.atomic():
+        note = Note.objects.create(title="one")
+    assert title(notes.get(note.id)) == "one"

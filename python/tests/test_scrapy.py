@@ -57,14 +57,12 @@ def exact() -> dict[str, int]:
     "settings",
     [
         ADDON,
-        {**ADDON, **SELECT},
-        {**ADDON, "BLOOMGATE_BATCH": 3},
-        {**ADDON, "BLOOMGATE_WORDS": {"window": 3600, "hash": "siphash"}},
+        {**ADDON, **SELECT, "BLOOMGATE_BATCH": 3, "BLOOMGATE_WORDS": {"window": 3600, "hash": "siphash"}},
         {"DUPEFILTER_CLASS": "bloomgate.scrapy.DupeFilter"},
         {"SPIDER_MIDDLEWARES": {"bloomgate.scrapy.BatchMiddleware": 10}},
         {**ADDON, **SCRAPY_REDIS},
     ],
-    ids=["asyncio", "select", "small-batches", "words", "dupefilter-alone", "middleware-alone", "scrapy-redis"],
+    ids=["asyncio", "select-and-small-batches", "dupefilter-alone", "middleware-alone", "scrapy-redis"],
 )
 def test_the_same_pages_as_often(site: Site, port: int, exact: dict[str, int], settings: Any) -> None:
     url = f"redis://127.0.0.1:{port}"
@@ -155,7 +153,6 @@ def test_a_filter_that_is_lost(site: Site, port: int) -> None:
         ({}, "BLOOMGATE_URL says where"),
         ({"BLOOMGATE_WORDS": {"colour": 1}}, "there is no word"),
         ({"BLOOMGATE_BATCH": 0}, "BLOOMGATE_BATCH is 1 or more"),
-        ({"BLOOMGATE_RATE": 2}, "error rate"),
     ],
 )
 def test_a_crawl_that_cannot_begin(site: Site, port: int, settings: Any, error: str) -> None:

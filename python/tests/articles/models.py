@@ -10,3 +10,7 @@ from django.db import models
 class Article(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     title = models.TextField()
+
+
+class Note(models.Model):
+    title = models.TextField()
