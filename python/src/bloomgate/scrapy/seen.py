@@ -105,8 +105,8 @@ class Seen:
             await client.aclose()
 
     async def _add(self, fingerprints: list[bytes]) -> list[bool]:
-        """Whether each is new. While the server does not answer the crawl waits. After that all of the batch counts as new:
-        the attempt that got no answer may have added it, and a page that is fetched twice is better than one that is lost."""
+        """Whether each is new. While the server does not answer the crawl waits. Where an attempt may have added the batch
+        without an answer, all of it counts as new: a page that is fetched twice is better than one that is lost."""
         deadline = time.monotonic() + self.options.patience
         lost = False
         while True:
@@ -116,9 +116,8 @@ class Seen:
                 if time.monotonic() >= deadline:
                     logger.error("the server did not answer for %s s: %s", self.options.patience, error)
                     raise CloseSpider("bloomgate_unavailable") from error
-                if not lost:
-                    logger.warning("the crawl waits for the server: %s", error)
-                lost = True
+                logger.warning("the crawl waits for the server: %s", error)
+                lost = lost or may_have_arrived(error)
                 self._stats.inc_value("bloomgate/retries")
                 await sleep(PAUSE_S)
             except (redis.RedisError, BloomgateError) as error:
@@ -133,6 +132,12 @@ class Seen:
         if self._asynchronous is None:
             self._asynchronous = AsyncFilter(aconnect(self.options.url), self.options.key, create=False)
         return await self._asynchronous.add_many(fingerprints)
+
+
+def may_have_arrived(error: Exception) -> bool:
+    """Whether the server may have carried out the command: not where it was refused, or no connection was made."""
+    refused = isinstance(error, (redis.BusyLoadingError, redis.ReadOnlyError))
+    return not refused and "connecting to" not in str(error)
 
 
 async def sleep(seconds: float) -> None:
