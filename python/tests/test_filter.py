@@ -79,7 +79,7 @@ def test_an_iterator_reads_one_window_ahead(filter: Filter) -> None:
     answers = filter.add_each(endless())
     assert next(answers) is True
     assert read <= 8_000
-    assert read == filter.card()
+    assert read - 8 <= filter.card() <= read, "but for a false positive"
 
 
 def test_the_answers_of_a_batch_that_did_not_fit(client: redis.Redis) -> None:
