@@ -99,7 +99,8 @@ impl Server {
             self.first = node;
             result = self.read_slots();
             if result.is_ok() {
-                break;
+                // One that is gone has its slots until a replica takes over.
+                return self.nodes().iter().try_for_each(|node| self.connection(node).map(drop));
             }
         }
         result
