@@ -239,9 +239,9 @@ pub(super) mod tests {
             count_blocks_inline(&one, &one, &mut portable);
             assert_eq!(portable, by_bytes(&one));
             assert_eq!(Histogram::sampled(&one), Histogram::of(&one));
-            // Empty pages beside others, both ways.
+            // Empty pages beside others, both ways; under miri, which is slow, none but empty ones.
             let shifted: Vec<u8> = other.iter().skip(4096).chain(other.iter().take(4096)).copied().collect();
-            for other in [&other, &shifted, &vec![0; length]] {
+            for other in [&other, &shifted, &vec![0; length]].into_iter().skip(if cfg!(miri) { 2 } else { 0 }) {
                 let both: Vec<u8> = one.iter().zip(other).map(|(one, other)| one | other).collect();
                 assert_eq!(*Histogram::of_union(&one, other).counts(), by_bytes(&both));
                 assert_eq!(*Histogram::of_union(other, &one).counts(), by_bytes(&both));
