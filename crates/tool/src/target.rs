@@ -74,35 +74,6 @@ impl Target {
         }
     }
 
-    /// Adds items; for each whether it was new.
-    ///
-    /// # Errors
-    /// A filter that is full and fixed, a key that is gone, the server's; [`Lost`](crate::server::Lost).
-    #[allow(dead_code, reason = "streams ask several batches at once; this is for few items")]
-    pub fn add<I: AsRef<[u8]>>(&self, server: &mut Server, items: &[I]) -> Result<Vec<bool>> {
-        self.ask(server, Question::Add, items)
-    }
-
-    /// Looks items up; for each whether it is in.
-    ///
-    /// # Errors
-    /// As [`Self::add`].
-    #[allow(dead_code)]
-    pub fn lookup<I: AsRef<[u8]>>(&self, server: &mut Server, items: &[I]) -> Result<Vec<bool>> {
-        self.ask(server, Question::Lookup, items)
-    }
-
-    #[allow(dead_code)]
-    fn ask<I: AsRef<[u8]>>(&self, server: &mut Server, question: Question, items: &[I]) -> Result<Vec<bool>> {
-        let parts = self.parts(question, items);
-        let commands: Vec<_> = parts.iter().map(|part| (part.key.clone(), part.command.clone())).collect();
-        let mut answers = vec![None; items.len()];
-        for (part, reply) in parts.iter().zip(server.replies_of_many(&commands)?) {
-            self.read(server, part, &reply, &mut answers)?;
-        }
-        answers.into_iter().map(|answer| answer.context("an item has no answer")).collect()
-    }
-
     /// The commands that ask about these items: one, or one for each shard that has some of them.
     pub fn parts<I: AsRef<[u8]>>(&self, question: Question, items: &[I]) -> Vec<Part> {
         if items.is_empty() {
