@@ -109,8 +109,6 @@ def test_a_value_that_is_no_bytes(guard: Guard[bytes], rows: Rows) -> None:
     assert guard.get(1, rows.loader(1)) == b"one"
     with pytest.raises(TypeError):
         guard.get(None, rows.loader(1))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="0 seconds"):
-        guard.get(1, rows.loader(1), ttl=0)
 
 
 def test_a_codec(client: redis.Redis) -> None:
@@ -168,6 +166,7 @@ def test_many_rows(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None
         assert guard.get_many(asked, rows.load_many) == wanted
     assert rows.batches == 1
     assert guard.get_many([7, 7, 5], rows.load_many) == {7: b"7", 5: b"5"}
+    assert guard.get_many([7, "7", b"7", "x"], rows.load_many) == {7: b"7", "7": b"7", b"7": b"7", "x": None}
     assert guard.get_many([], rows.load_many) == {}
     assert rows.batches == 2
 
@@ -177,6 +176,8 @@ def test_many_rows(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None
     with pytest.raises(OSError, match="2"):
         guard.get_many([8, 9, 7], fails)
     assert guard.get_many([8, 9], rows.load_many) == {8: b"8", 9: b"9"}, "its leases were given up"
+    mixed = [b"10", 10, "10"]
+    assert guard.get_many(mixed, lambda ids: dict.fromkeys(ids, b"ten")) == dict.fromkeys(mixed, b"ten")
 
 
 def test_many_rows_that_others_load(guard: Guard[bytes], rows: Rows) -> None:
@@ -255,13 +256,36 @@ def test_names_of_cache_keys(client: redis.Redis, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"ttl": 0}, {"absent_ttl": -1}, {"lease_ms": 0}, {"wait_ms": -1}, {"attempts": 0}, {"wait_ms": 200_000}]
+    ("options", "error"),
+    [
+        ({"ttl": 0}, "ttl is more than 0"),
+        ({"ttl": float("inf")}, "ttl is more than 0 and at most 10000000000 seconds, not inf"),
+        ({"ttl": float("nan")}, "not nan"),
+        ({"absent_ttl": -1}, "absent_ttl is more than 0"),
+        ({"absent_ttl": float("inf")}, "absent_ttl is more than 0 and at most"),
+        ({"lease_ms": 0}, "lease_ms is a whole number from 1"),
+        ({"lease_ms": 1.5}, "lease_ms is a whole number"),
+        ({"stale_ms": 1 << 62}, "stale_ms is a whole number"),
+        ({"wait_ms": -1}, "wait_ms is a whole number from 0"),
+        ({"attempts": 0}, "attempts is a whole number from 1"),
+        ({"patience": float("nan")}, "patience is 0 seconds or more"),
+        ({"wait_ms": 200_000}, "socket_timeout"),
+    ],
 )
-def test_options_that_cannot_be(client: redis.Redis, options: Any) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_invalid_options(client: redis.Redis, rows: Rows, options: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
         Guard(client, "rows", **options)
     with pytest.raises(TypeError):
         Guard(client, "rows", colour="red")  # type: ignore[call-arg]
+
+
+def test_an_invalid_time_to_live_of_one_row(guard: Guard[bytes], rows: Rows) -> None:
+    for ttl in (0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="ttl is more than 0 and at most"):
+            guard.get(1, rows.loader(1), ttl=ttl)
+        with pytest.raises(ValueError, match="ttl is more than 0 and at most"):
+            guard.get_many([1], rows.load_many, ttl=ttl)
+    assert rows.queries == 0
 
 
 def test_a_full_server_holds_nobody_up(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from .codec import Codec, V
 from .errors import Unconfirmed
-from .guard_words import Fetched, GuardOptions, cache_prefix, parse_fetch, parse_fill
+from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill
 from .items import Item, Key, item_bytes
 from .log import Grumble
 from .steps import Ask, Call, Do, Sleep, Steps
@@ -49,7 +49,7 @@ class GuardSteps(Generic[V]):
 
     def get(self, id: Item, load: Callable[[], Any], ttl: float | None) -> Steps[V | None]:
         key = item_bytes(id)
-        ttl_ms = milliseconds(self.options.ttl if ttl is None else ttl)
+        ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
         for _ in range(self.options.attempts):
             [found] = yield Ask([self.fetch(key, self.options.wait_ms)])
             if isinstance(found, Exception):
@@ -98,7 +98,7 @@ class GuardSteps(Generic[V]):
 
     def fill_with(self, id: bytes, token: bytes, value: V | None, ttl_ms: int) -> Call[bool]:
         if value is None:
-            return self.fill(id, token, "NONE", "PX", milliseconds(self.options.absent_ttl))
+            return self.fill(id, token, "NONE", "PX", milliseconds("absent_ttl", self.options.absent_ttl))
         return self.fill(id, token, "VALUE", self.codec.encode(value), "PX", ttl_ms)
 
     def send_fills(self, fills: Sequence[tuple[bytes, bytes, Call[bool]]]) -> Generator[Ask, Any, None]:
@@ -119,8 +119,12 @@ class GuardSteps(Generic[V]):
     def get_many(
         self, ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
     ) -> Steps[dict[Any, V | None]]:
-        given = {item_bytes(id): id for id in ids}
-        ttl_ms = milliseconds(self.options.ttl if ttl is None else ttl)
+        # Ids that are written in the same bytes, such as 7 and "7", name one row, which is loaded by the first of them.
+        asked: dict[Any, bytes] = {id: item_bytes(id) for id in ids}
+        given: dict[bytes, Any] = {}
+        for id, key in asked.items():
+            given.setdefault(key, id)
+        ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
         rows: dict[bytes, V | None] = {}
         left = list(given)
         deadline = time.monotonic() + self.options.wait_ms / 1000
@@ -142,7 +146,7 @@ class GuardSteps(Generic[V]):
             self.counts["unguarded"] += len(alone)
             loaded: Mapping[Any, V] = yield Do(lambda: load_many([given[id] for id in alone]))
             rows.update({id: loaded.get(given[id]) for id in alone})
-        return {given[id]: rows[id] for id in given}
+        return {id: rows[key] for id, key in asked.items()}
 
     def sort(
         self,
@@ -280,9 +284,3 @@ class GuardSteps(Generic[V]):
     def failed(self, error: Exception) -> None:
         self.counts["errors"] += 1
         self.grumble.about("the server did not answer", error)
-
-
-def milliseconds(seconds: float) -> int:
-    if not seconds > 0:
-        raise ValueError(f"a time to live is more than 0 seconds, not {seconds!r}")
-    return max(1, round(seconds * 1000))

@@ -1,4 +1,4 @@
-"""What the guard is told and answered: its options, the names of cache keys, the replies."""
+"""The guard's options, the names of cache keys, and the replies of its commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, TypedDict
 from .items import Key
 from .replies import text
 
+MOST_SECONDS = 10_000_000_000
+"""The longest time that the guard accepts, some 317 years."""
+
 
 class GuardWords(TypedDict, total=False):
-    """The options of `bloomgate.Guard`, which says what they are."""
+    """The options of `bloomgate.Guard`, which documents them."""
 
     ttl: float
     absent_ttl: float
@@ -43,20 +46,41 @@ class GuardOptions:
     replicas_timeout_ms: int = 1000
 
     def __post_init__(self) -> None:
-        if self.ttl <= 0 or self.absent_ttl <= 0:
-            raise ValueError("ttl and absent_ttl are more than 0 seconds: they bound what a writer leaves that died")
-        if self.lease_ms < 1 or self.wait_ms < 0 or self.stale_ms < 0 or self.attempts < 1 or self.patience < 0:
-            raise ValueError("lease_ms and attempts are 1 or more, wait_ms, stale_ms and patience 0 or more")
+        milliseconds("ttl", self.ttl)
+        milliseconds("absent_ttl", self.absent_ttl)
+        for name, least in [
+            ("lease_ms", 1),
+            ("wait_ms", 0),
+            ("stale_ms", 0),
+            ("attempts", 1),
+            ("replicas", 0),
+            ("replicas_timeout_ms", 1),
+        ]:
+            check_whole(name, getattr(self, name), least)
+        if not self.patience >= 0:
+            raise ValueError(f"patience is 0 seconds or more, not {self.patience!r}")
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    most = MOST_SECONDS * 1000
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}")
+
+
+def milliseconds(name: str, seconds: float) -> int:
+    """Converts a time to live. It has to end: it bounds how long readers get an old row after a writer has died."""
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(f"{name} is more than 0 and at most {MOST_SECONDS} seconds, not {seconds!r}")
+    return max(1, round(seconds * 1000))
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """An answer of BF.FETCH. `value` is there with hit and stale, `token` with load and stale."""
+    """A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale."""
 
     word: str
     value: bytes = b""
     token: bytes = b""
-    wait_ms: int = 0
 
 
 def parse_fetch(reply: Any) -> Fetched:
@@ -70,35 +94,35 @@ def parse_fetch(reply: Any) -> Fetched:
             return Fetched("stale", value=value, token=token)
         case "load", [token]:
             return Fetched("load", token=token)
-        case "wait", [left]:
-            return Fetched("wait", wait_ms=int(left))
+        case "wait", [_]:
+            return Fetched("wait")
     raise ValueError(f"BF.FETCH answered {reply!r}")
 
 
 def parse_fill(reply: Any) -> bool:
-    """Whether the token was the lease's still."""
+    """Whether the token was still valid."""
     return reply is not None
 
 
 def in_slot_of(filter: bytes) -> bytes:
-    """What other keys begin with that lie in the slot of the filter: that of what stands between the first `{` and the
-    next `}`, or else of the whole name."""
+    """Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{`
+    and the next `}`, or else the whole name."""
     opened = filter.find(b"{")
     closed = filter.find(b"}", opened + 1) if opened >= 0 else -1
     if closed > opened + 1:
         return filter
     if b"}" in filter:
-        raise ValueError(f"no other key shares the slot of {filter!r}: give a prefix, or another name to the filter")
+        raise ValueError(f"no other key shares the slot of {filter!r}: pass a prefix, or rename the filter")
     return b"{" + filter + b"}"
 
 
 def cache_prefix(filter: bytes) -> bytes:
-    """What stands before an id in the name of its cache key."""
+    """Returns what precedes an id in the name of its cache key."""
     return in_slot_of(filter) + b":"
 
 
 def filling_name(filter: bytes) -> bytes:
-    """The name under which a filter is filled; no cache key has it."""
+    """Returns the name under which a filter is filled. No cache key has this name."""
     return in_slot_of(filter) + b"~filling"
 
 

@@ -19,7 +19,7 @@ from .filter import Filter
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Id = TypeVar("Id", bytes, str, int)
+Id = TypeVar("Id", bound=bytes | str | int)
 R = TypeVar("R")
 
 
@@ -59,9 +59,9 @@ class Guard(Generic[V]):
     async def get_many(
         self, ids: Iterable[Id], load_many: Callable[[list[Id]], Awaitable[Mapping[Id, V]]], ttl: float | None = None
     ) -> dict[Id, V | None]:
-        """Rows by id, each id with its row or None, fetched together. `load_many` is called with the ids that are this
-        caller's to load, and answers a mapping that leaves out those that have no row. It is called once, and again
-        for rows that others were loading and did not bring."""
+        """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many` gets the ids
+        that this caller has to load, and returns a mapping without those that have no row. It is called once, and again for
+        rows that other callers were loading and did not bring."""
         return await self._run(self._steps.get_many(ids, load_many, ttl))
 
     async def announce(self, *ids: Item) -> None:
