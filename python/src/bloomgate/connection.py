@@ -1,4 +1,5 @@
-"""Clients of redis-py that suit filters: they wait for an answer, and never send a command twice by themselves."""
+"""Clients of redis-py that suit filters and the guard: their callers wait for a free connection, and no command is sent
+twice."""
 
 from __future__ import annotations
 
@@ -6,29 +7,40 @@ from typing import Any
 
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 TIMEOUT_S = 10
-"""How long a command may take. Longer than a guard's `wait_ms`."""
+"""How long a command may take, and how long a caller waits for a free connection. Longer than a guard's `wait_ms`."""
+
+CONNECTIONS = 100
+"""The most connections of one client."""
 
 
 def options(chosen: dict[str, Any]) -> dict[str, Any]:
-    return {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, **chosen}
+    return {
+        "socket_timeout": TIMEOUT_S,
+        "socket_connect_timeout": TIMEOUT_S,
+        "timeout": TIMEOUT_S,
+        "max_connections": CONNECTIONS,
+        **chosen,
+    }
 
 
 def connect(url: str, **chosen: Any) -> redis.Redis:
-    """A client for `redis://host:port/db` that raises where the connection is lost, instead of sending the command again.
+    """Returns a client for `redis://host:port/db`.
 
-    redis-py sends a command again whose reply was lost. That is harmless for a lookup; an add that is sent twice answers
-    that the item was in, and a guard waits for a lease that it has itself."""
-    client: redis.Redis = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options(chosen))
-    return client
+    A command whose connection is lost raises. redis-py would send it again; but an add that arrives twice answers that the
+    item was in, and a guard whose BF.FETCH arrives twice waits for a lease of its own.
+
+    If all `max_connections` (100) are in use, a caller waits for one, for up to `timeout` seconds (10). redis-py would raise
+    at once. Other options are those of redis-py's connections; `socket_timeout` is 10 seconds here."""
+    pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **options(chosen))
+    return redis.Redis.from_pool(pool)
 
 
 def aconnect(url: str, **chosen: Any) -> redis.asyncio.Redis:
-    """The same of `redis.asyncio`, as `bloomgate.asyncio.connect`."""
-    from redis.asyncio.retry import Retry as AsyncRetry
-
-    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options(chosen))
-    return client
+    """Returns such a client of `redis.asyncio`. It is exported as `bloomgate.asyncio.connect`."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **options(chosen))
+    return redis.asyncio.Redis.from_pool(pool)

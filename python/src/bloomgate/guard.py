@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
 from .filter import Filter
+from .guard_many import ManyRows
 from .guard_steps import GuardSteps
 from .guard_words import GuardOptions, GuardWords, check_socket_timeout, filling_name
 from .items import Item, Key, item_bytes
 from .steps import Client, Steps, client_error, drive, is_cluster
+from .waiting import slots_of
 from .words import Words
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class Guard(Generic[V]):
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen)
+        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), threading.Event)
 
     @property
     def counts(self) -> Counter[str]:
@@ -71,7 +74,7 @@ class Guard(Generic[V]):
         """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many` gets the ids
         that this caller has to load, and returns a mapping without those that have no row. It is called once, and again for
         rows that other callers were loading and did not bring."""
-        return self._run(self._steps.get_many(ids, load_many, ttl))
+        return self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     def announce(self, *ids: Item) -> None:
         """A writer's first call: before the commit. Where it raises, do not commit."""

@@ -1,10 +1,11 @@
-"""How one implementation serves both threads and asyncio: an operation is a generator that yields what it wants done
-(`Ask`, `Sleep`, `Do`) and is sent the outcome. `drive` does these things in the calling thread, `adrive` awaits them."""
+"""Runs one implementation in threads and under asyncio. An operation is a generator that yields what has to be done (`Ask`,
+`Sleep`, `Wait`, `Do`) and receives the outcome. `drive` does these things in the calling thread, `adrive` awaits them."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from .words import Word
 T = TypeVar("T")
 R = TypeVar("R")
 
+SETTLE_S = 0.25
+"""How long a cancelled task stays to undo what it has sent. After that, the rest happens in the background."""
+
 
 class Client(Protocol):
-    """What is used of a client: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` and the like."""
+    """The methods that this package needs of a client: `redis.Redis`, `redis.RedisCluster`, `valkey.Valkey` and the like."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
@@ -25,7 +29,7 @@ class Client(Protocol):
 
 
 class AsyncClient(Protocol):
-    """The same of `redis.asyncio`."""
+    """The same methods of `redis.asyncio`."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
@@ -38,8 +42,9 @@ def same(reply: Any) -> Any:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A command, and how its reply is read. All strings of the reply come as bytes, whatever the client decodes. A
-    `keyless` command is one that any node of a cluster may answer."""
+    """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
+
+    A cluster's client sends a `keyless` command to any node."""
 
     words: Sequence[Word]
     parse: Callable[[Any], T] = same
@@ -48,31 +53,49 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True)
 class Ask:
-    """Commands to send together. The outcome is a list with the result of each, or the exception in its place."""
+    """Commands to send together on one connection. The outcome lists the result of each, or the exception in its place.
+
+    With `undo`, cancelling the task does not cut the commands off: their replies are still read, and the commands that `undo`
+    returns for the outcome are sent. The task ends when that is done, or after SETTLE_S, or at once if the commands wait
+    inside the server. Commands that do have a `finished`, which is called when their replies have arrived or can no longer
+    arrive."""
 
     calls: Sequence[Call[Any]]
+    undo: Callable[[list[Any]], Sequence[Call[Any]]] | None = None
+    finished: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """Seconds to wait."""
+    """Pauses for some seconds."""
 
+    seconds: float
+
+
+Event = threading.Event | asyncio.Event
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Waits until an event is set, for at most some seconds."""
+
+    event: Event
     seconds: float
 
 
 @dataclass(frozen=True)
 class Do:
-    """A function of the caller's to call, and to await under asyncio. What it raises is raised where it was yielded."""
+    """Calls a function of the caller's, and awaits it under asyncio. What it raises is raised where `Do` was yielded."""
 
     function: Callable[[], Any]
 
 
-Step = Ask | Sleep | Do
+Step = Ask | Sleep | Wait | Do
 Steps = Generator[Step, Any, R]
 
 
 def client_error(client: object) -> type[Exception]:
-    """The root of the client library's errors: RedisError or ValkeyError."""
+    """Returns the base class of the client library's errors: RedisError or ValkeyError."""
     for ancestor in type(client).__mro__:
         library = ancestor.__module__.partition(".")[0]
         if library in ("redis", "valkey"):
@@ -98,34 +121,67 @@ def read(call: Call[Any], reply: Any) -> Any:
     return reply if isinstance(reply, Exception) else call.parse(reply)
 
 
-def ask(client: Client, error: type[Exception], calls: Sequence[Call[Any]]) -> list[Any]:
+def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:
+    calls = step.calls
     try:
         if len(calls) == 1:
             [call] = calls
-            return [read(call, client.execute_command(*call.words, **options(client, call)))]
-        with client.pipeline(transaction=False) as pipe:
-            for call in calls:
-                pipe.execute_command(*call.words, **options(client, call))
-            replies = pipe.execute(raise_on_error=False)
+            replies = [client.execute_command(*call.words, **options(client, call))]
+        else:
+            with client.pipeline(transaction=False) as pipe:
+                for call in calls:
+                    pipe.execute_command(*call.words, **options(client, call))
+                replies = pipe.execute(raise_on_error=False)
     except error as trouble:
-        return [trouble] * len(calls)
+        replies = [trouble] * len(calls)
+    finally:
+        if step.finished is not None:
+            step.finished()
     return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
 
-async def aask(client: AsyncClient, error: type[Exception], calls: Sequence[Call[Any]]) -> list[Any]:
+async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
+    calls = step.calls
     try:
         if len(calls) == 1:
             [call] = calls
             if call.keyless and is_cluster(client):
                 await cast(Any, client).initialize()
-            return [read(call, await client.execute_command(*call.words, **options(client, call)))]
-        async with client.pipeline(transaction=False) as pipe:
-            for call in calls:
-                pipe.execute_command(*call.words, **options(client, call))
-            replies = await pipe.execute(raise_on_error=False)
+            replies = [await client.execute_command(*call.words, **options(client, call))]
+        else:
+            async with client.pipeline(transaction=False) as pipe:
+                for call in calls:
+                    pipe.execute_command(*call.words, **options(client, call))
+                replies = await pipe.execute(raise_on_error=False)
     except error as trouble:
-        return [trouble] * len(calls)
+        replies = [trouble] * len(calls)
+    finally:
+        if step.finished is not None:
+            step.finished()
     return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+
+background: set[asyncio.Task[None]] = set()
+"""Tasks that handle replies whose callers were cancelled. The event loop itself holds tasks by weak references only."""
+
+
+async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
+    """Sends commands in a task of their own, which outlives the caller where that is cancelled."""
+
+    async def undo() -> None:
+        calls = cast(Any, step.undo)(await asking)
+        if calls:
+            await aask(client, error, Ask(calls))
+
+    asking = asyncio.create_task(aask(client, error, step))
+    try:
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        undoing = asyncio.create_task(undo())
+        background.add(undoing)
+        undoing.add_done_callback(background.discard)
+        await asyncio.wait([undoing], timeout=SETTLE_S if step.finished is None else 0)
+        raise
 
 
 def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
@@ -133,9 +189,11 @@ def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
 
     def perform(step: Step) -> Any:
         if isinstance(step, Ask):
-            return ask(client, error, step.calls)
+            return ask(client, error, step)
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
+        if isinstance(step, Wait):
+            return cast(threading.Event, step.event).wait(step.seconds)
         return step.function()
 
     try:
@@ -157,9 +215,16 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R]) -
 
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):
-            return await aask(client, error, step.calls)
+            return await (aask if step.undo is None else ask_to_the_end)(client, error, step)
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
+        if isinstance(step, Wait):
+            # Not `wait_for`, which up to Python 3.11 loses a cancellation that comes with the event.
+            waiting = asyncio.ensure_future(cast(asyncio.Event, step.event).wait())
+            try:
+                return await asyncio.wait([waiting], timeout=step.seconds)
+            finally:
+                waiting.cancel()
         outcome: Awaitable[Any] = step.function()
         return await outcome
 

@@ -3,16 +3,19 @@ coroutine functions."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..codec import Bytes, Codec, V
+from ..guard_many import ManyRows
 from ..guard_steps import GuardSteps
 from ..guard_words import GuardOptions, GuardWords, check_socket_timeout, filling_name
 from ..items import Item, Key, item_bytes
 from ..steps import AsyncClient, Steps, adrive, client_error, is_cluster
+from ..waiting import slots_of
 from ..words import Words
 from .filter import Filter
 
@@ -24,7 +27,10 @@ R = TypeVar("R")
 
 
 class Guard(Generic[V]):
-    """Rows of a database by id, with a filter and a cache in front of them; see `bloomgate.Guard` for the options."""
+    """Rows of a database by id, with a filter and a cache in front of them; `bloomgate.Guard` documents the options.
+
+    A task that is cancelled gives up the lease that it holds or is about to get. If the server takes longer than 0.25 s to
+    answer, that happens in the background."""
 
     @overload
     def __init__(
@@ -42,7 +48,7 @@ class Guard(Generic[V]):
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
-        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen)
+        self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), asyncio.Event)
 
     @property
     def counts(self) -> Counter[str]:
@@ -62,7 +68,7 @@ class Guard(Generic[V]):
         """Returns rows by id, fetched together: each id as it was passed, with its row or None. `load_many` gets the ids
         that this caller has to load, and returns a mapping without those that have no row. It is called once, and again for
         rows that other callers were loading and did not bring."""
-        return await self._run(self._steps.get_many(ids, load_many, ttl))
+        return await self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     async def announce(self, *ids: Item) -> None:
         """A writer's first call: before the commit. Where it raises, do not commit."""

@@ -1,0 +1,125 @@
+"""The commands of the guard, and what their replies mean: what reading one row, reading many and writing have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from .codec import Codec, V
+from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill
+from .items import Key, item_bytes
+from .log import Grumble
+from .steps import Ask, Call
+from .words import Word
+
+BATCH = 500
+"""The most ids that are sent together."""
+
+
+def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
+    """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Answer(Generic[V]):
+    """What is known of a row: the cached value, or None if there is no row. With a `token` the caller has to load the row,
+    and `value` is what may be served if that fails. `is_readable` is False where no value is cached, or none that the codec
+    can decode."""
+
+    value: V | None
+    token: bytes = b""
+    is_readable: bool = True
+
+
+class GuardCommands(Generic[V]):
+    """The commands of one guard."""
+
+    def __init__(self, filter: Key, codec: Codec[V], options: GuardOptions) -> None:
+        self.filter = item_bytes(filter)
+        self.prefix = cache_prefix(self.filter) if options.prefix is None else item_bytes(options.prefix)
+        self.codec = codec
+        self.options = options
+        self.counts: Counter[str] = Counter()
+        self.grumble = Grumble()
+
+    def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
+        return [command, self.filter, id, self.prefix + id, *rest]
+
+    def fetch_call(self, id: bytes, wait_ms: int) -> Call[Fetched]:
+        rest: list[Word] = ["LEASE", self.options.lease_ms]
+        if self.options.stale_ms:
+            rest += ["STALE", self.options.stale_ms]
+        if wait_ms:
+            rest += ["WAIT", wait_ms]
+        return Call(self.words("BF.FETCH", id, *rest), parse_fetch)
+
+    def fetch(
+        self,
+        ids: Sequence[bytes],
+        wait_ms: int = 0,
+        finished: Callable[[], None] | None = None,
+    ) -> Generator[Ask, Any, list[Any]]:
+        """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
+        the leases in them are given up."""
+
+        def undo(found: list[Any]) -> Sequence[Call[Any]]:
+            answers = zip(ids, found, strict=True)
+            return self.give_up({id: one.token for id, one in answers if isinstance(one, Fetched) and one.token}).calls
+
+        answers: list[Any] = yield Ask([self.fetch_call(id, wait_ms) for id in ids], undo, finished)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                self.failed(answer)
+            else:
+                self.counts[answer.word] += 1
+        return answers
+
+    def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:
+        return Call(self.words("BF.FILL", id, token, *rest), parse_fill)
+
+    def fill_with(self, id: bytes, token: bytes, value: V | None, ttl_ms: int) -> Call[bool]:
+        if value is None:
+            return self.fill(id, token, "NONE", "PX", milliseconds("absent_ttl", self.options.absent_ttl))
+        return self.fill(id, token, "VALUE", self.codec.encode(value), "PX", ttl_ms)
+
+    def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
+        """Ends leases, so that other callers may load."""
+        return Ask([self.fill(id, token, "GIVEUP") for id, token in tokens.items()], nothing_to_undo)
+
+    def send_fills(self, tokens: Mapping[bytes, bytes], fills: Sequence[Call[bool]]) -> Generator[Ask, Any, list[bytes]]:
+        """Sends the fills of some leases together, and returns the ids whose rows are cached now. Gives up what the server
+        refuses, because it is out of memory for instance: nobody should wait until those leases end."""
+
+        def refused(outcomes: list[Any]) -> dict[bytes, bytes]:
+            pairs = zip(tokens.items(), outcomes, strict=True)
+            return dict(lease for lease, outcome in pairs if isinstance(outcome, Exception))
+
+        outcomes = yield Ask(fills, lambda outcomes: self.give_up(refused(outcomes)).calls)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                self.failed(outcome)
+            else:
+                self.counts["filled" if outcome else "lease lost"] += 1
+        if given_up := refused(outcomes):
+            yield self.give_up(given_up)
+        return [id for id, outcome in zip(tokens, outcomes, strict=True) if outcome is True]
+
+    def read(self, found: Fetched) -> Answer[V]:
+        """Decodes the value of a reply other than `wait`."""
+        if found.word == "absent":
+            return Answer(None)
+        if found.word == "load":
+            return Answer(None, found.token, is_readable=False)
+        try:
+            return Answer(self.codec.decode(found.value), found.token)
+        except Exception as error:
+            self.counts["undecodable"] += 1
+            self.grumble.about("a cached value could not be decoded", error)
+        return Answer(None, found.token, is_readable=False)
+
+    def failed(self, error: Exception) -> None:
+        self.counts["errors"] += 1
+        self.grumble.about("the server could not be asked", error)

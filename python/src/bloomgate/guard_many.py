@@ -1,0 +1,126 @@
+"""Reading many rows at once through the guard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic
+
+from .codec import V
+from .guard_commands import BATCH
+from .guard_steps import GuardSteps
+from .guard_words import milliseconds
+from .items import Item, item_bytes
+from .steps import Do, Steps
+from .waiting import Flight
+
+
+class ManyRows(Generic[V]):
+    """One call of `get_many`. Ids that are written in the same bytes, such as 7 and "7", name one row: it is loaded by the
+    first of them, and returned under each."""
+
+    def __init__(
+        self, guard: GuardSteps[V], ids: Iterable[Item], load_many: Callable[[list[Any]], Any], ttl: float | None
+    ) -> None:
+        self.guard = guard
+        self.asked: dict[Any, bytes] = {id: item_bytes(id) for id in ids}
+        self.first: dict[bytes, Any] = {}
+        for id, key in self.asked.items():
+            self.first.setdefault(key, id)
+        self.load_many = load_many
+        self.ttl_ms = milliseconds("ttl", guard.options.ttl if ttl is None else ttl)
+        self.rows: dict[bytes, V | None] = {}
+        self.unguarded: list[bytes] = []
+
+    def get(self) -> Steps[dict[Any, V | None]]:
+        deadline = time.monotonic() + self.guard.options.wait_ms / 1000
+        left = yield from self.fetch_all(list(self.first))
+        while left and time.monotonic() < deadline:
+            # By the time the first row is there, most of the others are, too.
+            yield from self.wait_for(left[0], deadline)
+            left = yield from self.fetch_all(left[1:])
+        self.unguarded += left
+        if self.unguarded:
+            self.guard.counts["unguarded"] += len(self.unguarded)
+            self.rows |= yield from self.load(self.unguarded)
+        return {id: self.rows[key] for id, key in self.asked.items()}
+
+    def fetch_all(self, ids: list[bytes]) -> Steps[list[bytes]]:
+        """Fetches rows, and loads those whose leases it gets. Returns the ids of the rows that other callers load."""
+        flights = {id: self.guard.flights.begin(id) for id in ids}
+        tokens: dict[bytes, bytes] = {}
+        waiting: list[bytes] = []
+        try:
+            for start in range(0, len(ids), BATCH):
+                yield from self.fetch_part(ids[start : start + BATCH], flights, tokens, waiting)
+            # Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+            for id in ids:
+                if id not in tokens:
+                    self.guard.flights.end(flights.pop(id))
+            yield from self.load_and_fill(tokens, flights)
+        except BaseException:
+            if tokens:
+                yield self.guard.give_up(tokens)
+            raise
+        finally:
+            for flight in flights.values():
+                self.guard.flights.end(flight)
+        return waiting
+
+    def fetch_part(
+        self,
+        ids: list[bytes],
+        flights: Mapping[bytes, Flight],
+        tokens: dict[bytes, bytes],
+        waiting: list[bytes],
+    ) -> Steps[None]:
+        """Fetches some rows together, and sorts them by their answers."""
+        found = yield from self.guard.fetch(ids)
+        for id, one in zip(ids, found, strict=True):
+            if isinstance(one, Exception):
+                self.unguarded.append(id)
+            elif one.word == "wait":
+                waiting.append(id)
+            else:
+                answer = self.guard.read(one)
+                if answer.token:
+                    tokens[id] = answer.token
+                elif answer.is_readable:
+                    self.rows[id] = answer.value
+                    flights[id].has_news = True
+                else:
+                    self.unguarded.append(id)
+
+    def wait_for(self, id: bytes, deadline: float) -> Steps[None]:
+        """Waits for a row that another caller loads, and loads it if that caller does not bring it."""
+        with self.guard.flights.flight(id) as flight:
+            answer = yield from self.guard.fetch_row(flight, deadline)
+            if answer is None:
+                self.unguarded.append(id)
+            elif answer.token:
+                tokens = {id: answer.token}
+                try:
+                    yield from self.load_and_fill(tokens, {id: flight})
+                except BaseException:
+                    if tokens:
+                        yield self.guard.give_up(tokens)
+                    raise
+            else:
+                self.rows[id] = answer.value
+
+    def load_and_fill(self, tokens: dict[bytes, bytes], flights: Mapping[bytes, Flight]) -> Steps[None]:
+        """Loads rows under leases and fills them. Removes the tokens that it uses: if it raises, those that are left have to
+        be given up."""
+        if not tokens:
+            return
+        loaded = yield from self.load(list(tokens))
+        fills = {id: self.guard.fill_with(id, token, loaded[id], self.ttl_ms) for id, token in tokens.items()}
+        self.rows.update(loaded)
+        while tokens:
+            part = {id: tokens.pop(id) for id in list(tokens)[:BATCH]}
+            for id in (yield from self.guard.send_fills(part, [fills[id] for id in part])):
+                flights[id].has_news = True
+
+    def load(self, ids: list[bytes]) -> Steps[dict[bytes, V | None]]:
+        loaded: Mapping[Any, V] = yield Do(lambda: self.load_many([self.first[id] for id in ids]))
+        return {id: loaded.get(self.first[id]) for id in ids}

@@ -1,0 +1,154 @@
+"""Where the callers of one process wait for a row that another caller loads.
+
+A caller that waits inside the server (`BF.FETCH ... WAIT`) occupies its connection, and gets the lease if the loading caller
+gives up. So at most one caller per row waits there; the others wait in the process until that caller is done. They cost no
+connections, and a cancelled crowd leaves no lease behind at connections that are about to close."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from .steps import Event
+
+DEFAULT_CONNECTIONS = 100
+"""The connections of redis-py's pools, where a client does not say how many it has."""
+
+
+class Slots:
+    """Limits how many connections of one client wait inside the server, so that the others are free for loading, filling
+    and announcing. A caller that finds no connection to fill a row delays every caller that waits for the row."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Takes a slot; False where all are taken."""
+        with self._lock:
+            if self._free <= 0:
+                return False
+            self._free -= 1
+            return True
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._free += 1
+
+
+_slots: WeakKeyDictionary[Any, Slots] = WeakKeyDictionary()
+
+
+def slots_of(client: object) -> Slots:
+    """Returns the slots that all guards of one connection pool share: half of its connections. The nodes of a cluster have
+    a pool each; there the guards of one client share the slots of one node."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None:
+        connections = getattr(pool, "max_connections", DEFAULT_CONNECTIONS)
+    else:
+        nodes = getattr(client, "nodes_manager", client)
+        connections = getattr(nodes, "connection_kwargs", {}).get("max_connections") or DEFAULT_CONNECTIONS
+    return _slots.setdefault(client if pool is None else pool, Slots(connections // 2))
+
+
+class Row:
+    """The flights of one row: how many are active, and those that wait in the process, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.waiting: deque[Flight] = deque()
+
+
+class Flight:
+    """One caller's interest in one row. It is `active` while the caller fetches the row, waits for it inside the server or
+    loads it. `has_news` is set once the row is known to be cached or absent, or the server to have
+    failed: then nobody has to wait any longer."""
+
+    def __init__(self, id: bytes, row: Row) -> None:
+        self.id = id
+        self.row = row
+        self.active = True
+        self.has_news = False
+        self.event: Event | None = None
+
+
+class Flights:
+    """The rows that callers of this process fetch and load now. While flights of a row wait, another one is active."""
+
+    def __init__(self, make_event: Callable[[], Event]) -> None:
+        self._make_event = make_event
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        self._rows: dict[bytes, Row] = {}
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    @contextmanager
+    def flight(self, id: bytes) -> Iterator[Flight]:
+        """Begins a flight, and ends it with the `with` block."""
+        flight = self.begin(id)
+        try:
+            yield flight
+        finally:
+            self.end(flight)
+
+    def begin(self, id: bytes) -> Flight:
+        """Begins an active flight."""
+        if self._process != os.getpid():
+            # This process was forked. The callers of these flights are in the other process.
+            self._start_empty()
+        with self._lock:
+            row = self._rows.setdefault(id, Row())
+            row.active += 1
+            return Flight(id, row)
+
+    def end(self, flight: Flight) -> None:
+        """Ends a flight. If it has news, all waiting flights of the row go on, otherwise the first of them."""
+        row = flight.row
+        with self._lock:
+            if flight.active:
+                flight.active = False
+                row.active -= 1
+            elif flight in row.waiting:
+                row.waiting.remove(flight)
+            self._resume(row, len(row.waiting) if flight.has_news else 1)
+            if not row.active and self._rows.get(flight.id) is row:
+                del self._rows[flight.id]
+
+    def begin_wait(self, flight: Flight) -> Event | None:
+        """Makes an active flight wait for the event that is returned. If it is the only active one of its row, it stays
+        active, and nothing is returned."""
+        row = flight.row
+        with self._lock:
+            if row.active == 1:
+                return None
+            flight.active = False
+            row.active -= 1
+            flight.event = self._make_event()
+            row.waiting.append(flight)
+            return flight.event
+
+    def end_wait(self, flight: Flight) -> None:
+        """Makes a flight active again whose event was set, or that has waited for long enough."""
+        with self._lock:
+            if not flight.active:
+                flight.row.waiting.remove(flight)
+                flight.active = True
+                flight.row.active += 1
+
+    @staticmethod
+    def _resume(row: Row, count: int) -> None:
+        # A flight is active as soon as its event is set, though its caller may be cancelled before it notices: then the
+        # end of the flight lets the next one go on.
+        for _ in range(min(count, len(row.waiting))):
+            flight = row.waiting.popleft()
+            flight.active = True
+            row.active += 1
+            if flight.event is not None:
+                flight.event.set()

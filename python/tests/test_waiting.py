@@ -1,0 +1,280 @@
+"""Where callers wait: the flights of a process under every kind of interleaving, and connections that waiting callers leave
+to those who load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from rows import Rows
+from server import PATIENCE, eventually
+
+import bloomgate
+import bloomgate.asyncio
+from bloomgate import Filter, Guard
+from bloomgate.waiting import Flights
+
+ID = b"row"
+
+
+class Model:
+    """Callers that fetch one row step by step, in an order that a seed chooses, from a server that has one lease. Some are
+    cancelled between two steps, some stop waiting early, and some loads fail."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.flights = Flights(threading.Event)
+        self.is_cached = False
+        self.is_leased = False
+        self.server_waiters = 0
+        self.local_waiters: set[int] = set()
+        self.running = 0
+
+    def check(self) -> None:
+        row = self.flights._rows.get(ID)
+        if self.local_waiters:
+            assert row is not None
+            assert row.active >= 1, "flights wait, and none is left to let them go on"
+            assert len(row.waiting) <= len(self.local_waiters)
+        assert self.server_waiters <= 1, "at most one caller of a process waits in the server"
+
+    def caller(self, number: int) -> Iterator[Callable[[], bool]]:
+        """One caller: yields, between its steps, whether it can go on."""
+        with self.flights.flight(ID) as flight:
+            yield lambda: True  # the command is sent
+            while True:
+                if self.is_cached:
+                    flight.has_news = True
+                    return
+                if not self.is_leased:
+                    self.is_leased = True
+                    try:
+                        yield lambda: True  # the row is loaded
+                        if self.chance.random() < 0.7:
+                            self.is_cached = flight.has_news = True
+                    finally:
+                        self.is_leased = False
+                    return
+                event = self.flights.begin_wait(flight)
+                if event is None:
+                    self.server_waiters += 1
+                    try:
+                        yield lambda: self.is_cached or not self.is_leased
+                    finally:
+                        self.server_waiters -= 1
+                    continue
+                patience = self.chance.choice([3, 1000])
+                self.local_waiters.add(number)
+                try:
+                    for _ in range(patience):
+                        yield event.is_set if patience == 1000 else lambda: True
+                        if event.is_set():
+                            break
+                finally:
+                    self.local_waiters.discard(number)
+                self.flights.end_wait(flight)
+                yield lambda: True  # the command is sent
+
+    def run(self) -> None:
+        callers = {number: self.caller(number) for number in range(self.chance.randint(2, 6))}
+        can_go_on = {number: next(caller) for number, caller in callers.items()}
+        while callers:
+            ready = [number for number in callers if can_go_on[number]()]
+            assert ready, "every caller waits for another"
+            number = self.chance.choice(ready)
+            if self.chance.random() < 0.1:
+                number = self.chance.choice(list(callers))
+                callers.pop(number).close()
+            else:
+                try:
+                    can_go_on[number] = next(callers[number])
+                except StopIteration:
+                    del callers[number]
+            self.check()
+        assert not self.flights._rows, "nothing is left of the row"
+
+
+def test_flights_under_any_interleaving() -> None:
+    for seed in range(3000):
+        Model(seed).run()
+
+
+def test_flights_of_threads() -> None:
+    """Many threads for few rows: none waits for ever, and nothing is left."""
+    flights = Flights(threading.Event)
+    leases = {b"%d" % number: threading.Lock() for number in range(3)}
+    done: list[int] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(200):
+            id = chance.choice(list(leases))
+            with flights.flight(id) as flight:
+                while not leases[id].acquire(blocking=False):
+                    event = flights.begin_wait(flight)
+                    if event is not None:
+                        assert event.wait(PATIENCE), "a flight was forgotten"
+                        flights.end_wait(flight)
+                flight.has_news = chance.random() < 0.5
+                leases[id].release()
+        done.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(done) == list(range(16)) and not flights._rows
+
+
+def test_a_forked_process_waits_for_nobody_elses_flights() -> None:
+    flights = Flights(threading.Event)
+    with flights.flight(ID):
+        child = os.fork()
+        if child == 0:
+            with flights.flight(ID) as flight:
+                os._exit(0 if flights.begin_wait(flight) is None else 1)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0 and not flights._rows
+
+
+@pytest.fixture
+def probe(port: int) -> redis.Redis:
+    """A client of another process, and a filter of 100 ids."""
+    client = redis.Redis(port=port, socket_timeout=PATIENCE)
+    Filter(client, "rows").reserve(0.0001, 1000)
+    Filter(client, "rows").add_many(range(100))
+    return client
+
+
+def lease(probe: redis.Redis, id: int) -> bytes:
+    word, token = probe.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1000 * PATIENCE)
+    assert word == b"load"
+    return bytes(token)
+
+
+def blocked(probe: redis.Redis) -> int:
+    return int(probe.info("clients")["blocked_clients"])
+
+
+WAIT_MS = 1000 * PATIENCE // 2
+
+
+@pytest.mark.parametrize("connections", [1, 2, 4])
+def test_threads_that_wait_leave_connections_to_others(probe: redis.Redis, port: int, connections: int) -> None:
+    url = f"redis://127.0.0.1:{port}"
+    client = bloomgate.connect(url, max_connections=connections, socket_timeout=PATIENCE, timeout=PATIENCE / 4)
+    guard, rows = Guard(client, "rows", wait_ms=WAIT_MS), Rows()
+    tokens = {id: lease(probe, id) for id in range(10)}
+    found: dict[int, Any] = {}
+    threads = [threading.Thread(target=lambda id=id: found.update({id: guard.get(id, rows.loader(id))})) for id in tokens]
+    for thread in threads:
+        thread.start()
+    eventually("everybody to wait", lambda: guard.counts["wait"] >= 10 and blocked(probe) == connections // 2)
+    with guard.changed(50):
+        rows.save(50, b"fifty")
+    assert guard.get(50, rows.loader(50)) == b"fifty" and guard.get_many([50, 500], rows.load_many) == {50: b"fifty", 500: None}
+    for id, token in tokens.items():
+        probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert found == {id: b"%d" % id for id in tokens}
+    assert rows.queries == 1 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
+    client.close()
+
+
+@pytest.mark.parametrize("connections", [1, 2, 4])
+async def test_tasks_that_wait_leave_connections_to_others(probe: redis.Redis, port: int, connections: int) -> None:
+    url = f"redis://127.0.0.1:{port}"
+    options: Any = {"max_connections": connections, "socket_timeout": PATIENCE, "timeout": PATIENCE / 4}
+    async with bloomgate.asyncio.connect(url, **options) as client:
+        guard, rows = bloomgate.asyncio.Guard(client, "rows", wait_ms=WAIT_MS), Rows()
+        tokens = {id: lease(probe, id) for id in range(10)}
+        tasks = {id: asyncio.create_task(guard.get(id, rows.aloader(id))) for id in tokens}
+        while guard.counts["wait"] < 10 or blocked(probe) != connections // 2:
+            await asyncio.sleep(0.001)
+        async with guard.changed(50):
+            rows.save(50, b"fifty")
+        assert await guard.get(50, rows.aloader(50)) == b"fifty"
+        assert await guard.get_many([50, 500], rows.aload_many) == {50: b"fifty", 500: None}
+        assert not any(task.done() for task in tasks.values())
+        for id, token in tokens.items():
+            probe.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", token, "VALUE", id)
+        assert {id: await task for id, task in tasks.items()} == {id: b"%d" % id for id in tokens}
+        assert rows.queries == 1 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
+
+
+async def test_two_processes_that_wait_for_each_other(probe: redis.Redis, port: int) -> None:
+    """Each loads what the other's tasks want. Were all connections of both to wait in the server, neither could fill."""
+    url = f"redis://127.0.0.1:{port}"
+    options: Any = {"max_connections": 2, "socket_timeout": PATIENCE, "timeout": PATIENCE / 4}
+    async with bloomgate.asyncio.connect(url, **options) as one, bloomgate.asyncio.connect(url, **options) as other:
+        guards = [bloomgate.asyncio.Guard(client, "rows", wait_ms=WAIT_MS) for client in (one, other)]
+        everybody_waits = asyncio.Event()
+        queries = 0
+
+        async def load() -> bytes:
+            nonlocal queries
+            queries += 1
+            await everybody_waits.wait()
+            return b"row"
+
+        firsts = [asyncio.create_task(guards[id % 2].get(id, load)) for id in range(8)]
+        while queries < 8:
+            await asyncio.sleep(0.001)
+        seconds = [asyncio.create_task(guards[(id + 1) % 2].get(id, load)) for id in range(8)]
+        while blocked(probe) < 2 or sum(guard.counts["wait"] for guard in guards) < 8:
+            await asyncio.sleep(0.001)
+        everybody_waits.set()
+        assert await asyncio.gather(*firsts, *seconds) == [b"row"] * 16
+        assert queries == 8, "every row was loaded once"
+        assert all(guard.counts["errors"] == 0 for guard in guards)
+
+
+async def test_more_tasks_than_connections(probe: redis.Redis, port: int) -> None:
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}", max_connections=3) as client:
+        guard, rows = bloomgate.asyncio.Guard(client, "rows"), Rows()
+        for id in range(100):
+            rows.save(id, b"%d" % id)
+
+        async def change(id: int) -> None:
+            async with guard.changed(id):
+                rows.save(id, b"changed")
+
+        reads = [guard.get(id % 50, rows.aloader(id % 50)) for id in range(500)]
+        found = await asyncio.gather(*reads, *(change(id) for id in range(50, 100)))
+        assert found[:500] == [b"%d" % (id % 50) for id in range(500)]
+        assert rows.queries == 50 and guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
+
+
+def test_more_threads_than_connections(probe: redis.Redis, port: int) -> None:
+    client = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=3)
+    guard, rows = Guard(client, "rows"), Rows()
+    for id in range(100):
+        rows.save(id, b"%d" % id)
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for id in range(50):
+                assert guard.get(id, rows.loader(id)) == b"%d" % id
+            with guard.changed(50 + number):
+                rows.save(50 + number, b"changed")
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not failures and rows.queries == 50
+    assert guard.counts["errors"] == 0 and guard.counts["unguarded"] == 0
+    client.close()
