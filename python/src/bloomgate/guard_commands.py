@@ -17,6 +17,9 @@ from .words import Word
 BATCH = 500
 """The most ids that are sent together."""
 
+ANY_AGE_MS = 1 << 61
+"""The longest STALE that BF.FETCH accepts. Every value with a time to live has less than this left."""
+
 
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
@@ -48,10 +51,10 @@ class GuardCommands(Generic[V]):
     def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
         return [command, self.filter, id, self.prefix + id, *rest]
 
-    def fetch_call(self, id: bytes, wait_ms: int) -> Call[Fetched]:
+    def fetch_call(self, id: bytes, stale_ms: int, wait_ms: int) -> Call[Fetched]:
         rest: list[Word] = ["LEASE", self.options.lease_ms]
-        if self.options.stale_ms:
-            rest += ["STALE", self.options.stale_ms]
+        if stale_ms:
+            rest += ["STALE", stale_ms]
         if wait_ms:
             rest += ["WAIT", wait_ms]
         return Call(self.words("BF.FETCH", id, *rest), parse_fetch)
@@ -59,17 +62,31 @@ class GuardCommands(Generic[V]):
     def fetch(
         self,
         ids: Sequence[bytes],
+        replace: bool = False,
         wait_ms: int = 0,
         finished: Callable[[], None] | None = None,
     ) -> Generator[Ask, Any, list[Any]]:
         """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
-        the leases in them are given up."""
+        the leases in them are given up.
+
+        `replace` is for rows whose cached value could not be decoded: it asks for the lease to replace the value. STALE with
+        the longest time gives one caller a token for any value with a time to live; a value without one, which is never
+        stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
+        the first of them has filled since."""
+        calls: list[Call[Any]] = []
+        for id in ids:
+            if replace:
+                calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
+            calls.append(self.fetch_call(id, ANY_AGE_MS if replace else self.options.stale_ms, wait_ms))
+
+        def fetched(found: list[Any]) -> list[Any]:
+            return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
 
         def undo(found: list[Any]) -> Sequence[Call[Any]]:
-            answers = zip(ids, found, strict=True)
+            answers = zip(ids, fetched(found), strict=True)
             return self.give_up({id: one.token for id, one in answers if isinstance(one, Fetched) and one.token}).calls
 
-        answers: list[Any] = yield Ask([self.fetch_call(id, wait_ms) for id in ids], undo, finished)
+        answers = fetched((yield Ask(calls, undo, finished)))
         for answer in answers:
             if isinstance(answer, Exception):
                 self.failed(answer)
@@ -107,17 +124,18 @@ class GuardCommands(Generic[V]):
             yield self.give_up(given_up)
         return [id for id, outcome in zip(tokens, outcomes, strict=True) if outcome is True]
 
-    def read(self, found: Fetched) -> Answer[V]:
-        """Decodes the value of a reply other than `wait`."""
+    def read(self, found: Fetched, undecodable: bytes | None = None) -> Answer[V]:
+        """Decodes the value of a reply other than `wait`. `undecodable` is a value that the codec has failed on already."""
         if found.word == "absent":
             return Answer(None)
         if found.word == "load":
             return Answer(None, found.token, is_readable=False)
-        try:
-            return Answer(self.codec.decode(found.value), found.token)
-        except Exception as error:
-            self.counts["undecodable"] += 1
-            self.grumble.about("a cached value could not be decoded", error)
+        if found.value != undecodable:
+            try:
+                return Answer(self.codec.decode(found.value), found.token)
+            except Exception as error:
+                self.counts["undecodable"] += 1
+                self.grumble.about("a cached value could not be decoded, and is replaced", error)
         return Answer(None, found.token, is_readable=False)
 
     def failed(self, error: Exception) -> None:

@@ -52,7 +52,8 @@ class ManyRows(Generic[V]):
         waiting: list[bytes] = []
         try:
             for start in range(0, len(ids), BATCH):
-                yield from self.fetch_part(ids[start : start + BATCH], flights, tokens, waiting)
+                unreadable = yield from self.fetch_part(ids[start : start + BATCH], False, flights, tokens, waiting)
+                waiting += yield from self.fetch_part(unreadable, True, flights, tokens, waiting)
             # Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
             for id in ids:
                 if id not in tokens:
@@ -70,12 +71,16 @@ class ManyRows(Generic[V]):
     def fetch_part(
         self,
         ids: list[bytes],
+        replace: bool,
         flights: Mapping[bytes, Flight],
         tokens: dict[bytes, bytes],
         waiting: list[bytes],
-    ) -> Steps[None]:
-        """Fetches some rows together, and sorts them by their answers."""
-        found = yield from self.guard.fetch(ids)
+    ) -> Steps[list[bytes]]:
+        """Fetches some rows together, and sorts them by their answers. Returns the ids whose cached values could not be
+        decoded, to be fetched again with `replace`."""
+        unreadable: list[bytes] = []
+        unneeded: dict[bytes, bytes] = {}
+        found = (yield from self.guard.fetch(ids, replace)) if ids else []
         for id, one in zip(ids, found, strict=True):
             if isinstance(one, Exception):
                 self.unguarded.append(id)
@@ -83,13 +88,19 @@ class ManyRows(Generic[V]):
                 waiting.append(id)
             else:
                 answer = self.guard.read(one)
-                if answer.token:
-                    tokens[id] = answer.token
-                elif answer.is_readable:
+                if answer.is_readable and (replace or not answer.token):
                     self.rows[id] = answer.value
                     flights[id].has_news = True
+                    if answer.token:
+                        # Another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                        unneeded[id] = answer.token
+                elif answer.token:
+                    tokens[id] = answer.token
                 else:
-                    self.unguarded.append(id)
+                    unreadable.append(id)
+        if unneeded:
+            yield self.guard.give_up(unneeded)
+        return unreadable
 
     def wait_for(self, id: bytes, deadline: float) -> Steps[None]:
         """Waits for a row that another caller loads, and loads it if that caller does not bring it."""

@@ -9,13 +9,13 @@ from typing import Any
 from .codec import Codec, V
 from .errors import Unconfirmed
 from .guard_commands import BATCH, Answer, GuardCommands, nothing_to_undo
-from .guard_words import GuardOptions, milliseconds
+from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
 from .steps import Ask, Call, Do, Event, Sleep, Steps, Wait
 from .waiting import Flight, Flights, Slots
 
 REPEAT_S = 0.1
-"""The pause before a confirmation is repeated, and before a row is fetched again without a slot."""
+"""The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
 
 
 class GuardSteps(GuardCommands[V]):
@@ -44,38 +44,55 @@ class GuardSteps(GuardCommands[V]):
         return loaded
 
     def fetch_row(self, flight: Flight, deadline: float) -> Steps[Answer[V] | None]:
-        """Fetches a row until the answer is final. Returns nothing if the server fails, if the cached value cannot be
-        decoded, or if nobody brings the row in time."""
-        wait_ms = waits = 0
+        """Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time."""
+        undecodable: bytes | None = None
+        replace = False
+        found: Any = None
+        waits = 0
         while True:
-            [found] = yield from self.fetch([flight.id], wait_ms, self.slots.give_back if wait_ms else None)
+            if found is None:
+                [found] = yield from self.fetch([flight.id], replace)
             if isinstance(found, Exception):
                 flight.has_news = True
                 return None
             if found.word != "wait":
-                answer = self.read(found)
-                flight.has_news = not answer.token
-                return answer if answer.token or answer.is_readable else None
+                answer = self.read(found, undecodable)
+                if found.word == "stale" and answer.is_readable and replace:
+                    # Another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                    yield self.give_up({flight.id: found.token})
+                    answer = Answer(answer.value)
+                if answer.token or answer.is_readable:
+                    flight.has_news = not answer.token
+                    return answer
+                undecodable = found.value
+                if not replace:
+                    replace, found = True, None
+                    continue
             left_s = deadline - time.monotonic()
             waits += 1
             if left_s <= 0 and waits >= self.options.attempts:
                 return None
-            wait_ms = yield from self.wait(flight, left_s)
+            found = yield from self.wait(flight, left_s, found.word == "hit")
+            replace = False
 
-    def wait(self, flight: Flight, left_s: float) -> Steps[int]:
-        """Waits for the caller that holds the lease: in this process, or else inside the server. For the latter it takes a
-        slot, and returns the milliseconds to wait with the next fetch. Without a slot it pauses."""
+    def wait(self, flight: Flight, left_s: float, is_cached: bool) -> Steps[Fetched | Exception | None]:
+        """Waits for the caller that holds the lease: in this process, or else inside the server. Returns what the server
+        answers in the latter case. A server that has a value cached makes nobody wait for another; then, and if all slots are
+        taken, it pauses."""
         if left_s <= 0:
-            return 0
+            return None
         event = self.flights.begin_wait(flight)
         if event is not None:
             yield Wait(event, left_s)
             self.flights.end_wait(flight)
-        elif not self.slots.take():
+        elif is_cached or not self.slots.take():
             yield Sleep(min(REPEAT_S, left_s))
         else:
-            return max(1, min(self.options.wait_ms, int(left_s * 1000)))
-        return 0
+            wait_ms = max(1, min(self.options.wait_ms, int(left_s * 1000)))
+            [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
+            result: Fetched | Exception = found
+            return result
+        return None
 
     def load(self, flight: Flight, answer: Answer[V], load: Callable[[], Any], ttl_ms: int) -> Steps[V | None]:
         """Loads a row under a lease, and fills it or gives the lease up. A stale value that cannot be refreshed is served:

@@ -1,0 +1,241 @@
+"""Cached values that the codec cannot decode, as after a deployment that changes it: one caller replaces each, under a lease,
+while the others wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from server import PATIENCE, eventually
+
+import bloomgate.asyncio
+from bloomgate import Filter, Guard
+
+KEY = "{rows}:1"
+OLD = b"v1:old"
+NEW = b"v2:new"
+
+
+class Versioned:
+    """A codec that reads only what its own version has written."""
+
+    def __init__(self, version: str) -> None:
+        self.mark = version.encode() + b":"
+
+    def encode(self, value: str, /) -> bytes:
+        return self.mark + value.encode()
+
+    def decode(self, data: bytes, /) -> str:
+        if not data.startswith(self.mark):
+            raise ValueError("another version has written this")
+        return data.removeprefix(self.mark).decode()
+
+
+@pytest.fixture(params=["with-ttl", "without-ttl"])
+def cached(client: redis.Redis, request: pytest.FixtureRequest) -> redis.Redis:
+    """A server that has a row cached as version 1 has written it."""
+    Filter(client, "rows").insert(range(1, 10), capacity=100)
+    for id in range(1, 4):
+        client.set(f"{{rows}}:{id}", OLD, ex=3600 if request.param == "with-ttl" else None)
+    return client
+
+
+def guards_of(client: redis.Redis, count: int, version: str = "v2", **options: Any) -> list[Guard[str]]:
+    """Guards as in as many processes."""
+    port = client.connection_pool.connection_kwargs["port"]
+    clients = [redis.Redis(port=port, socket_timeout=PATIENCE) for _ in range(count)]
+    options = {"wait_ms": 1000 * PATIENCE // 4, "lease_ms": 1000 * PATIENCE, "codec": Versioned(version), **options}
+    return [Guard(one, "rows", **options) for one in clients]
+
+
+def run_all(calls: list[Callable[[], Any]]) -> tuple[list[threading.Thread], list[Any]]:
+    """Starts each call in a thread, and collects what they return or raise."""
+    found: list[Any] = []
+
+    def run(call: Callable[[], Any]) -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    return threads, found
+
+
+def join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_it_is_replaced(cached: redis.Redis) -> None:
+    [guard] = guards_of(cached, 1)
+    assert guard.get(1, lambda: "new") == "new"
+    assert cached.get(KEY) == NEW and 0 < cached.pttl(KEY) <= 60_000
+    assert guard.get(1, lambda: "not asked") == "new"
+    assert guard.counts["undecodable"] == 1 and guard.counts["unguarded"] == 0
+    assert guard.get(2, lambda: None) is None
+    assert cached.get("{rows}:2") is None and guard.get(2, lambda: "not asked") is None
+
+
+def test_many_processes_load_it_once(cached: redis.Redis) -> None:
+    guards = guards_of(cached, 4)
+    loads: list[str] = []
+    everybody_has_asked = threading.Event()
+
+    def load() -> str:
+        loads.append("new")
+        everybody_has_asked.wait(PATIENCE)
+        return "new"
+
+    threads, found = run_all([lambda guard=guard: guard.get(1, load) for guard in guards for _ in range(5)])
+    eventually("everybody to see the old value", lambda: sum(guard.counts["hit"] for guard in guards) > 2 * len(threads))
+    assert cached.get(KEY) == OLD, "processes of the old version can use it meanwhile"
+    everybody_has_asked.set()
+    join(threads)
+    assert found == ["new"] * 20 and len(loads) == 1
+    assert sum(guard.counts["unguarded"] for guard in guards) == 0
+
+
+def test_many_rows_at_once(cached: redis.Redis) -> None:
+    guards = guards_of(cached, 3)
+    asked: list[int] = []
+    lock = threading.Lock()
+
+    def load_many(ids: list[int]) -> dict[int, str]:
+        with lock:
+            asked.extend(ids)
+        return {id: f"row {id}" for id in ids if id != 3}
+
+    threads, found = run_all([lambda guard=guard: guard.get_many([1, 2, 3, 4], load_many) for guard in guards])
+    join(threads)
+    assert found == [{1: "row 1", 2: "row 2", 3: None, 4: "row 4"}] * 3
+    assert sorted(asked) == [1, 2, 3, 4] and sum(guard.counts["unguarded"] for guard in guards) == 0
+
+
+def test_a_load_that_fails_leaves_it_to_the_next(cached: redis.Redis) -> None:
+    one, other = guards_of(cached, 2)
+
+    def fails() -> str:
+        raise OSError("the database is down")
+
+    with pytest.raises(OSError, match="down"):
+        one.get(1, fails)
+    assert cached.get(KEY) == OLD
+    assert other.get(1, lambda: "new") == "new" and other.counts["unguarded"] == 0
+    assert one.get(1, fails) == "new"
+
+
+def test_a_process_that_dies_with_the_lease(cached: redis.Redis) -> None:
+    cached.expire(KEY, 3600)
+    word, _, _ = cached.execute_command("BF.FETCH", "rows", 1, KEY, "LEASE", 300, "STALE", 1 << 61)
+    assert word == b"stale"
+    [guard] = guards_of(cached, 1)
+    assert guard.get(1, lambda: "new") == "new"
+    assert cached.get(KEY) == NEW and guard.counts["unguarded"] == 0
+
+
+def test_a_change_meanwhile_keeps_the_old_row_out(cached: redis.Redis) -> None:
+    one, other = guards_of(cached, 2)
+
+    def load() -> str:
+        with other.changed(1):
+            pass
+        return "read before the change"
+
+    assert one.get(1, load) == "read before the change"
+    assert one.counts["lease lost"] == 1 and cached.get(KEY) is None
+    assert other.get(1, lambda: "new") == "new"
+
+
+def test_a_caller_that_has_waited_for_it(client: redis.Redis) -> None:
+    """Another process fills what this one cannot decode. The caller that has waited for it in the server replaces it, and
+    leaves its place there to one other caller, not to two."""
+    Filter(client, "rows").insert(range(1, 10), capacity=100)
+
+    def lease(id: int) -> bytes:
+        word, token = client.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1000 * PATIENCE)
+        assert word == b"load"
+        return bytes(token)
+
+    port = client.connection_pool.connection_kwargs["port"]
+    two = bloomgate.connect(f"redis://127.0.0.1:{port}", max_connections=2, socket_timeout=PATIENCE)
+    guard: Guard[str] = Guard(two, "rows", codec=Versioned("v2"), wait_ms=1000 * PATIENCE // 2)
+    tokens = {id: lease(id) for id in (1, 2, 3)}
+    threads, found = run_all([lambda: guard.get(1, lambda: "new")])
+    eventually("the first to wait", lambda: client.info("clients")["blocked_clients"] == 1)
+    client.execute_command("BF.FILL", "rows", 1, KEY, tokens[1], "VALUE", OLD, "EX", 60)
+    join(threads)
+    assert found == ["new"] and client.get(KEY) == NEW
+    others, found = run_all([lambda id=id: guard.get(id, lambda: "not asked") for id in (2, 3)])
+    before = guard.counts["wait"]
+    eventually("the others to ask again", lambda: guard.counts["wait"] > before + 4)
+    assert client.info("clients")["blocked_clients"] == 1
+    for id in (2, 3):
+        client.execute_command("BF.FILL", "rows", id, f"{{rows}}:{id}", tokens[id], "VALUE", b"v2:filled", "EX", 60)
+    join(others)
+    assert found == ["filled"] * 2 and guard.counts["unguarded"] == 0
+    two.close()
+
+
+def test_two_versions_at_once_load_one_at_a_time(cached: redis.Redis) -> None:
+    """While processes of both versions serve, each replaces what the other has cached. Still, the database gets no more than
+    one query for the row at a time."""
+    cached.set(KEY, b"v0:row", keepttl=True)
+    guards = guards_of(cached, 2, "v1") + guards_of(cached, 2, "v2")
+    lock = threading.Lock()
+    loading = 0
+    most = 0
+
+    def load() -> str:
+        nonlocal loading, most
+        with lock:
+            loading += 1
+            most = max(most, loading)
+        time.sleep(0.02)  # the query
+        with lock:
+            loading -= 1
+        return "row"
+
+    threads, found = run_all([lambda guard=guard: [guard.get(1, load) for _ in range(10)] for guard in guards * 2])
+    join(threads)
+    assert found == [["row"] * 10] * 8 and most == 1
+    assert sum(guard.counts["unguarded"] for guard in guards) == 0
+
+
+def test_a_client_that_must_not_set_times_to_live(client: redis.Redis) -> None:
+    """Without +pexpire, a value that never expires stays: it is loaded by whoever reads it, as long as it is there."""
+    Filter(client, "rows").insert([1, 2], capacity=100)
+    client.set(KEY, OLD)
+    client.set("{rows}:2", OLD, ex=3600)
+    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+bf.fetch", "+bf.fill", "+@connection")
+    port = client.connection_pool.connection_kwargs["port"]
+    limited = redis.Redis(port=port, username="reader", password="any", socket_timeout=PATIENCE)
+    guard: Guard[str] = Guard(limited, "rows", codec=Versioned("v2"), wait_ms=10)
+    assert guard.get(1, lambda: "new") == "new" and guard.counts["unguarded"] == 1
+    assert guard.get(2, lambda: "new") == "new" and guard.counts["unguarded"] == 1
+    assert client.get("{rows}:2") == NEW
+    client.execute_command("ACL", "DELUSER", "reader")
+
+
+async def test_under_asyncio(cached: redis.Redis) -> None:
+    port = cached.connection_pool.connection_kwargs["port"]
+    async with redis.asyncio.Redis(port=port, socket_timeout=PATIENCE) as client:
+        guard: bloomgate.asyncio.Guard[str] = bloomgate.asyncio.Guard(client, "rows", codec=Versioned("v2"))
+
+        async def load() -> str:
+            return "new"
+
+        async def load_many(ids: list[int]) -> dict[int, str]:
+            return dict.fromkeys(ids, "new")
+
+        assert await guard.get(1, load) == "new" and cached.get(KEY) == NEW
+        assert await guard.get_many([1, 2], load_many) == {1: "new", 2: "new"} and cached.get("{rows}:2") == NEW
+        assert guard.counts["unguarded"] == 0
