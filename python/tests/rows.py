@@ -19,6 +19,9 @@ class Rows:
     def save(self, id: Any, body: bytes) -> None:
         self._rows[id] = body
 
+    def ids(self) -> list[Any]:
+        return list(self._rows)
+
     def delete(self, id: Any) -> None:
         del self._rows[id]
 

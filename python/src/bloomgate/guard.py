@@ -1,4 +1,4 @@
-"""The guard in front of a database, from threads. docs/guard.md has the protocol and its reasons."""
+"""The guard in front of a database, for threads. docs/guard.md has the protocol and its reasons."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
-from .filter import Filter
+from .filling import TIMEOUT_MS, FillingSteps
 from .guard_many import ManyRows
 from .guard_steps import GuardSteps
-from .guard_words import GuardOptions, GuardWords, check_socket_timeout, filling_name
-from .items import Item, Key, item_bytes
-from .steps import Client, Steps, client_error, drive, is_cluster
+from .guard_words import GuardOptions, GuardWords, check_socket_timeout
+from .items import Item, Key, refuse_single, windows
+from .replication import Durability
+from .steps import Client, Steps, client_error, drive
 from .waiting import slots_of
 from .words import Words
 
@@ -28,15 +29,21 @@ R = TypeVar("R")
 class Guard(Generic[V]):
     """Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
 
-    `ttl`, `absent_ttl`: seconds for which a row is cached, and that there is none. `lease_ms`: how long one caller may take
-    to load a row while the others wait. `wait_ms`: how long these wait inside the server, less than the client's
-    socket_timeout; 0 asks again at once. `stale_ms`: a value with less than this to live is refreshed by one caller.
-    `attempts`: after so many waits in vain the database is asked. `patience`: seconds for which `confirm` is repeated.
-    `prefix`: of the cache keys, by default `{filter}:`. `announce_to`: filters that are being filled, which get
-    each id first. `replicas`, `replicas_timeout_ms`: how many replicas have to have a change before it counts (WAIT).
+    Times to live, in seconds: `ttl` of a cached row; `absent_ttl` of the knowledge that there is no row.
+
+    Waiting: `lease_ms` is how long one caller may take to load a row while the others wait. They wait for up to `wait_ms`,
+    less than the client's socket_timeout, and for that long again until they have waited `attempts` times; then they ask the
+    database themselves. With `wait_ms=0` they ask it at once. `stale_ms`: a value with less than this to live is refreshed by
+    one caller while the others still get it.
+
+    Writing: `confirm` is repeated for up to `patience` seconds. `replicas`: how many replicas must have a change before it
+    counts (WAIT), within `replicas_timeout_ms`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
+    `announce_to`: filters that are being filled, to which each id is announced first.
+
+    `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
 
     `counts` has how often BF.FETCH answered what, and what else happened: `filled`, `lease lost`, `stale served`,
-    `undecodable`, `errors`, and `unguarded`: loads that were not filled."""
+    `undecodable`, `errors`, and `unguarded`, the loads of rows that were not filled."""
 
     @overload
     def __init__(
@@ -48,24 +55,23 @@ class Guard(Generic[V]):
 
     def __init__(self, client: Client, filter: Key, *, codec: Any = None, **options: Unpack[GuardWords]) -> None:
         chosen = GuardOptions(**options)
-        check_socket_timeout(client, chosen.wait_ms)
-        if chosen.replicas and is_cluster(client):
-            raise ValueError("replicas needs a plain client: that of a cluster cannot WAIT for one node's replicas")
+        check_socket_timeout(client, chosen.longest_wait_ms)
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), threading.Event)
+        self._steps.durability.check_client(client)
 
     @property
     def counts(self) -> Counter[str]:
         return self._steps.counts
 
     def get(self, id: Item, load: Callable[[], V | None], ttl: float | None = None) -> V | None:
-        """A row, or None where there is none. `load` reads it from the database that has every commit, in a transaction
-        that begins when it is called; None says that there is no such row. `ttl`: seconds, in the place of the guard's.
+        """Returns a row, or None if there is none. `load` reads it from the database that has every commit, in a transaction
+        that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
-        Where the server does not answer, the database is asked and nothing is filled; no error of the server's is raised.
-        What `load` raises is raised, after the lease was given up; while a stale value is there, that is served instead."""
+        If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
+        `load` raises is raised, after the lease was given up; but if a stale value is cached, that is served instead."""
         return self._run(self._steps.get(id, load, ttl))
 
     def get_many(
@@ -77,17 +83,21 @@ class Guard(Generic[V]):
         return self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     def announce(self, *ids: Item) -> None:
-        """A writer's first call: before the commit. Where it raises, do not commit."""
+        """A writer's first call, before the commit. If it raises, do not commit."""
         self._run(self._steps.announce(ids))
 
     def confirm(self, *ids: Item) -> None:
-        """A writer's second call: after the commit, also where its outcome is unknown. Repeated for `patience`
-        seconds until it is answered; then raises Unconfirmed."""
+        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
+        then it raises Unconfirmed.
+
+        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
+        lands after this call leaves the old row cached."""
         self._run(self._steps.confirm(ids))
 
     @contextmanager
     def changed(self, *ids: Item) -> Iterator[None]:
-        """Around the transaction that inserts, changes or deletes the rows. The commit has to be inside."""
+        """Announces ids, and confirms them at the end of the `with` block, whatever happens in it. The transaction that
+        inserts, changes or deletes the rows has to end inside the block, its outcome known."""
         self.announce(*ids)
         try:
             yield
@@ -95,7 +105,7 @@ class Guard(Generic[V]):
             self.confirm(*ids)
 
     def forget(self, *ids: Item) -> None:
-        """Takes ids that never return out of the filter, after their rows were deleted inside of `changed`. The filter needs
+        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
         `hash="siphash"`."""
         self._run(self._steps.forget(ids))
 
@@ -103,13 +113,31 @@ class Guard(Generic[V]):
         return drive(self.client, self._error, steps)
 
 
-def fill_filter(client: Client, key: Key, ids: Iterable[Item], rate: float, capacity: int, **words: Unpack[Words]) -> int:
-    """Makes the filter of a guard before rows are written through it: under another name until all ids are in. Gives how
-    many were new. Raises FilterExists where somebody else fills it, or died while filling it: then delete
-    `{key}~filling`."""
-    name = filling_name(item_bytes(key))
-    filter = Filter(client, name, create=False)
-    filter.reserve(rate, capacity, **words)
-    new = sum(filter.add_each(ids))
-    client.execute_command("RENAME", name, key)
+def fill_filter(
+    client: Client,
+    key: Key,
+    ids: Iterable[Item],
+    rate: float,
+    capacity: int,
+    *,
+    replicas: int = 0,
+    replicas_timeout_ms: int = TIMEOUT_MS,
+    aof: bool = False,
+    **words: Unpack[Words],
+) -> int:
+    """Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids
+    were new. Writers that are active meanwhile have to announce to both names.
+
+    A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
+    that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
+    them within `replicas_timeout_ms`; otherwise this raises TimeoutError.
+
+    If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
+    because another client may be filling it."""
+    refuse_single(ids)
+    error = client_error(client)
+    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout_ms, aof))
+    drive(client, error, steps.begin(rate, capacity, words))
+    new = sum(drive(client, error, steps.add(window)) for window in windows(ids))
+    drive(client, error, steps.finish())
     return new

@@ -11,6 +11,7 @@ from .errors import Unconfirmed
 from .guard_commands import BATCH, Answer, GuardCommands, nothing_to_undo
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
+from .replication import Durability
 from .steps import Ask, Call, Do, Event, Sleep, Steps, Wait
 from .waiting import Flight, Flights, Slots
 
@@ -25,6 +26,7 @@ class GuardSteps(GuardCommands[V]):
         self, filter: Key, codec: Codec[V], options: GuardOptions, slots: Slots, make_event: Callable[[], Event]
     ) -> None:
         super().__init__(filter, codec, options)
+        self.durability = Durability(options.replicas, options.replicas_timeout_ms, options.aof)
         self.slots = slots
         self.flights = Flights(make_event)
 
@@ -139,15 +141,10 @@ class GuardSteps(GuardCommands[V]):
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             calls: list[Call[Any]] = [Call(["BF.CHANGED", name, id, self.prefix + id]) for id in part for name in filters]
-            if self.options.replicas:
-                calls.append(Call(["WAIT", self.options.replicas, self.options.replicas_timeout_ms], int))
-            found = yield Ask(calls, nothing_to_undo)
-            if self.options.replicas:
-                acknowledged = found.pop()
-                if not isinstance(acknowledged, Exception) and acknowledged < self.options.replicas:
-                    acknowledged = TimeoutError(f"{acknowledged} of {self.options.replicas} replica(s) have the change")
-                if isinstance(acknowledged, Exception):
-                    found = [acknowledged] * len(found)
+            found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+            error = self.durability.take_error(found)
+            if error is not None:
+                found = [error] * len(found)
             for first in range(0, len(found), len(filters)):
                 answers = found[first : first + len(filters)]
                 outcomes.append(next((answer for answer in answers if isinstance(answer, Exception)), None))

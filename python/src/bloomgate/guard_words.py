@@ -27,6 +27,7 @@ class GuardWords(TypedDict, total=False):
     announce_to: Sequence[Key]
     replicas: int
     replicas_timeout_ms: int
+    aof: bool
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class GuardOptions:
     announce_to: Sequence[Key] = ()
     replicas: int = 0
     replicas_timeout_ms: int = 1000
+    aof: bool = False
 
     def __post_init__(self) -> None:
         milliseconds("ttl", self.ttl)
@@ -59,6 +61,11 @@ class GuardOptions:
             check_whole(name, getattr(self, name), least)
         if not self.patience >= 0:
             raise ValueError(f"patience is 0 seconds or more, not {self.patience!r}")
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """The longest time for which the server holds back a reply."""
+        return max(self.wait_ms, self.replicas_timeout_ms if self.replicas or self.aof else 0)
 
 
 def check_whole(name: str, value: object, least: int) -> None:
@@ -126,9 +133,12 @@ def filling_name(filter: bytes) -> bytes:
     return in_slot_of(filter) + b"~filling"
 
 
-def check_socket_timeout(client: object, wait_ms: int) -> None:
-    """A client that gives up before the server has answered would ask again and again."""
+def check_socket_timeout(client: object, longest_wait_ms: int) -> None:
+    """Refuses a client that would give up on a reply before the server sends it."""
     pool = getattr(client, "connection_pool", None)
     timeout = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
-    if isinstance(timeout, (int, float)) and timeout * 1000 <= wait_ms:
-        raise ValueError(f"the client's socket_timeout of {timeout} s has to be longer than wait_ms ({wait_ms} ms)")
+    if isinstance(timeout, (int, float)) and timeout * 1000 <= longest_wait_ms:
+        raise ValueError(
+            f"the client's socket_timeout of {timeout} s has to be longer than wait_ms and replicas_timeout_ms"
+            f" ({longest_wait_ms} ms)"
+        )

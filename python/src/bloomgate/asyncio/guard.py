@@ -1,5 +1,5 @@
-"""The guard under asyncio. The methods are those of `bloomgate.Guard`, which says what they do; `load` and `load_many` are
-coroutine functions."""
+"""The guard in front of a database, for asyncio. The methods are those of `bloomgate.Guard`, which documents them; `load` and
+`load_many` are coroutine functions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..codec import Bytes, Codec, V
+from ..filling import TIMEOUT_MS, FillingSteps
 from ..guard_many import ManyRows
 from ..guard_steps import GuardSteps
-from ..guard_words import GuardOptions, GuardWords, check_socket_timeout, filling_name
-from ..items import Item, Key, item_bytes
-from ..steps import AsyncClient, Steps, adrive, client_error, is_cluster
+from ..guard_words import GuardOptions, GuardWords, check_socket_timeout
+from ..items import Item, Key, async_windows, refuse_single
+from ..replication import Durability
+from ..steps import AsyncClient, Steps, adrive, client_error
 from ..waiting import slots_of
 from ..words import Words
-from .filter import Filter
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,24 +43,23 @@ class Guard(Generic[V]):
 
     def __init__(self, client: AsyncClient, filter: Key, *, codec: Any = None, **options: Unpack[GuardWords]) -> None:
         chosen = GuardOptions(**options)
-        check_socket_timeout(client, chosen.wait_ms)
-        if chosen.replicas and is_cluster(client):
-            raise ValueError("replicas needs a plain client: that of a cluster cannot WAIT for one node's replicas")
+        check_socket_timeout(client, chosen.longest_wait_ms)
         self.client = client
         self._error = client_error(client)
         chosen_codec: Any = codec or Bytes()
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), asyncio.Event)
+        self._steps.durability.check_client(client)
 
     @property
     def counts(self) -> Counter[str]:
         return self._steps.counts
 
     async def get(self, id: Item, load: Callable[[], Awaitable[V | None]], ttl: float | None = None) -> V | None:
-        """A row, or None where there is none. `load` reads it from the database that has every commit, in a transaction
-        that begins when it is called; None says that there is no such row. `ttl`: seconds, in the place of the guard's.
+        """Returns a row, or None if there is none. `load` reads it from the database that has every commit, in a transaction
+        that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
-        Where the server does not answer, the database is asked and nothing is filled; no error of the server's is raised.
-        What `load` raises is raised, after the lease was given up; while a stale value is there, that is served instead."""
+        If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
+        `load` raises is raised, after the lease was given up; but if a stale value is cached, that is served instead."""
         return await self._run(self._steps.get(id, load, ttl))
 
     async def get_many(
@@ -71,17 +71,21 @@ class Guard(Generic[V]):
         return await self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     async def announce(self, *ids: Item) -> None:
-        """A writer's first call: before the commit. Where it raises, do not commit."""
+        """A writer's first call, before the commit. If it raises, do not commit."""
         await self._run(self._steps.announce(ids))
 
     async def confirm(self, *ids: Item) -> None:
-        """A writer's second call: after the commit, also where its outcome is unknown. Repeated for `patience`
-        seconds until it is answered; then raises Unconfirmed."""
+        """A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers;
+        then it raises Unconfirmed.
+
+        If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
+        lands after this call leaves the old row cached."""
         await self._run(self._steps.confirm(ids))
 
     @asynccontextmanager
     async def changed(self, *ids: Item) -> AsyncIterator[None]:
-        """Around the transaction that inserts, changes or deletes the rows. The commit has to be inside."""
+        """Announces ids, and confirms them at the end of the `async with` block, whatever happens in it. The transaction
+        that inserts, changes or deletes the rows has to end inside the block, its outcome known."""
         await self.announce(*ids)
         try:
             yield
@@ -89,7 +93,7 @@ class Guard(Generic[V]):
             await self.confirm(*ids)
 
     async def forget(self, *ids: Item) -> None:
-        """Takes ids that never return out of the filter, after their rows were deleted inside of `changed`. The filter needs
+        """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
         `hash="siphash"`."""
         await self._run(self._steps.forget(ids))
 
@@ -98,16 +102,32 @@ class Guard(Generic[V]):
 
 
 async def fill_filter(
-    client: AsyncClient, key: Key, ids: Iterable[Item] | AsyncIterable[Item], rate: float, capacity: int, **words: Unpack[Words]
+    client: AsyncClient,
+    key: Key,
+    ids: Iterable[Item] | AsyncIterable[Item],
+    rate: float,
+    capacity: int,
+    *,
+    replicas: int = 0,
+    replicas_timeout_ms: int = TIMEOUT_MS,
+    aof: bool = False,
+    **words: Unpack[Words],
 ) -> int:
-    """Makes the filter of a guard before rows are written through it: under another name until all ids are in. Gives how
-    many were new. Raises FilterExists where somebody else fills it, or died while filling it: then delete
-    `{key}~filling`."""
-    name = filling_name(item_bytes(key))
-    filter = Filter(client, name, create=False)
-    await filter.reserve(rate, capacity, **words)
+    """Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids
+    were new. Writers that are active meanwhile have to announce to both names.
+
+    A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas
+    that may be promoted; to make it survive a restart, pass `aof=True`. Each batch, and the new name, must then have reached
+    them within `replicas_timeout_ms`; otherwise this raises TimeoutError.
+
+    If this raises, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is raised,
+    because another client may be filling it."""
+    refuse_single(ids)
+    error = client_error(client)
+    steps = FillingSteps(client, key, Durability(replicas, replicas_timeout_ms, aof))
+    await adrive(client, error, steps.begin(rate, capacity, words))
     new = 0
-    async for answer in filter.add_each(ids):
-        new += answer
-    await client.execute_command("RENAME", name, key)
+    async for window in async_windows(ids):
+        new += await adrive(client, error, steps.add(window))
+    await adrive(client, error, steps.finish())
     return new

@@ -1,0 +1,43 @@
+"""Whether a write survives a failover or a restart: WAIT and WAITAOF after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .steps import Call, is_cluster
+
+
+@dataclass(frozen=True)
+class Durability:
+    """How many replicas must have a write before it counts, and with `aof` whether it must be in the append-only files on
+    disk, that of the primary included."""
+
+    replicas: int = 0
+    timeout_ms: int = 1000
+    aof: bool = False
+
+    def check_client(self, client: object) -> None:
+        if (self.replicas or self.aof) and is_cluster(client):
+            raise ValueError("replicas and aof need a plain client: that of a cluster cannot send WAIT to a certain node")
+
+    def calls(self) -> list[Call[Any]]:
+        """Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
+        connection that they arrive on, and on another one answer at once."""
+        if self.aof:
+            return [Call(["WAITAOF", 1, self.replicas, self.timeout_ms])]
+        return [Call(["WAIT", self.replicas, self.timeout_ms])] if self.replicas else []
+
+    def take_error(self, outcomes: list[Any]) -> Exception | None:
+        """Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it."""
+        if not self.calls():
+            return None
+        outcome = outcomes.pop()
+        if isinstance(outcome, Exception):
+            return outcome
+        on_disk, replicas = (bool(outcome[0]), int(outcome[1])) if self.aof else (True, int(outcome))
+        if not on_disk:
+            return TimeoutError("the write is not in the server's append-only file yet")
+        if replicas < self.replicas:
+            return TimeoutError(f"{replicas} of {self.replicas} replica(s) have the write")
+        return None

@@ -1,0 +1,227 @@
+"""The guard over failovers: a refill and writers that lose nothing, and a primary that has been replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from cluster import Start
+from link import Link
+from rows import Rows
+from server import Server, eventually, version
+
+import bloomgate
+import bloomgate.asyncio
+from bloomgate import Filter, Guard, fill_filter
+from bloomgate.filling import FillingSteps
+from bloomgate.steps import Ask
+
+WINDOW = 8000
+"""Ids that are sent together."""
+
+IDS = 3 * WINDOW
+
+
+class Pair:
+    """A primary and its replica. Clients reach the primary under `url`, whichever server that is."""
+
+    def __init__(self, start: Start, *lines: str) -> None:
+        self.primary, self.replica = start(*lines), start(*lines)
+        self.entrance = Link(self.primary.port)
+        self.url = f"redis://127.0.0.1:{self.entrance.port}"
+        self.link = Link(self.primary.port)
+        self.replicate()
+
+    def replicate(self) -> None:
+        """Makes a replica of the other server."""
+        if self.replica.process.poll() is not None:
+            self.replica.start()
+        self.link.target = self.primary.port
+        client = self.replica.client()
+        client.execute_command("REPLICAOF", "127.0.0.1", self.link.port)
+        eventually("the replica", lambda: client.info("replication")["master_link_status"] == "up")
+
+    def fail_over(self) -> None:
+        """Kills the primary, and makes a primary of the replica with what it has."""
+        self.primary.process.kill()
+        self.primary.process.wait()
+        self.link.cut()
+        self.primary, self.replica = self.replica, self.primary
+        self.primary.client().execute_command("REPLICAOF", "NO", "ONE")
+        self.entrance.target = self.primary.port
+        self.entrance.cut()
+
+    def close(self) -> None:
+        self.entrance.close()
+        self.link.close()
+        if self.replica.process.poll() is not None:
+            self.replica.start()
+
+
+@pytest.fixture
+def pair(start: Start) -> Iterator[Pair]:
+    pair = Pair(start)
+    yield pair
+    pair.close()
+
+
+def fill(pair: Pair, kind: str, ids: Iterator[int], **options: Any) -> int:
+    """Fills the filter from this thread or under asyncio."""
+    if kind == "threads":
+        with bloomgate.connect(pair.url) as client:
+            return fill_filter(client, "rows", ids, 1e-6, 2 * IDS, hash="siphash", **options)
+
+    async def main() -> int:
+        async with bloomgate.asyncio.connect(pair.url) as client:
+            return await bloomgate.asyncio.fill_filter(client, "rows", ids, 1e-6, 2 * IDS, hash="siphash", **options)
+
+    return asyncio.run(main())
+
+
+def denied(server: Server, ids: list[int]) -> int:
+    """How many of the rows the server calls absent."""
+    count = 0
+    for start in range(0, len(ids), 1000):
+        pipe = server.client().pipeline(transaction=False)
+        for id in ids[start : start + 1000]:
+            pipe.execute_command("BF.FETCH", "rows", id, f"{{rows}}:{id}", "LEASE", 1)
+        count += sum(reply[0] == b"absent" for reply in pipe.execute())
+    return count
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+@pytest.mark.parametrize("stalls", [True, False], ids=["stalls", "killed-at-once"])
+@pytest.mark.parametrize("at", [0, WINDOW, 2 * WINDOW, IDS])
+def test_a_refill_loses_no_row(pair: Pair, kind: str, stalls: bool, at: int) -> None:
+    """Before a batch, or before the filter gets its name, the primary is killed, or the link to the replica stalls: then the
+    primary goes on answering, and is killed later. Announced rows and those of the table are never denied."""
+    rows, old = Rows(), pair.primary
+    with bloomgate.connect(pair.url) as client:
+        guard = Guard(
+            client, "rows", announce_to=["{rows}~filling"], replicas=1, replicas_timeout_ms=200, patience=0, wait_ms=100
+        )
+
+        def insert(id: int) -> None:
+            guard.announce(id)
+            rows.save(id, b"new")
+
+        def ids() -> Iterator[int]:
+            for id in range(IDS + 1):
+                if id == at:
+                    insert(IDS + 1)
+                    if stalls:
+                        pair.link.hold()
+                    else:
+                        pair.fail_over()
+                if id < IDS:
+                    yield id
+
+        with pytest.raises((TimeoutError, redis.ConnectionError)):
+            fill(pair, kind, ids(), replicas=1, replicas_timeout_ms=200)
+        with pytest.raises((TimeoutError, redis.ConnectionError)):
+            insert(IDS + 2)
+        if pair.primary is old:
+            pair.fail_over()
+        existing = [*range(IDS), *rows.ids()]
+        assert denied(pair.primary, existing) == 0
+        pair.replicate()
+        client.delete("{rows}~filling")
+        assert fill(pair, kind, iter(existing), replicas=1, replicas_timeout_ms=9000) == len(existing)
+    pair.fail_over()
+    assert denied(pair.primary, existing) == 0, "the new name had arrived"
+    assert denied(pair.primary, [IDS + 3]) == 1
+
+
+def test_a_refill_that_does_not_wait_loses_rows(pair: Pair) -> None:
+    """Why there is an option to wait: the batch that was on its way to the replica is missing from the new filter."""
+
+    def ids() -> Iterator[int]:
+        for id in range(IDS):
+            if id == WINDOW:
+                eventually("the first batch", lambda: Filter(replica, "{rows}~filling").card() == WINDOW)
+                pair.link.hold()
+            elif id == 2 * WINDOW:
+                pair.fail_over()
+            yield id
+
+    replica = pair.replica.client()
+    fill(pair, "threads", ids())
+    assert denied(pair.primary, list(range(IDS))) == WINDOW
+
+
+def test_items_of_other_clients_have_to_arrive_too(pair: Pair) -> None:
+    """A batch that adds nothing new is confirmed only when the replica has what another client has added."""
+    with bloomgate.connect(pair.url) as client:
+
+        def ids() -> Iterator[int]:
+            pair.link.hold()
+            Filter(pair.primary.client(), "{rows}~filling").add(1)
+            yield 1
+
+        with pytest.raises(TimeoutError, match="0 of 1 replica"):
+            fill_filter(client, "rows", ids(), 0.01, 100, replicas=1, replicas_timeout_ms=200)
+
+
+def test_an_announcement_that_does_not_arrive_is_an_error(pair: Pair) -> None:
+    with bloomgate.connect(pair.url) as client:
+        Filter(client, "rows").reserve(0.01, 1000)
+        with Guard(client, "rows", replicas=1, replicas_timeout_ms=9000).changed(0):
+            pass
+        pair.link.hold()
+        guard = Guard(client, "rows", replicas=1, replicas_timeout_ms=50, patience=0)
+        with pytest.raises(TimeoutError, match="0 of 1 replica"):
+            guard.announce(1, 2)
+        with pytest.raises(bloomgate.Unconfirmed) as failed:
+            guard.confirm(1, 2)
+        assert failed.value.ids == (b"1", b"2")
+
+
+@pytest.mark.parametrize(("options", "last"), [({"replicas": 2}, ["WAIT", 2, 1000]), ({"aof": True}, ["WAITAOF", 1, 0, 1000])])
+def test_wait_is_sent_on_the_connection_of_the_write(options: Any, last: list[Any]) -> None:
+    """On another connection, which has written nothing, WAIT answers at once: it has to be in the same pipeline."""
+    guard = Guard(redis.Redis(), "rows", **options)
+    announcing = next(guard._steps.announce([1]))
+    filling = next(FillingSteps(redis.Redis(), "rows", guard._steps.durability).add([[b"1"]]))
+    for step, first in ((announcing, "BF.CHANGED"), (filling, "BF.INSERT")):
+        assert isinstance(step, Ask) and [step.calls[0].words[0], step.calls[-1].words] == [first, last]
+
+
+def test_a_restart_that_loses_nothing(start: Start) -> None:
+    server = start("appendonly yes", "appendfsync everysec")
+    client = server.client()
+    number, is_valkey = version(client)
+    if number < (7, 2) and not is_valkey:
+        with pytest.raises(redis.ResponseError, match="unknown command 'WAITAOF'"):
+            fill_filter(client, "rows", range(10), 0.01, 100, aof=True)
+        return
+    assert fill_filter(client, "rows", range(IDS), 1e-6, 2 * IDS, aof=True) == IDS
+    guard, rows = Guard(client, "rows", aof=True, replicas_timeout_ms=5000), Rows()
+    with guard.changed(IDS + 1):
+        rows.save(IDS + 1, b"new")
+    server.restart()
+    assert denied(server, [*range(IDS), IDS + 1]) == 0
+
+
+def test_an_old_primary_stops_answering(start: Start) -> None:
+    """With min-replicas-to-write, a primary that nobody replicates refuses BF.FETCH, and rows come from the database."""
+    pair = Pair(start, "min-replicas-to-write 1", "min-replicas-max-lag 1")
+    old = pair.primary.client()
+    rows, guard = Rows(), Guard(old, "rows", wait_ms=0)
+    Filter(old, "rows").reserve(0.01, 1000)
+    with guard.changed(1):
+        rows.save(1, b"one")
+    assert [guard.get(1, rows.loader(1)) for _ in range(2)] == [b"one"] * 2 and rows.queries == 1
+    pair.link.hold()
+    rows.save(1, b"written at the new primary")
+
+    def is_refused() -> bool:
+        before = guard.counts["errors"]
+        found = guard.get(1, rows.loader(1))
+        return guard.counts["errors"] > before and found == b"written at the new primary"
+
+    eventually("the old primary to refuse", is_refused)
+    assert guard.get(2, rows.loader(2)) is None and guard.counts["absent"] == 0
+    pair.close()
