@@ -110,7 +110,7 @@ class Guard(Generic[V]):
         self._run(self._steps.forget(ids))
 
     def _run(self, steps: Steps[R]) -> R:
-        return drive(self.client, self._error, steps)
+        return drive(self.client, self._error, self._steps.checked(steps))
 
 
 def fill_filter(

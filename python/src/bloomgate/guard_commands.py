@@ -47,6 +47,7 @@ class GuardCommands(Generic[V]):
         self.options = options
         self.counts: Counter[str] = Counter()
         self.grumble = Grumble()
+        self.has_answered = False
 
     def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
         return [command, self.filter, id, self.prefix + id, *rest]
@@ -92,6 +93,7 @@ class GuardCommands(Generic[V]):
                 self.failed(answer)
             else:
                 self.counts[answer.word] += 1
+                self.has_answered = True
         return answers
 
     def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from .codec import Codec, V
 from .errors import Unconfirmed
 from .guard_commands import BATCH, Answer, GuardCommands, nothing_to_undo
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
-from .replication import Durability
+from .replication import Durability, check_replicas
 from .steps import Ask, Call, Do, Event, Sleep, Steps, Wait
 from .waiting import Flight, Flights, Slots
+
+R = TypeVar("R")
 
 REPEAT_S = 0.1
 """The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
@@ -29,6 +31,15 @@ class GuardSteps(GuardCommands[V]):
         self.durability = Durability(options.replicas, options.replicas_timeout_ms, options.aof)
         self.slots = slots
         self.flights = Flights(make_event)
+        self.is_checked = False
+
+    def checked(self, steps: Steps[R]) -> Steps[R]:
+        """Runs an operation. After the first one that the server answers, checks the server's replication settings."""
+        result = yield from steps
+        if self.has_answered and not self.is_checked:
+            self.is_checked = True
+            yield from check_replicas(self.filter)
+        return result
 
     def get(self, id: Item, load: Callable[[], Any], ttl: float | None) -> Steps[V | None]:
         key = item_bytes(id)
@@ -148,6 +159,7 @@ class GuardSteps(GuardCommands[V]):
             for first in range(0, len(found), len(filters)):
                 answers = found[first : first + len(filters)]
                 outcomes.append(next((answer for answer in answers if isinstance(answer, Exception)), None))
+            self.has_answered = self.has_answered or outcomes[-1] is None
         return outcomes
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:

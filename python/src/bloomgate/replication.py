@@ -1,11 +1,15 @@
-"""Whether a write survives a failover or a restart: WAIT and WAITAOF after it."""
+"""Whether a write survives a failover or a restart: WAIT and WAITAOF after it, and the server's `min-replicas-to-write`."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .steps import Call, is_cluster
+from .steps import Ask, Call, Steps, is_cluster
+
+logger = logging.getLogger("bloomgate")
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,21 @@ class Durability:
         if replicas < self.replicas:
             return TimeoutError(f"{replicas} of {self.replicas} replica(s) have the write")
         return None
+
+
+def check_replicas(filter: bytes) -> Steps[None]:
+    """Logs a warning if the server has replicas and goes on without them: such a primary answers with its old data after a
+    failover, until somebody tells it that it is a replica now."""
+    [found] = yield Ask([Call(["INFO", "replication"], keyless=True, node_of=filter)])
+    if isinstance(found, Exception):
+        logger.info("min-replicas-to-write could not be checked: %s", found)
+    elif isinstance(found, Mapping):
+        replicas = int(found.get("connected_slaves", 0)) if found.get("role") == "master" else 0
+        # The server reports the number of its good replicas only if it has the setting.
+        if replicas and "min_slaves_good_slaves" not in found:
+            logger.warning(
+                "the server has %s replica(s) and min-replicas-to-write is 0: after a failover the old primary goes on "
+                "serving old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in "
+                "its configuration file (docs/guard.md says more)",
+                replicas,
+            )

@@ -44,11 +44,12 @@ def same(reply: Any) -> Any:
 class Call(Generic[T]):
     """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
 
-    A cluster's client sends a `keyless` command to any node."""
+    A cluster's client sends a `keyless` command to the node that holds `node_of`, by default to any node."""
 
     words: Sequence[Word]
     parse: Callable[[Any], T] = same
     keyless: bool = False
+    node_of: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def is_cluster(client: object) -> bool:
 def options(client: object, call: Call[Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {"NEVER_DECODE": True}
     if call.keyless and is_cluster(client):
-        chosen["target_nodes"] = cast(Any, client).get_random_node()
+        cluster = cast(Any, client)
+        chosen["target_nodes"] = cluster.get_random_node() if call.node_of is None else cluster.get_node_from_key(call.node_of)
     return chosen
 
 

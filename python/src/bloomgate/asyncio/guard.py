@@ -98,7 +98,7 @@ class Guard(Generic[V]):
         await self._run(self._steps.forget(ids))
 
     async def _run(self, steps: Steps[R]) -> R:
-        return await adrive(self.client, self._error, steps)
+        return await adrive(self.client, self._error, self._steps.checked(steps))
 
 
 async def fill_filter(
