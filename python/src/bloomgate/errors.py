@@ -16,6 +16,11 @@ class BloomgateError(Exception):
         self.answers = []
 
 
+class ModuleMissing(BloomgateError):
+    """The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
+    commands."""
+
+
 class FilterMissing(BloomgateError):
     """There is no filter under this key."""
 
@@ -54,14 +59,19 @@ class Unconfirmed(BloomgateError):
 
 
 def named(error: Exception, key: object) -> Exception:
-    """The error of a client library as one of this package's where it has a name here, else as it is."""
-    text = str(error)
+    """Converts an error of the client library, which becomes the cause, to the one of this package that it stands for.
+    Returns any other error unchanged."""
+    text = str(error).removeprefix("ERR ")
+    result: Exception
     if "non scaling filter is full" in text:
-        return FilterFull(f"{key!r}: the filter is full")
-    if "filter is still being loaded" in text:
-        return FilterLoading(f"{key!r}: the filter is still being loaded")
-    if text.removeprefix("ERR ") == "not found":
-        return FilterMissing(f"{key!r}: there is no such filter")
-    if text.removeprefix("ERR ") == "item exists":
-        return FilterExists(f"{key!r}: there is a filter already")
-    return error
+        result = FilterFull(f"{key!r}: the filter is full")
+    elif "filter is still being loaded" in text:
+        result = FilterLoading(f"{key!r}: the filter is still being loaded")
+    elif text == "not found":
+        result = FilterMissing(f"{key!r}: there is no such filter")
+    elif text == "item exists":
+        result = FilterExists(f"{key!r}: there is a filter already")
+    else:
+        return error
+    result.__cause__ = error
+    return result

@@ -39,7 +39,7 @@ class FillingSteps:
         lost = self.durability.take_error(found)
         answers, trouble = collect(window, found)
         if trouble is not None:
-            raise with_answers(trouble, self.name, answers) from trouble
+            raise with_answers(trouble, self.name, answers)
         if lost is not None:
             raise lost
         return sum(bool(answer) for answer in answers)
@@ -50,4 +50,4 @@ class FillingSteps:
         lost = self.durability.take_error(found)
         for trouble in (found[0], lost):
             if isinstance(trouble, Exception):
-                raise named(trouble, self.name) from trouble
+                raise named(trouble, self.name)

@@ -49,7 +49,7 @@ class FilterSteps:
         """A command that names the key first."""
         [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)])
         if isinstance(found, Exception):
-            raise named(found, self.key) from found
+            raise named(found, self.key)
         result: T = found
         return result
 
@@ -93,7 +93,7 @@ class FilterSteps:
         found = yield Ask([Call([*command, *chunk], same) for chunk in window])
         answers, trouble = collect(window, found)
         if trouble is not None:
-            raise with_answers(trouble, self.key, answers) from trouble
+            raise with_answers(trouble, self.key, answers)
         return [bool(answer) for answer in answers]
 
     def insert(self, words: list[Word], window: Window) -> Steps[list[bool]]:

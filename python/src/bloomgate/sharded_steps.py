@@ -22,7 +22,7 @@ TOGETHER = 256
 def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
     for key, outcome in zip(keys, found, strict=True):
         if isinstance(outcome, Exception):
-            raise named(outcome, key) from outcome
+            raise named(outcome, key)
 
 
 def read_count(name: Key) -> Steps[int | None]:
@@ -139,8 +139,8 @@ class ShardedSteps:
         if trouble is not None:
             error = named(trouble, self.name)
             if isinstance(error, FilterMissing):
-                error = ShardMissing(f"{self.name!r}: a shard is missing")
-            raise error from trouble
+                raise ShardMissing(f"{self.name!r}: a shard is missing") from trouble
+            raise error
         if isinstance(count, Exception):
             raise count
         if count is None or int(count) != self.shards:
@@ -200,5 +200,5 @@ class ShardedSteps:
 def run(words: list[Word]) -> Steps[Any]:
     [found] = yield Ask([Call(words)])
     if isinstance(found, Exception):
-        raise named(found, words[1]) from found
+        raise named(found, words[1])
     return found

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from .errors import ModuleMissing
+from .replies import text
 from .words import Word
 
 T = TypeVar("T")
@@ -120,7 +122,14 @@ def options(client: object, call: Call[Any]) -> dict[str, Any]:
 
 
 def read(call: Call[Any], reply: Any) -> Any:
-    return reply if isinstance(reply, Exception) else call.parse(reply)
+    if not isinstance(reply, Exception):
+        return call.parse(reply)
+    command = text(call.words[0])
+    if command.startswith("BF.") and "unknown command" in str(reply):
+        missing = ModuleMissing(f"the server does not know {command}: it has not loaded the module bloomgate")
+        missing.__cause__ = reply
+        return missing
+    return reply
 
 
 def ask(client: Client, error: type[Exception], step: Ask) -> list[Any]:

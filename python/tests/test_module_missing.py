@@ -1,0 +1,126 @@
+"""A server that has not loaded the module: everything says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from cluster import Start
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from rows import Rows
+from server import PATIENCE, eventually, free_port
+from site_of_tests import Site
+from test_scrapy import ADDON, run
+
+import bloomgate
+import bloomgate.asyncio
+from bloomgate import Filter, Guard, ModuleMissing, ShardedFilter, fill_filter
+
+SAID = "it has not loaded the module bloomgate"
+
+
+@contextmanager
+def server_without_module(folder: Path, port: int) -> Iterator[redis.Redis]:
+    command = [os.environ["BLOOMGATE_SERVER"], "--port", str(port), "--dir", str(folder), "--save", "", "--bind", "127.0.0.1"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    client = redis.Redis(port=port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
+
+    def answers() -> bool:
+        try:
+            return int(client.info("server")["process_id"]) == process.pid
+        except redis.RedisError:
+            return False
+
+    try:
+        eventually("the server", answers)
+        yield client
+    finally:
+        client.close()
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[redis.Redis]:
+    with server_without_module(tmp_path, free_port()) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: Filter(client, "f").reserve(0.01, 100),
+        lambda client: Filter(client, "f").add(1),
+        lambda client: Filter(client, "f").add_many([1, 2]),
+        lambda client: list(Filter(client, "f", create=False).add_each(range(2000))),
+        lambda client: Filter(client, "f").exists(1),
+        lambda client: Filter(client, "f").info(),
+        lambda client: bloomgate.plan(client, 0.01, 100),
+        lambda client: ShardedFilter.create(client, "f", 0.01, 100, 4),
+        lambda client: fill_filter(client, "f", [1], 0.01, 100),
+        lambda client: Guard(client, "f").announce(1),
+        lambda client: Guard(client, "f").forget(1),
+    ],
+)
+def test_operations(bare: redis.Redis, call: Callable[[redis.Redis], Any]) -> None:
+    with pytest.raises(ModuleMissing, match=r"the server does not know BF\.\w+: " + SAID) as failed:
+        call(bare)
+    assert "unknown command" in str(failed.value.__cause__)
+
+
+async def test_asyncio(bare: redis.Redis) -> None:
+    url = f"redis://127.0.0.1:{bare.connection_pool.connection_kwargs['port']}"
+    async with bloomgate.asyncio.connect(url) as client:
+        with pytest.raises(ModuleMissing, match=SAID):
+            await bloomgate.asyncio.Filter(client, "f").reserve(0.01, 100)
+        with pytest.raises(ModuleMissing, match=SAID):
+            await bloomgate.asyncio.Filter(client, "f").exists_many(range(2000))
+        with pytest.raises(ModuleMissing, match=SAID):
+            await bloomgate.asyncio.Guard(client, "f").announce(1)
+
+
+def test_the_guard_asks_the_database(bare: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    rows = Rows()
+    rows.save(1, b"one")
+    guard = Guard(bare, "rows")
+    assert guard.get(1, rows.loader(1)) == b"one" and guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
+    [line] = [record.getMessage() for record in caplog.records if record.name == "bloomgate"]
+    assert SAID in line
+
+
+def test_a_crawl_does_not_begin(bare: redis.Redis) -> None:
+    site = Site()
+    url = f"redis://127.0.0.1:{bare.connection_pool.connection_kwargs['port']}"
+    _, log = run([site.url + "/"], BLOOMGATE_URL=url, **ADDON)
+    site.close()
+    assert SAID in log and site.fetched.total() == 0
+
+
+def test_a_crawl_ends(start: Start, tmp_path: Path) -> None:
+    """The server comes back without the module in the middle of a crawl."""
+    server, site = start(), Site()
+    replaced = threading.Event()
+
+    def replace(path: str) -> None:
+        if site.fetched.total() == 20:
+            server.process.kill()
+            server.process.wait()
+            bare.append(server_without_module(tmp_path, server.port))
+            bare[0].__enter__()
+            replaced.set()
+
+    bare: list[Any] = []
+    site.after = replace
+    stats, log = run([site.url + "/"], BLOOMGATE_URL=f"redis://127.0.0.1:{server.port}", **ADDON)
+    site.close()
+    assert replaced.is_set() and stats["finish_reason"] == "bloomgate_error" and SAID in log
+    bare[0].__exit__(None, None, None)
+    server.start()
