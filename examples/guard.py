@@ -1,5 +1,5 @@
-"""The guard from Python, with redis-py: how a service reads a row, writes one and deletes one. docs/guard.md has the
-reasons. A client needs a socket timeout that is longer than LEASE_MS, for it is made to wait that long."""
+"""The guard from Python, with redis-py: how a service reads, writes and deletes rows. docs/guard.md has the reasons. The
+client's socket timeout has to be longer than LEASE_MS, because the server may hold a reply back for that long."""
 
 import time
 
@@ -7,9 +7,9 @@ import redis
 
 LEASE_MS = 3000  # how long one caller may take to load a row, and how long the others wait for it
 STALE_MS = 5000  # a value with less than this to live is refreshed by one caller
-VALUE_SECONDS = 60  # what is cached is forgotten after this long,
-NONE_SECONDS = 10  # and that there is no row
-ATTEMPTS = 3  # so many leases came to nothing: the database is asked
+VALUE_SECONDS = 60  # the time to live of a cached row
+NONE_SECONDS = 10  # the time to live of the knowledge that there is no row
+ATTEMPTS = 3  # how often a caller waits before it asks the database itself
 
 
 class Guard:
@@ -20,24 +20,24 @@ class Guard:
         self.filter = filter
 
     def read(self, id, load):
-        """A row as bytes, or None. `load` reads it from the database, in a transaction that begins when it is called."""
+        """Returns a row as bytes, or None. `load` reads it from the database, in a transaction that begins with the call."""
         for _ in range(ATTEMPTS):
             try:
                 word, *rest = self._ask("BF.FETCH", id, "LEASE", LEASE_MS, "STALE", STALE_MS, "WAIT", LEASE_MS)
             except redis.RedisError:
-                break  # no answer: the database is asked, and nothing is filled
+                break  # the server failed: ask the database, and fill nothing
             if word == b"absent":
                 return None
             if word == b"hit":
                 return rest[0]
             if word in (b"load", b"stale"):
                 return self._load(id, rest[-1], load)
-            # b"wait": somebody else loads it, and takes longer than WAIT.
+            # b"wait": another caller is loading it, and takes longer than WAIT.
         return load()
 
     def write(self, id, transaction):
-        """Inserts or changes a row. `transaction` commits it, and returns when it is known what became of that."""
-        self._ask("BF.CHANGED", id)  # where this fails, nothing may be committed
+        """Inserts or changes a row. `transaction` commits it, and returns once the outcome is known."""
+        self._ask("BF.CHANGED", id)  # if this fails, do not commit
         try:
             return transaction()
         finally:
@@ -61,23 +61,23 @@ class Guard:
         try:
             self._ask("BF.FILL", id, token, *value)
         except redis.RedisError:
-            self._give_up(id, token)  # a server that is full, say: the row is right, and is not cached
+            self._give_up(id, token)  # out of memory, for instance: the row is correct, but not cached
         return row
 
     def _give_up(self, id, token):
-        """One of those who wait may load in our place."""
+        """Lets a waiting caller load the row instead."""
         try:
             self._ask("BF.FILL", id, token, "GIVEUP")
         except redis.RedisError:
-            pass  # the lease ends by itself
+            pass  # the lease ends after LEASE_MS
 
     def _changed_for_certain(self, id):
         while True:
             try:
                 return self._ask("BF.CHANGED", id)
             except redis.RedisError:
-                time.sleep(0.1)  # after the commit: again until it is answered
+                time.sleep(0.1)  # the row is committed: repeat until the server answers
 
     def _ask(self, command, id, *words):
-        # In a cluster a key {rows}:17 is where the filter rows is.
+        # In a cluster, the key {rows}:17 is in the slot of the filter rows.
         return self.client.execute_command(command, self.filter, id, f"{{{self.filter}}}:{id}", *words)

@@ -28,10 +28,10 @@ impl<C: ConnectionLike> Guard<C> {
         Self { redis, filter }
     }
 
-    /// A row, or nothing where there is none. `load` reads it from the database, in a transaction that begins when it is called.
+    /// Returns a row, if there is one. `load` reads it from the database, in a transaction that begins with the call.
     pub fn read(&mut self, id: &str, mut load: impl FnMut() -> Result<Option<String>>) -> Result<Option<String>> {
         for _ in 0..ATTEMPTS {
-            // No answer: the database is asked, and nothing is filled.
+            // If the server fails, ask the database, and fill nothing.
             let Ok(answer) = self.fetch(id) else { break };
             let words: Vec<&str> = answer.iter().map(String::as_str).collect();
             match words.as_slice() {
@@ -43,16 +43,16 @@ impl<C: ConnectionLike> Guard<C> {
                     self.fill(id, token, row.as_deref());
                     return Ok(row);
                 }
-                // Somebody else loads it, and takes longer than WAIT.
+                // Another caller is loading it, and takes longer than WAIT.
                 _ => continue,
             }
         }
         load()
     }
 
-    /// Inserts or changes a row. `transaction` commits it, and answers when it is known what became of that.
+    /// Inserts or changes a row. `transaction` commits it, and returns once the outcome is known.
     pub fn write<T>(&mut self, id: &str, transaction: impl FnOnce() -> Result<T>) -> Result<T> {
-        // Where this fails, nothing may be committed.
+        // If this fails, do not commit.
         self.changed(id)?;
         let outcome = transaction();
         self.changed_for_certain(id);
@@ -64,7 +64,7 @@ impl<C: ConnectionLike> Guard<C> {
         let outcome = transaction();
         self.changed_for_certain(id);
         if outcome.is_ok() {
-            // Where this fails, the id is "maybe" as before.
+            // If this fails, the id is still "maybe".
             _ = cmd("BF.DEL").arg(self.filter).arg(id).exec(&mut self.redis);
         }
         outcome
