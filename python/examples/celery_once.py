@@ -1,4 +1,4 @@
-"""Celery tasks that run once for each id, though a message comes twice."""
+"""Celery tasks that run once for each id, though a message may be delivered twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bloomgate import Filter
 
 
 def at_most_once(filter: Filter) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For work that may be left out now and then, but not done twice: a mail, a push message. The first argument is the id.
+    """For work that may be skipped now and then, but not done twice: a mail, a push message. The first argument is the id.
 
-    A false positive leaves the work out: with a rate of 1e-6 for one id in a million. So does a worker that is killed in
-    the middle. A filter with `hash="siphash"` lets an id that failed try again."""
+    A false positive skips the work: for one id in a million with a rate of 1e-6. So does a worker that is killed midway. With
+    `hash="siphash"`, an id whose task failed can try again."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -32,8 +32,8 @@ def at_most_once(filter: Filter) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def spare_the_lookup(filter: Filter, is_done: Callable[[Any], bool]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For work that must be done: a table of what is done decides, and the filter only spares the lookup for ids that are
-    certainly new. A false positive costs one lookup. The table needs a unique key: two workers may get one id at once."""
+    """For work that must be done: a table of finished work decides, and the filter saves the lookup for ids that are certainly
+    new. A false positive costs one lookup. The table needs a unique key, because two workers may get the same id at once."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

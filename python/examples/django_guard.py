@@ -1,4 +1,4 @@
-"""The guard in front of a Django model: `Guarded` gives a row by its id, and tells the guard of every change."""
+"""The guard in front of a Django model: `Guarded` returns rows by id, and tells the guard of every change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bloomgate import Guard
 
 
 class ModelCodec:
-    """A row as Django's serializers write it."""
+    """Converts rows with Django's serializers."""
 
     def encode(self, row: models.Model, /) -> bytes:
         return serializers.serialize("json", [row]).encode()
@@ -23,8 +23,8 @@ class ModelCodec:
 
 
 class Guarded:
-    """`Guarded(Article, client, "articles").get(id)`: the row, or None. A row whose id the database gives has to be created
-    inside of `transaction.atomic()`, so that the id can be announced before the commit."""
+    """`Guarded(Article, client, "articles").get(id)` returns the row, or None. Rows whose id the database assigns have to be
+    created inside `transaction.atomic()`, so that the id can be announced before the commit."""
 
     def __init__(self, model: type[models.Model], client: Any, filter: str, **options: Any) -> None:
         self.model = model
@@ -36,12 +36,12 @@ class Guarded:
 
     def get(self, id: Any) -> models.Model | None:
         if transaction.get_connection().in_atomic_block:
-            # A transaction sees rows that nobody else may see yet, or a snapshot from before the lease: it fills nothing.
+            # A transaction sees rows that nobody else may see yet, or a snapshot older than the lease: fill nothing.
             return self._load(id)
         return self.guard.get(str(id), lambda: self._load(id))
 
     def changing(self, *ids: Any) -> None:
-        """Inside a transaction, before its commit: for what sends no signals, such as QuerySet.update and bulk_create."""
+        """To call inside a transaction, for changes that send no signals, such as QuerySet.update and bulk_create."""
         names = [str(id) for id in ids]
         self.guard.announce(*names)
         transaction.on_commit(lambda: self.guard.confirm(*names))
@@ -53,14 +53,14 @@ class Guarded:
         if instance.pk is not None:
             self.changing(instance.pk)
         elif not transaction.get_connection().in_atomic_block:
-            raise RuntimeError("a row whose id the database gives is created inside of transaction.atomic()")
+            raise RuntimeError("create rows whose id the database assigns inside transaction.atomic()")
 
     def _created(self, instance: models.Model, created: bool, **_: Any) -> None:
         if created and transaction.get_connection().in_atomic_block:
             self.changing(instance.pk)
 
     def _deleted(self, instance: models.Model, **_: Any) -> None:
-        # Only for ids that never return, in a filter with HASH siphash: `instance.pk` is still there.
+        # Only for ids that never return, in a filter with HASH siphash. `instance.pk` is still set here.
         name = str(instance.pk)
         transaction.on_commit(lambda: self.guard.forget(name))
 

@@ -1,4 +1,4 @@
-"""The guard in front of a table, from threads: every state of its protocol, and servers that fail."""
+"""The guard in front of a table, in threads: every state of its protocol, and servers that fail."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard: Guard[bytes], ro
     assert guard.counts == {"absent": 3, "load": 1, "filled": 1, "hit": 2}
 
 
-def test_a_row_that_the_filter_takes_for_there_is_looked_for_once(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+def test_a_false_positive_is_looked_up_once(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
     Filter(client, "rows").add(3)
     for _ in range(3):
         assert guard.get(3, rows.loader(3)) is None
@@ -62,7 +62,7 @@ def test_ids_and_values_of_any_bytes(guard: Guard[bytes], rows: Rows, id: Any) -
     assert rows.queries == 2
 
 
-def test_a_crowd_loads_once(guard: Guard[bytes], rows: Rows) -> None:
+def test_many_readers_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     rows.delay = 0.2
     found: list[bytes | None] = []
@@ -74,7 +74,7 @@ def test_a_crowd_loads_once(guard: Guard[bytes], rows: Rows) -> None:
     assert found == [b"one"] * 20 and rows.queries == 1
 
 
-def test_a_change_ends_what_was_read_before(guard: Guard[bytes], rows: Rows) -> None:
+def test_a_change_voids_what_was_read_before(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
 
     def load_while_it_is_changed() -> bytes | None:
@@ -88,7 +88,7 @@ def test_a_change_ends_what_was_read_before(guard: Guard[bytes], rows: Rows) -> 
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, StopIteration])
-def test_who_cannot_load_gives_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
+def test_a_failed_load_gives_the_lease_up(guard: Guard[bytes], rows: Rows, error: type[BaseException]) -> None:
     write(guard, rows, 1, b"one")
 
     def fails() -> bytes:
@@ -98,11 +98,11 @@ def test_who_cannot_load_gives_up(guard: Guard[bytes], rows: Rows, error: type[B
         guard.get(1, fails)
     begun = time.monotonic()
     assert guard.get(1, rows.loader(1)) == b"one"
-    assert guard.counts["wait"] == 0 and guard.counts["load"] == 2, "the next one may, at once"
+    assert guard.counts["wait"] == 0 and guard.counts["load"] == 2, "the next caller may load at once"
     assert time.monotonic() - begun < PATIENCE
 
 
-def test_a_value_that_is_no_bytes(guard: Guard[bytes], rows: Rows) -> None:
+def test_a_value_that_is_not_bytes(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     with pytest.raises(TypeError, match="codec"):
         guard.get(1, lambda: "one")  # type: ignore[arg-type, return-value]
@@ -133,13 +133,13 @@ def test_stale_values(client: redis.Redis, rows: Rows) -> None:
     def fails() -> bytes:
         raise OSError("the database is down")
 
-    assert guard.get(1, fails) == b"one", "it is right for another while"
+    assert guard.get(1, fails) == b"one", "it is still valid"
     assert guard.counts["stale served"] == 1
     assert guard.get(1, lambda: b"two") == b"two" and guard.get(1, lambda: b"three", ttl=60) == b"three"
-    assert guard.get(1, fails) == b"three", "more than that to live"
+    assert guard.get(1, fails) == b"three", "it has more than stale_ms to live"
 
 
-def test_a_lease_that_nobody_ends(client: redis.Redis, rows: Rows) -> None:
+def test_a_lease_that_is_not_ended(client: redis.Redis, rows: Rows) -> None:
     Filter(client, "rows").reserve(0.01, 1000)
     guard = Guard(client, "rows", wait_ms=1, attempts=2, lease_ms=60_000)
     write(guard, rows, 1, b"one")
@@ -191,7 +191,7 @@ def test_many_rows_that_others_load(guard: Guard[bytes], rows: Rows) -> None:
     for thread in threads:
         thread.join()
     assert found == [{id: b"%d" % id for id in range(10)}] * 8
-    assert rows.queries == 10, "each row was loaded by one"
+    assert rows.queries == 10, "each row was loaded by one caller"
 
 
 def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
@@ -206,7 +206,7 @@ def test_a_deleted_row(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> 
         Guard(client, "plain").forget(1)
 
 
-def test_a_transaction_that_fails_is_told_of(guard: Guard[bytes], rows: Rows) -> None:
+def test_a_failed_transaction_is_confirmed(guard: Guard[bytes], rows: Rows) -> None:
     write(guard, rows, 1, b"one")
     with pytest.raises(OSError, match="disk"), guard.changed(1):
         guard.get(1, rows.loader(1))
@@ -224,7 +224,7 @@ def test_a_missing_filter(guard: Guard[bytes], rows: Rows, client: redis.Redis) 
     with guard.changed(1):
         rows.save(1, b"two")
     assert guard.get(1, rows.loader(1)) == b"two"
-    assert not client.exists("rows"), "an announcement does not make one"
+    assert not client.exists("rows"), "an announcement does not create a filter"
 
 
 def test_a_filter_is_filled(client: redis.Redis, rows: Rows) -> None:
@@ -288,7 +288,7 @@ def test_an_invalid_time_to_live_of_one_row(guard: Guard[bytes], rows: Rows) -> 
     assert rows.queries == 0
 
 
-def test_a_full_server_holds_nobody_up(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
+def test_a_full_server_delays_nobody(guard: Guard[bytes], rows: Rows, client: redis.Redis) -> None:
     write(guard, rows, 1, b"one")
     client.config_set("maxmemory", 1)
     for _ in range(3):
@@ -304,7 +304,7 @@ def test_without_a_server_rows_are_read_and_none_is_written(rows: Rows) -> None:
     assert guard.get_many([1, 2], rows.load_many) == {1: b"one", 2: None}
     with pytest.raises(redis.ConnectionError), guard.changed(1):
         rows.save(1, b"another")
-    assert rows.load(1) == b"one", "what could not be announced was not written"
+    assert rows.load(1) == b"one", "a row that could not be announced was not written"
     with pytest.raises(Unconfirmed) as failed:
         guard.confirm(1, "two")
     assert failed.value.ids == (b"1", b"two")

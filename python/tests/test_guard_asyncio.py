@@ -45,7 +45,7 @@ async def test_reading_and_writing(guard: Guard[bytes], rows: Rows) -> None:
     assert rows.queries == 2
 
 
-async def test_a_crowd_loads_once(guard: Guard[bytes], rows: Rows) -> None:
+async def test_many_tasks_load_a_row_once(guard: Guard[bytes], rows: Rows) -> None:
     await write(guard, rows, 1, b"one")
 
     async def load() -> bytes | None:

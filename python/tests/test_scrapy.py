@@ -153,7 +153,7 @@ def test_a_filter_that_is_lost(site: Site, port: int) -> None:
     [
         ({"BLOOMGATE_URL": f"redis://127.0.0.1:{free_port()}"}, "Connection refused"),
         ({}, "BLOOMGATE_URL says where"),
-        ({"BLOOMGATE_WORDS": {"colour": 1}}, "there is no word"),
+        ({"BLOOMGATE_WORDS": {"colour": 1}}, "there is no option"),
         ({"BLOOMGATE_BATCH": 0}, "BLOOMGATE_BATCH is 1 or more"),
     ],
 )

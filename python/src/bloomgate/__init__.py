@@ -1,5 +1,5 @@
-"""Bloom filters in a server with the module bloomgate, and the guard in front of a database. `bloomgate.asyncio` has the same
-for asyncio, `bloomgate.scrapy` a component for Scrapy."""
+"""Bloom filters in a server with the module bloomgate, and a cache guard in front of a database. `bloomgate.asyncio` has the
+same for asyncio, `bloomgate.scrapy` a component for Scrapy."""
 
 from .codec import Bytes, Codec, Json
 from .connection import connect

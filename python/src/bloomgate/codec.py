@@ -1,4 +1,4 @@
-"""Values as bytes: what the guard puts into the cache."""
+"""Converts values to the bytes that the guard caches, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class Codec(Protocol[V]):
-    """Makes bytes of a value, and the value of the bytes again. `decode` may raise: the value is then loaded."""
+    """Converts a value to bytes and back. If `decode` raises, the guard loads the row and replaces the cached value."""
 
     def encode(self, value: V, /) -> bytes: ...
 
@@ -17,11 +17,11 @@ class Codec(Protocol[V]):
 
 
 class Bytes:
-    """Bytes as they are: what the guard uses where no codec is given."""
+    """Leaves bytes as they are: the guard's default."""
 
     def encode(self, value: bytes, /) -> bytes:
         if not isinstance(value, bytes):
-            raise TypeError(f"the loaded value is {type(value).__name__}, not bytes: give the guard a codec")
+            raise TypeError(f"the loaded value is {type(value).__name__}, not bytes: pass a codec to the guard")
         return value
 
     def decode(self, data: bytes, /) -> bytes:
@@ -29,7 +29,7 @@ class Bytes:
 
 
 class Json:
-    """What JSON can say, in UTF-8."""
+    """Converts values that JSON can represent, in UTF-8."""
 
     def encode(self, value: Any, /) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,11 +1,11 @@
-"""A dump of a filter as a file: the records of BF.SCANDUMP, one after the other.
+"""The file format of a filter's dump: the records of BF.SCANDUMP in sequence.
 
-    8 bytes   "BLOOMDMP"
-    a record: 8 bytes iterator, 8 bytes length (both unsigned, little-endian), the record's data,
-              4 bytes CRC-32 of all of these
-    the end:  a record with iterator 0 and no data
+    8 bytes      "BLOOMDMP"
+    each record: 8 bytes iterator, 8 bytes length (both unsigned, little-endian), the record's data,
+                 4 bytes CRC-32 of all of these
+    the end:     a record with iterator 0 and no data
 
-The data of a record carries one MiB of bits, or 16 MiB in RedisBloom's layout."""
+A record has up to 1 MiB of bits, or 16 MiB in RedisBloom's layout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = struct.Struct("<QQ")
 CRC = struct.Struct("<I")
 
 MOST_BYTES = 512 << 20
-"""No record is longer: the server takes no longer strings by default."""
+"""The longest record: the server's default limit for strings."""
 
 
 def write_record(file: BinaryIO, iterator: int, data: bytes) -> None:
@@ -43,9 +43,9 @@ def exactly(file: BinaryIO, count: int) -> bytes:
 
 
 def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The records of a file. Raises BadDump where it is none, is damaged or ends early."""
+    """Reads the records of a file. Raises BadDump if it is not a dump, is damaged or truncated."""
     if exactly(file, len(MAGIC)) != MAGIC:
-        raise BadDump("this file is no dump of a filter")
+        raise BadDump("this file is not a dump of a filter")
     while True:
         head = exactly(file, HEAD.size)
         iterator, length = HEAD.unpack(head)

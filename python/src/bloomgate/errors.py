@@ -1,11 +1,11 @@
-"""What goes wrong, by name. Errors that have no name here are the client library's own (`redis.RedisError`): a lost
-connection, a refused permission, a server without memory."""
+"""The errors of this package. All others are the client library's own (`redis.RedisError`): a lost connection, a missing
+permission, a server that is out of memory."""
 
 from __future__ import annotations
 
 
 class BloomgateError(Exception):
-    """The root of this package's errors.
+    """The base class of this package's errors.
 
     `answers` has what is known of a batch that failed: True, False, or None for an item whose answer is unknown."""
 
@@ -22,36 +22,36 @@ class ModuleMissing(BloomgateError):
 
 
 class FilterMissing(BloomgateError):
-    """There is no filter under this key."""
+    """There is no filter at this key."""
 
 
 class FilterExists(BloomgateError):
-    """There is something under this key already."""
+    """The key exists already."""
 
 
 class FilterFull(BloomgateError):
-    """A filter that does not grow has as many items as it was made for. Items before the first None in `answers` are in."""
+    """A filter that does not grow has reached its capacity. Items before the first None in `answers` were added."""
 
 
 class FilterLoading(BloomgateError):
-    """The filter is still being loaded: `BF.LOADCHUNK` has not had the last record yet."""
+    """The filter is still being loaded: the last `BF.LOADCHUNK` has not arrived yet."""
 
 
 class BadDump(BloomgateError):
-    """The file is no dump of a filter, was cut short, or the server refuses a record of it."""
+    """The file is not a dump of a filter, was truncated, or has a record that the server refuses."""
 
 
 class ShardMissing(FilterMissing):
-    """A shard of a sharded filter is gone, so that nothing can be said of its items."""
+    """A shard of a sharded filter is missing, so nothing is known of its items."""
 
 
 class ShardsChanged(BloomgateError):
-    """The sharded filter has another number of shards than when it was opened: open it again, and repeat the batch."""
+    """The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch."""
 
 
 class Unconfirmed(BloomgateError):
-    """A write was committed, and the server could not be told for as long as was allowed. Until a lease and a time to
-    live are over, readers may get the old value. `ids` says of which rows; `Guard.confirm(*ids)` tells the server."""
+    """A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to a
+    lease and a time to live. `ids` are those of the rows; `Guard.confirm(*ids)` tries again."""
 
     def __init__(self, ids: tuple[bytes | str | int, ...]) -> None:
         super().__init__(f"the change of {len(ids)} row(s) could not be confirmed")

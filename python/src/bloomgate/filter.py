@@ -1,4 +1,4 @@
-"""One filter under one key, from threads."""
+"""A filter at one key, for threads."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def plan(
     tightening: float | None = None,
     **words: Unpack[Words],
 ) -> Plan:
-    """What a filter would take that is made by these words, and holds `items` items (BF.PLAN). Nothing is made."""
+    """Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing."""
     return drive(client, client_error(client), plan_steps(plan_words(rate, capacity, items, tightening, words)))
 
 
 class Filter:
     """A filter in a server.
 
-    `create=False`: an add to a missing filter raises FilterMissing, instead of making one from the server's configuration.
+    With `create=False`, an add to a missing filter raises FilterMissing instead of creating one from the server's
+    configuration.
 
-    Every method raises the client library's errors as they are (`redis.RedisError`), and FilterMissing, FilterFull,
-    FilterLoading or FilterExists where these are what is wrong. Items are bytes, str (as UTF-8) or int (in decimal);
-    anything else is a TypeError. What a client repeats after a lost connection may answer that an item is in because the
-    first attempt added it: where that matters, use `bloomgate.connect`."""
+    Every method raises FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and
+    otherwise the client library's errors (`redis.RedisError`). Items are bytes, str (as UTF-8) or int (in decimal); anything
+    else raises TypeError. A client that repeats a command after a lost connection may report that an item was in, because the
+    first attempt added it. If that matters, use `bloomgate.connect`."""
 
     def __init__(self, client: Client, key: Key, *, create: bool = True) -> None:
         self.client = client
@@ -56,43 +57,42 @@ class Filter:
         return self._steps.key
 
     def reserve(self, rate: float, capacity: int, *, exist_ok: bool = False, **words: Unpack[Words]) -> bool:
-        """Creates the filter: `rate` is the share of absent items that may be found, inside (0, 1), `capacity` the items that
-        it has room for before it grows. True if it was created; with `exist_ok` False where it was there, which then
-        is left as it is."""
+        """Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which
+        it has room before it grows. Returns True; with `exist_ok`, False if the filter exists, which is left unchanged."""
         return self._run(self._steps.reserve(rate, capacity, exist_ok, words))
 
     def add(self, item: Item) -> bool:
-        """Adds an item. True if it is new for certain, False if it was in, or is taken for one that was."""
+        """Adds an item. Returns True if it is certainly new, False if it was in or is a false positive."""
         return self._run(self._steps.add(item))
 
     def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds any number of items: 500 or 1 MiB a command, 16 commands sent together. The answers in the items' order.
-        A BloomgateError carries the answers until then."""
+        """Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
+        items. A BloomgateError carries the answers so far."""
         return self._many(items, self._steps.add_window)
 
     def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """As `add_many`, for what does not fit into memory: an iterator of the answers. Items are read as the answers are
-        asked for, some 8000 ahead: what is not asked for is not added."""
+        """Like `add_many`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as
+        the answers are consumed, some 8000 ahead: items whose answers are not consumed are not added."""
         return self._each(items, self._steps.add_window)
 
     def exists(self, item: Item) -> bool:
-        """False: the item is not in, for certain. True: it is, or is wrongly found, as often as the rate says. An item of a
-        missing filter is not in."""
+        """Returns False if the item is certainly not in the filter, True if it is or is a false positive. A missing filter has
+        no items."""
         return self._run(self._steps.exists(item))
 
     def __contains__(self, item: Item) -> bool:
         return self.exists(item)
 
     def exists_many(self, items: Iterable[Item]) -> list[bool]:
-        """Looks any number of items up."""
+        """Looks up any number of items."""
         return self._many(items, self._steps.exists_window)
 
     def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """As `exists_many`, as an iterator of the answers."""
+        """Like `exists_many`, but returns an iterator of the answers."""
         return self._each(items, self._steps.exists_window)
 
     def delete(self, item: Item) -> bool:
-        """Deletes an item of a filter with `hash="siphash"` or `counting`. True if it was found."""
+        """Deletes an item from a filter with `hash="siphash"` or `counting`. Returns whether it was found."""
         return self._run(self._steps.delete(item))
 
     def delete_many(self, items: Iterable[Item]) -> list[bool]:
@@ -112,10 +112,9 @@ class Filter:
         sync: bool = False,
         **words: Unpack[Words],
     ) -> list[bool]:
-        """BF.INSERT: adds items, and says how the filter is created where it is missing. `tightening` and `seed32` (32 bytes)
-        make a filter of valkey-bloom's layout. `sync` carries also items that were not new, so that WAIT after it
-        confirms them. Without items the filter is only created, where `seed`, `seed32`, `tightening` or
-        `validate_scale_to` is among the words; else that is an error."""
+        """BF.INSERT: adds items, and creates a missing filter with these options. `tightening` and `seed32` (32 bytes) select
+        valkey-bloom's layout. With `sync`, items that were not new are replicated, too, so that a later WAIT confirms them.
+        Without items it only creates the filter, which needs `seed`, `seed32`, `tightening` or `validate_scale_to`."""
         before = insert_words(capacity, rate, nocreate, tightening, validate_scale_to, seed32, sync, words)
         refuse_single(items)
         items = list(items)
@@ -124,45 +123,45 @@ class Filter:
         return self._many(items, lambda window: self._steps.insert(before, window))
 
     def count(self, item: Item) -> int:
-        """How often the item is in a filter with `counting`, at most 15."""
+        """Returns how often the item is in a filter with `counting`, at most 15."""
         return self._run(self._steps.count(item))
 
     def card(self) -> int:
-        """How many items are in; 0 where there is no filter."""
+        """Returns the number of items; 0 if there is no filter."""
         return self._run(self._steps.card())
 
     def info(self) -> Info:
-        """What the filter is (BF.INFO)."""
+        """Returns the filter's capacity, size and number of items (BF.INFO)."""
         return self._run(self._steps.info())
 
     def stats(self) -> Stats:
-        """How full it is and how often it is wrong now (BF.STATS). Reads at most 1 MiB of each layer."""
+        """Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer."""
         return self._run(self._steps.stats())
 
     def debug(self) -> list[str]:
-        """The sizes of the filter and of each layer, as lines (BF.DEBUG)."""
+        """Returns lines with the sizes of the filter and of each layer (BF.DEBUG)."""
         return self._run(self._steps.debug())
 
     def merge(self, *sources: Key) -> None:
-        """Makes this filter the union of itself and the sources (BF.MERGE); where it is missing it is created as the first
-        source was. All have to be of one rate, capacity, expansion, hash and seed."""
+        """Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the
+        first source. All need the same rate, capacity, expansion, hash and seed."""
         self._run(self._steps.merge(sources))
 
     def rotate(self) -> int:
-        """Begins the next bucket of a filter that forgets. Gives how many items went with the oldest."""
+        """Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest."""
         return self._run(self._steps.rotate())
 
     def clear(self) -> None:
-        """Empties the filter. All else stays as it was created."""
+        """Empties the filter, and keeps its options."""
         self._run(self._steps.clear())
 
     def drop(self) -> bool:
-        """Deletes the key. False where there was none."""
+        """Deletes the key. Returns whether it existed."""
         return self._run(self._steps.drop())
 
     def dump(self, file: BinaryIO) -> int:
-        """Writes the filter into a file, record by record (BF.SCANDUMP): some MiB of memory at a time. Gives the bytes
-        of data. What is added meanwhile may be in or not. Not for filters of valkey-bloom's layout."""
+        """Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
+        that are added meanwhile may be missing. Does not work for valkey-bloom's layout."""
         file.write(dump.MAGIC)
         iterator, total = 0, 0
         while True:
@@ -173,8 +172,8 @@ class Filter:
             total += len(data)
 
     def load(self, file: BinaryIO, *, replace: bool = False) -> int:
-        """Makes the filter from a file of `dump`. A key that is there is an error, or with `replace` deleted first. Until
-        the last record nobody else can use the key. A load that fails deletes what has come. Gives the bytes of data."""
+        """Creates the filter from a file of `dump`. Raises FilterExists if the key exists, unless `replace` deletes it first.
+        Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes of data."""
         records = dump.read_records(file)
         record = next(records, None)
         if record is None:
@@ -186,7 +185,7 @@ class Filter:
                 self._run(self._steps.load_record(*record))
                 total += len(record[1])
                 record = next(records, None)
-            # A dump whose last records are missing leaves a filter that is still being loaded.
+            # If the last records are missing, the filter is still being loaded.
             self._run(self._steps.info())
         except BaseException:
             self._run(self._steps.abandon_load())

@@ -1,4 +1,4 @@
-"""The operations of a filter, for `bloomgate.Filter` and `bloomgate.asyncio.Filter` alike."""
+"""The operations of a filter, for `bloomgate.Filter` and `bloomgate.asyncio.Filter`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 def nothing(_reply: Any) -> None:
-    """Of commands that answer OK."""
+    """Reads the reply of commands that answer OK."""
 
 
 def plan_words(rate: float, capacity: int, items: int | None, tightening: float | None, words: Words) -> list[Word]:
-    # As text: the client of a cluster looks for a subcommand here.
+    # As text, because a cluster's client looks for a subcommand here.
     command: list[Word] = ["BF.PLAN", str(rate), capacity, *creation_words(words)]
     if tightening is not None:
         command += ["TIGHTENING", tightening]
@@ -37,7 +37,7 @@ def plan_steps(command: Sequence[Word]) -> Steps[Plan]:
 
 
 class FilterSteps:
-    """A filter's operations. `create` is whether an add may make the filter where the key is missing."""
+    """A filter's operations. `create` is whether an add may create a missing filter."""
 
     def __init__(self, key: Key, create: bool) -> None:
         if not isinstance(key, (bytes, str)):
@@ -46,7 +46,7 @@ class FilterSteps:
         self.create = create
 
     def one(self, parse: Callable[[Any], T], *words: Word) -> Steps[T]:
-        """A command that names the key first."""
+        """Sends a command whose first argument is the key."""
         [found] = yield Ask([Call([words[0], self.key, *words[1:]], parse)])
         if isinstance(found, Exception):
             raise named(found, self.key)
@@ -59,13 +59,13 @@ class FilterSteps:
         except FilterExists:
             if not exist_ok:
                 raise
-            # A key of another type answers the same.
+            # The reply is the same for a key of another type: this raises then.
             yield from self.info()
             return False
         return True
 
     def add_command(self) -> tuple[list[Word], list[Word]]:
-        """What stands before and after the key."""
+        """Returns the words before and after the key."""
         return (["BF.MADD"], []) if self.create else (["BF.INSERT"], ["NOCREATE", "ITEMS"])
 
     def add(self, item: Item) -> Steps[bool]:
@@ -89,7 +89,7 @@ class FilterSteps:
         return self.batch(["BF.MDEL", self.key], window)
 
     def batch(self, command: list[Word], window: Window) -> Steps[list[bool]]:
-        """One command a chunk, all sent together. The first error is raised, with the answers to all others."""
+        """Sends one command per chunk, all together. Raises the first error, with the answers of all other commands."""
         found = yield Ask([Call([*command, *chunk], same) for chunk in window])
         answers, trouble = collect(window, found)
         if trouble is not None:
@@ -97,7 +97,7 @@ class FilterSteps:
         return [bool(answer) for answer in answers]
 
     def insert(self, words: list[Word], window: Window) -> Steps[list[bool]]:
-        """BF.INSERT. Without items the filter is only created, by words that allow that."""
+        """BF.INSERT. Without items it only creates the filter, which some options allow."""
         items: list[Word] = ["ITEMS"] if window[0] else []
         return (yield from self.batch(["BF.INSERT", self.key, *words, *items], window))
 
@@ -134,7 +134,7 @@ class FilterSteps:
         return self.one(bool, "EXISTS")
 
     def record(self, iterator: int) -> Steps[tuple[int, bytes]]:
-        """The next record of a dump."""
+        """Returns the next record of a dump."""
         return self.one(lambda reply: (int(reply[0]), bytes(reply[1])), "BF.SCANDUMP", iterator)
 
     def begin_load(self, replace: bool) -> Steps[None]:
@@ -154,13 +154,13 @@ class FilterSteps:
             raise
 
     def abandon_load(self) -> Steps[None]:
-        """What came of a dump that ended early goes: it would answer nothing but that it is being loaded."""
+        """Deletes what a failed load has left: it would only answer that it is still being loaded."""
         yield Ask([Call(["UNLINK", self.key], nothing)])
 
 
 def collect(window: Window, found: list[Any]) -> tuple[list[bool | None], Exception | None]:
-    """The answers of a batch in order, and its first error. A command that ended early answers with a shorter array, whose
-    last element is the error."""
+    """Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array,
+    whose last element is the error."""
     answers: list[bool | None] = []
     trouble: Exception | None = None
     for chunk, reply in zip(window, found, strict=True):

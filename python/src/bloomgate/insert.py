@@ -1,4 +1,4 @@
-"""The words of BF.INSERT before ITEMS."""
+"""The options of BF.INSERT that precede ITEMS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def insert_words(
     sync: bool,
     words: Words,
 ) -> list[Word]:
-    """The words as the command has them."""
+    """Returns the options as words of the command."""
     if seed32 is not None and len(seed32) != 32:
         raise ValueError(f"seed32 is 32 bytes, not {len(seed32)}")
     result = creation_words(words)

@@ -1,29 +1,29 @@
-"""Items as bytes, and batches of any size as commands of a good size."""
+"""Converts items to bytes, and splits batches of any size into commands."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 
 Item = bytes | bytearray | memoryview | str | int
-"""What a filter can hold: bytes as they are, text as UTF-8, a whole number in decimal."""
+"""An item of a filter: bytes, a str that is encoded as UTF-8, or an int that is written in decimal."""
 
 Key = bytes | str
 
 COMMAND_ITEMS = 500
-"""Items of one command. More gain nothing (docs/speed.md), and hold up other clients of the server."""
+"""The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server."""
 
 COMMAND_BYTES = 1 << 20
-"""Bytes of the items of one command, after which the next begins."""
+"""The most bytes of one command's items, unless it has one item."""
 
 WINDOW_COMMANDS = 16
-"""Commands that are sent together, before their replies are read."""
+"""The commands that are sent together, before their replies are read."""
 
 Chunk = list[bytes]
 Window = list[Chunk]
 
 
 def item_bytes(item: Item) -> bytes:
-    """The bytes of an item, which are what is hashed. Raises TypeError for anything that has no one obvious form."""
+    """Returns the bytes of an item, which the filter hashes. Raises TypeError for a type without one obvious encoding."""
     if isinstance(item, bytes):
         return item
     if isinstance(item, str):
@@ -36,20 +36,20 @@ def item_bytes(item: Item) -> bytes:
 
 
 def refuse_single(items: object) -> None:
-    """Refuses what can be iterated, but was meant as one item."""
+    """Refuses a single item where a batch is expected, though it can be iterated."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"items is one {type(items).__name__}; it should be an iterable of items, such as a list")
 
 
 class Windows:
-    """Collects items into chunks of a command each, and these into windows that are sent together."""
+    """Collects items into chunks, one per command, and chunks into windows, which are sent together."""
 
     def __init__(self) -> None:
         self.window: Window = []
         self._bytes = 0
 
     def put(self, item: Item) -> bool:
-        """Takes an item; True where the window is full now."""
+        """Adds an item. Returns whether the window is full now."""
         data = item_bytes(item)
         if not self.window or len(self.window[-1]) >= COMMAND_ITEMS or self._bytes + len(data) > COMMAND_BYTES:
             self.window.append([])
@@ -60,13 +60,13 @@ class Windows:
         return len(self.window) >= WINDOW_COMMANDS and (len(last) >= COMMAND_ITEMS or self._bytes >= COMMAND_BYTES)
 
     def take(self) -> Window:
-        """The window, and begins the next."""
+        """Returns the window, and begins the next."""
         window, self.window = self.window, []
         return window
 
 
 def windows(items: Iterable[Item]) -> Iterator[Window]:
-    """Cuts items into windows. Reads no further ahead than one window."""
+    """Splits items into windows. Reads no further ahead than one window."""
     refuse_single(items)
     collected = Windows()
     for item in items:
@@ -77,7 +77,7 @@ def windows(items: Iterable[Item]) -> Iterator[Window]:
 
 
 async def async_windows(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncIterator[Window]:
-    """As `windows`, of either kind of iterable."""
+    """Like `windows`, for iterables of both kinds."""
     if not isinstance(items, AsyncIterable):
         for window in windows(items):
             yield window

@@ -1,4 +1,4 @@
-"""Warnings of a component that goes on without its server: once a minute, not once a request."""
+"""Warnings of a component that works on without its server: once a minute, not once per request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What BF.INFO, BF.STATS and BF.PLAN answer, as dataclasses. Under RESP2 they are flat lists of names and values with
-numbers as text, under RESP3 maps; both come out the same."""
+"""The replies of BF.INFO, BF.STATS and BF.PLAN as dataclasses. In RESP2 they are flat lists of names and values with numbers
+as text, in RESP3 maps; the dataclasses are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Info:
-    """What a filter is. `size_bytes` is of its fields and bits; `expansion` is None where it does not grow."""
+    """A filter's capacity and contents. `size_bytes` counts its fields and bits; `expansion` is None if it does not grow."""
 
     capacity: int
     size_bytes: int
@@ -21,7 +21,7 @@ class Info:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a filter. `fill`, the share of its bits that is set, and `items` are None in a plan."""
+    """One layer of a filter. `fill` is the share of its bits that are set. `fill` and `items` are None in a plan."""
 
     capacity: int
     size_bytes: int
@@ -32,8 +32,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket of a filter that forgets, oldest first as the server tells them. Times are milliseconds since 1970,
-    None in a filter with ROLLING."""
+    """One bucket of a filter that forgets; the server lists the oldest first. Times are milliseconds since 1970, None in a
+    filter with ROLLING."""
 
     slot: int
     items: int
@@ -43,7 +43,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a filter is, how full it is and how often it is wrong now (`error_rate_now`, a share of absent items)."""
+    """A filter's kind and fill. `error_rate_now` is the estimated share of absent items that are found."""
 
     kind: str
     layout: str
@@ -65,7 +65,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a filter would take, without making one."""
+    """The size of a filter that does not exist yet."""
 
     kind: str
     layout: str
@@ -82,19 +82,19 @@ def text(value: Any) -> str:
 
 
 def fields(reply: Any) -> dict[str, Any]:
-    """A flat list, or a map, by its names."""
+    """Converts a flat list, or a map, to a dict by name."""
     if isinstance(reply, Mapping):
         return {text(name): value for name, value in reply.items()}
     return {text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def booleans(reply: Any) -> list[bool | None]:
-    """An array of 1 and 0. An error in it, which can only be the last, becomes None."""
+    """Converts an array of 1 and 0. An error in it, which can only be the last element, becomes None."""
     return [None if isinstance(answer, Exception) else bool(answer) for answer in reply]
 
 
 def parse_info(reply: Any) -> Info:
-    """BF.INFO without a field. `client.bf()` of redis-py makes its client answer an object of redis-py's."""
+    """Reads BF.INFO without a field. A client whose `bf()` was called returns an object of redis-py's."""
     if hasattr(reply, "insertedNum"):
         expansion = reply.expansionRate
         return Info(reply.capacity, reply.size, reply.filterNum, reply.insertedNum, expansion)

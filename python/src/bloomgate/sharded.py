@@ -1,4 +1,4 @@
-"""One filter in many shards, each in a slot of its own, so that a cluster's nodes share its memory and its work."""
+"""A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class ShardedFilter:
-    """A sharded filter that exists: opening raises FilterMissing where there is none of this name, and ShardMissing where
-    one of its shards is gone, as every call does that needs that shard. It works with the client of a cluster, and with one
-    of a single server. A batch goes to all shards side by side.
+    """A sharded filter that exists. Opening raises FilterMissing if there is none with this name, and ShardMissing if one of
+    its shards is missing, as does every call that needs that shard. It works with the clients of clusters and of single
+    servers. A batch goes to all shards in parallel.
 
-    Every call reads the number of shards along: ShardsChanged where somebody has doubled it; then open it again."""
+    Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 
     def __init__(self, client: Client, name: Key) -> None:
         self.client = client
@@ -35,10 +35,10 @@ class ShardedFilter:
     def create(
         cls, client: Client, name: Key, rate: float, capacity: int, shards: int, *, resume: bool = False, **words: Unpack[Words]
     ) -> ShardedFilter:
-        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard
-        deviations. Filters that are to be merged need the same `seed`. FilterExists where there is one of this name;
-        `resume` completes a creation that died halfway. Do not use that to replace a shard that was lost: it
-        would deny what was in it."""
+        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
+        Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
+        completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
+        items of the lost one."""
         drive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
         return cls(client, name)
 
@@ -56,24 +56,24 @@ class ShardedFilter:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of the shards in their order."""
+        """The keys of the shards in order."""
         return self._steps.keys
 
     def add(self, item: Item) -> bool:
-        """Adds an item. True if it is new for certain."""
+        """Adds an item. Returns True if it is certainly new."""
         [answer] = self._run(self._steps.add_window([[item_bytes(item)]]))
         return answer
 
     def add_many(self, items: Iterable[Item]) -> list[bool]:
-        """Adds any number of items. The answers in the items' order."""
+        """Adds any number of items. Returns the answers in the order of the items."""
         return self._many(items, self._steps.add_window)
 
     def add_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """As `add_many`, as an iterator of the answers; what is not asked for is not added."""
+        """Like `add_many`, but returns an iterator of the answers. Items whose answers are not consumed are not added."""
         return self._each(items, self._steps.add_window)
 
     def exists(self, item: Item) -> bool:
-        """False: the item is not in, for certain."""
+        """Returns False if the item is certainly not in the filter."""
         [answer] = self._run(self._steps.exists_window([[item_bytes(item)]]))
         return answer
 
@@ -81,11 +81,11 @@ class ShardedFilter:
         return self.exists(item)
 
     def exists_many(self, items: Iterable[Item]) -> list[bool]:
-        """Looks any number of items up."""
+        """Looks up any number of items."""
         return self._many(items, self._steps.exists_window)
 
     def exists_each(self, items: Iterable[Item]) -> Iterator[bool]:
-        """As `exists_many`, as an iterator of the answers."""
+        """Like `exists_many`, but returns an iterator of the answers."""
         return self._each(items, self._steps.exists_window)
 
     def delete_many(self, items: Iterable[Item]) -> list[bool]:
@@ -93,15 +93,15 @@ class ShardedFilter:
         return self._many(items, self._steps.delete_window)
 
     def card(self) -> int:
-        """How many items are in all shards."""
+        """Returns the number of items in all shards."""
         return self._run(self._steps.card())
 
     def infos(self) -> list[Info]:
-        """What each shard is, in their order."""
+        """Returns BF.INFO of each shard in order."""
         return self._run(self._steps.infos())
 
     def info(self) -> Info:
-        """All shards together; `layers` and `expansion` are those of the shard with the most layers."""
+        """Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers."""
         infos = self.infos()
         deepest = max(infos, key=lambda info: info.layers)
         return Info(
@@ -113,7 +113,7 @@ class ShardedFilter:
         )
 
     def verify(self) -> None:
-        """Raises ShardMissing where a shard is gone."""
+        """Raises ShardMissing if a shard is missing."""
         self._run(self._steps.verify())
 
     def reopen(self) -> None:
@@ -121,7 +121,7 @@ class ShardedFilter:
         self._run(self._steps.open())
 
     def clear(self) -> None:
-        """Empties all shards, one after the other."""
+        """Empties all shards."""
         self._run(self._steps.clear())
 
     def drop(self) -> None:
@@ -129,14 +129,14 @@ class ShardedFilter:
         self._run(self._steps.drop())
 
     def merge_into(self, destination: Key) -> None:
-        """Adds this filter's items to the sharded filter `destination`, which is created where it is missing, else has to have
-        as many shards (ValueError). Both need the same rate, capacity and seed."""
+        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
+        it has another number of shards. Both need the same rate, capacity and seed."""
         self._run(self._steps.merge_into(destination))
 
     def double(self) -> None:
-        """Doubles the number of shards: each is copied (BF.SCANDUMP) under its second number. No item is denied. Nobody may add
-        meanwhile: what is added to a shard that was copied already would be denied. Shards hold what belongs to others
-        from then on, so they fill as if nothing had changed; the new room is for new items."""
+        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that
+        is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are
+        as full as before, and the new room is for new items."""
         self._run(self._steps.double())
 
     def _run(self, steps: Steps[T]) -> T:

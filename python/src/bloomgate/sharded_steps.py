@@ -1,4 +1,4 @@
-"""The operations of a sharded filter, for threads and asyncio alike."""
+"""The operations of a sharded filter, for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .words import Word, Words, creation_words
 T = TypeVar("T")
 
 TOGETHER = 256
-"""Shards that are asked together where each gets one small command."""
+"""The most shards that get a small command each together."""
 
 
 def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
@@ -26,7 +26,7 @@ def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
 
 
 def read_count(name: Key) -> Steps[int | None]:
-    """The number of shards, or None where there is no such sharded filter."""
+    """Returns the number of shards, or None if there is no such sharded filter."""
     [found] = yield Ask([Call(["GET", count_key(name)])])
     if isinstance(found, Exception):
         raise found
@@ -69,7 +69,7 @@ class ShardedSteps:
         return [shard_key(self.name, shard) for shard in range(self.shards)]
 
     def open(self) -> Steps[None]:
-        """Reads the number of shards. Every one has to be there."""
+        """Reads the number of shards, and checks that none is missing."""
         found = yield from read_count(self.name)
         if found is None:
             raise FilterMissing(f"{self.name!r}: there is no such sharded filter")
@@ -83,7 +83,7 @@ class ShardedSteps:
             raise ShardMissing(f"{len(missing)} of {self.shards} shards are missing, the first is {missing[0]!r}")
 
     def each(self, call: Callable[[bytes], Call[T]]) -> Steps[list[T]]:
-        """One command for every shard."""
+        """Sends one command for every shard."""
         results: list[T] = []
         keys = self.keys
         for start in range(0, len(keys), TOGETHER):
@@ -103,8 +103,8 @@ class ShardedSteps:
         return self.batch(["BF.MDEL"], [], window, True)
 
     def batch(self, before: list[Word], after: list[Word], window: Window, look: bool) -> Steps[list[bool]]:
-        """Brings each item to its shard, all shards side by side. `look`: the command says nothing of a missing shard, so
-        that another one asks after it. The number of shards is read again with every batch."""
+        """Sends each item to its shard, to all shards in parallel. `look` checks that the shards exist, for commands that do
+        not fail without them. The number of shards is read again with every batch."""
         items = [item for chunk in window for item in chunk]
         groups: dict[int, list[int]] = {}
         for position, item in enumerate(items):
@@ -148,7 +148,7 @@ class ShardedSteps:
         return [bool(answer) for answer in answers]
 
     def card(self) -> Steps[int]:
-        """BF.CARD answers 0 for a missing key."""
+        """Sums BF.CARD, which answers 0 for a missing key: so the shards are checked first."""
         yield from self.verify()
         return sum((yield from self.each(lambda key: Call(["BF.CARD", key], int))))
 
@@ -159,7 +159,7 @@ class ShardedSteps:
         yield from self.each(lambda key: Call(["BF.CLEAR", key], nothing))
 
     def drop(self) -> Steps[None]:
-        """The count goes first: what has none cannot be opened."""
+        """Deletes the count first: without it the filter cannot be opened."""
         [found] = yield Ask([Call(["UNLINK", count_key(self.name)], nothing)])
         first_error([found], [count_key(self.name)])
         yield from self.each(lambda key: Call(["UNLINK", key], nothing))
@@ -180,8 +180,8 @@ class ShardedSteps:
             first_error(found, [to for to, _ in part])
 
     def double(self) -> Steps[None]:
-        """Copies shard i to i + n, record by record, then sets the number. What came of an attempt that died is copied
-        anew: nobody asks it before the number says so."""
+        """Copies shard i to i + n, record by record, and then sets the number. Copies of an interrupted attempt are made again:
+        nobody uses them before the number is set."""
         yield from self.verify()
         for shard in range(self.shards):
             source, copy = shard_key(self.name, shard), shard_key(self.name, shard + self.shards)

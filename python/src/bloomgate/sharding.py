@@ -1,7 +1,7 @@
-"""Where the items of a sharded filter are: the contract that every client of the project keeps.
+"""Where the items of a sharded filter are: the contract that all clients of the project share.
 
-A sharded filter NAME with n shards is n filters under `NAME:{0}` to `NAME:{n-1}`, and n in decimal under `NAME:shards`. The
-braces are in the key: shard i of every sharded filter lies in the slot of "i"."""
+A sharded filter NAME with n shards is n filters at the keys `NAME:{0}` to `NAME:{n-1}`, and n in decimal at `NAME:shards`. The
+braces are part of the key: shard i of every sharded filter is in the slot of "i"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SHARDS = 16384
 
 
 def shard_of(item: bytes, shards: int) -> int:
-    """The shard of an item: the CRC-32 of its bytes (ISO 3309, zlib's), modulo the number of shards."""
+    """Returns the shard of an item: the CRC-32 of its bytes (ISO 3309, as in zlib) modulo the number of shards."""
     return zlib.crc32(item) % shards
 
 
@@ -27,7 +27,7 @@ def count_key(name: Key) -> bytes:
 
 
 def shard_capacity(capacity: int, shards: int) -> int:
-    """The capacity of one shard: its part and four standard deviations, so that chance does not fill one before the others."""
+    """Returns the capacity of one shard: its part and four standard deviations, so that chance fills none before the others."""
     part = capacity / shards
     return math.ceil(part + 4 * math.sqrt(part))
 

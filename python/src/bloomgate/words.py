@@ -1,5 +1,5 @@
-"""The words of BF.RESERVE, BF.INSERT and BF.PLAN, as keyword arguments. The server checks what they say; here only
-their names and types are checked."""
+"""The options of BF.RESERVE, BF.INSERT and BF.PLAN as keyword arguments. Their names and types are checked here, their
+values by the server."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Word = bytes | str | int | float
 
 
 class Words(TypedDict, total=False):
-    """How a filter is created. docs/kinds.md says which words make which kind."""
+    """How a filter is created. docs/kinds.md describes the kinds."""
 
     expansion: int
-    """The factor from one layer's capacity to the next, 0 to 32768; 0 makes a filter that does not grow."""
+    """The factor from one layer's capacity to the next, 0 to 32768. With 0 the filter does not grow."""
     nonscaling: bool
-    """A full filter refuses more items instead of growing."""
+    """A full filter refuses items instead of growing."""
     seed: int | str
-    """0 to 2^32 - 1; with `hash="siphash"` 32 hexadecimal digits. Filters of one seed can be merged."""
+    """0 to 2^32 - 1; with `hash="siphash"` 32 hexadecimal digits. Filters with the same seed can be merged."""
     layout: Literal["native", "redisbloom"]
     hash: Literal["murmur3", "siphash"]
-    """siphash: for items that an enemy chooses; lets items be deleted."""
+    """siphash is for untrusted items, and allows deletes."""
     window: int
     """Seconds after which an item is forgotten, 1 to 10^10."""
     rolling: bool
@@ -27,11 +27,11 @@ class Words(TypedDict, total=False):
     buckets: int
     """The most buckets of a filter that forgets, 3 to 64."""
     sliding: bool
-    """With `window`: an add of an item that is in begins its window anew."""
+    """With `window`: adding an item again restarts its window."""
     counting: bool
-    """Counters in the place of bits: four times the memory, and deletes without end."""
+    """Counters instead of bits: four times the memory, and any number of deletes."""
     ex: int
-    """The key's time to live in seconds, set only where the filter is created."""
+    """The key's time to live in seconds, set only if the filter is created."""
     px: int
     """The same in milliseconds."""
 
@@ -41,7 +41,7 @@ VALUES = ("expansion", "seed", "layout", "hash", "window", "buckets", "ex", "px"
 
 
 def creation_words(words: Words) -> list[Word]:
-    """The words as a command has them. Raises TypeError for a name that is none of them, or a value of the wrong type."""
+    """Returns the options as words of a command. Raises TypeError for an unknown name, or a value of the wrong type."""
     result: list[Word] = []
     for name, value in words.items():
         if name in FLAGS:
@@ -54,5 +54,5 @@ def creation_words(words: Words) -> list[Word]:
                 raise TypeError(f"{name} cannot be {value!r}")
             result += [name.upper(), value]
         else:
-            raise TypeError(f"there is no word {name!r}: {', '.join(VALUES + FLAGS)}")
+            raise TypeError(f"there is no option {name!r}: {', '.join(VALUES + FLAGS)}")
     return result

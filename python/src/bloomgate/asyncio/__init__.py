@@ -1,4 +1,4 @@
-"""The same for asyncio, on `redis.asyncio`. Errors, codecs and replies are those of `bloomgate`."""
+"""The package for asyncio, on `redis.asyncio`. Errors, codecs and replies are those of `bloomgate`."""
 
 from ..connection import aconnect as connect
 from .filter import Filter, plan

@@ -1,5 +1,5 @@
-"""One filter in many shards, under asyncio. The methods are those of `bloomgate.ShardedFilter`, which says what they do; a
-filter is opened by `await ShardedFilter.open(client, name)`."""
+"""A filter in many shards, for asyncio. The methods are those of `bloomgate.ShardedFilter`, which documents them; `await
+ShardedFilter.open(client, name)` opens a filter."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Items = Iterable[Item] | AsyncIterable[Item]
 
 
 class ShardedFilter:
-    """A sharded filter that exists: opening raises FilterMissing where there is none of this name, and ShardMissing where
-    one of its shards is gone, as every call does that needs that shard. It works with the client of a cluster, and with one
-    of a single server. A batch goes to all shards side by side.
+    """A sharded filter that exists. Opening raises FilterMissing if there is none with this name, and ShardMissing if one of
+    its shards is missing, as does every call that needs that shard. It works with the clients of clusters and of single
+    servers. A batch goes to all shards in parallel.
 
-    Every call reads the number of shards along: ShardsChanged where somebody has doubled it; then open it again."""
+    Every call also reads the number of shards, and raises ShardsChanged if it was doubled: then open the filter again."""
 
     def __init__(self, client: AsyncClient, name: Key) -> None:
         self.client = client
@@ -51,10 +51,10 @@ class ShardedFilter:
         resume: bool = False,
         **words: Unpack[Words],
     ) -> ShardedFilter:
-        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard
-        deviations. Filters that are to be merged need the same `seed`. FilterExists where there is one of this name;
-        `resume` completes a creation that died halfway. Do not use that to replace a shard that was lost: it
-        would deny what was in it."""
+        """Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
+        Filters that are to be merged need the same `seed`. Raises FilterExists if there is one with this name; `resume`
+        completes a creation that was interrupted. Do not use `resume` to replace a lost shard: the new shard would deny the
+        items of the lost one."""
         await adrive(client, client_error(client), create_steps(name, rate, capacity, shards, resume, words))
         return await cls.open(client, name)
 
@@ -72,33 +72,33 @@ class ShardedFilter:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of the shards in their order."""
+        """The keys of the shards in order."""
         return self._steps.keys
 
     async def add(self, item: Item) -> bool:
-        """Adds an item. True if it is new for certain."""
+        """Adds an item. Returns True if it is certainly new."""
         [answer] = await self._run(self._steps.add_window([[item_bytes(item)]]))
         return answer
 
     async def add_many(self, items: Items) -> list[bool]:
-        """Adds any number of items. The answers in the items' order."""
+        """Adds any number of items. Returns the answers in the order of the items."""
         return await self._many(items, self._steps.add_window)
 
     def add_each(self, items: Items) -> AsyncIterator[bool]:
-        """As `add_many`, as an iterator of the answers; what is not asked for is not added."""
+        """Like `add_many`, but returns an iterator of the answers. Items whose answers are not consumed are not added."""
         return self._each(items, self._steps.add_window)
 
     async def exists(self, item: Item) -> bool:
-        """False: the item is not in, for certain."""
+        """Returns False if the item is certainly not in the filter."""
         [answer] = await self._run(self._steps.exists_window([[item_bytes(item)]]))
         return answer
 
     async def exists_many(self, items: Items) -> list[bool]:
-        """Looks any number of items up."""
+        """Looks up any number of items."""
         return await self._many(items, self._steps.exists_window)
 
     def exists_each(self, items: Items) -> AsyncIterator[bool]:
-        """As `exists_many`, as an iterator of the answers."""
+        """Like `exists_many`, but returns an iterator of the answers."""
         return self._each(items, self._steps.exists_window)
 
     async def delete_many(self, items: Items) -> list[bool]:
@@ -106,15 +106,15 @@ class ShardedFilter:
         return await self._many(items, self._steps.delete_window)
 
     async def card(self) -> int:
-        """How many items are in all shards."""
+        """Returns the number of items in all shards."""
         return await self._run(self._steps.card())
 
     async def infos(self) -> list[Info]:
-        """What each shard is, in their order."""
+        """Returns BF.INFO of each shard in order."""
         return await self._run(self._steps.infos())
 
     async def info(self) -> Info:
-        """All shards together; `layers` and `expansion` are those of the shard with the most layers."""
+        """Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers."""
         infos = await self.infos()
         deepest = max(infos, key=lambda info: info.layers)
         return Info(
@@ -126,7 +126,7 @@ class ShardedFilter:
         )
 
     async def verify(self) -> None:
-        """Raises ShardMissing where a shard is gone."""
+        """Raises ShardMissing if a shard is missing."""
         await self._run(self._steps.verify())
 
     async def reopen(self) -> None:
@@ -134,7 +134,7 @@ class ShardedFilter:
         await self._run(self._steps.open())
 
     async def clear(self) -> None:
-        """Empties all shards, one after the other."""
+        """Empties all shards."""
         await self._run(self._steps.clear())
 
     async def drop(self) -> None:
@@ -142,14 +142,14 @@ class ShardedFilter:
         await self._run(self._steps.drop())
 
     async def merge_into(self, destination: Key) -> None:
-        """Adds this filter's items to the sharded filter `destination`, which is created where it is missing, else has to have
-        as many shards (ValueError). Both need the same rate, capacity and seed."""
+        """Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Raises ValueError if
+        it has another number of shards. Both need the same rate, capacity and seed."""
         await self._run(self._steps.merge_into(destination))
 
     async def double(self) -> None:
-        """Doubles the number of shards: each is copied (BF.SCANDUMP) under its second number. No item is denied. Nobody may add
-        meanwhile: what is added to a shard that was copied already would be denied. Shards hold what belongs to others
-        from then on, so they fill as if nothing had changed; the new room is for new items."""
+        """Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that
+        is added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are
+        as full as before, and the new room is for new items."""
         await self._run(self._steps.double())
 
     async def _run(self, steps: Steps[T]) -> T:

@@ -1,10 +1,10 @@
-"""A component for Scrapy: the links of a page are looked up, and added, by one command, and what was seen is dropped before it
-reaches the scheduler. Crawlers of several processes and machines share what they have seen.
+"""A component for Scrapy. One command looks up and adds all links of a page, and links that were seen are dropped before they
+reach the scheduler. Crawlers in several processes and on several machines share what they have seen.
 
     ADDONS = {"bloomgate.scrapy.Addon": 500}
     BLOOMGATE_URL = "redis://localhost:6379"
 
-The README has the settings, and how it goes with scrapy-redis."""
+The README has the settings, and says how to use it with scrapy-redis."""
 
 from .addon import Addon
 from .dupefilter import DupeFilter

@@ -1,4 +1,4 @@
-"""Both parts of the component by one setting."""
+"""Enables both parts of the component by one setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ORDER = 10
 
 
 class Addon:
-    """`ADDONS = {"bloomgate.scrapy.Addon": 500}` puts the dupefilter and the middleware in their places."""
+    """`ADDONS = {"bloomgate.scrapy.Addon": 500}` enables the dupefilter and the middleware."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         settings.set("DUPEFILTER_CLASS", DupeFilter, priority="addon")

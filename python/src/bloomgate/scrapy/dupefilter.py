@@ -1,4 +1,4 @@
-"""The dupefilter: lets pass what the middleware has asked for, and asks for the rest."""
+"""The dupefilter: lets requests pass that the middleware has looked up, and looks up the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .seen import Seen
 
 
 class DupeFilter(BaseDupeFilter):
-    """`DUPEFILTER_CLASS` for Scrapy's scheduler and for that of scrapy-redis. Without BatchMiddleware it works, too, with a
-    round trip for each request, during which the crawl stands still."""
+    """`DUPEFILTER_CLASS` for Scrapy's scheduler and for that of scrapy-redis. It also works without BatchMiddleware, but then
+    each request costs a round trip that blocks the crawl."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -24,7 +24,7 @@ class DupeFilter(BaseDupeFilter):
 
     @classmethod
     def from_spider(cls, spider: Spider) -> DupeFilter:
-        """How scrapy-redis makes its dupefilter."""
+        """Called by scrapy-redis to create its dupefilter."""
         return cls.from_crawler(spider.crawler)
 
     def request_seen(self, request: Request) -> bool:
@@ -34,7 +34,7 @@ class DupeFilter(BaseDupeFilter):
         self._seen.count_dropped()
 
     def clear(self) -> None:
-        """Of scrapy-redis: with SCHEDULER_FLUSH_ON_START, and at the end without SCHEDULER_PERSIST."""
+        """Called by scrapy-redis with SCHEDULER_FLUSH_ON_START, and at the end without SCHEDULER_PERSIST."""
         self._seen.filter.clear()
 
     def close(self, reason: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""The spider middleware: one command for all links of a page."""
+"""The spider middleware: looks up all links of a page by one command."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .seen import Seen
 
 
 class BatchMiddleware:
-    """Collects the requests of one response, asks for all of them at once and drops what was seen. Items, and requests with
-    `dont_filter`, pass as they come. Among the spider middlewares it belongs nearest to the engine (order 10),
-    after those that drop requests: what they drop is not to be seen."""
+    """Collects the requests of one response, looks all of them up together and drops those that were seen. Items, and
+    requests with `dont_filter`, pass at once. It belongs nearest to the engine (order 10), after the spider middlewares that
+    drop requests: what they drop must not count as seen."""
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
@@ -27,7 +27,7 @@ class BatchMiddleware:
         return middleware
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Start requests come one by one, perhaps slowly: each is asked for alone."""
+        """Looks up start requests one by one, because they may come slowly."""
         async for output in start:
             if not is_to_filter(output) or await self._seen.keep_new([output]):
                 yield output
@@ -46,7 +46,7 @@ class BatchMiddleware:
                     for request in await self._seen.keep_new(batch):
                         yield request
         except Exception as error:
-            # What a callback has yielded before it failed is scheduled, as it is without us.
+            # Requests that a callback has yielded before it failed are scheduled, as Scrapy does it.
             failure = error
         for request in await self._seen.keep_new(collected):
             yield request

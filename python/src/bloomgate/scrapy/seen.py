@@ -1,7 +1,7 @@
-"""What a crawl has seen: the filter as the middleware and the dupefilter of one crawler share it.
+"""What a crawl has seen: the filter that the middleware and the dupefilter of one crawler share.
 
-Calls of redis-py block, and nothing in Scrapy may block its reactor for long. The middleware awaits `redis.asyncio` where the
-reactor is asyncio's, and else a thread. Only the dupefilter, whose caller wants the answer at once, blocks."""
+Calls of redis-py block, and nothing may block Scrapy's reactor for long. With asyncio's reactor the middleware awaits
+`redis.asyncio`, with others a thread. Only the dupefilter blocks, because its caller needs the answer at once."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ from .options import Options
 logger = logging.getLogger(__name__)
 
 MARK = "_bloomgate"
-"""In the meta of a request: the fingerprint by which it was asked, until the dupefilter has let it pass."""
+"""The key, in the meta of a request, of the fingerprint that was looked up, until the dupefilter lets the request pass."""
 
 PAUSE_S = 0.5
-"""Between two attempts to reach the server."""
+"""The pause between two attempts to reach the server."""
 
 _crawls: WeakKeyDictionary[Crawler, Seen] = WeakKeyDictionary()
 
 
 class Seen:
-    """The filter of one crawl. Raises what redis-py raises where the server is not there when the crawl begins."""
+    """The filter of one crawl. Raises redis-py's error if the server is unreachable when the crawl begins, and ModuleMissing if
+    it has not loaded the module."""
 
     def __init__(self, crawler: Crawler) -> None:
         assert crawler.spider is not None and crawler.stats is not None and crawler.request_fingerprinter is not None
         self.options = Options.of(crawler.settings, crawler.spider.name)
         self._stats = crawler.stats
         self._fingerprint = crawler.request_fingerprinter.fingerprint
-        # Without `create`: a filter that was lost must not come back empty, and the crawl begin anew unnoticed.
+        # Without `create`: a lost filter must not come back empty, or the crawl would start anew unnoticed.
         self.filter = Filter(connect(self.options.url), self.options.key, create=False)
         self.filter.reserve(self.options.rate, self.options.capacity, exist_ok=True, **(self.options.words or {}))
         if self.options.clear:
@@ -55,13 +56,13 @@ class Seen:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Seen:
-        """The one of this crawler."""
+        """Returns the one of this crawler."""
         if crawler not in _crawls:
             _crawls[crawler] = cls(crawler)
         return _crawls[crawler]
 
     async def keep_new(self, requests: list[Request]) -> list[Request]:
-        """Those that nobody has asked for before, marked; the others are dropped."""
+        """Returns the requests that nobody has seen before, marked for the dupefilter."""
         if not requests:
             return []
         fingerprints = [self._fingerprint(request) for request in requests]
@@ -78,7 +79,7 @@ class Seen:
         return new
 
     def is_seen(self, request: Request) -> bool:
-        """For the dupefilter: False once for a request that was asked already; else asks, and blocks for a round trip."""
+        """Returns False once for a request that `keep_new` has returned. Looks up any other, and blocks for a round trip."""
         fingerprint = self._fingerprint(request)
         if request.meta.pop(MARK, None) == fingerprint:
             return False
@@ -86,10 +87,10 @@ class Seen:
         try:
             return not self.filter.add(fingerprint)
         except (redis.RedisError, BloomgateError) as error:
-            # This request is one that was redirected, or comes from the crawl's own code. If the server stays away, the
-            # next page closes the spider.
+            # The request was redirected, or comes from the spider's own code. If the server stays unreachable, the next
+            # page closes the spider.
             self._stats.inc_value("bloomgate/unanswered")
-            logger.warning("%s could not be asked and is taken for new: %s", request, error)
+            logger.warning("%s could not be looked up, and counts as new: %s", request, error)
             return False
 
     def count_dropped(self) -> None:
@@ -105,8 +106,8 @@ class Seen:
             await client.aclose()
 
     async def _add(self, fingerprints: list[bytes]) -> list[bool]:
-        """Whether each is new. While the server does not answer the crawl waits. Where an attempt may have added the batch
-        without an answer, all of it counts as new: a page that is fetched twice is better than one that is lost."""
+        """Returns whether each is new. While the server does not answer, the crawl waits. If an attempt may have added the
+        batch and its reply was lost, the whole batch counts as new: better to fetch a page twice than to lose it."""
         deadline = time.monotonic() + self.options.patience
         lost = False
         while True:
@@ -135,7 +136,7 @@ class Seen:
 
 
 def may_have_arrived(error: Exception) -> bool:
-    """Whether the server may have carried out the command: not where it was refused, or no connection was made."""
+    """Whether the server may have executed the command: not if it refused it, or there was no connection."""
     refused = isinstance(error, (redis.BusyLoadingError, redis.ReadOnlyError))
     return not refused and "connecting to" not in str(error)
 
@@ -144,7 +145,7 @@ async def sleep(seconds: float) -> None:
     if is_asyncio_available():
         await asyncio.sleep(seconds)
     else:
-        # Not at the top: whoever imports the reactor first says which one it is.
+        # Not at the top of the file, because the first import of the reactor decides which one is installed.
         from twisted.internet import reactor
 
         await maybe_deferred_to_future(deferLater(cast(IReactorTime, reactor), seconds))
