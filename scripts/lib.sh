@@ -145,6 +145,47 @@ use_every_server() {
   export BLOOMGATE_SERVERS=$found
 }
 
+# may_mount: whether this user may mount a file system.
+may_mount() {
+  local folder status=0
+  folder=$(mktemp -d)
+  mount -t tmpfs -o size=1m none "$folder" 2>/dev/null && umount "$folder" || status=1
+  rmdir "$folder"
+  return $status
+}
+
+# any_server_defragments: whether one of the servers was built with active defragmentation. One that was not refuses the first
+# line; the second keeps the others from starting.
+any_server_defragments() {
+  local program
+  while read -r program; do
+    if printf 'activedefrag yes\nport none\n' | "$program" - 2>&1 | grep -q "port none"; then return 0; fi
+  done < <(list_servers)
+  return 1
+}
+
+# any_server_migrates_slots: whether one of the servers is Valkey 9.
+any_server_migrates_slots() {
+  local program
+  while read -r program; do
+    if "$program" --version | grep -q '^Valkey server v=9'; then return 0; fi
+  done < <(list_servers)
+  return 1
+}
+
+# find_lacking: sets `lacking` to the words that keep the test runner from those ignored tests that need something that is not
+# here: a library, a server, a system, a permission. The others can run.
+find_lacking() {
+  lacking=()
+  [ -n "${BLOOMGATE_PEERS:-}" ] || lacking+=(--skip peers:: --skip redisbloom_itself)
+  [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || lacking+=(--skip older_than_7)
+  may_mount || lacking+=(--skip disk::)
+  any_server_defragments || lacking+=(--skip defragmentation:: --skip a_filter_that_is_moved)
+  any_server_migrates_slots || lacking+=(--skip every_filter_arrives_as_it_was --skip adds_go_on_while_slots)
+  [ "$(uname -s)" = Linux ] ||
+    lacking+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip a_terminal_is_put_back)
+}
+
 # start_servers_with FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that
 # starts it with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS.
 start_servers_with() {

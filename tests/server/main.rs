@@ -4,7 +4,10 @@
 //! end with the test, also when it fails. `BLOOMGATE_SERVERS` lists the servers to try (paths, separated by `:`); left
 //! out, it is every `redis-server` and `valkey-server` on the PATH. `BLOOMGATE_MODULE` names the module to load; left
 //! out, it is the library that cargo built for these tests. `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries,
-//! for the tests beside it; left out, these say SKIPPED.
+//! for the tests beside it.
+//!
+//! A test that needs more than a server of the PATH is ignored, with the reason: CONTRIBUTING.md lists them. It fails when it
+//! is run without what it needs.
 // This whole crate is test code: a panic is how a test fails, and its helpers are not all inside `#[test]` functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Server, on_every_server, skipped, tool};
+use crate::harness::{Server, on_every_server, tool};
 use crate::running::{command, run, url};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
@@ -103,10 +103,8 @@ fn where_no_terminal_is_it_prints_one_table() {
 }
 
 #[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
 fn a_terminal_is_put_back_when_q_ends_it() {
-    if !cfg!(target_os = "linux") || Command::new("script").arg("--version").output().is_err() {
-        return skipped("no script of util-linux, which makes a terminal");
-    }
     on_every_server(|program| {
         let server = filled(program);
         let line = format!("{} watch --url {}; stty -a", tool().display(), url(&server));

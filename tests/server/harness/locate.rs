@@ -5,9 +5,6 @@ use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::figures::skipped;
-use super::version::Version;
-
 /// Runs a test against each server in turn; the argument is the path of the server's program.
 pub fn on_every_server(test: impl Fn(&Path)) {
     for program in servers() {
@@ -16,12 +13,11 @@ pub fn on_every_server(test: impl Fn(&Path)) {
     }
 }
 
-/// Runs a test against each server that can do `what`; where none can, the test says that it skipped.
-pub fn on_servers_with(what: &str, can: fn(Version) -> bool, test: impl Fn(&Path)) {
-    let servers: Vec<PathBuf> = servers().into_iter().filter(|program| can(Version::of(program))).collect();
-    if servers.is_empty() {
-        skipped(&format!("no server with {what} is here"));
-    }
+/// Runs a test against each server that has `what`; panics if none has. Such a test is `#[ignore]`d with that reason, unless
+/// the servers of a plain run have it.
+pub fn on_servers_with(what: &str, has: impl Fn(&Path) -> bool, test: impl Fn(&Path)) {
+    let servers: Vec<PathBuf> = servers().into_iter().filter(|program| has(program)).collect();
+    assert!(!servers.is_empty(), "no server has {what}: list one in BLOOMGATE_SERVERS");
     for program in servers {
         eprintln!("server: {}", program.display());
         test(&program);
@@ -54,11 +50,11 @@ pub fn servers() -> Vec<PathBuf> {
     found
 }
 
-/// The server of `BLOOMGATE_OLD_SERVER`, which is older than the module wants.
-pub fn old_server() -> Option<PathBuf> {
-    let program = PathBuf::from(env::var_os("BLOOMGATE_OLD_SERVER")?);
+/// The server of `BLOOMGATE_OLD_SERVER`, which is older than 7.0.
+pub fn old_server() -> PathBuf {
+    let program = PathBuf::from(env::var_os("BLOOMGATE_OLD_SERVER").expect("BLOOMGATE_OLD_SERVER names a server"));
     assert!(program.is_file(), "BLOOMGATE_OLD_SERVER names {}, which is not a file", program.display());
-    Some(program)
+    program
 }
 
 /// What cargo has put into this profile's folder by an earlier build.

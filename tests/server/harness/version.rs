@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
+use super::process::Server;
 use super::resp::Connection;
 
 /// A server's own name and version.
@@ -69,6 +70,11 @@ impl Version {
     pub fn migrates_slots(self) -> bool {
         self.is_valkey && self.number >= (9, 0)
     }
+}
+
+/// Whether a server was built with active defragmentation: with the jemalloc of its own sources.
+pub fn defragments(program: &Path) -> bool {
+    Server::with(program).without_module().line("activedefrag yes").try_start().is_ok()
 }
 
 /// `%.17g` of C.

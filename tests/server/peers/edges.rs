@@ -28,6 +28,7 @@ fn assert_says_bytes(reply: &Reply, line: &str) {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn want_of_memory_is_said_in_the_same_words_and_with_the_bytes() {
     beside_redisbloom(|peer| {
         let (_folder, peer) = with_little_memory(peer);
@@ -63,6 +64,7 @@ fn fill(client: &mut Connection) {
 /// With us the reply ends at the first item that is not taken, as it does when a fixed filter is full, and says why.
 /// RedisBloom goes on, and answers known items.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn a_layer_that_cannot_be_had_ends_the_reply() {
     beside_redisbloom(|peer| {
         let (_folder, peer) = with_little_memory(peer);
@@ -87,6 +89,7 @@ fn a_layer_that_cannot_be_had_ends_the_reply() {
 
 /// Half of the least number that is not zero is zero.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn rates_come_to_an_end() {
     const TOO_LOW: &str = "ERR the error rate of the filter or of its next layer is too low";
     beside_redisbloom(|peer| {
@@ -105,6 +108,7 @@ fn rates_come_to_an_end() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn capacities_end_at_two_to_the_thirty() {
     beside_releases(
         |major| major >= 8,
@@ -133,6 +137,7 @@ fn capacities_end_at_two_to_the_thirty() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn capacities_of_2_x_have_no_upper_limit() {
     beside_releases(
         |major| major < 8,

@@ -2,9 +2,9 @@
 //! to both.
 //!
 //! `BLOOMGATE_PEERS` names a folder with RedisBloom's libraries: `redisbloom-8.so`, `redisbloom-2.6.28.so`, a release after
-//! the dash. Each is loaded into the first of the servers that suits it: Redis 8 for releases from 8 on, Redis 7 for those
-//! before. The same server runs our module beside it. Nothing of RedisBloom comes with the project. A test that finds no
-//! libraries, or no server for one of them, says SKIPPED with the reason.
+//! the dash. Each is loaded into the first server that suits it: Redis 8 for releases from 8 on, Redis 7 for earlier ones.
+//! The same server program runs our module beside it. Nothing of RedisBloom comes with the project, so these tests are
+//! ignored unless they are asked for. They then fail without a library, or without a server for one.
 //!
 //! Commands are drawn from `BLOOMGATE_SEED` (default 1), and there are `BLOOMGATE_EFFORT` (default 1) times as many.
 
@@ -24,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, skipped, watched};
+use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, watched};
 
 /// A release of RedisBloom and a server that it was made for.
 pub struct Peer {
@@ -86,36 +86,27 @@ fn use_redisblooms_layout(server: &Server, side: Side) {
     }
 }
 
-/// Runs a test beside each release of RedisBloom that there is.
+/// Runs a test beside each release of RedisBloom in the folder.
 fn beside_redisbloom(test: impl Fn(&Peer)) {
     beside_releases(|_| true, test);
 }
 
-/// The same for the releases whose first number is wanted.
+/// Runs a test beside each release whose first number is wanted. Panics where there is none, or no server for one.
 fn beside_releases(wanted: impl Fn(u32) -> bool, test: impl Fn(&Peer)) {
-    let Some(folder) = env::var_os("BLOOMGATE_PEERS") else {
-        skipped("BLOOMGATE_PEERS names no folder with RedisBloom's libraries");
-        return;
-    };
-    if watched() {
-        skipped("the memory of RedisBloom is not ours to watch");
-        return;
-    }
-    let libraries = libraries(Path::new(&folder));
-    assert!(!libraries.is_empty(), "BLOOMGATE_PEERS names {}, which has no redisbloom-*.so", folder.display());
-    for (major, library) in libraries.into_iter().filter(|(major, _)| wanted(*major)) {
+    let folder = env::var_os("BLOOMGATE_PEERS").expect("BLOOMGATE_PEERS names a folder with RedisBloom's libraries");
+    assert!(!watched(), "the memory of RedisBloom is not ours to watch");
+    let mut libraries = libraries(Path::new(&folder));
+    libraries.retain(|(major, _)| wanted(*major));
+    assert!(!libraries.is_empty(), "BLOOMGATE_PEERS names {}: no redisbloom-*.so of this test there", folder.display());
+    for (major, library) in libraries {
         // Modules of Redis 8 want functions that came with it; 2.x was released for the servers of its time.
-        let suits = |version: u32| if major >= 8 { version >= 8 } else { version == 7 };
-        match servers().into_iter().find(|program| redis_version(program).is_some_and(suits)) {
-            Some(program) => {
-                eprintln!("{} in {}", library.display(), program.display());
-                test(&Peer { major, library, program });
-            }
-            None => {
-                let version = if major >= 8 { "8" } else { "7" };
-                skipped(&format!("no Redis {version} for {} (BLOOMGATE_SERVERS)", library.display()));
-            }
-        }
+        let (least, most) = if major >= 8 { (8, u32::MAX) } else { (7, 7) };
+        let suits = |program: &PathBuf| redis_version(program).is_some_and(|version| (least..=most).contains(&version));
+        let program = servers().into_iter().find(suits);
+        let program =
+            program.unwrap_or_else(|| panic!("{} needs a Redis {least} in BLOOMGATE_SERVERS", library.display()));
+        eprintln!("{} in {}", library.display(), program.display());
+        test(&Peer { major, library, program });
     }
 }
 

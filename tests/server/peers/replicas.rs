@@ -52,17 +52,20 @@ fn follow_and_change_places(peer: &Peer, first: Side) {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn ours_follows_redisbloom_and_takes_over() {
     beside_redisbloom(|peer| follow_and_change_places(peer, Side::Theirs));
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn redisbloom_follows_ours_and_takes_over() {
     beside_redisbloom(|peer| follow_and_change_places(peer, Side::Ours));
 }
 
 /// The server carries COPY by itself, and RedisBloom's type has none. While replicas have RedisBloom, nobody may copy.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn a_copy_does_not_reach_a_replica_with_redisbloom() {
     const REFUSAL: &str = "not supported for this module key";
     beside_redisbloom(|peer| {
@@ -83,6 +86,7 @@ fn a_copy_does_not_reach_a_replica_with_redisbloom() {
 
 /// The way to a newer server, or to Valkey, with the module changed on the way.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn ours_in_any_server_follows_redisbloom() {
     // Payloads of newer servers are not read by others; those of Redis 7 are.
     beside_releases(

@@ -59,11 +59,13 @@ fn assert_taken_alike(peer: &Peer, words: &str) {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn load_time_words_set_the_same() {
     beside_redisbloom(|peer| TAKEN.iter().for_each(|words| assert_taken_alike(peer, words)));
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn the_same_load_time_words_are_refused() {
     beside_redisbloom(|peer| {
         for words in REFUSED {
@@ -76,6 +78,7 @@ fn the_same_load_time_words_are_refused() {
 
 /// The first releases with these limits are those for Redis 8.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn limits_of_load_time_words_are_those_of_8() {
     beside_releases(
         |major| major >= 8,
@@ -89,6 +92,7 @@ fn limits_of_load_time_words_are_those_of_8() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn words_for_other_filters_are_passed_over_by_ours_whatever_they_say() {
     beside_redisbloom(|peer| {
         for words in ["CF_INITIAL_SIZE 100", "CF_BUCKET_SIZE 2", "CF_MAX_ITERATIONS 3", "CF_MAX_EXPANSIONS x"] {
@@ -99,6 +103,7 @@ fn words_for_other_filters_are_passed_over_by_ours_whatever_they_say() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn config_set_sets_the_same() {
     beside_releases(
         |major| major >= 8,
@@ -144,6 +149,7 @@ fn value(client: &mut Connection, name: &str) -> f64 {
 
 /// Rates below that are of no use, whatever the layout. BF.RESERVE and BF.INSERT give RedisBloom's layout any rate.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn a_setting_below_1e_12_is_taken_as_1e_12() {
     beside_releases(
         |major| major >= 8,
@@ -163,6 +169,7 @@ fn a_setting_below_1e_12_is_taken_as_1e_12() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn values_that_are_none_are_refused_in_the_same_words() {
     beside_releases(
         |major| major >= 8,
@@ -184,6 +191,7 @@ fn values_that_are_none_are_refused_in_the_same_words() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn names_of_settings_are_load_time_words_of_8() {
     beside_releases(
         |major| major >= 8,
@@ -204,6 +212,7 @@ fn names_of_settings_are_load_time_words_of_8() {
 
 /// A redis.conf that starts RedisBloom starts ours.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn settings_of_other_filters_do_not_stop_the_start() {
     beside_releases(
         |major| major >= 8,
@@ -220,6 +229,7 @@ fn settings_of_other_filters_do_not_stop_the_start() {
 
 /// Of fixed filters, too.
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn the_configured_expansion_is_stored() {
     beside_releases(
         |major| major >= 8,
@@ -248,6 +258,7 @@ fn the_configured_expansion_is_stored() {
 }
 
 #[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
 fn commands_are_registered_alike() {
     beside_releases(
         |major| major >= 8,

@@ -2,10 +2,8 @@
 //! built with its own jemalloc. Most of many small filters are deleted, so that the others are scattered over pages that
 //! are nearly empty; the server gathers them, and each must be what it was.
 
-use std::cell::Cell;
-
 use super::LAYOUTS;
-use crate::harness::{Connection, Reply, Server, eventually, figures, integer, ok, on_every_server, skipped};
+use crate::harness::{Connection, Reply, Server, defragments, eventually, figures, integer, ok, on_servers_with};
 
 const FILTERS: usize = 12_000;
 /// Of so many filters one stays; of so many one grows to several layers. Neither is a multiple of the number of layouts.
@@ -49,16 +47,11 @@ fn assert_members(client: &mut Connection, filters: &[usize]) {
 }
 
 #[test]
+#[ignore = "needs a server with active defragmentation"]
 fn filters_are_what_they_were_when_the_server_has_moved_them() {
-    let tried = Cell::new(false);
-    on_every_server(|program| {
+    on_servers_with("active defragmentation", defragments, |program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        if client.run("CONFIG SET activedefrag yes").is_error() {
-            return;
-        }
-        tried.set(true);
-        client.run("CONFIG SET activedefrag no");
         let stay = scatter(&mut client);
         let before = digests(&mut client, &stay);
         assert_eq!(client.info_number("bf_bloom_defrag_hits"), 0);
@@ -91,7 +84,4 @@ fn filters_are_what_they_were_when_the_server_has_moved_them() {
         }
         figures(&format!("defragmentation: {hits} blocks moved, {} filters as they were", stay.len()));
     });
-    if !tried.get() {
-        skipped("no server with active defragmentation is here");
-    }
 }

@@ -54,9 +54,16 @@ fn hits<W: AsRef<[u8]>>(client: &mut Connection, key: &str, items: &[W]) -> usiz
     client.batched(&[b"BF.MEXISTS", key.as_bytes()], items).iter().filter(|&&present| present).count()
 }
 
-/// Megabytes of memory that the machine could still give, where it says so.
-fn available_megabytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |kibibytes| kibibytes >> 10)
+/// Megabytes of memory that are available, on systems with /proc/meminfo.
+fn available_megabytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    rest.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kibibytes| kibibytes >> 10)
+}
+
+/// Panics where less memory is available than a test needs.
+fn need_megabytes(needed: u64) {
+    if let Some(available) = available_megabytes() {
+        assert!(available >= needed, "this test needs {needed} MB of memory, {available} MB are available");
+    }
 }

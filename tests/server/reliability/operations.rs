@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LAYOUTS, available_megabytes, hits, scaled};
-use crate::harness::{
-    Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple, skipped,
-};
+use super::{LAYOUTS, hits, need_megabytes, scaled};
+use crate::harness::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
 
 /// Runs `action` while another client pings all the time; the longest that a PING took.
 fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
@@ -47,10 +45,7 @@ fn a_gibibyte_is_freed_and_its_memory_comes_back() {
     on_every_server(|program| {
         // A quarter of it in the usual run.
         let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
-        if available_megabytes() < megabytes + 1500 {
-            skipped(&format!("{} MB of memory are available", available_megabytes()));
-            return;
-        }
+        need_megabytes(megabytes + 1500);
         let server = Server::start(program);
         let mut client = server.connect();
         let limit = 20 << 20;
@@ -96,17 +91,15 @@ fn size_class(bytes: i64) -> i64 {
     (bytes + step - 1) / step * step
 }
 
-/// MEMORY USAGE is what was asked of the allocator; used_memory is what it gave. So what is compared is used_memory's
-/// growth and what the allocator rounds the layers up to, where it is jemalloc; and MEMORY USAGE with the bytes of the layers.
+/// MEMORY USAGE counts what was asked of the allocator, used_memory what it gave. The test compares MEMORY USAGE with the bytes
+/// of the layers. With jemalloc, whose size classes are known, it also compares the growth of used_memory with the sizes to
+/// which the layers are rounded up.
 #[test]
 fn memory_usage_is_what_was_asked_of_the_allocator() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut control = server.connect();
-        if !control.info("mem_allocator").starts_with("jemalloc") {
-            skipped(&format!("how {} rounds is not known here", control.info("mem_allocator")));
-            return;
-        }
+        let is_jemalloc = control.info("mem_allocator").starts_with("jemalloc");
         let capacities =
             [100, 1, 10, 100, 1000, 5000, 20_000, 54_321, 100_000, 222_222, 500_000, 1_500_000, 40_000_000];
         // The server would give back a part of the buffer of the connection that asks, in the middle of it.
@@ -138,7 +131,8 @@ fn memory_usage_is_what_was_asked_of_the_allocator() {
                     let least: i64 = layers.iter().map(|&bytes| size_class(bytes)).sum();
                     let most: i64 = layers.iter().map(|&bytes| size_class(bytes + 4352)).sum();
                     let near = (least - least / 50 - 4096)..=(most + most / 50 + 4096);
-                    assert!(near.contains(&growth), "{line}, {adds} adds: grew by {growth}, told {usage}, {near:?}");
+                    let fits = near.contains(&growth) || !is_jemalloc;
+                    assert!(fits, "{line}, {adds} adds: grew by {growth}, told {usage}, {near:?}");
                     compared += 1;
                     usages += usage;
                     growths += growth;

@@ -4,8 +4,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use super::{available_megabytes, hits, most_hits, rate_of, scaled};
-use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server, skipped};
+use super::{available_megabytes, hits, most_hits, need_megabytes, rate_of, scaled};
+use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server};
 
 const RATES: [&str; 16] = [
     "0",
@@ -174,17 +174,14 @@ impl Read for RepeatPiece<'_> {
 #[test]
 fn an_item_as_large_as_the_server_allows_is_an_item() {
     on_every_server(|program| {
-        if available_megabytes() < 3000 {
-            skipped(&format!("{} MB of memory are available, 3000 are needed", available_megabytes()));
-            return;
-        }
+        need_megabytes(3000);
         let server = Server::start(program);
         let mut client = server.connect();
         let mut lengths = vec![(536_870_911, "512mb")];
         if scaled(1) > 1 {
             lengths.push((900 << 20, "1000mb"));
         }
-        if scaled(1) > 1 && available_megabytes() > 14_000 {
+        if scaled(1) > 1 && available_megabytes().is_some_and(|available| available > 14_000) {
             // A length that 32 bits do not hold. The server has to be told to take it.
             assert_eq!(client.run("CONFIG SET client-query-buffer-limit 16gb"), ok());
             lengths.push(((4 << 30) + 5, "6gb"));
