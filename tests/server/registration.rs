@@ -1,6 +1,6 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
-use crate::harness::{Connection, Reply, Server, array, bulk, module, old_server, on_every_server};
+use crate::harness::{Connection, Reply, Server, Version, array, bulk, module, ok, old_server, on_every_server};
 
 /// Name, arity, whether it writes, whether it is marked fast.
 const COMMANDS: [(&str, i64, bool, bool); 9] = [
@@ -120,22 +120,44 @@ fn texts_of(arguments: &Reply) -> Vec<String> {
     arguments.elements().iter().map(|argument| argument.field("name").text()).collect()
 }
 
+/// Whether a user with these rights may run a command.
+fn may_run(client: &mut Connection, rights: &str, name: &str, arity: i64) -> bool {
+    let rights = format!("ACL SETUSER somebody reset on nopass ~* -@all {rights}");
+    assert_eq!(client.run(&rights), ok());
+    let mut words = vec!["ACL", "DRYRUN", "somebody", name];
+    words.extend(std::iter::repeat_n("1", arity.unsigned_abs() as usize - 1));
+    client.call(&words) == ok()
+}
+
+/// Before 7.2 no category has a module's commands, and every right to them has to name them.
 #[test]
 fn commands_are_in_categories_where_the_server_has_them() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let mut client = server.connect();
-        // A server before 7.2 has no categories for a module's commands, one before 7.4 none of a module's own.
-        let categories = texts(&client.run("ACL CAT"));
-        if !categories.iter().any(|category| category == "bloom") {
-            eprintln!("this server has no category of a module's own");
-            return;
+        let (mut client, version) = (server.connect(), Version::of(program));
+        let knows_modules = version.puts_module_commands_in_categories();
+        for (name, arity, writes, _) in COMMANDS {
+            assert_eq!(may_run(&mut client, "+@read", name, arity), knows_modules && !writes, "{name}");
+            assert_eq!(may_run(&mut client, "+@write", name, arity), knows_modules && writes, "{name}");
         }
-        let listed = texts(&client.run("ACL CAT bloom"));
-        for (name, _, writes, _) in COMMANDS {
-            assert!(listed.iter().any(|word| word == name), "{name} is not in {listed:?}");
-            let other = texts(&client.run(if writes { "ACL CAT write" } else { "ACL CAT read" }));
-            assert!(other.iter().any(|word| word == name), "{name}");
+    });
+}
+
+#[test]
+fn every_command_is_in_the_category_of_the_module_where_the_server_has_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let (mut client, version) = (server.connect(), Version::of(program));
+        let has_own = texts(&client.run("ACL CAT")).iter().any(|category| category == "bloom");
+        assert_eq!(has_own, version.has_categories_of_modules());
+        let names = texts(&client.run("COMMAND LIST FILTERBY MODULE bf"));
+        assert!(names.len() > COMMANDS.len(), "{names:?}");
+        for name in names.iter().filter(|_| has_own) {
+            let arity = client.run(&format!("COMMAND INFO {name}")).elements()[0].elements()[1].number();
+            assert!(may_run(&mut client, "+@bloom", name, arity), "{name}");
+            if version.lists_module_commands_in_categories() {
+                assert!(texts(&client.run("ACL CAT bloom")).contains(name), "{name}");
+            }
         }
     });
 }

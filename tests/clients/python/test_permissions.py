@@ -138,6 +138,12 @@ def test_the_server_knows_which_word_is_the_key(client):
             assert (key, set(flags)) == (b"seen:1", expected), line
 
 
+def lists_modules(client):
+    """Whether ACL CAT lists a module's commands: Redis 7.4.1 and Valkey 8.0.1 leave them out, although the rights hold."""
+    number, is_valkey = version(client)
+    return number >= ((8, 1) if is_valkey else (8, 0))
+
+
 def verbs_in(client, category):
     """The commands of a category that are ours."""
     names = {name.decode() for name in client.execute_command("ACL", "CAT", category)}
@@ -151,9 +157,10 @@ def verbs(lines):
 def test_categories_of_the_server(user, client):
     if version(client)[0] < (7, 2):
         pytest.skip("this server cannot put a module's command into a category (Redis 7.2 and Valkey can)")
-    assert verbs_in(client, "read") == verbs(READING + KEYLESS)
-    assert verbs_in(client, "write") == verbs(WRITING + CHANGING + FETCHING)
-    assert verbs_in(client, "fast") == {"bf.fetch", "bf.reserve", "bf.info", "bf.card", "bf.count", "bf.plan"}
+    if lists_modules(client):
+        assert verbs_in(client, "read") == verbs(READING + KEYLESS)
+        assert verbs_in(client, "write") == verbs(WRITING + CHANGING + FETCHING)
+        assert verbs_in(client, "fast") == {"bf.fetch", "bf.reserve", "bf.info", "bf.card", "bf.count", "bf.plan"}
     reader = user("~*", "+@read", "-@write")
     for line in READING:
         assert outcome(reader, line, "seen:1") == "allowed", line
@@ -165,7 +172,8 @@ def test_the_category_of_the_module(user, client):
     number, is_valkey = version(client)
     if number < ((8, 0) if is_valkey else (7, 4)):
         pytest.skip("this server has no categories of modules (Redis 7.4 and Valkey 8 have)")
-    assert verbs_in(client, "bloom") == verbs(READING + KEYLESS + WRITING + CHANGING + FETCHING)
+    if lists_modules(client):
+        assert verbs_in(client, "bloom") == verbs(READING + KEYLESS + WRITING + CHANGING + FETCHING)
     member = user("~seen:*", "-@all", "+@bloom")
     for line in READING + WRITING + CHANGING + FETCHING:
         assert outcome(member, line, "seen:1") == "allowed", line

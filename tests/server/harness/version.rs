@@ -66,6 +66,26 @@ impl Version {
         }
     }
 
+    /// Whether a module's commands can be in `@read` and `@write`.
+    pub fn puts_module_commands_in_categories(self) -> bool {
+        self.number >= (7, 2)
+    }
+
+    /// Whether a module can add a category, such as `@bloom`.
+    pub fn has_categories_of_modules(self) -> bool {
+        self.number >= if self.is_valkey { (8, 0) } else { (7, 4) }
+    }
+
+    /// Whether ACL CAT lists a module's commands. Redis 7.4.1 and Valkey 8.0.1 leave them out, although the rights hold.
+    pub fn lists_module_commands_in_categories(self) -> bool {
+        self.number >= if self.is_valkey { (8, 1) } else { (8, 0) }
+    }
+
+    /// Whether a script that calls a command gets an error alone where the reply is an array that contains it: Valkey 9.1.
+    pub fn cuts_arrays_in_scripts(self) -> bool {
+        self.is_valkey && self.number >= (9, 1)
+    }
+
     /// CLUSTER MIGRATESLOTS, which carries slots to another node in one go: Valkey 9.
     pub fn migrates_slots(self) -> bool {
         self.is_valkey && self.number >= (9, 0)
