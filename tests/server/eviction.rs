@@ -44,6 +44,7 @@ fn keys_that_do_not_expire_are_no_room() {
             client.run("EXPIRE fits 100000");
             sizes_of_a_refusal(&client.run("BF.RESERVE large 0.01 70000000"));
             client.run("DEL fits");
+            client.wait_for_frees();
         }
         // With any policy that may take every key there is room, and most with none that spares some.
         client.run("CONFIG SET maxmemory-policy allkeys-lru");

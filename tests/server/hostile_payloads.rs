@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Connection, Rng, Server, figures, is_accepted, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Rng, Server, figures, is_accepted, ok, on_every_server, with_fixed_checksum};
 
 /// The first byte names the server's own kind of value. Damage there is the server's matter, not the module's.
 const SERVERS_OWN: usize = 1;
@@ -28,7 +28,9 @@ pub fn start(program: &Path) -> (Server, Connection) {
 
 fn payload(client: &mut Connection, words: &str, items: usize) -> Vec<u8> {
     client.run("DEL source");
-    client.run(&format!("BF.RESERVE source {words}"));
+    // Large filters that payloads made may be on their way out, and count until they are freed.
+    client.wait_for_frees();
+    assert_eq!(client.run(&format!("BF.RESERVE source {words}")), ok());
     for number in 0..items {
         client.run(&format!("BF.ADD source {number}"));
     }
