@@ -19,6 +19,7 @@ mod harness;
 
 mod arity_and_types;
 mod beyond;
+mod chaos;
 mod clearing;
 mod client_library;
 mod configuration;

@@ -69,7 +69,7 @@ pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
 }
 
 /// Compares two quiet servers key by key and as a whole.
-fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Connection) {
+pub fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Connection) {
     let keys = primary.run("KEYS *");
     assert_eq!(replica.run("DBSIZE"), integer(keys.elements().len() as i64), "{occasion}");
     for key in keys.elements() {

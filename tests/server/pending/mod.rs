@@ -58,7 +58,7 @@ fn begin_save(client: &mut Connection, delay: u64) {
 }
 
 /// The process ids of a server's children.
-fn children(server: &Server) -> Vec<String> {
+pub fn children(server: &Server) -> Vec<String> {
     let own = server.process_id();
     let text = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).expect("a system that tells");
     text.split_whitespace().map(str::to_owned).collect()
@@ -70,14 +70,14 @@ fn kill_child(server: &Server, client: &mut Connection) {
     no_child(client);
 }
 
-fn kill(children: &[String]) {
+pub fn kill(children: &[String]) {
     for child in children {
         // It may have come to its end meanwhile.
         let _ = Command::new("kill").args(["-KILL", child]).output().expect("kill runs");
     }
 }
 
-fn no_child(client: &mut Connection) {
+pub fn no_child(client: &mut Connection) {
     eventually("the end of the child", || {
         client.info_number("rdb_bgsave_in_progress") == 0
             && client.info_number("aof_rewrite_in_progress") == 0

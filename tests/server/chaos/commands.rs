@@ -1,0 +1,237 @@
+//! The commands, and their words.
+
+use std::rc::Rc;
+
+use super::filter::{Filter, Item};
+use super::model::{Model, Slot};
+use super::shapes::{Layout, Shape};
+
+/// A command's words.
+pub type Words = Vec<Vec<u8>>;
+
+/// A payload of DUMP and the filter that it came from.
+pub type Payload = Rc<(Vec<u8>, Filter)>;
+
+/// How items are added.
+#[derive(Clone, Copy)]
+pub enum How {
+    One,
+    Many,
+    /// BF.INSERT, which creates a missing filter of this shape.
+    Insert(&'static Shape),
+    /// BF.INSERT with SYNC, which creates none.
+    Sync,
+}
+
+/// A command. A number stands for a key.
+#[derive(Clone)]
+pub enum Op {
+    Add {
+        key: usize,
+        items: Vec<Item>,
+        how: How,
+    },
+    Remove {
+        key: usize,
+        items: Vec<Item>,
+        one: bool,
+    },
+    Ask {
+        key: usize,
+        items: Vec<Item>,
+        one: bool,
+    },
+    Count {
+        key: usize,
+        item: Item,
+    },
+    /// BF.CARD, BF.INFO, BF.STATS or BF.DEBUG.
+    Look {
+        key: usize,
+        command: &'static str,
+    },
+    Plan {
+        shape: &'static Shape,
+    },
+    Reserve {
+        key: usize,
+        shape: &'static Shape,
+        expires: bool,
+    },
+    Rotate {
+        key: usize,
+    },
+    Clear {
+        key: usize,
+    },
+    Merge {
+        to: usize,
+        from: Vec<usize>,
+    },
+    /// DEL or UNLINK.
+    Delete {
+        key: usize,
+        command: &'static str,
+    },
+    Rename {
+        from: usize,
+        to: usize,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+    },
+    Persist {
+        key: usize,
+        expires: bool,
+    },
+    Dump {
+        key: usize,
+    },
+    Restore {
+        to: usize,
+        payload: Payload,
+    },
+    LoadChunk {
+        to: usize,
+    },
+    Changed {
+        key: usize,
+        item: Item,
+    },
+    Fetch {
+        key: usize,
+        item: Item,
+    },
+    /// BF.FILL with a value that no other one has.
+    Fill {
+        key: usize,
+        item: Item,
+        token: String,
+        value: u64,
+    },
+}
+
+/// A key's name. One is empty, one is no text.
+pub fn key_name(key: usize) -> Vec<u8> {
+    match key {
+        0 => Vec::new(),
+        1 => b"\0\xff\r\n".to_vec(),
+        _ => format!("filter:{key}").into_bytes(),
+    }
+}
+
+/// An item's bytes.
+pub fn item_name(item: Item) -> Vec<u8> {
+    format!("item:{item}").into_bytes()
+}
+
+/// The cache key of an item.
+pub fn cache_key(key: usize, item: Item) -> Vec<u8> {
+    format!("cache:{key}:{item}").into_bytes()
+}
+
+/// Words from text, which is cut at spaces.
+pub fn words(text: &str) -> Words {
+    text.split(' ').filter(|word| !word.is_empty()).map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn of_key(command: &str, key: usize, rest: impl IntoIterator<Item = Vec<u8>>) -> Words {
+    [command.as_bytes().to_vec(), key_name(key)].into_iter().chain(rest).collect()
+}
+
+impl Op {
+    /// What is sent.
+    pub fn words(&self, model: &Model) -> Words {
+        let names = |items: &[Item]| items.iter().map(|&item| item_name(item)).collect::<Vec<_>>();
+        match self {
+            Self::Add { key, items, how: How::One } => of_key("BF.ADD", *key, names(items)),
+            Self::Add { key, items, how: How::Many } => of_key("BF.MADD", *key, names(items)),
+            Self::Add { key, items, how: How::Insert(shape) } => {
+                let options = format!("ERROR {} CAPACITY {} {} ITEMS", shape.rate, shape.capacity, shape.words);
+                of_key("BF.INSERT", *key, words(&options).into_iter().chain(names(items)))
+            }
+            Self::Add { key, items, how: How::Sync } => {
+                of_key("BF.INSERT", *key, words("NOCREATE SYNC ITEMS").into_iter().chain(names(items)))
+            }
+            Self::Remove { key, items, one } => of_key(if *one { "BF.DEL" } else { "BF.MDEL" }, *key, names(items)),
+            Self::Ask { key, items, one } => of_key(if *one { "BF.EXISTS" } else { "BF.MEXISTS" }, *key, names(items)),
+            Self::Count { key, item } => of_key("BF.COUNT", *key, [item_name(*item)]),
+            Self::Look { key, command } | Self::Delete { key, command } => of_key(command, *key, []),
+            Self::Plan { shape } => words(&format!("BF.PLAN {} {} {}", shape.rate, shape.capacity, shape.words)),
+            Self::Reserve { key, shape, expires } => {
+                let expires = if *expires { " EX 1000000" } else { "" };
+                match shape.layout {
+                    Layout::ValkeyBloom => {
+                        let Shape { rate, capacity, words: rest, .. } = shape;
+                        of_key("BF.INSERT", *key, words(&format!("ERROR {rate} CAPACITY {capacity} {rest}{expires}")))
+                    }
+                    _ => {
+                        let options = format!("{} {} {}{expires}", shape.rate, shape.capacity, shape.words);
+                        of_key("BF.RESERVE", *key, words(&options))
+                    }
+                }
+            }
+            Self::Rotate { key } => of_key("BF.ROTATE", *key, []),
+            Self::Clear { key } => of_key("BF.CLEAR", *key, []),
+            Self::Merge { to, from } => of_key("BF.MERGE", *to, from.iter().map(|&key| key_name(key))),
+            Self::Rename { from, to } => of_key("RENAME", *from, [key_name(*to)]),
+            Self::Copy { from, to } => of_key("COPY", *from, [key_name(*to), b"REPLACE".to_vec()]),
+            Self::Persist { key, expires: false } => of_key("PERSIST", *key, []),
+            Self::Persist { key, expires: true } => of_key("EXPIRE", *key, [b"1000000".to_vec()]),
+            Self::Dump { key } => of_key("DUMP", *key, []),
+            Self::Restore { to, payload } => {
+                of_key("RESTORE", *to, [b"0".to_vec(), payload.0.clone(), b"REPLACE".to_vec()])
+            }
+            Self::LoadChunk { to } => match &model.slots[*to] {
+                Slot::Arriving(arrival) => {
+                    let (iterator, data) = &arrival.records[arrival.next];
+                    of_key("BF.LOADCHUNK", *to, [iterator.to_string().into_bytes(), data.clone()])
+                }
+                _ => panic!("nothing arrives at key {to}"),
+            },
+            Self::Changed { key, item } => of_key("BF.CHANGED", *key, [item_name(*item), cache_key(*key, *item)]),
+            Self::Fetch { key, item } => of_key(
+                "BF.FETCH",
+                *key,
+                [item_name(*item), cache_key(*key, *item)].into_iter().chain(words("LEASE 600000")),
+            ),
+            Self::Fill { key, item, token, value } => {
+                let rest = words(&format!("{token} VALUE {value} EX 1000000"));
+                of_key("BF.FILL", *key, [item_name(*item), cache_key(*key, *item)].into_iter().chain(rest))
+            }
+        }
+    }
+
+    /// The keys whose whole filter the command changes or replaces.
+    pub fn replaced(&self) -> Vec<usize> {
+        match self {
+            Self::Reserve { key, .. } | Self::Clear { key } | Self::Delete { key, .. } => vec![*key],
+            Self::Merge { to, .. } | Self::Copy { to, .. } | Self::Restore { to, .. } | Self::LoadChunk { to } => {
+                vec![*to]
+            }
+            Self::Rename { from, to } => vec![*from, *to],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The keys that the command names.
+    pub fn keys(&self) -> Vec<usize> {
+        match self {
+            Self::Add { key, .. }
+            | Self::Remove { key, .. }
+            | Self::Ask { key, .. }
+            | Self::Count { key, .. }
+            | Self::Look { key, .. }
+            | Self::Rotate { key }
+            | Self::Persist { key, .. }
+            | Self::Dump { key }
+            | Self::Changed { key, .. }
+            | Self::Fetch { key, .. }
+            | Self::Fill { key, .. } => vec![*key],
+            Self::Merge { to, from } => [&[*to], from.as_slice()].concat(),
+            Self::Copy { from, to } => vec![*from, *to],
+            _ => self.replaced(),
+        }
+    }
+}

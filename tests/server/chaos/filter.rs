@@ -1,0 +1,242 @@
+//! What one filter has to answer, as far as the replies so far determine it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::shapes::{Family, Shape};
+
+/// The number in an item's name.
+pub type Item = u16;
+
+/// How far a server's clock, in milliseconds, may be from a test's.
+const CLOCK_SLACK: Duration = Duration::from_millis(50);
+
+/// When an item was added, by the clock and by the counts of its filter.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Added {
+    /// When the command was sent, and when its reply came.
+    sent: Instant,
+    replied: Instant,
+    /// Of the filter at that time.
+    rotations: u64,
+    new_items: u64,
+}
+
+/// What is known of an item.
+#[derive(Clone, Copy, PartialEq)]
+pub enum State {
+    /// Nothing.
+    Unknown,
+    /// The filter does not find it.
+    Out,
+    /// The filter finds it, unless it has forgotten it since.
+    In(Added),
+    /// It was added between `least` and `most` times more than it was deleted.
+    Counted { least: u32, most: u32 },
+}
+
+/// A counter of COUNTING that came to 15 stays there.
+const STUCK: u32 = 15;
+
+impl State {
+    /// What is known of an item that is in one of two states.
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::In(one), Self::In(other)) => Self::In(Added {
+                sent: one.sent.min(other.sent),
+                replied: one.replied.max(other.replied),
+                rotations: one.rotations.min(other.rotations),
+                new_items: one.new_items.min(other.new_items),
+            }),
+            (Self::Counted { least, most }, Self::Counted { least: other_least, most: other_most }) => {
+                Self::Counted { least: least.min(other_least), most: most.max(other_most) }
+            }
+            (one, other) if one == other => one,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::Out => f.write_str("not in"),
+            Self::In(added) => {
+                let Added { sent, replied, rotations, new_items } = added;
+                let [sent, replied] = [sent, replied].map(|time| time.elapsed().as_millis());
+                write!(f, "added {sent} to {replied} ms ago, after {new_items} new items and {rotations} rotations")
+            }
+            Self::Counted { least, most } => write!(f, "in {least} to {most} times"),
+        }
+    }
+}
+
+/// A filter.
+#[derive(Clone)]
+pub struct Filter {
+    pub shape: &'static Shape,
+    states: BTreeMap<Item, State>,
+    /// What BF.CARD answers, where that is certain.
+    pub card: Option<i64>,
+    /// The most items that can have been counted as new since the filter was empty.
+    new_items: u64,
+    /// The most buckets that clients can have begun.
+    rotations: u64,
+}
+
+impl Filter {
+    /// An empty filter.
+    pub fn new(shape: &'static Shape) -> Self {
+        Self { shape, states: BTreeMap::new(), card: Some(0), new_items: 0, rotations: 0 }
+    }
+
+    /// What is known of an item.
+    pub fn state(&self, item: Item) -> State {
+        let untouched = match self.shape.family {
+            Family::Counting => State::Counted { least: 0, most: 0 },
+            _ if self.shape.is_exact() => State::Out,
+            _ => State::Unknown,
+        };
+        self.states.get(&item).copied().unwrap_or(untouched)
+    }
+
+    /// Every item that was named to the filter.
+    pub fn items(&self) -> impl Iterator<Item = Item> {
+        self.states.keys().copied()
+    }
+
+    /// How many more rotations and how much more time or items an item outlives: the rest of `buckets - 1`.
+    fn buckets_left(&self, added: &Added, buckets: u64) -> u64 {
+        (buckets - 1).saturating_sub(self.rotations - added.rotations)
+    }
+
+    /// Whether a reply that came at `replied` has to say that the item is in.
+    pub fn must_have(&self, item: Item, replied: Instant) -> bool {
+        match (self.state(item), self.shape.family) {
+            (State::Counted { least, .. }, _) => least > 0,
+            (State::In(_), Family::Set) => true,
+            (State::In(added), Family::Window { milliseconds, buckets, .. }) => {
+                let left = self.buckets_left(&added, buckets) * milliseconds / (buckets - 1);
+                replied + CLOCK_SLACK < added.sent + Duration::from_millis(left)
+            }
+            (State::In(added), Family::Rolling { capacity, buckets }) => {
+                let left = self.buckets_left(&added, buckets) * capacity.div_ceil(buckets - 1);
+                self.new_items - added.new_items < left
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the reply to a command that was sent at `sent` has to say that the item is not in.
+    pub fn must_lack(&self, item: Item, sent: Instant) -> bool {
+        match (self.state(item), self.shape.family) {
+            (State::Out, _) => true,
+            (State::Counted { most, .. }, _) => most == 0 && self.shape.is_exact(),
+            (State::In(added), Family::Window { milliseconds, buckets, .. }) if self.shape.is_exact() => {
+                let longest = Duration::from_millis(milliseconds * buckets / (buckets - 1) + 1000);
+                sent > added.replied + longest + CLOCK_SLACK
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the filter may refuse an item because it is full.
+    pub fn may_be_full(&self) -> bool {
+        self.shape.room().is_some_and(|room| self.new_items >= room)
+    }
+
+    /// An add was answered: `is_new` is the answer. With `renews` it went into the newest bucket in any case.
+    pub fn added(&mut self, item: Item, is_new: bool, renews: bool, sent: Instant, replied: Instant) {
+        let before = self.state(item);
+        let counts = is_new || self.shape.family == Family::Counting;
+        self.new_items += u64::from(counts || renews);
+        self.card = self.card.map(|card| card + i64::from(counts));
+        let added = Added { sent, replied, rotations: self.rotations, new_items: self.new_items };
+        let stays = match self.shape.family {
+            Family::Set => matches!(before, State::In(_)),
+            // An item that is in already stays in its bucket. A false positive is in no bucket.
+            Family::Window { sliding, .. } => !is_new && !sliding && !renews,
+            Family::Rolling { .. } => !is_new && !renews,
+            Family::Counting => false,
+        };
+        let after = match before {
+            State::Counted { least, most } => {
+                let most = most.saturating_add(1);
+                State::Counted { least: least + 1, most: if most >= STUCK { u32::MAX } else { most } }
+            }
+            _ if stays => before,
+            _ => State::In(added),
+        };
+        self.states.insert(item, after);
+    }
+
+    /// A delete was answered: `was_in` is the answer.
+    pub fn deleted(&mut self, item: Item, was_in: bool) {
+        self.card = self.card.map(|card| card - i64::from(was_in));
+        let after = match self.state(item) {
+            State::Counted { least, most: u32::MAX } => {
+                State::Counted { least: least.saturating_sub(1), most: u32::MAX }
+            }
+            State::Counted { least, most } => {
+                State::Counted { least: least.saturating_sub(1), most: most.saturating_sub(1) }
+            }
+            // Where it was not found it is in no table of deleted items, and may be a false positive later.
+            _ if self.shape.is_exact() || was_in && self.shape.family == Family::Set => State::Out,
+            _ => State::Unknown,
+        };
+        self.states.insert(item, after);
+    }
+
+    /// An add or a delete of this item was sent, and no reply came.
+    pub fn perhaps(&mut self, item: Item, is_add: bool, sent: Instant, replied: Instant) {
+        let before = self.state(item);
+        if is_add {
+            self.added(item, true, true, sent, replied);
+        } else {
+            self.deleted(item, true);
+        }
+        self.doubt(item, before);
+    }
+
+    /// The item may be in this state instead.
+    pub fn doubt(&mut self, item: Item, state: State) {
+        self.states.insert(item, self.state(item).or(state));
+        self.card = None;
+    }
+
+    /// A client began a bucket, or may have.
+    pub fn rotated(&mut self) {
+        self.rotations += 1;
+        self.card = None;
+    }
+
+    /// What a dump holds that began with this filter and ended with `after`, if items were only added meanwhile.
+    pub fn dumped_until(&self, after: &Self) -> Self {
+        let mut dumped = after.clone();
+        for (item, state) in &mut dumped.states {
+            // An item that came meanwhile may be in the dump. The table of deleted items is left out if it changed.
+            if !matches!(self.state(*item), State::In(_)) {
+                *state = State::Unknown;
+            }
+        }
+        dumped.card = None;
+        dumped
+    }
+
+    /// The filter took everything that the other one has.
+    pub fn united_with(&mut self, other: &Self) {
+        let items: Vec<Item> = self.items().chain(other.items()).collect();
+        for item in items {
+            let after = match (self.state(item), other.state(item)) {
+                (State::In(added), _) | (_, State::In(added)) => State::In(added),
+                (one, other) => one.or(other),
+            };
+            self.states.insert(item, after);
+        }
+        // Nobody has counted the items of a union.
+        self.card = None;
+        self.new_items = self.new_items.max(self.shape.capacity);
+    }
+}

@@ -1,0 +1,219 @@
+//! What the servers have to hold: every key, every cached value, and which of it a failover may lose.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::commands::{Op, Payload};
+use super::filter::{Filter, Item, State};
+use super::shapes::{DEFAULTS, Shape};
+
+/// The number of keys that hold filters.
+pub const KEYS: usize = 24;
+
+/// A dump of BF.SCANDUMP on its way to another key.
+#[derive(Clone)]
+pub struct Arrival {
+    pub records: Vec<(i64, Vec<u8>)>,
+    /// The record to be sent next.
+    pub next: usize,
+    pub becomes: Filter,
+}
+
+/// What a key holds.
+pub enum Slot {
+    Missing,
+    Filter(Filter),
+    Arriving(Arrival),
+    /// One of several things, after a command without a reply.
+    Doubtful,
+}
+
+/// What clients may be refused for now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    None,
+    /// The server is above maxmemory.
+    Memory,
+    /// `bf.max-filter-bytes` is below what filters take.
+    Bytes,
+}
+
+/// A lease of the guard.
+pub struct Token {
+    pub text: String,
+    /// BF.FILL has to refuse it.
+    pub is_void: bool,
+    /// BF.FILL has to take it.
+    pub is_good: bool,
+    /// The filter is the one that it was given for.
+    pub same_filter: bool,
+}
+
+/// The values that a cache key may have.
+type Cached = Vec<Option<u64>>;
+
+/// What a write changed that no replica has confirmed.
+enum Unconfirmed {
+    Item { key: usize, item: Item, before: State },
+    Cached { key: usize, item: Item, before: Cached },
+    Key(usize),
+}
+
+/// The model.
+pub struct Model {
+    pub slots: Vec<Slot>,
+    pub shelf: Vec<Payload>,
+    pub tokens: BTreeMap<(usize, Item), Token>,
+    cached: BTreeMap<(usize, Item), Cached>,
+    unconfirmed: Vec<Unconfirmed>,
+    pub limit: Limit,
+    /// What BF.ADD creates on the server that is the primary.
+    pub default: &'static Shape,
+}
+
+impl Model {
+    /// Servers without keys.
+    pub fn new() -> Self {
+        Self {
+            slots: (0..KEYS).map(|_| Slot::Missing).collect(),
+            shelf: Vec::new(),
+            tokens: BTreeMap::new(),
+            cached: BTreeMap::new(),
+            unconfirmed: Vec::new(),
+            limit: Limit::None,
+            default: DEFAULTS[0],
+        }
+    }
+
+    /// The values that an item's cache key may have.
+    pub fn cached(&self, key: usize, item: Item) -> Cached {
+        self.cached.get(&(key, item)).cloned().unwrap_or_else(|| vec![None])
+    }
+
+    /// Every cache key that was named.
+    pub fn cache_keys(&self) -> impl Iterator<Item = (usize, Item)> {
+        self.cached.keys().copied()
+    }
+
+    /// The cache key has this value now.
+    pub fn cache(&mut self, key: usize, item: Item, value: Option<u64>) {
+        let before = self.cached(key, item);
+        self.unconfirmed.push(Unconfirmed::Cached { key, item, before });
+        self.cached.insert((key, item), vec![value]);
+    }
+
+    /// The whole filter at a key is about to be changed or replaced.
+    pub fn replace(&mut self, key: usize, slot: Slot) {
+        self.unconfirmed.push(Unconfirmed::Key(key));
+        self.slots[key] = slot;
+        for ((of, _), token) in &mut self.tokens {
+            if *of == key {
+                (token.is_good, token.same_filter) = (false, false);
+            }
+        }
+    }
+
+    /// Every key was deleted.
+    pub fn flushed(&mut self) {
+        (0..KEYS).for_each(|key| self.replace(key, Slot::Missing));
+        let cached: Vec<(usize, Item)> = self.cached.keys().copied().collect();
+        cached.into_iter().for_each(|(key, item)| self.cache(key, item, None));
+        self.void_leases();
+    }
+
+    /// An item's state is about to change.
+    pub fn touch(&mut self, key: usize, item: Item) {
+        if let Slot::Filter(filter) = &self.slots[key] {
+            self.unconfirmed.push(Unconfirmed::Item { key, item, before: filter.state(item) });
+        }
+    }
+
+    /// The filter at a key, for what changes single items of it.
+    pub fn filter(&mut self, key: usize) -> &mut Filter {
+        match &mut self.slots[key] {
+            Slot::Filter(filter) => filter,
+            _ => panic!("no filter at key {key}"),
+        }
+    }
+
+    /// A command was sent, and no reply came: it was run, or it was not.
+    pub fn doubt(&mut self, op: &Op, sent: Instant) {
+        let now = Instant::now();
+        for key in op.replaced() {
+            // A record may be sent again, but not the last one, which makes the filter.
+            let may_repeat = matches!(&self.slots[key], Slot::Arriving(it) if it.next + 1 < it.records.len());
+            if !(may_repeat && matches!(op, Op::LoadChunk { .. })) {
+                self.replace(key, Slot::Doubtful);
+            }
+        }
+        match op {
+            Op::Add { key, items, .. } => match &mut self.slots[*key] {
+                Slot::Missing => self.replace(*key, Slot::Doubtful),
+                Slot::Filter(filter) => items.iter().for_each(|&item| filter.perhaps(item, true, sent, now)),
+                _ => {}
+            },
+            Op::Remove { key, items, .. } => {
+                if let Slot::Filter(filter) = &mut self.slots[*key] {
+                    items.iter().for_each(|&item| filter.perhaps(item, false, sent, now));
+                }
+            }
+            Op::Rotate { key } => {
+                if let Slot::Filter(filter) = &mut self.slots[*key] {
+                    filter.rotated();
+                }
+            }
+            Op::Changed { key, item } => {
+                if let Slot::Filter(filter) = &mut self.slots[*key] {
+                    filter.perhaps(*item, true, sent, now);
+                }
+                self.doubt_cached(*key, *item, vec![None]);
+            }
+            Op::Fill { key, item, value, .. } => {
+                self.tokens.remove(&(*key, *item));
+                self.doubt_cached(*key, *item, vec![Some(*value)]);
+            }
+            _ => {}
+        }
+    }
+
+    fn doubt_cached(&mut self, key: usize, item: Item, mut values: Cached) {
+        values.extend(self.cached(key, item));
+        self.cached.insert((key, item), values);
+    }
+
+    /// A replica has everything that was written so far.
+    pub fn confirmed(&mut self) {
+        self.unconfirmed.clear();
+    }
+
+    /// A replica takes over that may lack the end of what was written.
+    pub fn failed_over(&mut self) {
+        for unconfirmed in std::mem::take(&mut self.unconfirmed) {
+            match unconfirmed {
+                Unconfirmed::Key(key) => self.slots[key] = Slot::Doubtful,
+                Unconfirmed::Cached { key, item, before } => self.doubt_cached(key, item, before),
+                Unconfirmed::Item { key, item, before } => {
+                    if let Slot::Filter(filter) = &mut self.slots[key] {
+                        filter.doubt(item, before);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The keys of which nobody knows what they hold. The caller deletes them.
+    pub fn take_doubtful(&mut self) -> Vec<usize> {
+        let doubtful: Vec<usize> = (0..KEYS).filter(|&key| matches!(self.slots[key], Slot::Doubtful)).collect();
+        for &key in &doubtful {
+            self.slots[key] = Slot::Missing;
+        }
+        doubtful
+    }
+
+    /// Leases do not outlive the process or the role of a server.
+    pub fn void_leases(&mut self) {
+        for token in self.tokens.values_mut() {
+            (token.is_void, token.is_good) = (true, false);
+        }
+    }
+}

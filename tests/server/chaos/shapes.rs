@@ -1,0 +1,134 @@
+//! The kinds of filters that the commands work on: how each is made, and what it promises.
+
+/// How long a filter keeps an item.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Family {
+    /// Until it is deleted.
+    Set,
+    /// For a window of time after its add.
+    Window { milliseconds: u64, buckets: u64, sliding: bool },
+    /// Until that many other items came.
+    Rolling { capacity: u64, buckets: u64 },
+    /// Until it is deleted as often as it was added.
+    Counting,
+}
+
+/// The module whose layout a filter has.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Layout {
+    Native,
+    RedisBloom,
+    ValkeyBloom,
+}
+
+/// What makes a filter, and what follows from that.
+pub struct Shape {
+    pub rate: &'static str,
+    pub capacity: u64,
+    /// The words of BF.RESERVE after the capacity, and of BF.INSERT.
+    pub words: &'static str,
+    pub family: Family,
+    pub layout: Layout,
+}
+
+/// A rate so low that no test meets a false positive.
+const NEVER: &str = "1e-9";
+
+const fn set(rate: &'static str, capacity: u64, words: &'static str) -> Shape {
+    Shape { rate, capacity, words, family: Family::Set, layout: Layout::Native }
+}
+
+const fn foreign(layout: Layout, rate: &'static str, capacity: u64, words: &'static str) -> Shape {
+    Shape { layout, ..set(rate, capacity, words) }
+}
+
+const fn window(
+    rate: &'static str,
+    capacity: u64,
+    words: &'static str,
+    seconds: u64,
+    buckets: u64,
+    sliding: bool,
+) -> Shape {
+    let family = Family::Window { milliseconds: seconds * 1000, buckets, sliding };
+    Shape { family, ..set(rate, capacity, words) }
+}
+
+const fn rolling(rate: &'static str, capacity: u64, words: &'static str, buckets: u64) -> Shape {
+    Shape { family: Family::Rolling { capacity, buckets }, ..set(rate, capacity, words) }
+}
+
+const fn counting(rate: &'static str, capacity: u64, words: &'static str) -> Shape {
+    Shape { family: Family::Counting, ..set(rate, capacity, words) }
+}
+
+/// What BF.ADD makes of a missing key, on a server with `bf.layout redisbloom` and on others.
+pub const DEFAULTS: [&Shape; 2] = [&SHAPES[0], &SHAPES[1]];
+
+/// Every kind, with both hashes where it has both. The layers of those with large capacities have 4 MiB or more, so that adds
+/// pend beside them while a child of the server lives. Filters with equal seeds merge.
+pub static SHAPES: [Shape; 27] = [
+    set("0.01", 100, "LAYOUT native"),
+    foreign(Layout::RedisBloom, "0.01", 100, "LAYOUT redisbloom"),
+    foreign(Layout::RedisBloom, "0.001", 700, "NONSCALING LAYOUT redisbloom"),
+    foreign(Layout::ValkeyBloom, "0.01", 100, "TIGHTENING 0.5"),
+    set("0.2", 50, "EXPANSION 4 LAYOUT native"),
+    set("0.001", 40, "EXPANSION 1 LAYOUT native"),
+    set(NEVER, 300, "LAYOUT native"),
+    set("0.01", 800, "NONSCALING LAYOUT native"),
+    set("0.01", 3_500_000, "LAYOUT native"),
+    set("0.01", 5000, "SEED 777"),
+    set("0.01", 500, "HASH siphash"),
+    set(NEVER, 500, "HASH siphash"),
+    set(NEVER, 700, "NONSCALING HASH siphash"),
+    set(NEVER, 900_000, "HASH siphash"),
+    set(NEVER, 4000, "HASH siphash SEED 000102030405060708090a0b0c0d0e0f"),
+    window("0.01", 400, "WINDOW 2", 2, 8, false),
+    window(NEVER, 600, "WINDOW 2 BUCKETS 3 HASH siphash", 2, 3, false),
+    window("0.01", 300, "WINDOW 3 SLIDING", 3, 8, true),
+    window(NEVER, 300, "WINDOW 2 SLIDING BUCKETS 16 HASH siphash", 2, 16, true),
+    window("0.01", 900, "WINDOW 3 BUCKETS 4 NONSCALING", 3, 4, false),
+    window(NEVER, 2_400_000, "WINDOW 1000000 BUCKETS 4 HASH siphash", 1_000_000, 4, false),
+    rolling("0.01", 300, "ROLLING", 8),
+    rolling(NEVER, 500, "ROLLING BUCKETS 4 HASH siphash", 4),
+    rolling("0.01", 14_000_000, "ROLLING BUCKETS 4", 4),
+    counting("0.01", 1500, "COUNTING"),
+    counting(NEVER, 900, "COUNTING HASH siphash"),
+    counting("0.01", 1_500_000, "COUNTING"),
+];
+
+impl Shape {
+    /// Whether the words contain this one.
+    pub fn has(&self, word: &str) -> bool {
+        self.words.split(' ').any(|it| it == word)
+    }
+
+    /// Whether items can be deleted.
+    pub fn deletes(&self) -> bool {
+        self.has("siphash") || self.family == Family::Counting
+    }
+
+    /// Whether every item that is absent is reported absent.
+    pub fn is_exact(&self) -> bool {
+        self.rate == NEVER
+    }
+
+    /// Whether it forgets.
+    pub fn forgets(&self) -> bool {
+        matches!(self.family, Family::Window { .. } | Family::Rolling { .. })
+    }
+
+    /// The items after which it may refuse more, if it does not grow.
+    pub fn room(&self) -> Option<u64> {
+        match self.family {
+            Family::Counting => Some(self.capacity),
+            Family::Window { buckets, .. } if self.has("NONSCALING") => Some(self.capacity.div_ceil(buckets - 1)),
+            _ => self.has("NONSCALING").then_some(self.capacity),
+        }
+    }
+
+    /// Whether two filters of this shape can be merged.
+    pub fn merges(&self) -> bool {
+        self.has("SEED")
+    }
+}
