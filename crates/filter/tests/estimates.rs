@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
 use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, unite};
-use bloomgate_filter::geometry::{Geometry as _, Paged, PagedProbe, estimate};
+use bloomgate_filter::geometry::{BlockedBits, BlockedProbe, Geometry as _, estimate};
 use bloomgate_filter::hash::ItemHash;
 
 const RATES: [f64; 2] = [1e-2, 1e-4];
@@ -14,19 +14,19 @@ const SEED: u32 = 4242;
 /// Numbers of items that are never added begin here.
 const ABSENT: u64 = 1 << 63;
 
-fn probe(item: u64, geometry: Paged) -> PagedProbe {
+fn probe(item: u64, geometry: BlockedBits) -> BlockedProbe {
     geometry.probe(ItemHash::of(&item.to_le_bytes(), SEED))
 }
 
 /// A layer's bits, which does not count what it takes.
 struct Bits {
-    geometry: Paged,
+    geometry: BlockedBits,
     cells: Blocks,
 }
 
 impl Bits {
     fn new(capacity: u64, rate: f64) -> Self {
-        let geometry = Paged::for_layer(capacity, rate).unwrap();
+        let geometry = BlockedBits::for_layer(capacity, rate).unwrap();
         Self { geometry, cells: Blocks::zeroed(geometry.blocks()).unwrap() }
     }
 
@@ -85,7 +85,7 @@ fn a_sample_estimates_as_well_as_its_items_allow() {
 /// The chance that all bits of an item that was never added are set, over each pair of blocks of each group: what
 /// `rate_now` takes for independent.
 fn rate_over_pairs(bits: &Bits) -> f64 {
-    let Paged { groups, blocks_per_group, hashes } = bits.geometry;
+    let BlockedBits { groups, blocks_per_group, hashes } = bits.geometry;
     let chance = |block: &[u8], bits: u32| {
         let ones: u32 = block.iter().map(|byte| byte.count_ones()).sum();
         (f64::from(ones) / 512.0).powi(bits.cast_signed())

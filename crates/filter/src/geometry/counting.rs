@@ -3,12 +3,13 @@
 //! A block of 512 counters is four cache lines, and a page has 16 of them in place of 64. Loads of smaller groups vary more,
 //! and two items share both their blocks more often: what that costs is in [`sizing::counters_per_item`].
 
-use super::paged::{PagedCells, PagedOf, PagedProbe};
+use super::blocked::{BlockedCells, BlockedGeometry};
+use super::probe::BlockedProbe;
 use super::{Geometry, sizing};
 use crate::cells::{BlockCell, COUNTER_BLOCK_BYTES, Cells as _, Counters, Histogram};
 
 /// The shape of a layer's counters and how many of them an item has: blocks of 256 bytes, 2 to 16 of them a group.
-pub type PagedCounters = PagedOf<COUNTER_BLOCK_BYTES>;
+pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
 
 /// A geometry whose cells count: an item that was inserted can be taken back.
 pub trait Counting: Geometry {
@@ -19,21 +20,21 @@ pub trait Counting: Geometry {
     fn least(&self, cells: &Self::Cells, probe: Self::Probe) -> u8;
 }
 
-impl Counting for PagedCounters {
+impl Counting for BlockedCounters {
     #[inline]
-    fn remove(&self, cells: &mut Counters, probe: PagedProbe) {
+    fn remove(&self, cells: &mut Counters, probe: BlockedProbe) {
         cells.count_down(probe.a, probe.cells_in_a(self.hashes));
         cells.count_down(probe.b, probe.cells_in_b(self.hashes));
     }
 
     #[inline]
-    fn least(&self, cells: &Counters, probe: PagedProbe) -> u8 {
+    fn least(&self, cells: &Counters, probe: BlockedProbe) -> u8 {
         let in_a = cells.least(probe.a, probe.cells_in_a(self.hashes));
         in_a.min(cells.least(probe.b, probe.cells_in_b(self.hashes)))
     }
 }
 
-impl PagedCells for Counters {
+impl BlockedCells for Counters {
     fn cells_per_item(rate: f64) -> f64 {
         sizing::counters_per_item(rate)
     }
@@ -63,19 +64,22 @@ mod tests {
     use super::*;
     use crate::cells::{COUNTER_MAX, PAGE_ALIGNED_FROM_BYTES};
     use crate::error::Error;
-    use crate::geometry::{LayerDescription, Paged};
+    use crate::geometry::{BlockedBits, LayerDescription};
     use crate::hash::ItemHash;
 
-    fn probe(geometry: PagedCounters, item: u64) -> PagedProbe {
+    fn probe(geometry: BlockedCounters, item: u64) -> BlockedProbe {
         geometry.probe(ItemHash::of(&item.to_le_bytes(), 4242))
     }
 
     /// The positions are those of the native layout: the same numbers give the same places, fixed for good.
     #[test]
     fn golden_counters() {
-        let geometry = PagedCounters { groups: 3, blocks_per_group: 5, hashes: 18 };
+        let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, hashes: 18 };
         let probe = geometry.probe(ItemHash::of(b"hello", u32::MAX));
-        assert_eq!(probe, Paged { groups: 3, blocks_per_group: 5, hashes: 18 }.probe(ItemHash::of(b"hello", u32::MAX)));
+        assert_eq!(
+            probe,
+            BlockedBits { groups: 3, blocks_per_group: 5, hashes: 18 }.probe(ItemHash::of(b"hello", u32::MAX))
+        );
         let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
         geometry.insert(&mut counters, probe);
         let mut expected = vec![0u8; 15 * 256];
@@ -92,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_taken_back_leaves_nothing_and_hides_nobody() {
         // Few blocks and many items under few counters each: many share some.
-        let geometry = PagedCounters { groups: 2, blocks_per_group: 2, hashes: 5 };
+        let geometry = BlockedCounters { groups: 2, blocks_per_group: 2, hashes: 5 };
         let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
         let items = 0..if cfg!(miri) { 30 } else { 300 };
         for item in items.clone() {
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn the_least_counter_is_how_often_an_item_was_inserted_up_to_fifteen() {
         for hashes in [1, 2, 7, 40] {
-            let geometry = PagedCounters { groups: 1, blocks_per_group: 2, hashes };
+            let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes };
             let mut counters = Counters::zeroed(2).unwrap();
             let probe = probe(geometry, 7);
             for times in 0..20 {
@@ -127,7 +131,7 @@ mod tests {
     /// k counters and no more for items whose first bits coincide.
     #[test]
     fn an_item_whose_counters_coincide_counts_once_in_each() {
-        let geometry = PagedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
+        let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
         let mut counters = Counters::zeroed(2).unwrap();
         // The empty item of seed 0 has counter 0 of both blocks, seven times.
         let probe = geometry.probe(ItemHash::of(b"", 0));
@@ -142,7 +146,7 @@ mod tests {
     fn a_group_is_at_most_a_page() {
         for capacity in [1, 2, 10, 99, 100, 1000, 12_345, 54_000, 55_000, 100_000, 1_000_000, 1 << 40] {
             for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-6, 1e-12] {
-                let geometry = PagedCounters::for_layer(capacity, rate).unwrap();
+                let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
                 assert!(geometry.is_sound() && geometry.blocks_per_group <= 16);
                 assert_eq!(geometry.size_bytes() * 2, geometry.modulus());
                 assert_eq!(geometry.hashes, sizing::hashes(rate));
@@ -156,34 +160,34 @@ mod tests {
             }
         }
         assert_eq!(
-            PagedCounters::for_layer(1000, 0.01),
-            Ok(PagedCounters { groups: 2, blocks_per_group: 10, hashes: 7 })
+            BlockedCounters::for_layer(1000, 0.01),
+            Ok(BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 })
         );
         // Four bits for each.
         let (bits, counters) =
-            (Paged::for_layer(1 << 30, 1e-6).unwrap(), PagedCounters::for_layer(1 << 30, 1e-6).unwrap());
+            (BlockedBits::for_layer(1 << 30, 1e-6).unwrap(), BlockedCounters::for_layer(1 << 30, 1e-6).unwrap());
         assert!(counters.size_bytes().abs_diff(4 * bits.size_bytes()) <= 4 * 4096);
     }
 
     #[test]
     fn shapes_that_cannot_be_are_refused() {
-        let sound = PagedCounters { groups: 1, blocks_per_group: 16, hashes: 7 };
+        let sound = BlockedCounters { groups: 1, blocks_per_group: 16, hashes: 7 };
         let check = |geometry| Geometry::check(&LayerDescription { rate: 0.01, capacity: 10, items: 0, geometry });
         assert_eq!(check(sound), Ok(()));
         for geometry in [
-            PagedCounters { groups: 0, ..sound },
-            PagedCounters { groups: 1 << 52, ..sound },
-            PagedCounters { groups: u64::MAX, ..sound },
-            PagedCounters { blocks_per_group: 1, ..sound },
-            PagedCounters { blocks_per_group: 17, ..sound },
-            PagedCounters { hashes: 0, ..sound },
-            PagedCounters { hashes: 65, ..sound },
+            BlockedCounters { groups: 0, ..sound },
+            BlockedCounters { groups: 1 << 52, ..sound },
+            BlockedCounters { groups: u64::MAX, ..sound },
+            BlockedCounters { blocks_per_group: 1, ..sound },
+            BlockedCounters { blocks_per_group: 17, ..sound },
+            BlockedCounters { hashes: 0, ..sound },
+            BlockedCounters { hashes: 65, ..sound },
         ] {
             assert_eq!(check(geometry), Err(Error::Unsound), "{geometry:?}");
         }
-        assert_eq!(PagedCounters::for_layer(0, 0.01), Err(Error::CapacityOutOfRange));
-        assert_eq!(PagedCounters::for_layer(1, 0.0), Err(Error::RateOutOfRange));
-        assert_eq!(PagedCounters::for_layer(1, 1.0), Err(Error::RateOutOfRange));
-        assert_eq!(PagedCounters::for_layer(u64::MAX, 1e-12), Err(Error::SizeOverflow));
+        assert_eq!(BlockedCounters::for_layer(0, 0.01), Err(Error::CapacityOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(1, 0.0), Err(Error::RateOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(1, 1.0), Err(Error::RateOutOfRange));
+        assert_eq!(BlockedCounters::for_layer(u64::MAX, 1e-12), Err(Error::SizeOverflow));
     }
 }

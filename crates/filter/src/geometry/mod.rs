@@ -1,19 +1,21 @@
-//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`Paged`], with
-//! counters [`PagedCounters`]) and that of other modules ([`Flat`]) are plugged in.
+//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`BlockedBits`], with
+//! counters [`BlockedCounters`]) and that of other modules ([`Flat`]) are plugged in.
 
+mod blocked;
 mod counting;
 pub mod estimate;
 mod flat;
-mod paged;
 mod pending;
+mod probe;
 pub mod sizing;
 
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
 
-pub use counting::{Counting, PagedCounters};
+pub use blocked::{BlockedBits, BlockedCells, BlockedGeometry};
+pub use counting::{BlockedCounters, Counting};
 pub use flat::{Flat, HASHES_MAX, Positions};
-pub use paged::{Paged, PagedCells, PagedOf, PagedProbe};
+pub use probe::{BlockedProbe, ProbeCells};
 
 use crate::cells::Cells;
 use crate::error::Error;

@@ -3,10 +3,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::paged::{PagedOf, PagedProbe};
+use super::blocked::BlockedGeometry;
+use super::probe::BlockedProbe;
 use crate::cells::{BlockCell, PAGE_BYTES};
 
-impl<const BLOCK: usize> PagedOf<BLOCK> {
+impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// Whether every group of blocks is a page of memory, as in all layers of 256 KiB and more that were not made up.
     pub(super) const fn has_whole_pages(&self) -> bool {
         self.blocks_per_group as usize * BLOCK == PAGE_BYTES
@@ -24,7 +25,7 @@ impl<const BLOCK: usize> PagedOf<BLOCK> {
     }
 
     /// Sets the bits of an item in a copy of the blocks from byte `begin` on, as far as they lie there.
-    pub(super) fn set_in(&self, copy: &mut [u8], begin: usize, probe: PagedProbe) {
+    pub(super) fn set_in(&self, copy: &mut [u8], begin: usize, probe: BlockedProbe) {
         if let Some(block) = place::<BLOCK>(probe.a, begin).and_then(|place| copy.get_mut(place)) {
             set(block, probe.cells_in_a(self.hashes));
         }
@@ -34,7 +35,7 @@ impl<const BLOCK: usize> PagedOf<BLOCK> {
     }
 
     /// Whether all bits of an item are set in such a copy, which has both of its blocks.
-    pub(super) fn are_set_in(&self, copy: &[u8], begin: usize, probe: PagedProbe) -> bool {
+    pub(super) fn are_set_in(&self, copy: &[u8], begin: usize, probe: BlockedProbe) -> bool {
         let block = |block| place::<BLOCK>(block, begin).and_then(|place| copy.get(place)).unwrap_or_default();
         are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
     }
@@ -62,20 +63,20 @@ fn place<const BLOCK: usize>(block: u64, begin: usize) -> Option<Range<usize>> {
 mod tests {
     use super::*;
     use crate::cells::{Blocks, Cells as _};
-    use crate::geometry::{Geometry, Paged};
+    use crate::geometry::{BlockedBits, Geometry};
     use crate::hash::ItemHash;
 
     const GROUPS: usize = 67;
-    const GEOMETRY: Paged = Paged { groups: GROUPS as u64, blocks_per_group: 64, hashes: 10 };
+    const GEOMETRY: BlockedBits = BlockedBits { groups: GROUPS as u64, blocks_per_group: 64, hashes: 10 };
 
-    fn probes() -> Vec<(ItemHash, PagedProbe)> {
+    fn probes() -> Vec<(ItemHash, BlockedProbe)> {
         let hashes = (0..if cfg!(miri) { 50u64 } else { 3000 }).map(|item| ItemHash::of(&item.to_le_bytes(), 3));
         hashes.map(|hash| (hash, GEOMETRY.probe(hash))).collect()
     }
 
     #[test]
     fn pieces_get_the_bits_that_the_layer_would_get() {
-        assert!(GEOMETRY.has_whole_pages() && !Paged { blocks_per_group: 63, ..GEOMETRY }.has_whole_pages());
+        assert!(GEOMETRY.has_whole_pages() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.has_whole_pages());
         for piece in [4096, 5 * 4096, GROUPS * 4096] {
             let mut blocks = Blocks::zeroed(GEOMETRY.blocks()).unwrap();
             let mut pieces = vec![0; GROUPS * 4096];

@@ -3,7 +3,7 @@
 //! Every add counts, so a filter is full after as many different items as it is made for, none of them uncounted.
 
 use bloomgate_filter::cells::{COUNTER_MAX, Cells as _, Counters};
-use bloomgate_filter::geometry::{Counting as _, Geometry as _, PagedCounters, sizing};
+use bloomgate_filter::geometry::{BlockedCounters, Counting as _, Geometry as _, sizing};
 use bloomgate_filter::hash::ItemHash;
 
 use super::model::poisson;
@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 1.06;
 /// How often an item can be counted in one counter.
 const VALUES: usize = COUNTER_MAX as usize + 1;
 
-fn full(geometry: PagedCounters, capacity: u64, seed: u32) -> Counters {
+fn full(geometry: BlockedCounters, capacity: u64, seed: u32) -> Counters {
     let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
     for item in 0..capacity {
         geometry.insert(&mut counters, geometry.probe(ItemHash::of(&item.to_le_bytes(), seed)));
@@ -31,7 +31,7 @@ fn values(bytes: &[u8]) -> impl Iterator<Item = u8> {
 /// Several filters of `capacity` different items each, as `measure_fixed` has them.
 fn measure(rate: f64, capacity: u64, queries: u64) -> Found {
     let filters = (2_000_000 / capacity).clamp(2, 1000);
-    let geometry = PagedCounters::for_layer(capacity, rate).unwrap();
+    let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
     let (mut found, mut by_fill) = (0, 0.0);
     for index in 0..filters {
         let seed = 1000 + index as u32;
@@ -74,7 +74,7 @@ fn counters_hold_rates_too_low_for_queries() {
     let model = Model::new();
     for ((rate, capacity), Found { by_fill, .. }) in jobs.into_iter().zip(found) {
         assert!(by_fill <= TOLERANCE * rate, "{rate} for {capacity}: {by_fill}");
-        let modelled = model.rate_offered(capacity as f64, PagedCounters::for_layer(capacity, rate).unwrap());
+        let modelled = model.rate_offered(capacity as f64, BlockedCounters::for_layer(capacity, rate).unwrap());
         let agrees = (by_fill / modelled - 1.0).abs() < 0.1;
         assert!(agrees || capacity < 100_000, "{rate} for {capacity}: {by_fill} by fill, {modelled} by the model");
     }
@@ -87,7 +87,7 @@ fn by_the_model_counters_hold_every_rate_at_every_size() {
     let rates: Vec<f64> =
         (0..=46).map(|step| (0.25 * 10f64.powf(-0.25 * f64::from(step))).max(sizing::RATE_MIN)).collect();
     let ratios = in_parallel(&rates, |&rate| {
-        SIZES.map(|items| model.rate_offered(items as f64, PagedCounters::for_layer(items, rate).unwrap()) / rate)
+        SIZES.map(|items| model.rate_offered(items as f64, BlockedCounters::for_layer(items, rate).unwrap()) / rate)
     });
     println!("\nFalse positive rate / asked by the model, counters for {SIZES:?} items");
     for (rate, ratios) in rates.into_iter().zip(ratios) {
@@ -103,7 +103,7 @@ fn a_counter_of_a_full_filter_never_comes_to_its_end() {
     println!("\nPart of the counters of a full filter at n or more, by the model (by counting 4 million items)");
     for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9, 1e-12] {
         const ITEMS: u64 = 4_000_000;
-        let geometry = PagedCounters::for_layer(ITEMS, rate).unwrap();
+        let geometry = BlockedCounters::for_layer(ITEMS, rate).unwrap();
         let hit = |cells: u32| 1.0 - (511.0f64 / 512.0).powi(cells.cast_signed());
         let (in_a, in_b) = (geometry.hashes.div_ceil(2), geometry.hashes / 2);
         let load = ITEMS as f64 * (hit(in_a) + hit(in_b)) / geometry.blocks() as f64;
@@ -130,7 +130,7 @@ fn a_counter_of_a_full_filter_never_comes_to_its_end() {
 #[test]
 fn counters_keep_their_rate_while_members_come_and_go() {
     const CAPACITY: u64 = 20_000;
-    let geometry = PagedCounters::for_layer(CAPACITY, 0.01).unwrap();
+    let geometry = BlockedCounters::for_layer(CAPACITY, 0.01).unwrap();
     let probe = |item: u64| geometry.probe(ItemHash::of(&item.to_le_bytes(), 1000));
     let mut counters = full(geometry, CAPACITY, 1000);
     for item in 0..10 * CAPACITY {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate_filter::cells::Cells as _;
-use bloomgate_filter::geometry::{Paged, PagedOf, sizing};
+use bloomgate_filter::geometry::{BlockedBits, BlockedGeometry, sizing};
 use bloomgate_filter::hash::ItemHash;
 use bloomgate_filter::shape::Layer;
 use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
@@ -74,8 +74,12 @@ fn hash(filter: &BloomFilter, item: u64) -> ItemHash {
 /// The part of all absent items that a layer takes for members, from the fill of its blocks: the average over its
 /// groups and over the ordered pairs of different blocks of a group, the cells of an item taken as independent. `ones`: of
 /// how many of the 512 cells of a block an item finds that they are set.
-fn rate_by_fill<const BLOCK: usize>(geometry: PagedOf<BLOCK>, bytes: &[u8], ones: impl Fn(&[u8]) -> u32) -> f64 {
-    let PagedOf { groups, blocks_per_group, hashes } = geometry;
+fn rate_by_fill<const BLOCK: usize>(
+    geometry: BlockedGeometry<BLOCK>,
+    bytes: &[u8],
+    ones: impl Fn(&[u8]) -> u32,
+) -> f64 {
+    let BlockedGeometry { groups, blocks_per_group, hashes } = geometry;
     let (in_a, in_b) = (hashes.div_ceil(2).cast_signed(), (hashes / 2).cast_signed());
     let pairs = f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
     let mut sum = 0.0;
@@ -93,7 +97,7 @@ fn rate_by_fill<const BLOCK: usize>(geometry: PagedOf<BLOCK>, bytes: &[u8], ones
     sum / groups as f64
 }
 
-fn rate_of_layer(layer: &Layer<Paged>) -> f64 {
+fn rate_of_layer(layer: &Layer<BlockedBits>) -> f64 {
     rate_by_fill(layer.geometry(), layer.bytes(), |block| block.iter().map(|byte| byte.count_ones()).sum())
 }
 
@@ -196,7 +200,7 @@ fn rates_too_low_for_queries_hold_by_the_fill_of_the_blocks() {
     for ((rate, capacity), Found { by_fill, .. }) in jobs.into_iter().zip(found) {
         assert!(by_fill <= TOLERANCE * rate, "{rate} for {capacity}: {by_fill}");
         // The model, which speaks for the sizes that no test fills, agrees where there are groups enough.
-        let modelled = model.rate(capacity, Paged::for_layer(capacity, rate).unwrap());
+        let modelled = model.rate(capacity, BlockedBits::for_layer(capacity, rate).unwrap());
         let agrees = (by_fill / modelled - 1.0).abs() < 0.1;
         assert!(agrees || capacity < 100_000, "{rate} for {capacity}: {by_fill} by fill, {modelled} by the model");
     }
@@ -260,7 +264,7 @@ fn by_the_model_every_rate_holds_at_every_size() {
     let rates: Vec<f64> = (0..=62).map(|step| (0.25 * 10f64.powf(-0.25 * f64::from(step))).max(1e-16)).collect();
     let ratios = in_parallel(&rates, |&rate| {
         CAPACITIES.map(|capacity| {
-            let geometry = Paged::for_layer(capacity, rate).unwrap();
+            let geometry = BlockedBits::for_layer(capacity, rate).unwrap();
             // Of that many different items, and when it counts that many.
             assert!(model.rate_offered(capacity as f64, geometry) <= 1.005 * rate.max(sizing::RATE_MIN), "{rate}");
             model.rate(capacity, geometry) / rate
@@ -287,7 +291,7 @@ fn the_rates_of_a_chain_add_up_to_what_was_asked() {
         let scaling = Scaling::from_expansion(expansion);
         let (mut sum, mut capacity) = (0.0, first);
         for index in 0..60 {
-            let Ok(geometry) = Paged::for_layer(capacity, rate * sizing::share(scaling, first, index)) else {
+            let Ok(geometry) = BlockedBits::for_layer(capacity, rate * sizing::share(scaling, first, index)) else {
                 break;
             };
             sum += model.rate(capacity, geometry);

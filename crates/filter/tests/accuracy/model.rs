@@ -1,6 +1,6 @@
 //! What the rate of a layer should be, by a Poisson model of its geometry: for sizes that no test could fill.
 
-use bloomgate_filter::geometry::PagedOf;
+use bloomgate_filter::geometry::BlockedGeometry;
 
 /// A model of the layout, apart from the code that it judges but for the geometry: the numbers of items that two blocks
 /// of a group have in common, and that each has besides, are Poisson distributed, and their bits fall anywhere in a
@@ -39,7 +39,7 @@ impl Model {
     }
 
     /// The rate of a layer to which so many different items were offered.
-    pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: PagedOf<BLOCK>) -> f64 {
+    pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         let (in_a, in_b) = (geometry.hashes.div_ceil(2) as usize, geometry.hashes as usize / 2);
         // Items with their first bits in one block and the others in another; and the items that a block has besides.
         let load = items / geometry.blocks() as f64;
@@ -67,7 +67,7 @@ impl Model {
     }
 
     /// The rate of a layer that counts so many items. Those that were taken for members are not counted.
-    pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: PagedOf<BLOCK>) -> f64 {
+    pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         const STEPS: u32 = 8;
         let (mut offered, step) = (0.0, items as f64 / f64::from(STEPS));
         if self.rate_offered(items as f64, geometry) < 1e-3 {

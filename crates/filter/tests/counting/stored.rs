@@ -3,7 +3,7 @@
 use bloomgate_filter::cells::{Cells as _, Counters};
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink as _};
-use bloomgate_filter::geometry::{Geometry as _, PagedCounters};
+use bloomgate_filter::geometry::{BlockedCounters, Geometry as _};
 use bloomgate_filter::hash::{Hasher, ItemHash};
 use bloomgate_filter::kinds::{Arrival, CountingSpec, Origin, StoredAs};
 use bloomgate_filter::{Error as FilterError, Filter, Unlimited, Value};
@@ -64,7 +64,7 @@ fn golden_bytes() {
     // bytes of the counters.
     assert_eq!(numbers, [1, 4, 1, rate, 100, 0, 4242, 1, 1, rate, 100, 3, 7, 1, 2, 512]);
     // Where the counters are is fixed by a test of the geometry.
-    let geometry = PagedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
+    let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
     let mut counters = Counters::zeroed(2).unwrap();
     (0..3).for_each(|_| geometry.insert(&mut counters, geometry.probe(ItemHash::of(b"hello", 4242))));
     assert!(bytes[128..] == *counters.bytes());

@@ -3,7 +3,7 @@
 
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _};
 use bloomgate_filter::geometry::sizing::POLICY;
-use bloomgate_filter::geometry::{LayerDescription, Paged};
+use bloomgate_filter::geometry::{BlockedBits, LayerDescription};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{NativeSpec, StoredAs};
 use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
@@ -17,7 +17,7 @@ use crate::{FilterOf, MORE_CASES, SMALL, add_batch, assert_same, config, items, 
 pub struct Description {
     spec: NativeSpec,
     policy: u32,
-    layers: Vec<LayerDescription<Paged>>,
+    layers: Vec<LayerDescription<BlockedBits>>,
 }
 
 impl Description {
@@ -131,7 +131,7 @@ fn wild_rates() -> impl Strategy<Value = f64> {
     prop_oneof![9 => rates(), 1 => any::<u64>().prop_map(f64::from_bits)]
 }
 
-fn layer_descriptions() -> impl Strategy<Value = LayerDescription<Paged>> {
+fn layer_descriptions() -> impl Strategy<Value = LayerDescription<BlockedBits>> {
     let capacities = prop_oneof![4 => 1u64..100, 1 => any::<u64>(), 1 => u64::MAX - 1..=u64::MAX];
     let items = prop_oneof![2 => Just(None), 3 => (0u64..100).prop_map(Some), 1 => any::<u64>().prop_map(Some)];
     let groups = prop_oneof![9 => 1u64..20, 1 => any::<u64>()];
@@ -139,7 +139,7 @@ fn layer_descriptions() -> impl Strategy<Value = LayerDescription<Paged>> {
     let hashes = prop_oneof![8 => 1u32..=64, 1 => any::<u32>(), 1 => 0u32..=65];
     let geometries = (groups, blocks, hashes);
     (wild_rates(), capacities, items, geometries).prop_map(|(rate, capacity, items, geometry)| {
-        let geometry = Paged { groups: geometry.0, blocks_per_group: geometry.1, hashes: geometry.2 };
+        let geometry = BlockedBits { groups: geometry.0, blocks_per_group: geometry.1, hashes: geometry.2 };
         LayerDescription { rate, capacity, items: items.unwrap_or(capacity), geometry }
     })
 }

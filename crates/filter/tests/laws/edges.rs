@@ -1,6 +1,6 @@
 //! The edges of rates, capacities, chains and memory: what is beyond them is refused, what is on them works.
 
-use bloomgate_filter::geometry::Paged;
+use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
 use bloomgate_filter::kinds::NativeSpec;
 use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
@@ -80,14 +80,14 @@ fn rates_and_capacities_have_edges() {
         assert_eq!(new(rate, 0), Err(Error::CapacityOutOfRange));
         assert!(matches!(new(rate, u64::MAX), Err(Error::SizeOverflow | Error::OutOfMemory { .. })));
         // 2^58 fit 63 bits, but no machine: the error says how much was asked for.
-        let asked_bytes = Paged::for_layer(1 << 58, rate).unwrap().size_bytes();
+        let asked_bytes = BlockedBits::for_layer(1 << 58, rate).unwrap().size_bytes();
         assert_eq!(new(rate, 1 << 58), Err(Error::OutOfMemory { asked_bytes }));
     }
     let mut one = BloomFilter::new(0.01, 1, Scaling::Fixed, 0, &Unlimited).unwrap();
     assert_eq!(one.add(b"", &Unlimited), Ok(true));
     assert_eq!(one.add(b"a", &Unlimited), Err(Error::Full));
     assert_eq!(one.add(b"", &Unlimited), Ok(false));
-    let asked_bytes = NativeSpec::size_bytes(1, Paged::for_layer(1000, 0.01).unwrap().size_bytes());
+    let asked_bytes = NativeSpec::size_bytes(1, BlockedBits::for_layer(1000, 0.01).unwrap().size_bytes());
     let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
     assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes - 1)).unwrap_err(), short);
     assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes)).is_ok());

@@ -1,6 +1,6 @@
 //! What pends and what does not, and how much.
 
-use bloomgate_filter::geometry::Paged;
+use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, Origin, RedisBloomSpec};
 use bloomgate_filter::{BATCH, Filter, Scaling, Spec, Unlimited};
 
@@ -77,7 +77,8 @@ fn nothing_pends_where_it_may_not() {
     let counting = CountingSpec { rate: 0.01, capacity, hasher: super::HASHER };
     let redisbloom = RedisBloomSpec { rate: 0.01, capacity, scaling: fixed };
     // Of groups that are no whole pages.
-    let odd = (capacity..).find(|capacity| Paged::for_layer(*capacity, 0.01).unwrap().blocks_per_group != 64).unwrap();
+    let odd =
+        (capacity..).find(|capacity| BlockedBits::for_layer(*capacity, 0.01).unwrap().blocks_per_group != 64).unwrap();
     let odd = Spec::Native(NativeSpec { capacity: odd, ..native(0.01, 10_000, fixed) });
     for spec in [Spec::Counting(counting), Spec::RedisBloom(redisbloom), odd] {
         let mut filter = Filter::new(&spec, &Unlimited).unwrap();

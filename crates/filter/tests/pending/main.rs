@@ -12,7 +12,7 @@ mod pair;
 mod random;
 mod together;
 
-use bloomgate_filter::geometry::{Paged, sizing};
+use bloomgate_filter::geometry::{BlockedBits, sizing};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{Forgets, NativeSpec, WindowedSpec};
 use bloomgate_filter::{Ceiling, Filter, Moment, Scaling, Spec, Unlimited};
@@ -40,7 +40,7 @@ impl Ceiling for Pends {
 fn native(rate: f64, about: u64, scaling: Scaling) -> NativeSpec {
     let has_pages = |capacity: &u64| {
         let rate = rate * sizing::share(scaling, *capacity, 0);
-        Paged::for_layer(*capacity, rate).unwrap().blocks_per_group == 64
+        BlockedBits::for_layer(*capacity, rate).unwrap().blocks_per_group == 64
     };
     let capacity = (about..).find(has_pages).unwrap();
     NativeSpec { rate, capacity, scaling, hasher: HASHER }

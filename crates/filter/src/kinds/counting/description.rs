@@ -7,7 +7,7 @@ use crate::ceiling::Ceiling;
 use crate::error;
 use crate::format::records::Recorded;
 use crate::format::{Error, LayerCells, Sink, Source};
-use crate::geometry::{LayerDescription, PagedCounters};
+use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::kinds::kind::Kind as _;
 use crate::kinds::native::NativeSpec;
 use crate::kinds::native::description::{Layers, are_shaped, read_layers, read_spec, write_layers, write_spec};
@@ -39,7 +39,7 @@ impl LayerCells for CountingFilter {
 impl Recorded for CountingFilter {
     const KIND: u64 = 4;
     const ONLY_GAINS: bool = false;
-    type Description = (CountingSpec, Layers<PagedCounters>);
+    type Description = (CountingSpec, Layers<BlockedCounters>);
 
     fn describe(&self, sink: &mut impl Sink) {
         write_spec(&self.spec().native(), sink);

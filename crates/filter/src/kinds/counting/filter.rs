@@ -5,7 +5,7 @@ use crate::ceiling::Ceiling;
 use crate::cells::Mover;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::geometry::{LayerDescription, PagedCounters};
+use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
 use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
@@ -41,10 +41,10 @@ impl CountingFilter {
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`].
     pub fn with_zero_counters(
         spec: CountingSpec,
-        layers: &[LayerDescription<PagedCounters>],
+        layers: &[LayerDescription<BlockedCounters>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        let is_asked_for = |layer: &LayerDescription<PagedCounters>| {
+        let is_asked_for = |layer: &LayerDescription<BlockedCounters>| {
             layer.capacity == spec.capacity && layer.rate.to_bits() == spec.rate.to_bits()
         };
         if !spec.native().has_sound_rate() || !layers.iter().all(is_asked_for) {

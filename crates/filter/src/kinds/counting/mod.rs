@@ -19,7 +19,7 @@ use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Counters;
 use crate::error::Error;
-use crate::geometry::{LayerDescription, PagedCounters};
+use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
 use crate::shape::{Reach, Rules, reach};
@@ -37,7 +37,7 @@ pub struct CountingSpec {
 }
 
 impl Rules for CountingSpec {
-    type Geometry = PagedCounters;
+    type Geometry = BlockedCounters;
 
     #[inline]
     fn hash(&self, item: &[u8]) -> ItemHash {
@@ -53,7 +53,7 @@ impl Rules for CountingSpec {
         Scaling::Fixed
     }
 
-    fn next_layer(&self, _: usize, _: u64, _: f64) -> Result<LayerDescription<PagedCounters>, Error> {
+    fn next_layer(&self, _: usize, _: u64, _: f64) -> Result<LayerDescription<BlockedCounters>, Error> {
         Err(Error::Full)
     }
 
@@ -61,7 +61,7 @@ impl Rules for CountingSpec {
         NativeSpec::size_bytes(layers, cells_bytes)
     }
 
-    fn zeroed(&self, geometry: &PagedCounters) -> Result<Counters, Error> {
+    fn zeroed(&self, geometry: &BlockedCounters) -> Result<Counters, Error> {
         Counters::zeroed(geometry.blocks())
     }
 }
@@ -78,9 +78,9 @@ impl CountingSpec {
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
     }
 
-    fn layer(&self) -> Result<LayerDescription<PagedCounters>, Error> {
+    fn layer(&self) -> Result<LayerDescription<BlockedCounters>, Error> {
         let Self { rate, capacity, .. } = *self;
-        Ok(LayerDescription { rate, capacity, items: 0, geometry: PagedCounters::for_layer(capacity, rate)? })
+        Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedCounters::for_layer(capacity, rate)? })
     }
 
     /// See [`Spec::reach`](super::Spec::reach).

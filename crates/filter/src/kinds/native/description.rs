@@ -8,7 +8,7 @@ use crate::ceiling::Ceiling;
 use crate::error;
 use crate::format::records::{Part, Recorded};
 use crate::format::{Error, LayerCells, Sink, Source, read_u32};
-use crate::geometry::{Geometry, LayerDescription, Paged, PagedOf, sizing};
+use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription, sizing};
 use crate::hash::{Hasher, ItemHash};
 use crate::memory::push;
 use crate::scaling::Scaling;
@@ -18,7 +18,7 @@ const HASH_MURMUR3_X64_128: u64 = 1;
 const HASH_SIPHASH_2_4_128: u64 = 2;
 
 /// Layers as they are described.
-pub(crate) type Layers<G = Paged> = Vec<LayerDescription<G>>;
+pub(crate) type Layers<G = BlockedBits> = Vec<LayerDescription<G>>;
 
 /// Writes the hash identifier and what makes a filter.
 pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
@@ -58,7 +58,7 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
 
 /// Writes the number of layers and what each is.
 pub(crate) fn write_layers<const BLOCK: usize>(
-    layers: impl ExactSizeIterator<Item = LayerDescription<PagedOf<BLOCK>>>,
+    layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
     sink: &mut impl Sink,
 ) {
     sink.put_u64(layers.len() as u64);
@@ -76,13 +76,15 @@ pub(crate) fn write_layers<const BLOCK: usize>(
 ///
 /// # Errors
 /// [`Error::OutOfRange`], [`Error::Truncated`], [`Error::Filter`].
-pub(crate) fn read_layers<const BLOCK: usize>(source: &mut impl Source) -> Result<Layers<PagedOf<BLOCK>>, Error> {
+pub(crate) fn read_layers<const BLOCK: usize>(
+    source: &mut impl Source,
+) -> Result<Layers<BlockedGeometry<BLOCK>>, Error> {
     let count = usize::try_from(source.u64()?).ok().filter(|layers| *layers <= LAYERS_MAX);
     let mut layers = Vec::new();
     for _ in 0..count.ok_or(Error::OutOfRange)? {
         let (rate, capacity, items) = (source.f64()?, source.u64()?, source.u64()?);
         let hashes = read_u32(source)?;
-        let geometry = PagedOf { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
+        let geometry = BlockedGeometry { groups: source.u64()?, blocks_per_group: read_u32(source)?, hashes };
         push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;
     }
     Ok(layers)

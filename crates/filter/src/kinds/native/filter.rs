@@ -6,7 +6,7 @@ use crate::ceiling::{Beside, Ceiling};
 use crate::cells::Mover;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::geometry::{LayerDescription, Paged};
+use crate::geometry::{BlockedBits, LayerDescription};
 use crate::hash::{HashBatch, ItemHash};
 use crate::kinds::Contents;
 use crate::kinds::info::LayerSummary;
@@ -62,7 +62,7 @@ impl BloomFilter {
     /// [`Error::Unsound`] for layers that no filter has, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
     pub fn with_zero_bits(
         spec: NativeSpec,
-        layers: &[LayerDescription<Paged>],
+        layers: &[LayerDescription<BlockedBits>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
         if !spec.has_sound_rate() {
@@ -77,7 +77,7 @@ impl BloomFilter {
     /// As [`with_zero_bits`](Self::with_zero_bits).
     pub(crate) fn part_with_zero_bits(
         spec: NativeSpec,
-        layers: &[LayerDescription<Paged>],
+        layers: &[LayerDescription<BlockedBits>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
         if spec.capacity == 0 {
@@ -118,7 +118,7 @@ impl BloomFilter {
 
     /// Its layers, oldest first.
     #[must_use]
-    pub fn layers(&self) -> &[Layer<Paged>] {
+    pub fn layers(&self) -> &[Layer<BlockedBits>] {
         self.chain.layers()
     }
 
@@ -268,7 +268,7 @@ impl BloomFilter {
 
     /// See [`Chain::contains_fetched`].
     #[inline]
-    pub(crate) fn contains_fetched(&self, probes: &mut Probes<'_, Paged>, wanted: Mask) -> Mask {
+    pub(crate) fn contains_fetched(&self, probes: &mut Probes<'_, BlockedBits>, wanted: Mask) -> Mask {
         self.but_deleted(probes.hashes(), self.chain.contains_fetched(probes, wanted))
     }
 

@@ -8,7 +8,7 @@ use super::filter::BloomFilter;
 use crate::ceiling::Ceiling;
 use crate::cells::Histogram;
 use crate::error::Error;
-use crate::geometry::{LayerDescription, Paged, estimate, sizing};
+use crate::geometry::{BlockedBits, LayerDescription, estimate, sizing};
 use crate::hash::ItemHash;
 use crate::kinds::kind::Origin;
 use crate::mask::{BATCH, Mask};
@@ -94,13 +94,13 @@ impl BloomFilter {
 }
 
 /// About how many items a layer has, by its bits.
-fn estimated(layer: &LayerDescription<Paged>, bits: &Histogram) -> u64 {
-    let Paged { hashes, .. } = layer.geometry;
+fn estimated(layer: &LayerDescription<BlockedBits>, bits: &Histogram) -> u64 {
+    let BlockedBits { hashes, .. } = layer.geometry;
     sizing::to_u64(estimate::items(bits, hashes, layer.geometry.blocks()).round())
 }
 
 /// Whether a layer of a union may hold so many items. An effect may always: whoever carries it had the room.
-fn check(layer: &LayerDescription<Paged>, items: u64, origin: Origin) -> Result<(), Error> {
+fn check(layer: &LayerDescription<BlockedBits>, items: u64, origin: Origin) -> Result<(), Error> {
     let capacity = layer.capacity;
     if origin == Origin::Client && sizing::to_f64(items) > SLACK * sizing::to_f64(capacity) {
         return Err(Error::UnionTooLarge { items, capacity });

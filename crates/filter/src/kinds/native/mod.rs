@@ -16,7 +16,7 @@ use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
 use crate::error::Error;
-use crate::geometry::{LayerDescription, Paged, sizing};
+use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
 use crate::shape::{Reach, Rules, reach};
@@ -35,7 +35,7 @@ pub struct NativeSpec {
 }
 
 impl Rules for NativeSpec {
-    type Geometry = Paged;
+    type Geometry = BlockedBits;
 
     #[inline]
     fn hash(&self, item: &[u8]) -> ItemHash {
@@ -51,7 +51,7 @@ impl Rules for NativeSpec {
         self.scaling
     }
 
-    fn next_layer(&self, index: usize, capacity: u64, _rate: f64) -> Result<LayerDescription<Paged>, Error> {
+    fn next_layer(&self, index: usize, capacity: u64, _rate: f64) -> Result<LayerDescription<BlockedBits>, Error> {
         self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
     }
 
@@ -63,7 +63,7 @@ impl Rules for NativeSpec {
         (FILTER_BYTES + LAYER_BYTES * layers as u64).saturating_add(cells_bytes)
     }
 
-    fn zeroed(&self, geometry: &Paged) -> Result<Blocks, Error> {
+    fn zeroed(&self, geometry: &BlockedBits) -> Result<Blocks, Error> {
         Blocks::zeroed(geometry.blocks())
     }
 }
@@ -88,10 +88,10 @@ impl NativeSpec {
         (sizing::RATE_MIN..=sizing::RATE_MAX).contains(&self.rate)
     }
 
-    pub(super) fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Paged>, Error> {
+    pub(super) fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let rate = self.rate * sizing::share(self.scaling, self.capacity, index);
-        Ok(LayerDescription { rate, capacity, items: 0, geometry: Paged::for_layer(capacity, rate)? })
+        Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedBits::for_layer(capacity, rate)? })
     }
 
     /// See [`Spec::reach`](super::Spec::reach).
