@@ -7,8 +7,8 @@ mod blocks;
 mod counters;
 mod ones;
 pub(crate) mod prefetch;
+mod prefix;
 mod relocate;
-mod sample;
 pub(crate) mod tags;
 mod unite;
 
@@ -17,9 +17,9 @@ pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTE
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use ones::{Histogram, sampled_ones};
+pub use prefix::Prefix;
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
-pub use sample::Sample;
 pub use unite::unite;
 
 /// Size of a page of memory in bytes: the usual one, on every machine.

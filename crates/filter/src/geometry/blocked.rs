@@ -19,7 +19,7 @@ use super::sizing;
 use super::{Geometry, LayerDescription};
 use crate::cells::{
     BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, Blocks, Cells, Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
-    Sample,
+    Prefix,
 };
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -161,8 +161,9 @@ where
 {
     type Hash = ItemHash;
     type Probe = BlockedProbe;
-    type Sample = Sample<BLOCK>;
-    type Place = u64;
+    type Prefix = Prefix<BLOCK>;
+    /// The block of the prefix.
+    type Address = u64;
     type Cells = BlockArray<BLOCK>;
 
     fn check(description: &LayerDescription<Self>) -> Result<(), Error> {
@@ -209,23 +210,23 @@ where
     }
 
     #[inline]
-    fn sample(hash: ItemHash, hashes: u32) -> Self::Sample {
-        Sample::of(BlockedProbe::first_cells(hash, hashes))
+    fn prefix(hash: ItemHash, hashes: u32) -> Self::Prefix {
+        Prefix::of(BlockedProbe::first_cells(hash, hashes))
     }
 
     #[inline]
-    fn place(&self, hash: ItemHash) -> u64 {
+    fn address(&self, hash: ItemHash) -> u64 {
         BlockedProbe::of(hash, *self).a
     }
 
     #[inline]
-    fn prefetch_sample(&self, cells: &Self::Cells, place: u64, sample: &Self::Sample) {
-        cells.prefetch_sample(place, sample);
+    fn prefetch_prefix(&self, cells: &Self::Cells, block: u64, prefix: &Self::Prefix) {
+        cells.prefetch_prefix(block, prefix);
     }
 
     #[inline]
-    fn has_sample(&self, cells: &Self::Cells, place: u64, sample: &Self::Sample) -> bool {
-        cells.has_sample(place, sample)
+    fn has_prefix(&self, cells: &Self::Cells, block: u64, prefix: &Self::Prefix) -> bool {
+        cells.has_prefix(block, prefix)
     }
 
     #[inline]

@@ -75,9 +75,9 @@ impl<P: Positions> Flat<P> {
 impl<P: Positions> Geometry for Flat<P> {
     type Hash = P;
     type Probe = P;
-    type Sample = ();
+    type Prefix = ();
     /// The positions that a lookup reads first.
-    type Place = [usize; FIRST as usize];
+    type Address = [usize; FIRST as usize];
     type Cells = BitArray;
 
     /// The numbers of other modules' data: any rate inside (0, 1), and a layer may hold more items than it is made for.
@@ -134,11 +134,11 @@ impl<P: Positions> Geometry for Flat<P> {
     }
 
     #[inline]
-    fn sample(_: P, _: u32) {}
+    fn prefix(_: P, _: u32) {}
 
     #[inline]
-    fn place(&self, hash: P) -> Self::Place {
-        // Where an item has fewer, its last one again.
+    fn address(&self, hash: P) -> Self::Address {
+        // An item with fewer positions repeats the last of them.
         let mut last = 0;
         let mut positions = self.first_positions(hash);
         std::array::from_fn(|_| {
@@ -148,13 +148,13 @@ impl<P: Positions> Geometry for Flat<P> {
     }
 
     #[inline]
-    fn prefetch_sample(&self, cells: &BitArray, place: Self::Place, (): &()) {
-        place.into_iter().for_each(|position| cells.prefetch(position));
+    fn prefetch_prefix(&self, cells: &BitArray, positions: Self::Address, (): &()) {
+        positions.into_iter().for_each(|position| cells.prefetch(position));
     }
 
     #[inline]
-    fn has_sample(&self, cells: &BitArray, place: Self::Place, (): &()) -> bool {
-        place.into_iter().all(|position| cells.is_set(position))
+    fn has_prefix(&self, cells: &BitArray, positions: Self::Address, (): &()) -> bool {
+        positions.into_iter().all(|position| cells.is_set(position))
     }
 
     #[inline]

@@ -41,10 +41,10 @@ pub trait Geometry: Copy + PartialEq + Debug {
     type Hash: Copy + Default;
     /// Where an item is in this layer.
     type Probe: Copy + Default;
-    /// A few cells of an item, the same in every layer.
-    type Sample: Copy + Default;
-    /// Where those cells are in this layer.
-    type Place: Copy + Default;
+    /// The first cells of an item, as far as every layer has the same: enough to reject most absent items.
+    type Prefix: Copy + Default;
+    /// Where the prefix of an item lies in this layer.
+    type Address: Copy + Default;
     /// What items leave.
     type Cells: Cells + Debug;
 
@@ -69,14 +69,14 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn contains_first(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
     /// Whether it has the others.
     fn contains_rest(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
-    /// A few of the cells that an item has first in every layer with at least `hashes` cells an item.
-    fn sample(hash: Self::Hash, hashes: u32) -> Self::Sample;
-    /// Where they are in this layer.
-    fn place(&self, hash: Self::Hash) -> Self::Place;
-    /// Starts to load them into the cache.
-    fn prefetch_sample(&self, cells: &Self::Cells, place: Self::Place, sample: &Self::Sample);
-    /// Whether an item has these of its cells. Most absent items have not.
-    fn has_sample(&self, cells: &Self::Cells, place: Self::Place, sample: &Self::Sample) -> bool;
+    /// Returns the prefix of an item, for layers with at least `hashes` cells per item.
+    fn prefix(hash: Self::Hash, hashes: u32) -> Self::Prefix;
+    /// Returns where the prefix lies in this layer.
+    fn address(&self, hash: Self::Hash) -> Self::Address;
+    /// Prefetches the cells of a prefix.
+    fn prefetch_prefix(&self, cells: &Self::Cells, address: Self::Address, prefix: &Self::Prefix);
+    /// Whether the cells of a prefix are all occupied. For most absent items they are not.
+    fn has_prefix(&self, cells: &Self::Cells, address: Self::Address, prefix: &Self::Prefix) -> bool;
     /// Sets the cells of an item.
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
     /// How full the cells are. Reads at most 1 MiB of them.

@@ -225,22 +225,22 @@ impl<G: Geometry> Layer<G> {
         self.geometry.contains_rest(&self.cells, self.probe(hash))
     }
 
-    /// Where a few cells of an item are: see [`Geometry::sample`].
+    /// Returns where an item's prefix lies: see [`Geometry::prefix`].
     #[inline]
-    pub(super) fn place(&self, hash: G::Hash) -> G::Place {
-        self.geometry.place(hash)
+    pub(super) fn address(&self, hash: G::Hash) -> G::Address {
+        self.geometry.address(hash)
     }
 
-    /// Starts to load these cells.
+    /// Prefetches the cells of a prefix.
     #[inline]
-    pub(super) fn prefetch_sample(&self, place: G::Place, sample: &G::Sample) {
-        self.geometry.prefetch_sample(&self.cells, place, sample);
+    pub(super) fn prefetch_prefix(&self, address: G::Address, prefix: &G::Prefix) {
+        self.geometry.prefetch_prefix(&self.cells, address, prefix);
     }
 
-    /// Whether an item left something in these cells.
+    /// Whether the cells of a prefix are all occupied.
     #[inline]
-    pub(super) fn has_sample(&self, place: G::Place, sample: &G::Sample) -> bool {
-        self.geometry.has_sample(&self.cells, place, sample)
+    pub(super) fn has_prefix(&self, address: G::Address, prefix: &G::Prefix) -> bool {
+        self.geometry.has_prefix(&self.cells, address, prefix)
     }
 
     /// Counts at least so many items.

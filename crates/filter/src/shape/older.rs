@@ -1,7 +1,7 @@
 //! Batches of lookups in the layers before the newest: an absent item is looked up in all of them.
 //!
-//! Most of what an item is asked there is the same in every layer. A sample of its cells is worked out once, and tells nearly
-//! all absent items; and while a layer is asked for an item, the next one is told where it will be asked.
+//! The first cells of an item, its prefix, are the same in every layer. The prefix is computed once and rejects nearly all absent
+//! items. While one layer is tested, the prefix in the next layer is prefetched.
 
 use super::layer::{Layer, Prefetch};
 use crate::geometry::Geometry;
@@ -15,8 +15,8 @@ pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::H
     let (mut layer, mut present) = (newest, Mask::NONE);
     for next in older.iter().rev() {
         let maybe = open.sift(layer, |item| {
-            item.place = next.place(item.hash);
-            next.prefetch_sample(item.place, &item.sample);
+            item.address = next.address(item.hash);
+            next.prefetch_prefix(item.address, &item.prefix);
         });
         let found = layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ());
         if !found.is_empty() {
@@ -35,15 +35,15 @@ pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::H
 /// Starts to load what a lookup of one item reads first in each of the layers.
 #[inline(never)]
 pub(super) fn prefetch_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) {
-    let sample = G::sample(hash, hashes_min(layers));
-    layers.iter().rev().for_each(|layer| layer.prefetch_sample(layer.place(hash), &sample));
+    let prefix = G::prefix(hash, hashes_min(layers));
+    layers.iter().rev().for_each(|layer| layer.prefetch_prefix(layer.address(hash), &prefix));
 }
 
 /// Whether an item is in one of the layers, newest first.
 #[inline(never)]
 pub(super) fn contains_one_in_older<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
-    let sample = G::sample(hash, hashes_min(layers));
-    let mut maybe = layers.iter().rev().filter(|layer| layer.has_sample(layer.place(hash), &sample));
+    let prefix = G::prefix(hash, hashes_min(layers));
+    let mut maybe = layers.iter().rev().filter(|layer| layer.has_prefix(layer.address(hash), &prefix));
     maybe.any(|layer| layer.contains_hash(hash))
 }
 
@@ -56,9 +56,9 @@ fn hashes_min<G: Geometry>(layers: &[Layer<G>]) -> u32 {
 #[derive(Clone, Copy)]
 struct OpenItem<G: Geometry> {
     hash: G::Hash,
-    /// A few of its cells, and where they are in the layer that is looked at.
-    sample: G::Sample,
-    place: G::Place,
+    /// Its prefix, and where that lies in the layer that is tested.
+    prefix: G::Prefix,
+    address: G::Address,
     /// The set of it alone.
     item: Mask,
 }
@@ -76,21 +76,21 @@ impl<G: Geometry> OpenItems<G> {
     fn new(layer: &Layer<G>, hashes_min: u32, hashes: &[G::Hash], wanted: Mask) -> Self {
         let nothing = G::Hash::default();
         let none =
-            OpenItem { hash: nothing, sample: G::Sample::default(), place: G::Place::default(), item: Mask::NONE };
+            OpenItem { hash: nothing, prefix: G::Prefix::default(), address: G::Address::default(), item: Mask::NONE };
         let mut open = Self { items: [none; BATCH], length: 0 };
         for (slot, (item, hash)) in open.items.iter_mut().zip(wanted.each_of(hashes)) {
-            *slot = OpenItem { hash, sample: G::sample(hash, hashes_min), place: layer.place(hash), item };
+            *slot = OpenItem { hash, prefix: G::prefix(hash, hashes_min), address: layer.address(hash), item };
             open.length += 1;
         }
         open
     }
 
-    /// Those of which a layer has the sample. `and_then` is done with each item.
+    /// Those of which a layer has the prefix. `and_then` is done with each item.
     #[inline]
     fn sift(&mut self, layer: &Layer<G>, and_then: impl Fn(&mut OpenItem<G>)) -> Mask {
         let mut maybe = Mask::NONE;
         for open in self.items.get_mut(..self.length).unwrap_or_default() {
-            maybe |= open.item.only_if(layer.has_sample(open.place, &open.sample));
+            maybe |= open.item.only_if(layer.has_prefix(open.address, &open.prefix));
             and_then(open);
         }
         maybe
