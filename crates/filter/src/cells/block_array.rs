@@ -1,7 +1,7 @@
-//! Blocks of cells in one array: zeroed on demand, asked for fallibly, aligned as the processor and the kernel like it.
+//! An array of blocks of cells: allocated fallibly, zeroed lazily, aligned to cache lines or pages.
 //!
-//! A file of its own because the access to a block without a bounds check needs `unsafe`, and bits and counters share it.
-//! What the cells of a block mean is in `blocks.rs` and `counters.rs`.
+//! A file of its own because it needs `unsafe`, to access a block without a bounds check, and because bits and counters share
+//! it. `blocks.rs` has the bits, `counters.rs` the counters.
 
 use std::mem::take;
 
@@ -11,26 +11,26 @@ use super::{Cells, PAGE_BYTES};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;
 
-/// Size of a cache line in bytes: what the first block is aligned to at least.
+/// Size of a cache line in bytes, the least alignment of the first block.
 pub(super) const LINE_BYTES: usize = 64;
-/// Number of cells of a block, whatever they are.
+/// Number of cells in a block, of bits or of counters.
 pub const BLOCK_CELLS: usize = 512;
-/// From this size on an array begins at a page, so that a group of blocks of 4 KiB is one page of memory.
+/// Arrays of at least this size begin at a page, so that a group of blocks of 4 KiB is one page of memory.
 pub const PAGE_ALIGNED_FROM_BYTES: usize = 256 * 1024;
 
-/// A cell of a block, 0 to 511.
+/// The index of a cell in its block, 0 to 511.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockCell(u16);
 
 impl BlockCell {
-    /// The cell that the top nine bits of a word of hash name.
+    /// Returns the cell whose index is the top nine bits of a word.
     #[inline]
     #[must_use]
     pub const fn from_top_of(word: u64) -> Self {
         Self((word >> 55) as u16)
     }
 
-    /// 0 to 511.
+    /// Returns the index, 0 to 511.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -38,82 +38,104 @@ impl BlockCell {
     }
 }
 
-/// An array of blocks of `BLOCK` bytes.
-pub struct BlockArray<const BLOCK: usize> {
-    /// What the allocator gave: the blocks and, where it had to be asked for, room in front of them for alignment.
-    storage: Box<[u8]>,
-    /// Where the first block begins in `storage`, in bytes.
-    start: u16,
-    /// Bytes of `storage` that are no block. At least one block is there.
-    room: u16,
+/// What an item does to the cells of a block, and a lookup asks of them: different for bits and for counters.
+pub trait BlockedCells: Cells + std::fmt::Debug {
+    /// Whether all of these cells of a block are occupied. Tests all of them without a branch: a mispredicted branch costs more
+    /// than the cells, which are in the cache by then.
+    fn all_occupied(&self, block: u64, cells: impl Iterator<Item = BlockCell>) -> bool;
+    /// Sets bits of a block, or increments counters. A cell that is named twice changes once.
+    fn occupy(&mut self, block: u64, cells: impl Iterator<Item = BlockCell>);
 }
 
-/// What fits so few bytes: a room for alignment is less than a page.
+/// An array of blocks of `BLOCK` bytes.
+pub struct BlockArray<const BLOCK: usize> {
+    /// The allocation: at least one block, and padding before the first where alignment requires it.
+    storage: Box<[u8]>,
+    /// Offset of the first block in `storage`, in bytes.
+    start: u16,
+    /// Number of bytes of `storage` that belong to no block.
+    padding: u16,
+}
+
+/// Padding is less than a page, so it fits 16 bits.
 const _: () = assert!(PAGE_BYTES <= u16::MAX as usize);
 
 impl<const BLOCK: usize> BlockArray<BLOCK> {
-    /// Whether a cell is a counter of four bits, rather than a bit.
-    const ARE_COUNTERS: bool = BLOCK * 2 == BLOCK_CELLS;
+    /// Number of cells in a byte: 8 bits or 2 counters.
+    pub(super) const CELLS_PER_BYTE: usize = BLOCK_CELLS / BLOCK;
+    /// Whether the cells are counters of 4 bits, rather than bits.
+    pub(crate) const ARE_COUNTERS: bool = Self::CELLS_PER_BYTE == 2;
 
-    /// So many blocks, all zero. The pages of a large array are not touched, so it costs microseconds
-    /// and no resident memory.
+    /// Returns an array of `blocks` blocks, all zero. Large arrays cost microseconds and no resident memory, because their pages
+    /// are not touched.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses,
-    /// [`Error::Unsound`] for no blocks.
+    /// [`Error::Unsound`] if `blocks` is 0.
     pub fn zeroed(blocks: u64) -> Result<Self, Error> {
         let size_bytes = blocks.checked_mul(BLOCK as u64).ok_or(Error::SizeOverflow)?;
         let size = usize::try_from(size_bytes).map_err(|_| Error::SizeOverflow)?;
         let alignment = alignment(size);
         let zeroed = |size| zeroed_bytes(size, size_bytes);
 
-        // A small array mostly comes aligned as it is. A large one never does by chance: do not try.
+        // Small allocations are usually aligned without padding. Large ones never are, so they are not tried.
         let mut storage = if alignment == LINE_BYTES { Some(zeroed(size)?) } else { None };
         storage = storage.filter(|bytes| bytes.as_ptr().align_offset(alignment) == 0);
         let storage = match storage {
             Some(aligned) => aligned,
             None => zeroed(size.checked_add(alignment - 1).ok_or(Error::SizeOverflow)?)?,
         };
-        let room = u16::try_from(storage.len() - size).map_err(|_| Error::SizeOverflow)?;
-        Ok(Self { start: first_block(&storage, size), storage, room })
+        let padding = u16::try_from(storage.len() - size).map_err(|_| Error::SizeOverflow)?;
+        Ok(Self { start: first_block(&storage, size), storage, padding })
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         (self.size() / BLOCK) as u64
     }
 
-    /// Bytes of the blocks.
+    /// Returns the size of all blocks, in bytes.
     #[inline]
     const fn size(&self) -> usize {
-        self.storage.len() - self.room as usize
+        self.storage.len() - self.padding as usize
     }
 
-    /// The bytes of a block; of the last one where there are not so many.
+    /// Returns a block. An index past the end means the last block.
     #[inline]
     pub(crate) fn block(&self, block: u64) -> &[u8; BLOCK] {
         let offset = self.offset(block);
-        // SAFETY: `offset` is that of a whole block inside `storage`; bytes have no alignment.
+        // SAFETY: a whole block begins at `offset` inside `storage`, and bytes need no alignment.
         unsafe { &*self.storage.as_ptr().add(offset).cast() }
     }
 
-    /// The bytes of a block, to be changed.
+    /// Returns a block for writing. An index past the end means the last block.
     #[inline]
     pub(crate) fn block_mut(&mut self, block: u64) -> &mut [u8; BLOCK] {
         let offset = self.offset(block);
-        // SAFETY: as in `block`; `storage` is borrowed for writing.
+        // SAFETY: as in `block`, and `storage` is borrowed exclusively.
         unsafe { &mut *self.storage.as_mut_ptr().add(offset).cast() }
     }
 
-    /// Starts to load the cache line at a byte of a block.
+    /// Prefetches the cache lines of these bytes of a block. A block of bits is a single line.
     #[inline]
-    pub(super) fn prefetch_line(&self, block: u64, byte: usize) {
-        prefetch(self.storage.as_ptr().wrapping_add(self.offset(block) + byte));
+    pub(crate) fn prefetch(&self, block: u64, bytes: impl Iterator<Item = usize>) {
+        let block = self.storage.as_ptr().wrapping_add(self.offset(block));
+        if BLOCK == LINE_BYTES {
+            prefetch(block);
+        } else {
+            bytes.for_each(|byte| prefetch(block.wrapping_add(byte)));
+        }
     }
 
-    /// Where a block begins in `storage`, in bytes. A block beyond the end is taken as the last one, so that memory
-    /// safety does not hang on the arithmetic of a layout.
+    /// Returns the byte of a cell in its block. The remainder changes nothing; it spares the compiler a bounds check.
+    #[inline]
+    pub(crate) const fn byte_of(cell: BlockCell) -> usize {
+        cell.index() / Self::CELLS_PER_BYTE % BLOCK
+    }
+
+    /// Returns the offset of a block in `storage`, in bytes. An index past the end means the last block, so that memory safety
+    /// does not depend on the arithmetic of a layout.
     #[inline]
     fn offset(&self, block: u64) -> usize {
         let block = usize::try_from(block).unwrap_or(usize::MAX).min(self.size() / BLOCK - 1);
@@ -121,7 +143,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
     }
 }
 
-/// One bit for each half of a byte that is not zero.
+/// Returns a byte with one bit set for each nonzero half of `byte`.
 const fn nonzero_halves(byte: u8) -> u8 {
     let pairs = byte | byte >> 1;
     (pairs | pairs >> 2) & 0x11
@@ -148,12 +170,11 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
         self.bytes().iter().map(ones_of).sum()
     }
 
-    /// The blocks and what alignment needed on top.
     fn allocated_bytes(&self) -> u64 {
         self.storage.len() as u64
     }
 
-    /// Blocks that lie elsewhere in a page at the new address are moved to where they are aligned.
+    /// If the new address has another offset in its page, the blocks are moved inside the allocation to be aligned again.
     fn relocate(&mut self, mover: &mut impl Mover) {
         let size = self.size();
         let mut storage = take(&mut self.storage);
@@ -167,14 +188,14 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
     }
 }
 
-/// What the first block of so many bytes is aligned to.
+/// Returns the alignment of the first block in an array of `size` bytes.
 const fn alignment(size: usize) -> usize {
     if size >= PAGE_ALIGNED_FROM_BYTES { PAGE_BYTES } else { LINE_BYTES }
 }
 
-/// Where in `storage` the first block of `size` bytes of blocks lies aligned, as far as there is room for that.
+/// Returns the offset in `storage` at which `size` bytes of blocks are aligned, or the last at which they fit.
 fn first_block(storage: &[u8], size: usize) -> u16 {
-    // Under miri `align_offset` may answer that it does not know (usize::MAX): then the blocks lie unaligned.
+    // Under miri `align_offset` may return usize::MAX, for "unknown". The blocks are unaligned then.
     let start = storage.as_ptr().align_offset(alignment(size)).min(storage.len() - size);
     u16::try_from(start).unwrap_or_default()
 }
@@ -211,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_beyond_the_end_is_the_last_one() {
+    fn an_index_past_the_end_means_the_last_block() {
         let mut array = BlockArray::<256>::zeroed(3).unwrap();
         for (value, block) in [(1, 2), (2, 3), (3, u64::MAX)] {
             array.block_mut(block).fill(value);
@@ -220,16 +241,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_prefetch_changes_nothing_wherever_it_points() {
-        let array = BlockArray::<64>::zeroed(3).unwrap();
+    fn any_block_can_be_prefetched<const BLOCK: usize>() {
+        let array = BlockArray::<BLOCK>::zeroed(3).unwrap();
         for block in [0, 2, 3, u64::MAX] {
-            array.prefetch_line(block, 0);
+            array.prefetch(block, [0, BLOCK - 1].into_iter());
         }
-        assert!(array.bytes() == [0; 3 * 64]);
+        assert!(array.bytes() == vec![0; 3 * BLOCK]);
     }
 
-    fn sizes_that_cannot_be_are_refused<const BLOCK: usize>() {
+    #[test]
+    fn a_prefetch_past_the_end_changes_nothing() {
+        any_block_can_be_prefetched::<64>();
+        any_block_can_be_prefetched::<256>();
+    }
+
+    fn impossible_sizes_are_refused<const BLOCK: usize>() {
         assert_eq!(BlockArray::<BLOCK>::zeroed(0).unwrap_err(), Error::Unsound);
         for blocks in [(1 << 63) / BLOCK as u64, u64::MAX / BLOCK as u64, u64::MAX / 64, u64::MAX] {
             let refused = BlockArray::<BLOCK>::zeroed(blocks).unwrap_err();
@@ -238,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_refused() {
-        sizes_that_cannot_be_are_refused::<64>();
-        sizes_that_cannot_be_are_refused::<256>();
+    fn an_impossible_size_is_refused() {
+        impossible_sizes_are_refused::<64>();
+        impossible_sizes_are_refused::<256>();
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod tags;
 mod unite;
 
 pub use array::BitArray;
-pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, PAGE_ALIGNED_FROM_BYTES};
+pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
 pub use ones::{Histogram, sampled_ones};

@@ -10,7 +10,6 @@
 //! why a blocked filter needs more memory than a classic one at the same rate: 1% more at 10^-2, 9% at 10^-6 (Putze,
 //! Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007, section 3).
 
-use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
 
 use super::estimate::Fullness;
@@ -18,7 +17,7 @@ use super::probe::BlockedProbe;
 use super::sizing;
 use super::{Geometry, LayerDescription};
 use crate::cells::{
-    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockCell, Blocks, Cells, Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
+    BLOCK_BYTES, BLOCK_CELLS, BlockArray, BlockedCells, Cells as _, Histogram, PAGE_ALIGNED_FROM_BYTES, PAGE_BYTES,
     Prefix,
 };
 use crate::error::Error;
@@ -51,49 +50,6 @@ pub struct BlockedGeometry<const BLOCK: usize> {
 /// The shape of a layer of bits: blocks of 64 bytes, 2 to 64 of them per group.
 pub type BlockedBits = BlockedGeometry<BLOCK_BYTES>;
 
-/// What the layout needs from an array of blocks, of bits or of counters.
-pub trait BlockedCells: Cells + Debug {
-    /// Whether the cells are bits, which may be set twice for one item.
-    const ARE_BITS: bool = false;
-    /// Returns the number of cells per item of a layer's capacity at a false positive rate.
-    fn cells_per_item(rate: f64) -> f64;
-    /// Prefetches cells of a block.
-    fn prefetch(&self, block: u64, cells: impl Iterator<Item = BlockCell>);
-    /// Whether all of these cells of a block are occupied.
-    fn have_all(&self, block: u64, cells: impl Iterator<Item = BlockCell>) -> bool;
-    /// Sets bits of a block, or increments counters.
-    fn put(&mut self, block: u64, cells: impl Iterator<Item = BlockCell>);
-    /// Returns the histogram of the blocks, from all of them or a sample of 1 MiB.
-    fn sampled(&self) -> Histogram;
-}
-
-impl BlockedCells for Blocks {
-    const ARE_BITS: bool = true;
-
-    fn cells_per_item(rate: f64) -> f64 {
-        sizing::bits_per_item(rate)
-    }
-
-    #[inline]
-    fn prefetch(&self, block: u64, _: impl Iterator<Item = BlockCell>) {
-        self.prefetch(block);
-    }
-
-    #[inline]
-    fn have_all(&self, block: u64, bits: impl Iterator<Item = BlockCell>) -> bool {
-        self.all_set(block, bits)
-    }
-
-    #[inline]
-    fn put(&mut self, block: u64, bits: impl Iterator<Item = BlockCell>) {
-        self.set_all(block, bits);
-    }
-
-    fn sampled(&self) -> Histogram {
-        Histogram::sampled(self.bytes())
-    }
-}
-
 impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// Blocks of the largest group, a page.
     const GROUP_BLOCKS_MAX: u64 = (PAGE_BYTES / BLOCK) as u64;
@@ -105,17 +61,16 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// # Errors
     /// [`Error::CapacityOutOfRange`] for capacity 0, [`Error::RateOutOfRange`] unless 0 < `rate` < 1,
     /// [`Error::SizeOverflow`] if the size in bytes does not fit 63 bits.
-    pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error>
-    where
-        BlockArray<BLOCK>: BlockedCells,
-    {
+    pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error> {
         if capacity == 0 {
             return Err(Error::CapacityOutOfRange);
         }
         if !(rate > 0.0 && rate < 1.0) {
             return Err(Error::RateOutOfRange);
         }
-        let cells = <BlockArray<BLOCK>>::cells_per_item(rate) * sizing::to_f64(capacity);
+        let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
+        let per_item = if are_counters { sizing::counters_per_item(rate) } else { sizing::bits_per_item(rate) };
+        let cells = per_item * sizing::to_f64(capacity);
         let blocks = sizing::to_u64((cells / sizing::to_f64(BLOCK_CELLS as u64)).ceil()).max(2);
         let groups = blocks.div_ceil(Self::GROUP_BLOCKS_MAX);
         let blocks_per_group =
@@ -191,22 +146,22 @@ where
 
     #[inline]
     fn prefetch_first(&self, cells: &Self::Cells, probe: BlockedProbe) {
-        BlockedCells::prefetch(cells, probe.a, probe.cells_in_a(self.hashes));
+        cells.prefetch(probe.a, probe.cells_in_a(self.hashes).map(BlockArray::<BLOCK>::byte_of));
     }
 
     #[inline]
     fn prefetch_rest(&self, cells: &Self::Cells, probe: BlockedProbe) {
-        BlockedCells::prefetch(cells, probe.b, probe.cells_in_b(self.hashes));
+        cells.prefetch(probe.b, probe.cells_in_b(self.hashes).map(BlockArray::<BLOCK>::byte_of));
     }
 
     #[inline]
     fn contains_first(&self, cells: &Self::Cells, probe: BlockedProbe) -> bool {
-        cells.have_all(probe.a, probe.cells_in_a(self.hashes))
+        cells.all_occupied(probe.a, probe.cells_in_a(self.hashes))
     }
 
     #[inline]
     fn contains_rest(&self, cells: &Self::Cells, probe: BlockedProbe) -> bool {
-        cells.have_all(probe.b, probe.cells_in_b(self.hashes))
+        cells.all_occupied(probe.b, probe.cells_in_b(self.hashes))
     }
 
     #[inline]
@@ -221,7 +176,7 @@ where
 
     #[inline]
     fn prefetch_prefix(&self, cells: &Self::Cells, block: u64, prefix: &Self::Prefix) {
-        cells.prefetch_prefix(block, prefix);
+        cells.prefetch(block, prefix.bytes());
     }
 
     #[inline]
@@ -232,12 +187,14 @@ where
     #[inline]
     fn insert(&self, cells: &mut Self::Cells, probe: BlockedProbe) {
         let mut in_a = probe.cells_in_a(self.hashes);
-        cells.put(probe.a, in_a.by_ref());
-        cells.put(probe.b, in_a.followed_by(self.hashes / 2));
+        cells.occupy(probe.a, in_a.by_ref());
+        cells.occupy(probe.b, in_a.followed_by(self.hashes / 2));
     }
 
     fn fullness(&self, cells: &Self::Cells) -> Fullness {
-        Fullness::of_blocks(&cells.sampled(), self.hashes, self.blocks())
+        let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
+        let sampled = if are_counters { Histogram::sampled_counters } else { Histogram::sampled };
+        Fullness::of_blocks(&sampled(cells.bytes()), self.hashes, self.blocks())
     }
 
     fn fullness_with(&self, cells: &Self::Cells, change: impl Fn(&mut [u8], usize)) -> Fullness {
@@ -246,7 +203,7 @@ where
 
     #[inline]
     fn can_wait(&self) -> bool {
-        <BlockArray<BLOCK>>::ARE_BITS && self.has_whole_pages()
+        !BlockArray::<BLOCK>::ARE_COUNTERS && self.has_whole_pages()
     }
 
     #[inline]

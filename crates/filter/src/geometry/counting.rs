@@ -1,12 +1,12 @@
 //! The native layout with counters in the place of bits, so that items can be taken back.
 //!
 //! A block of 512 counters is four cache lines, and a page has 16 of them in place of 64. Loads of smaller groups vary more,
-//! and two items share both their blocks more often: what that costs is in [`sizing::counters_per_item`].
+//! and two items share both their blocks more often: what that costs is in [`sizing::counters_per_item`](super::sizing::counters_per_item).
 
-use super::blocked::{BlockedCells, BlockedGeometry};
+use super::Geometry;
+use super::blocked::BlockedGeometry;
 use super::probe::BlockedProbe;
-use super::{Geometry, sizing};
-use crate::cells::{BlockCell, COUNTER_BLOCK_BYTES, Cells as _, Counters, Histogram};
+use crate::cells::{COUNTER_BLOCK_BYTES, Counters};
 
 /// The shape of a layer's counters and how many of them an item has: blocks of 256 bytes, 2 to 16 of them a group.
 pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
@@ -23,8 +23,8 @@ pub trait Counting: Geometry {
 impl Counting for BlockedCounters {
     #[inline]
     fn remove(&self, cells: &mut Counters, probe: BlockedProbe) {
-        cells.count_down(probe.a, probe.cells_in_a(self.hashes));
-        cells.count_down(probe.b, probe.cells_in_b(self.hashes));
+        cells.decrement(probe.a, probe.cells_in_a(self.hashes));
+        cells.decrement(probe.b, probe.cells_in_b(self.hashes));
     }
 
     #[inline]
@@ -34,37 +34,12 @@ impl Counting for BlockedCounters {
     }
 }
 
-impl BlockedCells for Counters {
-    fn cells_per_item(rate: f64) -> f64 {
-        sizing::counters_per_item(rate)
-    }
-
-    #[inline]
-    fn prefetch(&self, block: u64, counters: impl Iterator<Item = BlockCell>) {
-        self.prefetch(block, counters);
-    }
-
-    #[inline]
-    fn have_all(&self, block: u64, counters: impl Iterator<Item = BlockCell>) -> bool {
-        self.all_nonzero(block, counters)
-    }
-
-    #[inline]
-    fn put(&mut self, block: u64, counters: impl Iterator<Item = BlockCell>) {
-        self.count_up(block, counters);
-    }
-
-    fn sampled(&self) -> Histogram {
-        Histogram::sampled_counters(self.bytes())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cells::{COUNTER_MAX, PAGE_ALIGNED_FROM_BYTES};
+    use crate::cells::{COUNTER_MAX, Cells as _, PAGE_ALIGNED_FROM_BYTES};
     use crate::error::Error;
-    use crate::geometry::{BlockedBits, LayerDescription};
+    use crate::geometry::{BlockedBits, LayerDescription, sizing};
     use crate::hash::ItemHash;
 
     fn probe(geometry: BlockedCounters, item: u64) -> BlockedProbe {

@@ -12,7 +12,7 @@ pub mod sizing;
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
 
-pub use blocked::{BlockedBits, BlockedCells, BlockedGeometry};
+pub use blocked::{BlockedBits, BlockedGeometry};
 pub use counting::{BlockedCounters, Counting};
 pub use flat::{Flat, HASHES_MAX, Positions};
 pub use probe::{BlockedProbe, ProbeCells};
