@@ -6,7 +6,7 @@ use bitvec::boxed::BitBox;
 use bitvec::order::Lsb0;
 
 use super::Cells;
-use super::prefetch::prefetch;
+use super::arch::prefetch;
 use super::relocate::{self, Mover};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;

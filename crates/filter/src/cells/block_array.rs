@@ -5,7 +5,7 @@
 
 use std::mem::take;
 
-use super::prefetch::prefetch;
+use super::arch::prefetch;
 use super::relocate::{self, Mover};
 use super::{Cells, PAGE_BYTES};
 use crate::error::Error;

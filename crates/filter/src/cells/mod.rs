@@ -1,22 +1,21 @@
 //! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]), or
 //! counters in blocks ([`Counters`]).
 
+pub(crate) mod arch;
 mod array;
 mod block_array;
 mod blocks;
 mod counters;
-mod ones;
-pub(crate) mod prefetch;
+mod histogram;
 mod prefix;
 mod relocate;
-pub(crate) mod tags;
 mod unite;
 
 pub use array::BitArray;
 pub use block_array::{BLOCK_CELLS, BlockArray, BlockCell, BlockedCells, PAGE_ALIGNED_FROM_BYTES};
 pub use blocks::{BLOCK_BYTES, Blocks};
 pub use counters::{COUNTER_BLOCK_BYTES, COUNTER_MAX, Counters};
-pub use ones::{Histogram, sampled_ones};
+pub use histogram::{Histogram, sampled_ones};
 pub use prefix::Prefix;
 pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};

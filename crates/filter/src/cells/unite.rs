@@ -1,19 +1,29 @@
-//! The union of arrays of blocks, in place, counted on the way: over whole layers, at the speed of memory.
+//! The union of arrays of blocks in place, with its histogram: over whole layers, at the speed of memory.
 
-use super::ones::Histogram;
-use super::prefetch::prefetch_next_page;
+use super::arch::prefetch_next_page;
+use super::histogram::Histogram;
 use super::{BLOCK_BYTES, PAGE_BYTES, is_zero};
 use crate::error::Error;
 
-/// Sets all bits of `target` that are set in one of the sources, and adds its blocks, as they are then, to `counted`. Each
-/// page of memory is read once. `is_empty`: the target is known to have no bits, and what no source brings a bit to is not
-/// read either.
+/// Sets all bits of `target` that are set in one of the sources, and adds the resulting blocks to `counted`. Reads each page
+/// once. `is_empty` says that the target has no bits; it is then not read where no source has any.
 ///
-/// Pages without a new bit are not written: what is not written is not copied while a snapshot is saved, and stays without
-/// memory where it never had any.
+/// Writes only pages that get a new bit: a page that is not written is not copied while a snapshot is being saved, and an
+/// untouched page takes no memory.
 ///
 /// # Errors
-/// [`Error::Unsound`] for arrays of different lengths, or that are not made of whole blocks; nothing has changed then.
+/// [`Error::Unsound`] if the lengths differ or are not multiples of a block. Nothing has changed then.
+///
+/// ```
+/// use bloomgate_filter::cells::{Histogram, unite};
+///
+/// let (mut target, source) = ([1; 64], [2; 64]);
+/// let mut counted = Histogram::empty();
+/// unite(&mut target, [&source[..]].into_iter(), false, Some(&mut counted))?;
+/// assert_eq!(target, [3; 64]);
+/// assert_eq!(counted.counts()[128], 1, "one block with 128 bits set");
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 pub fn unite<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
@@ -25,21 +35,21 @@ pub fn unite<'a>(
         return Err(Error::Unsound);
     }
     for (number, page) in target.chunks_mut(PAGE_BYTES).enumerate() {
-        let place = number * PAGE_BYTES..number * PAGE_BYTES + page.len();
-        let mut is_zero_still = is_empty || is_zero(page);
-        for more in sources.clone().filter_map(|source| source.get(place.clone())) {
+        let range = number * PAGE_BYTES..number * PAGE_BYTES + page.len();
+        let mut page_is_zero = is_empty || is_zero(page);
+        for more in sources.clone().filter_map(|source| source.get(range.clone())) {
             if is_zero(more) {
                 continue;
             }
-            if is_zero_still {
+            if page_is_zero {
                 page.copy_from_slice(more);
-                is_zero_still = false;
+                page_is_zero = false;
             } else {
                 unite_page(page, more);
             }
         }
         match &mut counted {
-            Some(histogram) if is_zero_still => histogram.add_zeros(page.len()),
+            Some(histogram) if page_is_zero => histogram.add_zeros(page.len()),
             Some(histogram) => histogram.add(page),
             None => {}
         }
@@ -47,9 +57,9 @@ pub fn unite<'a>(
     Ok(())
 }
 
-/// Sets all bits of a page that another one has, block by block, while the next page of each is on its way.
+/// Sets all bits of a page that are set in `source`, block by block, and prefetches the next page of both.
 fn unite_page(target: &mut [u8], source: &[u8]) {
-    if !brings_bits(target, source) {
+    if !has_new_bits(target, source) {
         return;
     }
     let (target, _) = target.as_chunks_mut::<BLOCK_BYTES>();
@@ -63,8 +73,8 @@ fn unite_page(target: &mut [u8], source: &[u8]) {
     }
 }
 
-/// Whether a bit of `source` is not set in `target`. Reads no further than to the first block that has one.
-fn brings_bits(target: &[u8], source: &[u8]) -> bool {
+/// Whether `source` has a bit that `target` lacks. Stops at the first block with one.
+fn has_new_bits(target: &[u8], source: &[u8]) -> bool {
     let (target, _) = target.as_chunks::<BLOCK_BYTES>();
     let (source, _) = source.as_chunks::<BLOCK_BYTES>();
     target.iter().zip(source).any(|(target, source)| {
@@ -76,14 +86,14 @@ fn brings_bits(target: &[u8], source: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ones::tests::{LENGTHS, bytes};
+    use super::super::histogram::tests::{LENGTHS, bytes};
     use super::*;
 
     fn or(one: &[u8], other: &[u8]) -> Vec<u8> {
         one.iter().zip(other).map(|(one, other)| one | other).collect()
     }
 
-    /// What becomes of a target, and that it is counted as it is then.
+    /// Returns the united target. Checks its histogram on the way.
     fn united(target: &[u8], sources: &[&[u8]], is_empty: bool) -> Vec<u8> {
         let (mut counted, mut uncounted) = (target.to_vec(), target.to_vec());
         let mut histogram = Histogram::empty();
@@ -97,10 +107,10 @@ mod tests {
     }
 
     #[test]
-    fn a_union_has_the_bits_of_all() {
+    fn a_union_has_the_bits_of_all_arrays() {
         for &length in LENGTHS {
             let (one, other, zeros) = (bytes(length, 3), bytes(length, 4), vec![0; length]);
-            // Empty pages beside others.
+            // Empty pages meet other pages.
             let shifted: Vec<u8> = other.iter().skip(4096).chain(other.iter().take(4096)).copied().collect();
             let both = or(&one, &other);
             assert!(united(&one, &[&other], false) == both);
@@ -117,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_that_only_the_last_block_brings_is_taken() {
+    fn a_new_bit_in_the_last_block_is_taken() {
         let (mut one, mut other) = (vec![1; 8192], vec![1; 8192]);
         (one[64], other[8191]) = (3, 0x80);
         assert!(united(&one, &[&other], false) == or(&one, &other));
     }
 
     #[test]
-    fn other_lengths_are_refused_and_change_nothing() {
+    fn unequal_lengths_are_refused_and_change_nothing() {
         let mut target = [0; 64];
         for sources in [&[&[1; 64][..], &[1; 128]][..], &[&[1; 63]]] {
             assert_eq!(unite(&mut target, sources.iter().copied(), false, None), Err(Error::Unsound));

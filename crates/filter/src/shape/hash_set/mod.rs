@@ -13,7 +13,7 @@ mod tests;
 
 use part::{ENTRIES_MAX, NO_LINE, NONE, Part, is_suspect};
 
-use crate::cells::tags::TagLine;
+use crate::cells::arch::TagLine;
 use crate::cells::{Mover, relocate_elements};
 use crate::error::Error;
 use crate::hash::ItemHash;

@@ -7,8 +7,7 @@
 //! Entries lie after the lines, 14 bytes each: the rest of the hash, for the tag is a part of it. When a hash goes, the last of
 //! its bucket takes its place, and the buckets that it passed by look anew at who else did: there are no tombstones.
 
-use crate::cells::prefetch::prefetch;
-use crate::cells::tags::{LINE_TAGS, TagLine, matches, may_have};
+use crate::cells::arch::{LINE_TAGS, TagLine, matches, may_have, prefetch};
 use crate::cells::{BLOCK_BYTES, Blocks, Cells as _, Mover};
 use crate::error::Error;
 use crate::hash::ItemHash;

@@ -1,28 +1,39 @@
-//! How full blocks of 64 bytes are, and those of a union would be: over whole layers, at the speed of memory.
-//!
-//! A file of its own because the processor is asked which instructions it has, and calls of what is compiled for them need
-//! `unsafe`. What is compiled twice is the same safe code.
+//! How full the blocks of a layer are, or those of a union of layers would be: read at the speed of memory.
 
-use super::prefetch::prefetch_next_page;
+use super::arch::count_union;
 use super::{BLOCK_BYTES, BLOCK_CELLS, COUNTER_BLOCK_BYTES, PAGE_BYTES, is_zero};
 
-/// How many pages [`Histogram::sampled`] reads at most: 1 MiB.
+/// The most pages that [`Histogram::sampled`] reads: 1 MiB.
 const SAMPLED_PAGES: usize = 256;
 
-/// How many blocks of an array have how many bits set.
+/// The number of blocks of an array for each number of occupied cells.
+///
+/// ```
+/// use bloomgate_filter::cells::Histogram;
+///
+/// // Three blocks of 64 bytes: two are empty, one has 5 bits set.
+/// let mut bytes = [0; 3 * 64];
+/// bytes[100] = 0b11111;
+/// let histogram = Histogram::of(&bytes);
+/// assert_eq!((histogram.counts()[0], histogram.counts()[5], histogram.blocks()), (2, 1, 3));
+/// // In the union with an array that has other bits set, one block is still empty.
+/// let mut other = [0; 3 * 64];
+/// other[0] = 1;
+/// assert_eq!(Histogram::of_union(&bytes, &other).counts()[0], 1);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u64; BLOCK_CELLS + 1],
 }
 
 impl Histogram {
-    /// Of no blocks.
+    /// Returns the histogram of no blocks.
     #[must_use]
     pub const fn empty() -> Self {
         Self { counts: [0; BLOCK_CELLS + 1] }
     }
 
-    /// Of all blocks. Trailing bytes that are no whole block are left out. Reads all bytes once.
+    /// Returns the histogram of all blocks of 64 bytes. Trailing bytes that are no whole block are ignored. Reads all bytes once.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
@@ -30,12 +41,12 @@ impl Histogram {
         histogram
     }
 
-    /// Adds all blocks of bytes that follow.
+    /// Adds all blocks of `bytes`.
     pub(crate) fn count(&mut self, bytes: &[u8]) {
         bytes.chunks(PAGE_BYTES).for_each(|page| self.add(page));
     }
 
-    /// Of the union of two arrays, of which nothing is written; as far as the shorter one goes.
+    /// Returns the histogram of the union of two arrays, up to the length of the shorter. Writes neither.
     #[must_use]
     pub fn of_union(one: &[u8], other: &[u8]) -> Self {
         let mut histogram = Self::empty();
@@ -43,13 +54,13 @@ impl Histogram {
             match (is_zero(one), is_zero(other)) {
                 (true, _) => histogram.add(other),
                 (_, true) => histogram.add(one),
-                _ => count_blocks(one, other, &mut histogram.counts),
+                _ => count_union(one, other, &mut histogram.counts),
             }
         }
         histogram
     }
 
-    /// Of the union of arrays of one length, of which nothing is written; as far as the first one goes.
+    /// Returns the histogram of the union of arrays of equal length. Writes none of them.
     #[must_use]
     pub fn of_unions(arrays: &[&[u8]]) -> Self {
         let (first, others) = match arrays {
@@ -71,7 +82,7 @@ impl Histogram {
         histogram
     }
 
-    /// Of at most 256 pages, evenly chosen over the array: of 1 MiB. All of an array that is not larger.
+    /// Returns the histogram of at most 256 pages, 1 MiB, spread evenly over the array. An array of up to 1 MiB is read whole.
     #[must_use]
     pub fn sampled(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
@@ -79,25 +90,26 @@ impl Histogram {
         histogram
     }
 
-    /// The same, of what `change` makes of a copy of each page. It is told the byte that the page begins with.
+    /// Returns the histogram of the same pages after `change`. For each page, `change` gets a copy and the offset of the page in
+    /// the array.
     #[must_use]
     pub fn sampled_with(bytes: &[u8], change: impl Fn(&mut [u8], usize)) -> Self {
         let (mut histogram, mut copy) = (Self::empty(), [0; PAGE_BYTES]);
-        for (begin, page) in sample(bytes) {
+        for (offset, page) in sample(bytes) {
             let Some(copy) = copy.get_mut(..page.len()) else { break };
             copy.copy_from_slice(page);
-            change(copy, begin);
+            change(copy, offset);
             histogram.add(copy);
         }
         histogram
     }
 
-    /// The same of counters: how many of each block of 256 bytes are not zero.
+    /// Returns the histogram of the same pages of an array of counters, by the nonzero counters of each block of 256 bytes.
     #[must_use]
     pub fn sampled_counters(bytes: &[u8]) -> Self {
         let mut histogram = Self::empty();
         for block in sample(bytes).flat_map(|(_, page)| page.as_chunks::<COUNTER_BLOCK_BYTES>().0) {
-            let words = block.as_chunks::<8>().0.iter().map(|word| nonzero_halves(u64::from_ne_bytes(*word)));
+            let words = block.as_chunks::<8>().0.iter().map(|word| nonzero_counters(u64::from_ne_bytes(*word)));
             if let Some(count) = histogram.counts.get_mut(words.sum::<u32>() as usize) {
                 *count += 1;
             }
@@ -105,36 +117,36 @@ impl Histogram {
         histogram
     }
 
-    /// The number of blocks for each number of bits, from 0 to 512.
+    /// Returns the number of blocks for each number of occupied cells, 0 to 512.
     #[must_use]
     pub const fn counts(&self) -> &[u64; BLOCK_CELLS + 1] {
         &self.counts
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Adds the blocks of a page, which are not counted one by one where it is all zero.
+    /// Adds the blocks of a page. A page of zeros costs no more than the comparison.
     pub(super) fn add(&mut self, page: &[u8]) {
         if is_zero(page) {
             self.add_zeros(page.len());
         } else {
-            count_blocks(page, page, &mut self.counts);
+            count_union(page, page, &mut self.counts);
         }
     }
 
-    /// Adds the blocks of so many bytes that are all zero.
+    /// Adds the blocks of `bytes` bytes that are all zero.
     pub(super) const fn add_zeros(&mut self, bytes: usize) {
         let [none, ..] = &mut self.counts;
         *none += (bytes / BLOCK_BYTES) as u64;
     }
 }
 
-/// How many bits are set of so many that were looked at: all of an array of at most 1 MiB, a sample of as much of a larger
-/// one.
+/// Returns the number of bits that are set and the number of bits that were read: all bits of an array of up to 1 MiB, a sample
+/// of 1 MiB of a larger one.
 #[must_use]
 pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
     sample(bytes).fold((0, 0), |(ones, bits), (_, page)| {
@@ -143,63 +155,28 @@ pub fn sampled_ones(bytes: &[u8]) -> (u64, u64) {
     })
 }
 
-/// The pages of an array of at most 1 MiB, and as many of a larger one, evenly chosen; each with the byte that it begins with.
+/// Returns the pages of an array of up to 1 MiB, or 256 evenly spread pages of a larger one, each with its offset in bytes.
 fn sample(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let pages = bytes.len().div_ceil(PAGE_BYTES);
     let sampled = pages.min(SAMPLED_PAGES);
     // Both factors are below 2^52 and 2^9.
     (0..sampled).filter_map(move |number| {
-        let begin = number * pages / sampled * PAGE_BYTES;
-        Some((begin, bytes.get(begin..bytes.len().min(begin + PAGE_BYTES))?))
+        let offset = number * pages / sampled * PAGE_BYTES;
+        Some((offset, bytes.get(offset..bytes.len().min(offset + PAGE_BYTES))?))
     })
 }
 
-/// How many of the sixteen halves of a word's bytes are not zero.
-const fn nonzero_halves(word: u64) -> u32 {
+/// Returns the number of nonzero counters among the sixteen of a word.
+const fn nonzero_counters(word: u64) -> u32 {
     let pairs = word | word >> 1;
     ((pairs | pairs >> 2) & 0x1111_1111_1111_1111).count_ones()
-}
-
-/// Counts the bits of each block of the union of two pages, which may be the same one, while the next page of each is on its
-/// way. Two arrays of 1 GiB take 0.15 s, as their OR does, and 0.19 s where no page is asked for ahead. In the first-level
-/// cache as much takes 0.04 s: it is memory that it waits for, so wider instructions than popcnt are not worth their code.
-fn count_blocks(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
-    #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has the instruction.
-        return unsafe { count_blocks_by_popcnt(one, other, counts) };
-    }
-    count_blocks_inline(one, other, counts);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "popcnt")]
-fn count_blocks_by_popcnt(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
-    count_blocks_inline(one, other, counts);
-}
-
-#[inline(always)]
-fn count_blocks_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS + 1]) {
-    let (one, _) = one.as_chunks::<BLOCK_BYTES>();
-    let (other, _) = other.as_chunks::<BLOCK_BYTES>();
-    for (one, other) in one.iter().zip(other) {
-        prefetch_next_page(one);
-        prefetch_next_page(other);
-        let (one, _) = one.as_chunks::<8>();
-        let (other, _) = other.as_chunks::<8>();
-        let words = one.iter().zip(other).map(|(one, other)| u64::from_ne_bytes(*one) | u64::from_ne_bytes(*other));
-        let ones: u32 = words.map(u64::count_ones).sum();
-        if let Some(count) = counts.get_mut(ones as usize) {
-            *count += 1;
-        }
-    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    /// Bytes that are the same in every run, pages of which are empty, sparse, dense and full.
+    /// Returns the same bytes in every run: pages that are empty, sparse, dense and full.
     pub fn bytes(length: usize, mut state: u64) -> Vec<u8> {
         let mut bytes = vec![0; length];
         for (number, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
@@ -225,7 +202,7 @@ pub(super) mod tests {
         counts
     }
 
-    /// Without and with whole pages, and blocks after them: few under miri, which is slow.
+    /// Lengths with and without whole pages, and with blocks after them: few under miri, which is slow.
     pub const LENGTHS: &[usize] =
         if cfg!(miri) { &[0, 128, 4096 + 64] } else { &[0, 64, 128, 4096, 4096 * 3 + 64, 4096 * 8, 4096 * 9 + 640] };
 
@@ -235,11 +212,8 @@ pub(super) mod tests {
             let (one, other) = (bytes(length, 1), bytes(length, 2));
             assert_eq!(*Histogram::of(&one).counts(), by_bytes(&one));
             assert_eq!(Histogram::of(&one).blocks(), length as u64 / 64);
-            let mut portable = [0; 513];
-            count_blocks_inline(&one, &one, &mut portable);
-            assert_eq!(portable, by_bytes(&one));
             assert_eq!(Histogram::sampled(&one), Histogram::of(&one));
-            // Empty pages beside others, both ways; under miri, which is slow, none but empty ones.
+            // Empty pages meet other pages, in both orders; only empty ones under miri, which is slow.
             let shifted: Vec<u8> = other.iter().skip(4096).chain(other.iter().take(4096)).copied().collect();
             for other in [&other, &shifted, &vec![0; length]].into_iter().skip(if cfg!(miri) { 2 } else { 0 }) {
                 let both: Vec<u8> = one.iter().zip(other).map(|(one, other)| one | other).collect();
@@ -254,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn counters_that_are_not_zero_are_counted() {
+    fn nonzero_counters_are_counted() {
         let array = bytes(if cfg!(miri) { 4096 + 256 } else { 4096 * 9 + 256 }, 6);
         let mut counts = [0; 513];
         for block in array.chunks(256) {
@@ -266,7 +240,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn all_bytes_of_a_small_array_are_sampled() {
+    fn a_small_array_is_read_whole() {
         for length in [1, 8, 63, 65, 4095, 4097] {
             let array = vec![0x81; length];
             assert_eq!(sampled_ones(&array), (length as u64 * 2, length as u64 * 8));
@@ -283,7 +257,7 @@ pub(super) mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "megabytes")]
-    fn a_sample_is_a_mebibyte_evenly_over_the_array() {
+    fn a_sample_is_spread_evenly_over_the_array() {
         let mut array = vec![0; 4096 * 1000];
         for number in [0, 3, 7, 996] {
             array[number * 4096] = 1;
