@@ -202,34 +202,34 @@ where
     }
 
     #[inline]
-    fn can_wait(&self) -> bool {
+    fn can_pend(&self) -> bool {
         !BlockArray::<BLOCK>::ARE_COUNTERS && self.has_whole_pages()
     }
 
     #[inline]
-    fn to_waiting(hash: ItemHash) -> ItemHash {
+    fn to_pending(hash: ItemHash) -> ItemHash {
         hash
     }
 
     #[inline]
-    fn from_waiting(hash: ItemHash) -> ItemHash {
+    fn from_pending(hash: ItemHash) -> ItemHash {
         hash
     }
 
-    fn hashes_in(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
-        self.h1_in(bytes)
+    fn h1_range(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
+        Self::h1_range(self, bytes)
     }
 
-    fn byte_of(&self, probe: BlockedProbe) -> Option<usize> {
+    fn offset_of(&self, probe: BlockedProbe) -> Option<usize> {
         usize::try_from(probe.a).ok()?.checked_mul(BLOCK)
     }
 
-    fn insert_in(&self, copy: &mut [u8], begin: usize, probe: BlockedProbe) {
-        self.set_in(copy, begin, probe);
+    fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
+        Self::insert_into_copy(self, copy, offset, probe);
     }
 
-    fn is_in(&self, copy: &[u8], begin: usize, probe: BlockedProbe) -> bool {
-        self.are_set_in(copy, begin, probe)
+    fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
+        Self::copy_contains(self, copy, offset, probe)
     }
 }
 

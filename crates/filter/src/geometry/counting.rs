@@ -1,22 +1,38 @@
-//! The native layout with counters in the place of bits, so that items can be taken back.
+//! The native layout with counters in place of bits, so that items can be removed.
 //!
-//! A block of 512 counters is four cache lines, and a page has 16 of them in place of 64. Loads of smaller groups vary more,
-//! and two items share both their blocks more often: what that costs is in [`sizing::counters_per_item`](super::sizing::counters_per_item).
+//! A block of 512 counters is four cache lines, and a page has 16 such blocks instead of 64. Smaller groups have less even loads,
+//! and more pairs of items share both blocks. [`sizing::counters_per_item`](super::sizing::counters_per_item) says what that
+//! costs.
 
 use super::Geometry;
 use super::blocked::BlockedGeometry;
 use super::probe::BlockedProbe;
 use crate::cells::{COUNTER_BLOCK_BYTES, Counters};
 
-/// The shape of a layer's counters and how many of them an item has: blocks of 256 bytes, 2 to 16 of them a group.
+/// The shape of a layer of counters: blocks of 256 bytes, 2 to 16 of them per group.
 pub type BlockedCounters = BlockedGeometry<COUNTER_BLOCK_BYTES>;
 
-/// A geometry whose cells count: an item that was inserted can be taken back.
+/// A geometry whose cells are counters, so that an item that was inserted can be removed.
+///
+/// ```
+/// use bloomgate_filter::cells::Counters;
+/// use bloomgate_filter::geometry::{BlockedCounters, Counting as _, Geometry as _};
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let geometry = BlockedCounters::for_layer(1000, 0.01)?;
+/// let mut cells = Counters::zeroed(geometry.blocks())?;
+/// let probe = geometry.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
+/// geometry.insert(&mut cells, probe);
+/// geometry.insert(&mut cells, probe);
+/// geometry.remove(&mut cells, probe);
+/// assert_eq!(geometry.least(&cells, probe), 1);
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 pub trait Counting: Geometry {
-    /// Takes an item back that was inserted before. Of one that never was, it takes counts of others.
+    /// Removes an item, which must have been inserted: otherwise this decrements counters of other items.
     fn remove(&self, cells: &mut Self::Cells, probe: Self::Probe);
-    /// How often the item was inserted and not taken back: the least of its counters, which is too high where others share
-    /// all of them, and at most [`COUNTER_MAX`](crate::cells::COUNTER_MAX), which stands for that or more.
+    /// Returns how often the item was inserted less how often it was removed, as the minimum of its counters. That is too high
+    /// if other items share all of them. [`COUNTER_MAX`](crate::cells::COUNTER_MAX) stands for that number or more.
     fn least(&self, cells: &Self::Cells, probe: Self::Probe) -> u8;
 }
 
@@ -46,7 +62,7 @@ mod tests {
         geometry.probe(ItemHash::of(&item.to_le_bytes(), 4242))
     }
 
-    /// The positions are those of the native layout: the same numbers give the same places, fixed for good.
+    /// Counters have the positions of bits. They are frozen.
     #[test]
     fn golden_counters() {
         let geometry = BlockedCounters { groups: 3, blocks_per_group: 5, hashes: 18 };
@@ -69,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_leaves_nothing_and_hides_nobody() {
-        // Few blocks and many items under few counters each: many share some.
+    fn a_removed_item_leaves_nothing_and_hides_no_other() {
+        // Few blocks, many items and few counters per item, so that many items share counters.
         let geometry = BlockedCounters { groups: 2, blocks_per_group: 2, hashes: 5 };
         let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
         let items = 0..if cfg!(miri) { 30 } else { 300 };
@@ -89,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_counter_is_how_often_an_item_was_inserted_up_to_fifteen() {
+    fn the_least_counter_is_the_number_of_inserts_up_to_fifteen() {
         for hashes in [1, 2, 7, 40] {
             let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes };
             let mut counters = Counters::zeroed(2).unwrap();
@@ -103,12 +119,12 @@ mod tests {
         }
     }
 
-    /// k counters and no more for items whose first bits coincide.
+    /// An item whose counters coincide increments each of them once.
     #[test]
-    fn an_item_whose_counters_coincide_counts_once_in_each() {
+    fn coinciding_counters_of_an_item_change_once() {
         let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
         let mut counters = Counters::zeroed(2).unwrap();
-        // The empty item of seed 0 has counter 0 of both blocks, seven times.
+        // Under seed 0, all counters of the empty item are counter 0 of one of the blocks.
         let probe = geometry.probe(ItemHash::of(b"", 0));
         geometry.insert(&mut counters, probe);
         assert_eq!((counters.bytes()[0], counters.bytes()[256]), (1, 1));
@@ -138,14 +154,14 @@ mod tests {
             BlockedCounters::for_layer(1000, 0.01),
             Ok(BlockedCounters { groups: 2, blocks_per_group: 10, hashes: 7 })
         );
-        // Four bits for each.
+        // Counters take four times the memory of bits.
         let (bits, counters) =
             (BlockedBits::for_layer(1 << 30, 1e-6).unwrap(), BlockedCounters::for_layer(1 << 30, 1e-6).unwrap());
         assert!(counters.size_bytes().abs_diff(4 * bits.size_bytes()) <= 4 * 4096);
     }
 
     #[test]
-    fn shapes_that_cannot_be_are_refused() {
+    fn impossible_shapes_are_refused() {
         let sound = BlockedCounters { groups: 1, blocks_per_group: 16, hashes: 7 };
         let check = |geometry| Geometry::check(&LayerDescription { rate: 0.01, capacity: 10, items: 0, geometry });
         assert_eq!(check(sound), Ok(()));

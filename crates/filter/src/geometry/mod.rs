@@ -1,5 +1,5 @@
-//! Where an item's cells are in a layer. The chain and its batches are written once; our own layout ([`BlockedBits`], with
-//! counters [`BlockedCounters`]) and that of other modules ([`Flat`]) are plugged in.
+//! Where an item's cells are in a layer: of the native layout ([`BlockedBits`], and [`BlockedCounters`] with counters), or of
+//! other modules' layouts ([`Flat`]). The chain and its batches are generic over [`Geometry`].
 
 mod blocked;
 mod counting;
@@ -22,52 +22,68 @@ use crate::error::Error;
 use crate::hash::ItemHash;
 use estimate::Fullness;
 
-/// Everything about a layer but its cells.
+/// Everything about a layer except its cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerDescription<G> {
     /// The layer's own rate.
     pub rate: f64,
-    /// The number of items that it is made for.
+    /// The number of items at which it is full.
     pub capacity: u64,
-    /// The number of items that were added to it, at most `capacity` in a filter of ours.
+    /// The number of items that were added to it. In native layers at most `capacity`.
     pub items: u64,
     /// The shape of its cells.
     pub geometry: G,
 }
 
-/// Where an item's cells are. A value of it is the geometry of one layer.
+/// Where an item's cells are. A value is the geometry of one layer.
+///
+/// A lookup is split in two, because most absent items are rejected by their first cells:
+///
+/// ```
+/// use bloomgate_filter::cells::Blocks;
+/// use bloomgate_filter::geometry::{BlockedBits, Geometry as _};
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let geometry = BlockedBits::for_layer(1000, 0.01)?;
+/// let mut cells = Blocks::zeroed(geometry.blocks())?;
+/// let probe = geometry.probe(ItemHash::of(b"https://doc.rust-lang.org/std/", 42));
+/// assert!(!geometry.contains_first(&cells, probe));
+/// geometry.insert(&mut cells, probe);
+/// assert!(geometry.contains_first(&cells, probe) && geometry.contains_rest(&cells, probe));
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 pub trait Geometry: Copy + PartialEq + Debug {
-    /// What an item is to every layer.
+    /// The hash of an item, the same for all layers.
     type Hash: Copy + Default;
-    /// Where an item is in this layer.
+    /// The position of an item in one layer.
     type Probe: Copy + Default;
-    /// The first cells of an item, as far as every layer has the same: enough to reject most absent items.
+    /// The first cells of an item, the same for all layers: enough to reject most absent items.
     type Prefix: Copy + Default;
-    /// Where the prefix of an item lies in this layer.
+    /// Where the prefix of an item lies in one layer.
     type Address: Copy + Default;
-    /// What items leave.
+    /// The cells of a layer.
     type Cells: Cells + Debug;
 
-    /// Whether a layer can be like that, wherever the description came from.
+    /// Checks a description of a layer, which may come from a snapshot or a dump.
     ///
     /// # Errors
-    /// [`Error::Unsound`] if not.
+    /// [`Error::Unsound`] if no layer can have it.
     fn check(description: &LayerDescription<Self>) -> Result<(), Error>;
-    /// Size of the cells, in bytes.
+    /// Returns the size of the cells, in bytes.
     fn size_bytes(&self) -> u64;
-    /// Number of bits that an item's bits are chosen from.
+    /// Returns the number of cells that an item's cells are drawn from.
     fn modulus(&self) -> u64;
-    /// Number of cells of an item, k.
+    /// Returns the number of cells per item, k.
     fn hashes(&self) -> u32;
-    /// Where an item is.
+    /// Returns the position of an item.
     fn probe(&self, hash: Self::Hash) -> Self::Probe;
-    /// Starts to load what a lookup reads first into the cache.
+    /// Prefetches the cells that a lookup tests first.
     fn prefetch_first(&self, cells: &Self::Cells, probe: Self::Probe);
-    /// Starts to load what a lookup reads then into the cache.
+    /// Prefetches the other cells.
     fn prefetch_rest(&self, cells: &Self::Cells, probe: Self::Probe);
-    /// Whether an item has those of its cells that a lookup reads first. Most absent items have not.
+    /// Whether the cells that a lookup tests first are occupied. For most absent items they are not.
     fn contains_first(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
-    /// Whether it has the others.
+    /// Whether the other cells are occupied.
     fn contains_rest(&self, cells: &Self::Cells, probe: Self::Probe) -> bool;
     /// Returns the prefix of an item, for layers with at least `hashes` cells per item.
     fn prefix(hash: Self::Hash, hashes: u32) -> Self::Prefix;
@@ -77,43 +93,43 @@ pub trait Geometry: Copy + PartialEq + Debug {
     fn prefetch_prefix(&self, cells: &Self::Cells, address: Self::Address, prefix: &Self::Prefix);
     /// Whether the cells of a prefix are all occupied. For most absent items they are not.
     fn has_prefix(&self, cells: &Self::Cells, address: Self::Address, prefix: &Self::Prefix) -> bool;
-    /// Sets the cells of an item.
+    /// Occupies the cells of an item.
     fn insert(&self, cells: &mut Self::Cells, probe: Self::Probe);
-    /// How full the cells are. Reads at most 1 MiB of them.
+    /// Estimates how full the layer is. Reads at most 1 MiB of the cells.
     fn fullness(&self, cells: &Self::Cells) -> Fullness;
 
-    /// Whether adds to this layer may wait outside of the cells, in the order of its pages.
+    /// Whether adds to this layer may be pending, in a set beside it that is ordered by its pages.
     #[inline]
-    fn can_wait(&self) -> bool {
+    fn can_pend(&self) -> bool {
         false
     }
-    /// The hash by which an add waits, where any does.
+    /// Returns the hash under which an add is pending. Only used if [`can_pend`](Self::can_pend).
     #[inline]
-    fn to_waiting(_hash: Self::Hash) -> ItemHash {
+    fn to_pending(_hash: Self::Hash) -> ItemHash {
         ItemHash::default()
     }
-    /// The hash that waits by this one.
+    /// Returns the hash that is pending under this one: the inverse of [`to_pending`](Self::to_pending).
     #[inline]
-    fn from_waiting(_hash: ItemHash) -> Self::Hash {
+    fn from_pending(_hash: ItemHash) -> Self::Hash {
         Self::Hash::default()
     }
-    /// Between which numbers is the `h1` of every hash that leaves something in these bytes of the cells.
-    fn hashes_in(&self, _bytes: &Range<usize>) -> RangeInclusive<u64> {
+    /// Returns a range that has the `h1` of every hash with a cell in these bytes of the cells. It may have a few others.
+    fn h1_range(&self, _bytes: &Range<usize>) -> RangeInclusive<u64> {
         0..=u64::MAX
     }
-    /// One of the bytes of the page of the cells that an item whose add may wait lies in.
-    fn byte_of(&self, _probe: Self::Probe) -> Option<usize> {
+    /// Returns the offset in the cells of one cell of an item. If adds may be pending, all others are in the same page.
+    fn offset_of(&self, _probe: Self::Probe) -> Option<usize> {
         None
     }
-    /// Sets the cells of an item in a copy of the cells from byte `begin` on, as far as they lie there.
-    fn insert_in(&self, _copy: &mut [u8], _begin: usize, _probe: Self::Probe) {}
-    /// How full the cells would be. Reads as much; `change` gets a copy of each page that is read, and the byte of the cells that
-    /// it begins with.
+    /// Occupies the cells of an item in a copy of a part of the cells, which begins at `offset`. Cells outside are ignored.
+    fn insert_into_copy(&self, _copy: &mut [u8], _offset: usize, _probe: Self::Probe) {}
+    /// Whether the cells of an item are occupied in such a copy, which must have all of them.
+    fn copy_contains(&self, _copy: &[u8], _offset: usize, _probe: Self::Probe) -> bool {
+        false
+    }
+    /// Estimates how full the layer would be after a change. `change` gets a copy of each page that is read, and the offset of
+    /// that page in the cells.
     fn fullness_with(&self, cells: &Self::Cells, _change: impl Fn(&mut [u8], usize)) -> Fullness {
         self.fullness(cells)
-    }
-    /// Whether such a copy has all the cells of an item.
-    fn is_in(&self, _copy: &[u8], _begin: usize, _probe: Self::Probe) -> bool {
-        false
     }
 }

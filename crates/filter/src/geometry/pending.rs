@@ -1,5 +1,6 @@
-//! Where the bits of adds lie that wait outside of a layer: in a copy of a piece of it. A file of its own because a layer itself
-//! has no use for such pieces.
+//! Pending adds in the native layout: the hashes whose cells lie in a piece of a layer, and inserts into a copy of that piece.
+//!
+//! A file of its own because a layer itself has no use for pieces; only saving, copying and measuring it have.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -8,35 +9,35 @@ use super::probe::BlockedProbe;
 use crate::cells::{BlockCell, PAGE_BYTES};
 
 impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
-    /// Whether every group of blocks is a page of memory, as in all layers of 256 KiB and more that were not made up.
+    /// Whether every group is a page of memory, as in all layers of 256 KiB and more that this crate creates.
     pub(super) const fn has_whole_pages(&self) -> bool {
         self.blocks_per_group as usize * BLOCK == PAGE_BYTES
     }
 
-    /// Between which numbers is the `h1` of every hash whose group has one of these bytes. A few others may be, too.
-    pub(super) fn h1_in(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
+    /// Returns a range that has the `h1` of every hash whose group has one of these bytes. It may have a few others.
+    pub(super) fn h1_range(&self, bytes: &Range<usize>) -> RangeInclusive<u64> {
         let group_bytes = u64::from(self.blocks_per_group).saturating_mul(BLOCK as u64).max(1);
         let groups = u128::from(self.groups.max(1));
-        // A group is the upper half of h1 * groups.
+        // The group of an item is the upper half of h1 * groups.
         let first = (u128::from(bytes.start as u64 / group_bytes) << 64) / groups;
         let after = (u128::from((bytes.end as u64).div_ceil(group_bytes)) << 64).div_ceil(groups);
         let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         number(first)..=number(after)
     }
 
-    /// Sets the bits of an item in a copy of the blocks from byte `begin` on, as far as they lie there.
-    pub(super) fn set_in(&self, copy: &mut [u8], begin: usize, probe: BlockedProbe) {
-        if let Some(block) = place::<BLOCK>(probe.a, begin).and_then(|place| copy.get_mut(place)) {
+    /// Sets the bits of an item in a copy of a part of the blocks, which begins at `offset`. Bits outside are ignored.
+    pub(super) fn insert_into_copy(&self, copy: &mut [u8], offset: usize, probe: BlockedProbe) {
+        if let Some(block) = range_of::<BLOCK>(probe.a, offset).and_then(|range| copy.get_mut(range)) {
             set(block, probe.cells_in_a(self.hashes));
         }
-        if let Some(block) = place::<BLOCK>(probe.b, begin).and_then(|place| copy.get_mut(place)) {
+        if let Some(block) = range_of::<BLOCK>(probe.b, offset).and_then(|range| copy.get_mut(range)) {
             set(block, probe.cells_in_b(self.hashes));
         }
     }
 
-    /// Whether all bits of an item are set in such a copy, which has both of its blocks.
-    pub(super) fn are_set_in(&self, copy: &[u8], begin: usize, probe: BlockedProbe) -> bool {
-        let block = |block| place::<BLOCK>(block, begin).and_then(|place| copy.get(place)).unwrap_or_default();
+    /// Whether all bits of an item are set in such a copy, which must have both of its blocks.
+    pub(super) fn copy_contains(&self, copy: &[u8], offset: usize, probe: BlockedProbe) -> bool {
+        let block = |block| range_of::<BLOCK>(block, offset).and_then(|range| copy.get(range)).unwrap_or_default();
         are_set(block(probe.a), probe.cells_in_a(self.hashes)) && are_set(block(probe.b), probe.cells_in_b(self.hashes))
     }
 }
@@ -53,9 +54,9 @@ fn are_set(block: &[u8], mut bits: impl Iterator<Item = BlockCell>) -> bool {
     bits.all(|bit| block.get(bit.index() / 8).is_some_and(|byte| byte & 1 << (bit.index() % 8) != 0))
 }
 
-/// Where a block lies in what begins with byte `begin`.
-fn place<const BLOCK: usize>(block: u64, begin: usize) -> Option<Range<usize>> {
-    let start = usize::try_from(block).ok()?.checked_mul(BLOCK)?.checked_sub(begin)?;
+/// Returns the range of a block in a copy that begins at `offset`.
+fn range_of<const BLOCK: usize>(block: u64, offset: usize) -> Option<Range<usize>> {
+    let start = usize::try_from(block).ok()?.checked_mul(BLOCK)?.checked_sub(offset)?;
     Some(start..start + BLOCK)
 }
 
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_get_the_bits_that_the_layer_would_get() {
+    fn copies_of_pieces_get_the_bits_that_the_layer_would_get() {
         assert!(GEOMETRY.has_whole_pages() && !BlockedBits { blocks_per_group: 63, ..GEOMETRY }.has_whole_pages());
         for piece in [4096, 5 * 4096, GROUPS * 4096] {
             let mut blocks = Blocks::zeroed(GEOMETRY.blocks()).unwrap();
@@ -84,12 +85,12 @@ mod tests {
                 GEOMETRY.insert(&mut blocks, probe);
                 for (number, copy) in pieces.chunks_mut(piece).enumerate() {
                     let before = copy.to_vec();
-                    let begin = number * piece;
-                    GEOMETRY.set_in(copy, begin, probe);
-                    let is_there = GEOMETRY.are_set_in(copy, begin, probe);
-                    assert_eq!(is_there, probe.a * 64 / piece as u64 == number as u64);
-                    let bytes = begin..begin + copy.len();
-                    assert!(copy == before || GEOMETRY.h1_in(&bytes).contains(&hash.h1), "{hash:?} {bytes:?}");
+                    let offset = number * piece;
+                    GEOMETRY.insert_into_copy(copy, offset, probe);
+                    let contains = GEOMETRY.copy_contains(copy, offset, probe);
+                    assert_eq!(contains, probe.a * 64 / piece as u64 == number as u64);
+                    let bytes = offset..offset + copy.len();
+                    assert!(copy == before || GEOMETRY.h1_range(&bytes).contains(&hash.h1), "{hash:?} {bytes:?}");
                 }
             }
             assert!(pieces == blocks.bytes());
@@ -97,15 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_hashes_is_hardly_larger_than_that_of_its_groups() {
+    fn a_range_of_h1_has_no_other_groups() {
         for group in 0..GROUPS {
-            let range = GEOMETRY.h1_in(&(group * 4096..(group + 1) * 4096));
+            let range = GEOMETRY.h1_range(&(group * 4096..(group + 1) * 4096));
             let others = probes()
                 .iter()
                 .filter(|(hash, probe)| range.contains(&hash.h1) && probe.a / 64 != group as u64)
                 .count();
             assert_eq!(others, 0);
         }
-        assert_eq!(GEOMETRY.h1_in(&(0..GROUPS * 4096)), 0..=u64::MAX);
+        assert_eq!(GEOMETRY.h1_range(&(0..GROUPS * 4096)), 0..=u64::MAX);
     }
 }

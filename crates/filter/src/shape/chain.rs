@@ -240,7 +240,7 @@ impl<R: Rules> Chain<R> {
     #[inline]
     pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
         if let Some(pending) = &self.pending {
-            pending.prefetch_one(R::Geometry::to_waiting(hash));
+            pending.prefetch_one(R::Geometry::to_pending(hash));
         }
         contains_one(&self.layers, hash) || self.is_pending(hash)
     }
@@ -264,7 +264,7 @@ impl<R: Rules> Chain<R> {
         let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
         let probe = newest.probe(hash);
         if let Some(pending) = &self.pending {
-            pending.prefetch_one(R::Geometry::to_waiting(hash));
+            pending.prefetch_one(R::Geometry::to_pending(hash));
         }
         let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
         if is_in || self.pending.is_some() && self.is_pending(hash) {

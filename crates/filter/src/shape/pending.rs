@@ -122,8 +122,8 @@ impl<R: Rules> Chain<R> {
         let Some(newest) = self.layers.last_mut() else { return };
         let limit_bytes = newest.geometry().size_bytes() / SHARE;
         let limit_bytes = limit_bytes.saturating_sub((size_of::<Pending>() + size_of::<Set>()) as u64);
-        let hash = R::Geometry::to_waiting(hash);
-        if !(newest.geometry().can_wait() && Pending::insert(&mut self.pending, layer, hash, limit_bytes)) {
+        let hash = R::Geometry::to_pending(hash);
+        if !(newest.geometry().can_pend() && Pending::insert(&mut self.pending, layer, hash, limit_bytes)) {
             newest.put(probe);
         }
         newest.count_one();
@@ -161,7 +161,7 @@ impl<R: Rules> Chain<R> {
             let room = taken.get_mut(..(most - merged).min(BATCH)).unwrap_or_default();
             let Some((layer, count)) = Pending::take_some(&mut self.pending, room) else { break };
             let Some(layer) = self.layers.get_mut(layer) else { break };
-            let hashes = taken.map(R::Geometry::from_waiting);
+            let hashes = taken.map(R::Geometry::from_pending);
             layer.prefetch(&hashes, Mask::first(count));
             hashes.iter().take(count).for_each(|hash| layer.put(layer.probe(*hash)));
             merged += count;
@@ -183,7 +183,7 @@ impl<R: Rules> Chain<R> {
 
     #[cold]
     fn pending_batch(pending: &Pending, hashes: &[HashOf<R>], wanted: Mask) -> Mask {
-        let hashes = waiting(R::Geometry::to_waiting, hashes);
+        let hashes = pending_hashes(R::Geometry::to_pending, hashes);
         let sets = pending.sets.iter();
         sets.fold(Mask::NONE, |found, set| found | set.hashes.contains_batch(&hashes, wanted - found))
     }
@@ -197,7 +197,7 @@ impl<R: Rules> Chain<R> {
     #[cold]
     #[inline(never)]
     fn is_among(pending: &Pending, hash: HashOf<R>) -> bool {
-        let hash = R::Geometry::to_waiting(hash);
+        let hash = R::Geometry::to_pending(hash);
         pending.sets.iter().any(|set| set.hashes.contains(hash))
     }
 
@@ -205,18 +205,18 @@ impl<R: Rules> Chain<R> {
     #[inline]
     pub(super) fn prefetch_pending(&self, hashes: &[HashOf<R>], wanted: Mask) {
         if let Some(pending) = &self.pending {
-            let hashes = waiting(R::Geometry::to_waiting, hashes);
+            let hashes = pending_hashes(R::Geometry::to_pending, hashes);
             pending.sets.iter().for_each(|set| set.hashes.prefetch(&hashes, wanted));
         }
     }
 }
 
-/// The hashes by which the items of a batch wait.
+/// Returns the hashes under which the items of a batch are pending.
 #[inline]
-fn waiting<H: Copy>(to_waiting: impl Fn(H) -> ItemHash, hashes: &[H]) -> [ItemHash; BATCH] {
-    let mut waiting = [ItemHash::default(); BATCH];
-    waiting.iter_mut().zip(hashes).for_each(|(to, from)| *to = to_waiting(*from));
-    waiting
+fn pending_hashes<H: Copy>(to_pending: impl Fn(H) -> ItemHash, hashes: &[H]) -> [ItemHash; BATCH] {
+    let mut pending = [ItemHash::default(); BATCH];
+    pending.iter_mut().zip(hashes).for_each(|(to, from)| *to = to_pending(*from));
+    pending
 }
 
 impl<G: Geometry> Layer<G> {

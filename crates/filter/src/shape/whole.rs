@@ -47,10 +47,10 @@ impl<'a, G: Geometry> Whole<'a, G> {
     /// The adds that leave something in these bytes of the cells; and maybe a few others.
     fn pending_in(self, bytes: Range<usize>) -> impl Iterator<Item = G::Hash> {
         let hashes = self.pending.into_iter().flat_map(move |pending| {
-            let (first, last) = self.layer.geometry().hashes_in(&bytes).into_inner();
+            let (first, last) = self.layer.geometry().h1_range(&bytes).into_inner();
             pending.between(first, last)
         });
-        hashes.map(G::from_waiting)
+        hashes.map(G::from_pending)
     }
 
     /// Whether adds that pend leave something in these bytes of the cells. It may say so where they do in the next byte.
@@ -61,7 +61,7 @@ impl<'a, G: Geometry> Whole<'a, G> {
     /// Writes the adds that pend into a copy of the cells from byte `begin` on, as far as they lie there.
     pub(crate) fn put_pending(self, copy: &mut [u8], begin: usize) {
         for hash in self.pending_in(begin..begin + copy.len()) {
-            self.layer.geometry().insert_in(copy, begin, self.layer.probe(hash));
+            self.layer.geometry().insert_into_copy(copy, begin, self.layer.probe(hash));
         }
     }
 
@@ -169,12 +169,12 @@ impl<G: Geometry> Piece<'_, G> {
     fn has(&mut self, hash: G::Hash) -> bool {
         let probe = self.layer.layer.probe(hash);
         let geometry = self.layer.layer.geometry();
-        let Some(byte) = geometry.byte_of(probe) else { return false };
+        let Some(byte) = geometry.offset_of(probe) else { return false };
         let begin = byte / PIECE_BYTES * PIECE_BYTES;
         if self.begin != Some(begin) {
             self.layer.piece(begin, &mut self.copy);
             self.begin = Some(begin);
         }
-        geometry.is_in(&*self.copy, begin, probe)
+        geometry.copy_contains(&*self.copy, begin, probe)
     }
 }
