@@ -2,7 +2,8 @@
 
 use super::{FILTERS, assert_written, call, numbered, reserve_all, write_some};
 use crate::harness::{
-    Connection, Server, Stop, digest, integer, ok, on_every_server, rewritten_commands, with_append_only_file,
+    Connection, Reply, Server, Stop, catch_up, digest, follow, integer, ok, on_every_server, rewritten_commands,
+    with_append_only_file,
 };
 use crate::persistence::rewrite_append_only_file;
 
@@ -81,6 +82,49 @@ fn dump(client: &mut Connection, key: &str, then: impl Fn(&mut Connection)) {
         assert_eq!(client.call(&words), ok(), "{key}");
         then(client);
     }
+}
+
+/// What else is equal wherever a filter is: the digest, and how many more deletes it takes.
+fn digest_and_room(client: &mut Connection, key: &str) -> (Reply, Reply) {
+    let room = client.run(&format!("BF.STATS {key}")).field("Room for items deleted").clone();
+    (digest(client, key), room)
+}
+
+/// A table of several thousand entries, from which others were taken on the way.
+#[test]
+fn a_large_table_is_the_same_wherever_it_is() {
+    on_every_server(|program| {
+        let (mut server, other) = (with_append_only_file(program), Server::start(program));
+        let (mut client, mut replica) = (server.connect(), other.connect());
+        client.run("BF.RESERVE k 0.01 100000 HASH siphash");
+        client.batched(&[b"BF.MADD", b"k"], &numbered(0..20_000));
+        for items in [0..4000, 4000..5000] {
+            client.batched(&[b"BF.MDEL", b"k"], &numbered(items));
+        }
+        client.batched(&[b"BF.MADD", b"k"], &numbered(500..4500));
+        // The replica's table is made of the entries that are left, then both get more.
+        follow(&mut replica, &server);
+        catch_up(&mut client, &mut replica);
+        client.batched(&[b"BF.MDEL", b"k"], &numbered(1000..3000));
+        catch_up(&mut client, &mut replica);
+        let expected = digest_and_room(&mut client, "k");
+        assert_eq!(digest_and_room(&mut replica, "k"), expected, "a replica");
+        assert_eq!(client.run("COPY k copy"), integer(1));
+        let payload = client.run("DUMP k");
+        assert_eq!(client.call(&[b"RESTORE".as_slice(), b"restored", b"0", payload.bytes()]), ok());
+        assert!(client.run("DUMP restored").bytes() == payload.bytes());
+        dump(&mut client, "k", |_| {});
+        for key in ["copy", "restored", "loaded"] {
+            assert_eq!(digest_and_room(&mut client, key), expected, "{key}");
+        }
+        server.restart(Stop::Kill);
+        client = server.connect();
+        assert_eq!(digest_and_room(&mut client, "k"), expected, "the append-only file");
+        assert_eq!(client.run("CONFIG SET appendonly no"), ok());
+        assert_eq!(client.run("SAVE"), ok());
+        assert_eq!(client.run("DEBUG RELOAD"), ok());
+        assert_eq!(digest_and_room(&mut client, "k"), expected, "a snapshot");
+    });
 }
 
 /// A client cannot bring more with a table than it could make here.

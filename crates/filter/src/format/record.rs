@@ -27,16 +27,15 @@ fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
         left -= begin;
         let room = (CHUNK_BYTES - bytes.len()) / ENTRY_BYTES;
         let taken = run.get(begin..).unwrap_or_default().iter().take(room);
-        taken.for_each(|hash| put_hash(&mut bytes, *hash));
+        taken.for_each(|hash| bytes.extend_from_slice(&entry_of(*hash)));
         Ok::<(), error::Error>(())
     })?;
     Ok(bytes)
 }
 
-/// Writes a hash in 16 bytes.
-pub(super) fn put_hash(bytes: &mut Vec<u8>, hash: ItemHash) {
-    bytes.extend_from_slice(&hash.h1.to_le_bytes());
-    bytes.extend_from_slice(&hash.h2.to_le_bytes());
+/// A hash as an entry.
+pub(super) fn entry_of(hash: ItemHash) -> [u8; ENTRY_BYTES] {
+    (u128::from(hash.h1) | u128::from(hash.h2) << 64).to_le_bytes()
 }
 
 /// The hashes that bytes hold.

@@ -37,7 +37,7 @@
 //!   string the cells, or an empty string for a chunk of zeros
 //! hash 2, but for kind 4: of the filter, or of each bucket, the table of deleted items:
 //!   uint   entries
-//!   string hashes of 16 bytes, in order, at most 1 MiB of them; as many strings as it takes
+//!   string hashes of 16 bytes, in ascending order: 4096 of them, fewer in the last string. A reader takes up to 1 MiB
 //! ```
 //! After kind 3, in place of everything up to the cells:
 //! ```text
@@ -53,7 +53,7 @@
 //! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
 //! and the loading server from holding a second copy.
 
-use super::record::{ENTRY_BYTES, hashes_in, put_hash};
+use super::record::{ENTRY_BYTES, entry_of, hashes_in};
 use super::records::Recorded;
 use super::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::ceiling::Ceiling;
@@ -79,7 +79,8 @@ pub(crate) fn read<F: Recorded>(source: &mut impl Source, ceiling: &impl Ceiling
     Ok(filter)
 }
 
-/// Writes the table of each part: the number of its entries, then these, in order, in strings of at most a chunk.
+/// Writes the table of each part: the number of its entries, then the entries in ascending order, in strings of 4096 and a
+/// last one that may be shorter. So equal tables are equal bytes, whatever was deleted and added again before.
 pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
     if !filter.has_tables() {
         return;
@@ -88,11 +89,11 @@ pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
         let table = filter.table(part);
         sink.put_u64(table.map_or(0, HashSet::len));
         let Some(table) = table else { continue };
-        let mut bytes = Vec::new();
+        // On the stack: a child that saves asks for no memory.
+        let mut entries = [[0; ENTRY_BYTES]; HashSet::RUN];
         let written = table.for_each_sorted_run(|run| {
-            bytes.clear();
-            run.iter().for_each(|hash| put_hash(&mut bytes, *hash));
-            sink.put_bytes(&bytes);
+            entries.iter_mut().zip(run).for_each(|(entry, hash)| *entry = entry_of(*hash));
+            sink.put_bytes(entries.get(..run.len()).unwrap_or_default().as_flattened());
             Ok::<(), crate::Error>(())
         });
         debug_assert!(written.is_ok(), "nothing refuses");

@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
-use crate::hash::ItemHash;
 use crate::memory::push;
 use crate::shape::Layer;
 
@@ -53,7 +52,7 @@ pub struct Stats {
 pub struct DeletedStats {
     /// Entries.
     pub entries: u64,
-    /// About how many more they take.
+    /// How many more the tables take.
     pub room: u64,
 }
 
@@ -122,9 +121,8 @@ impl Measured {
         push(&mut self.buckets, bucket)
     }
 
-    /// Adds a table of deleted items, which may take so many bytes: full up to fifteen sixteenths.
-    pub(crate) const fn add_deleted(&mut self, entries: u64, bytes_max: u64) {
-        let most = bytes_max / size_of::<ItemHash>() as u64 / 16 * 15;
+    /// Adds a table of deleted items, which may hold `most` entries.
+    pub(crate) const fn add_deleted(&mut self, entries: u64, most: u64) {
         self.deleted.entries = self.deleted.entries.saturating_add(entries);
         self.deleted.room = self.deleted.room.saturating_add(most.saturating_sub(entries));
     }

@@ -1,8 +1,8 @@
 //! Pending adds: what was added to a large layer and is not in its cells yet.
 //!
 //! While a child of the server saves, the first write to each page of memory is a fault and a copy of the page: 3 to 5
-//! microseconds. So new items wait beside the layer, in an exact set of their hashes, which takes 17 to 40 bytes an item, and are
-//! written into the cells later, by and by. A lookup asks the set for what the cells have not.
+//! microseconds. So new items wait beside the layer, in an exact set of their hashes, 19 to 24 bytes an item, and are written
+//! into the cells later, a few at a time. A lookup that misses the cells asks the set.
 //!
 //! Whoever reads the cells as a whole, to save or to copy them, reads copies of pieces into which the adds that pend there are
 //! written. The set lies in the order of the layer's pages, so a piece needs only a part of it, and nothing is sorted.
@@ -16,7 +16,7 @@ use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::{reserve, try_box};
 
-/// A set takes no more than this part of its layer's bytes.
+/// A set takes at most one `SHARE`th of its layer's bytes.
 const SHARE: u64 = 8;
 
 /// The adds to a chain that pend: to some of its layers some.
@@ -54,13 +54,13 @@ impl Pending {
         self.sets.iter().for_each(|set| set.hashes.prefetch(&[hash], Mask::first(1)));
     }
 
-    /// Adds a hash to those of the newest layer. Answers whether that could be done.
-    fn insert(place: &mut Option<Box<Self>>, layer: usize, hash: ItemHash, limit_bytes: u64) -> bool {
+    /// Adds a hash to the pending set of the newest layer, which may hold `most` of them. Answers whether it is in.
+    fn insert(place: &mut Option<Box<Self>>, layer: usize, hash: ItemHash, most: u64) -> bool {
         if let Some(set) = place.as_mut().and_then(|pending| pending.sets.last_mut()).filter(|set| set.layer == layer) {
-            return set.hashes.insert(hash, limit_bytes).is_ok();
+            return set.hashes.len() < most && set.hashes.insert(hash).is_ok();
         }
         let mut hashes = HashSet::new();
-        if hashes.insert(hash, limit_bytes).is_err() {
+        if most == 0 || hashes.insert(hash).is_err() {
             return false;
         }
         let mut new = None;
@@ -114,16 +114,16 @@ impl<R: Rules> Chain<R> {
         self.pending.as_deref().map_or(0, Pending::allocated_bytes)
     }
 
-    /// Adds an item to the newest layer, which has room for it and has it not: it pends, where there is room for that.
+    /// Adds an absent item to the newest layer, which has room for it: as a pending add if the layer's set has room, too.
     #[cold]
     #[inline(never)]
     pub(super) fn insert_or_pend(&mut self, hash: HashOf<R>, probe: <R::Geometry as Geometry>::Probe) {
         let layer = self.layers.len().saturating_sub(1);
         let Some(newest) = self.layers.last_mut() else { return };
-        let limit_bytes = newest.geometry().size_bytes() / SHARE;
-        let limit_bytes = limit_bytes.saturating_sub((size_of::<Pending>() + size_of::<Set>()) as u64);
+        let bytes = newest.geometry().size_bytes() / SHARE;
+        let most = HashSet::capacity_in(bytes.saturating_sub((size_of::<Pending>() + size_of::<Set>()) as u64));
         let hash = R::Geometry::to_pending(hash);
-        if !(newest.geometry().can_pend() && Pending::insert(&mut self.pending, layer, hash, limit_bytes)) {
+        if !(newest.geometry().can_pend() && Pending::insert(&mut self.pending, layer, hash, most)) {
             newest.put(probe);
         }
         newest.count_one();

@@ -69,7 +69,7 @@ fn a_table_that_is_larger_than_the_bits_is_refused() {
     // Every bit is set: every entry is of an item that is found.
     let Filter::Native(native) = &mut small else { panic!("a native filter") };
     native.layer_bytes_mut(0).unwrap().fill(0xff);
-    let room = native.table_bytes_max() / 16;
+    let room = native.layers()[0].bytes().len() as u64 / 16;
     let (head, _) = cut(small, 0);
     let entries = |count: u64| (1..=count).map(|number| (u128::from(number)).to_be_bytes()).collect::<Vec<_>>();
     // In order by the first half, then by the second, both little-endian.
@@ -116,6 +116,70 @@ fn a_table_that_changed_since_the_dump_began_is_left_out() {
         assert!(delete(filter, &numbered(0..20), Origin::Client, NOW).found.is_empty());
     });
     assert_eq!(found(&copy), 0);
+}
+
+/// A full filter for 100,000 items, and its items.
+fn full() -> (Filter, Items) {
+    let mut filter = filter(0.01, 100_000, 0);
+    let items = numbered(0..100_000);
+    items.chunks(BATCH).for_each(|batch| _ = add(&mut filter, batch, Origin::Client, NOW));
+    (filter, items)
+}
+
+/// Deletes items until one is refused; answers how many were deleted.
+fn delete_until_refused(filter: &mut Filter, items: &[Vec<u8>]) -> u32 {
+    let mut deleted = 0;
+    for batch in items.chunks(BATCH) {
+        let removed = delete(filter, batch, Origin::Client, NOW);
+        deleted += removed.found.len();
+        if removed.error.is_some() {
+            break;
+        }
+    }
+    deleted
+}
+
+/// How a table was filled, whether it was loaded and what was in it before show neither in its bytes nor in its room.
+#[test]
+#[cfg_attr(miri, ignore = "a hundred thousand items")]
+fn a_loaded_table_has_the_room_and_the_memory_of_its_source() {
+    let (mut source, items) = full();
+    let (first, others) = items.split_at(2000);
+    assert_eq!(delete_until_refused(&mut source, first), 2000);
+    let copies = |source: &Filter| {
+        let replica = items.iter().filter(|item| !source.contains(item, &NOW)).cloned().collect::<Vec<_>>();
+        let mut effects = full().0;
+        replica.chunks(BATCH).for_each(|batch| _ = delete(&mut effects, batch, Origin::Effect, NOW));
+        [source.try_clone().unwrap(), saved_and_read(source.try_clone().unwrap()), arrived(&records(source)), effects]
+    };
+    let mut half_full = copies(&source);
+    let more = delete_until_refused(&mut source, others);
+    assert!((1500..5000).contains(&more), "{more}");
+    assert!(half_full.iter_mut().all(|copy| delete_until_refused(copy, others) == more));
+    for mut copy in copies(&source) {
+        assert_eq!(delete_until_refused(&mut copy, &items), 0);
+        let (has, expected) = (copy.allocated_bytes(), source.allocated_bytes());
+        assert!(has.abs_diff(expected) * 20 < expected, "{has} bytes, the source has {expected}");
+        let bits = source.layers().map(|layer| layer.size_bytes).sum::<u64>();
+        assert!(has <= 2 * bits + 8192, "a table is no larger than the bits");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "a hundred thousand items")]
+fn equal_tables_are_equal_bytes_whatever_was_in_them() {
+    let (mut plain, items) = full();
+    let mut eventful = plain.try_clone().unwrap();
+    let (kept, passing) = items[..7500].split_at(3500);
+    kept.chunks(BATCH).for_each(|batch| _ = delete(&mut plain, batch, Origin::Client, NOW));
+    for batch in passing.chunks(BATCH).chain(kept.chunks(BATCH)) {
+        assert_eq!(delete(&mut eventful, batch, Origin::Effect, NOW).error, None);
+    }
+    passing.chunks(BATCH).for_each(|batch| _ = add(&mut eventful, batch, Origin::Client, NOW));
+    assert!(plain == eventful);
+    assert!(records(&plain) == records(&eventful));
+    let [plain, eventful] = [plain, eventful].map(|filter| written(filter).0);
+    assert!(plain == eventful, "the bytes of a snapshot, of which a digest is made");
 }
 
 /// A table of several parts and several records.

@@ -80,10 +80,11 @@ impl BloomFilter {
         self.deleted.as_deref().map_or(0, |deleted| deleted.revision)
     }
 
-    /// As many bytes as the bits take may the table take.
+    /// The number of entries at which the table refuses a client's delete: as many as fit the bytes of the bits. It follows
+    /// from the layers alone, so a filter and its copy take the same deletes.
     #[must_use]
-    pub const fn table_bytes_max(&self) -> u64 {
-        self.chain.cells_bytes()
+    pub const fn deleted_entries_max(&self) -> u64 {
+        HashSet::capacity_in(self.chain.cells_bytes())
     }
 
     /// Number of parts that the table lies in.
@@ -134,42 +135,32 @@ impl BloomFilter {
         removed
     }
 
-    /// Deletes the item with this hash, whose bits are set: makes its entry. Answers whether there was none: whether the
-    /// filter found it.
+    /// Deletes the item with this hash, whose bits are set: makes its entry. Answers whether the filter found the item: whether
+    /// there was no entry.
     ///
     /// # Errors
-    /// [`Error::NoRoomForDeleted`]; what a primary did is refused for want of memory alone, [`Error::OutOfMemory`]. Nothing
-    /// has changed then.
+    /// [`Error::NoRoomForDeleted`]; an effect fails only for lack of memory, [`Error::OutOfMemory`]. The filter is unchanged.
     pub(crate) fn delete(&mut self, hash: ItemHash, origin: Origin, ceiling: &impl Ceiling) -> Result<bool, Error> {
         if self.has_deleted(hash) {
             return Ok(false);
         }
-        let entries = self.deleted_entries();
-        let made = match origin {
-            Origin::Client => {
-                self.make_entry_for_client(hash, ceiling).map_err(|_| Error::NoRoomForDeleted { entries })
-            }
-            // Equal tables need not take equal memory: that depends on what was in them before.
-            Origin::Effect => self.make_entry(hash, u64::MAX),
-        };
-        made.map(|()| true)
-    }
-
-    fn make_entry_for_client(&mut self, hash: ItemHash, ceiling: &impl Ceiling) -> Result<(), Error> {
-        // A table that was loaded may have slots for more entries than a reader takes.
-        if self.entries_bytes().saturating_add(ENTRY_BYTES) > self.table_bytes_max() {
-            return Err(Error::NoRoomForDeleted { entries: self.deleted_entries() });
+        if origin == Origin::Effect {
+            return self.make_entry(hash);
         }
-        ceiling.allow(self.size_bytes(), ENTRY_BYTES)?;
-        self.make_entry(hash, self.table_bytes_max())
+        let entries = self.deleted_entries();
+        let has_room = entries < self.deleted_entries_max() && ceiling.allow(self.size_bytes(), ENTRY_BYTES).is_ok();
+        let made = if has_room { self.make_entry(hash).ok() } else { None };
+        made.ok_or(Error::NoRoomForDeleted { entries })
     }
 
-    fn make_entry(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+    /// Makes an entry. Answers whether there was none.
+    fn make_entry(&mut self, hash: ItemHash) -> Result<bool, Error> {
         let deleted = Deleted::of(&mut self.deleted)?;
-        if deleted.hashes.insert(hash, limit_bytes)? {
+        let is_new = deleted.hashes.insert(hash)?;
+        if is_new {
             deleted.has_changed();
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Takes the entry of a deleted item out; answers whether there was one.
@@ -212,7 +203,8 @@ impl BloomFilter {
         }
         let bytes = self.entries_bytes().saturating_add((run.len() as u64).saturating_mul(ENTRY_BYTES));
         let have_bits = run.chunks(BATCH).all(|batch| self.chain.contains_batch(batch) == Mask::first(batch.len()));
-        if !self.spec().hasher.is_keyed() || bytes > self.table_bytes_max() || !have_bits {
+        // A replica's table may hold more entries than a client can make, but never takes more bytes than the bits.
+        if !self.spec().hasher.is_keyed() || bytes > self.chain.cells_bytes() || !have_bits {
             return Err(Error::Unsound);
         }
         let had_table = self.deleted.is_some();

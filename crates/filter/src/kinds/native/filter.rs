@@ -343,7 +343,7 @@ impl Kind for BloomFilter {
     }
 
     fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
-        measured.add_deleted(self.deleted_entries(), self.table_bytes_max());
+        measured.add_deleted(self.deleted_entries(), self.deleted_entries_max());
         self.chain.measure(clock, measured)
     }
 

@@ -47,7 +47,8 @@ impl BloomFilter {
         crate::memory::reserve(&mut chains, others.len())?;
         chains.extend(others.iter().map(|other| other.chain()));
         let union = self.chain().plan_union(&chains, ceiling, estimated, |layer, items| check(layer, items, origin))?;
-        let table = self.union_of_tables(others, union.cells_bytes(), origin, ceiling)?;
+        let most = if origin == Origin::Effect { u64::MAX } else { HashSet::capacity_in(union.cells_bytes()) };
+        let table = self.union_of_tables(others, most, ceiling)?;
 
         self.chain_mut().unite(union, &chains, estimated);
         if let Some(table) = table {
@@ -56,12 +57,11 @@ impl BloomFilter {
         Ok(())
     }
 
-    /// The table of the union; nothing where no filter has one.
+    /// The table of the union, which may hold `most` entries; nothing if no filter has a table.
     fn union_of_tables(
         &self,
         others: &[&Self],
-        limit_bytes: u64,
-        origin: Origin,
+        most: u64,
         ceiling: &impl Ceiling,
     ) -> Result<Option<Box<Deleted>>, Error> {
         let filters = || std::iter::once(self).chain(others.iter().copied());
@@ -70,7 +70,6 @@ impl BloomFilter {
             return Ok(None);
         }
         ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
-        let limit_bytes = if origin == Origin::Effect { u64::MAX } else { limit_bytes };
         let mut table = try_box(Deleted { hashes: HashSet::new(), revision: self.revision().wrapping_add(1) })?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;
@@ -85,8 +84,10 @@ impl BloomFilter {
                     for (filter, cells) in &mut readers {
                         stays = stays - filter.but_deleted(hashes, cells.contains_batch(hashes));
                     }
-                    stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash, limit_bytes).map(drop))
-                })
+                    stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash).map(drop))
+                })?;
+                let entries = table.hashes.len();
+                if entries > most { Err(Error::NoRoomForDeleted { entries }) } else { Ok(()) }
             })?;
         }
         Ok(Some(table))

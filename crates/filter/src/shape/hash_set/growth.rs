@@ -1,7 +1,8 @@
-//! How a set of hashes grows: a part doubles, or splits in two. Each step is made as a whole or not at all.
+//! How a set of hashes grows: a part gets a larger table, or splits in two. A step that fails changes nothing.
 
-use super::part::{BUCKETS_MAX, Part, buckets_for, table_bytes};
+use super::part::{BUCKET_BYTES, BUCKET_ROOM, BUCKETS_MAX, Part, buckets_for};
 use super::{FEW_MAX, HashSet, place};
+use crate::cells::BLOCK_BYTES;
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;
@@ -10,54 +11,61 @@ use crate::memory::reserve;
 /// share more bits than that would split for ever.
 const DEPTH_MAX: u32 = 20;
 
-/// What a list of parts or a directory is made of.
-const PART_BYTES: usize = size_of::<Part>();
-const PLACE_BYTES: usize = size_of::<u32>();
+/// The list of a few hashes grows by this many.
+const FEW_STEP: usize = 4;
+
+/// The bytes of a list of one part, of a directory of one place, and of what the alignment and the end of a table take.
+const LISTS_BYTES: u64 = (size_of::<Part>() + size_of::<u32>() + 2 * BLOCK_BYTES) as u64;
 
 impl HashSet {
+    /// Returns how many hashes fit in `bytes` bytes, in whatever order they are added. Equal limits give equal room, however
+    /// each set was built.
+    ///
+    /// A set that only grew takes 19 to 24 bytes a hash. A part keeps its largest table, so a set whose hashes are replaced
+    /// all the time takes some 24.
+    #[must_use]
+    pub const fn capacity_in(bytes: u64) -> u64 {
+        let few = min(bytes / size_of::<ItemHash>() as u64, FEW_MAX as u64) / FEW_STEP as u64 * FEW_STEP as u64;
+        // Small tables grow by one bucket, and are filled before they do.
+        let one_part = min(bytes.saturating_sub(LISTS_BYTES) / BUCKET_BYTES, 8) * BUCKET_ROOM as u64;
+        let many = bytes.saturating_sub(640) / 24;
+        max(few, max(one_part, many))
+    }
+
     /// Grows until the part of a hash has room for it, or takes the last room of a part that cannot grow.
-    pub(super) fn make_room(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+    pub(super) fn make_room(&mut self, hash: ItemHash) -> Result<(), Error> {
         loop {
             let (has_room, has_last_room) =
                 self.part_of(hash).map_or((false, false), |part| (part.has_room(), part.has_last_room()));
             if has_room {
                 return Ok(());
             }
-            if let Err(refused) = self.grow(hash, limit_bytes) {
+            if let Err(refused) = self.grow(hash) {
                 return if has_last_room { Ok(()) } else { Err(refused) };
             }
         }
     }
 
-    fn grow(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+    fn grow(&mut self, hash: ItemHash) -> Result<(), Error> {
         match self.part_of(hash).map(Part::buckets) {
-            None => self.begin(limit_bytes),
-            Some(0..BUCKETS_MAX) => self.double(hash, limit_bytes),
-            Some(_) => self.split(hash, limit_bytes),
+            None => self.begin(),
+            Some(0..BUCKETS_MAX) => self.enlarge(hash),
+            Some(_) => self.split(hash),
         }
     }
 
-    /// Gives the list of a few hashes room for more of them: twice as many, or as many as the limit has room for.
-    pub(super) fn lengthen(&mut self, limit_bytes: u64) -> Result<(), Error> {
-        let (count, limit) = (self.few.len(), usize::try_from(limit_bytes).unwrap_or(usize::MAX));
-        let capacity = (count * 2).clamp(1, FEW_MAX).min(limit / size_of::<ItemHash>());
-        if capacity <= count {
-            return Err(Error::NoRoomForDeleted { entries: self.len });
-        }
-        reserve(&mut self.few, capacity - count)
+    /// Gives the list of a few hashes room for [`FEW_STEP`] more.
+    pub(super) fn lengthen(&mut self) -> Result<(), Error> {
+        reserve(&mut self.few, FEW_STEP)
     }
 
-    /// Makes the first part, of the few hashes that there are, and the directory's only place.
-    fn begin(&mut self, limit_bytes: u64) -> Result<(), Error> {
-        let bytes = PART_BYTES + PLACE_BYTES + table_bytes(1);
-        if bytes as u64 > limit_bytes {
-            return Err(Error::NoRoomForDeleted { entries: self.len });
-        }
+    /// Makes the first part, which takes over the list of a few hashes, and the directory's only place.
+    fn begin(&mut self) -> Result<(), Error> {
         let (mut parts, mut directory) = (Vec::new(), Vec::new());
         reserve(&mut parts, 1)?;
         reserve(&mut directory, 1)?;
         let mut part = Part::with_buckets(1, 0)?;
-        self.few.iter().for_each(|hash| _ = part.put(*hash));
+        part.put_all(self.few.iter().copied());
         let tables_bytes = part.allocated_bytes();
         parts.push(part);
         directory.push(0);
@@ -65,14 +73,12 @@ impl HashSet {
         Ok(())
     }
 
-    /// Gives the part of a hash a table twice as large, or its first.
-    fn double(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
-        let part = self.part_of(hash).ok_or(Error::Unsound)?;
-        let (buckets, before) = (1.max(part.buckets() * 2), part.allocated_bytes());
-        self.check(table_bytes(buckets) as u64, before, limit_bytes)?;
+    /// Gives the part of a hash a table of the next size, or its first.
+    fn enlarge(&mut self, hash: ItemHash) -> Result<(), Error> {
         let part = self.part_of_mut(hash).ok_or(Error::Unsound)?;
-        let mut larger = Part::with_buckets(buckets, part.depth)?;
-        part.hashes().for_each(|hash| _ = larger.put(hash));
+        let before = part.allocated_bytes();
+        let mut larger = Part::with_buckets(buckets_for(part.entries() + 1), part.depth)?;
+        larger.put_all(part.hashes());
         let after = larger.allocated_bytes();
         *part = larger;
         self.tables_bytes = self.tables_bytes + after - before;
@@ -80,7 +86,7 @@ impl HashSet {
     }
 
     /// Splits the part of a hash in two by the next bit of `h1`.
-    fn split(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<(), Error> {
+    fn split(&mut self, hash: ItemHash) -> Result<(), Error> {
         let number = self.number_of(hash).ok_or(Error::Unsound)?;
         let part = self.parts.get(number).ok_or(Error::Unsound)?;
         let (depth, before) = (part.depth + 1, part.allocated_bytes());
@@ -89,25 +95,21 @@ impl HashSet {
         }
         let is_upper = |hash: ItemHash| place(hash, depth) & 1 == 1;
         let upper_entries = part.hashes().filter(|hash| is_upper(*hash)).count();
-        // Where all are on one side the table stays as it is, and the other side has none.
-        let tables = match (part.entries() - upper_entries, upper_entries) {
+        // If all are on one side, the table stays as it is and the other side has none.
+        let halves = match (part.entries() - upper_entries, upper_entries) {
             (0, _) | (_, 0) => None,
-            (lower, upper) => Some([buckets_for(lower + 1), buckets_for(upper + 1)]),
-        };
-        let most = tables.map_or(before, |[lower, upper]| (table_bytes(lower) + table_bytes(upper)) as u64);
-        let doubles_directory = depth > self.depth;
-        let places = if doubles_directory { self.directory.len() } else { 0 };
-        let more_parts = if self.parts.len() == self.parts.capacity() { more_parts(self.parts.len()) } else { 0 };
-        let lists_bytes = places * PLACE_BYTES + more_parts * PART_BYTES;
-        self.check(most + lists_bytes as u64, before, limit_bytes)?;
-
-        let halves = match tables {
-            Some([lower, upper]) => Some([Part::with_buckets(lower, depth)?, Part::with_buckets(upper, depth)?]),
-            None => None,
+            (lower, upper) => {
+                let half = |entries: usize| Part::with_buckets(buckets_for(entries + 1), depth);
+                Some([half(lower)?, half(upper)?])
+            }
         };
         let after = halves.as_ref().map_or(before, |halves| halves.iter().map(Part::allocated_bytes).sum());
-        let directory = if doubles_directory { Some(doubled(&self.directory)?) } else { None };
-        reserve(&mut self.parts, more_parts)?;
+        let directory = if depth > self.depth { Some(doubled(&self.directory)?) } else { None };
+        if self.parts.len() == self.parts.capacity() {
+            // By an eighth, so that a long list is not copied for every part.
+            let more = 1.max(self.parts.len() / 8);
+            reserve(&mut self.parts, more)?;
+        }
 
         // From here on nothing can be refused.
         if let Some(directory) = directory {
@@ -117,7 +119,8 @@ impl HashSet {
         let part = self.parts.get_mut(number).ok_or(Error::Unsound)?;
         let upper = match halves {
             Some([mut lower, mut upper]) => {
-                part.hashes().for_each(|hash| _ = if is_upper(hash) { upper.put(hash) } else { lower.put(hash) });
+                lower.put_all(part.hashes().filter(|hash| !is_upper(*hash)));
+                upper.put_all(part.hashes().filter(|hash| is_upper(*hash)));
                 *part = lower;
                 upper
             }
@@ -140,17 +143,6 @@ impl HashSet {
         self.parts.push(upper);
         Ok(())
     }
-
-    /// Whether so many more bytes in the place of some are within the limit.
-    fn check(&self, more_bytes: u64, fewer_bytes: u64, limit_bytes: u64) -> Result<(), Error> {
-        let bytes = self.allocated_bytes().saturating_add(more_bytes).saturating_sub(fewer_bytes);
-        if bytes > limit_bytes { Err(Error::NoRoomForDeleted { entries: self.len }) } else { Ok(()) }
-    }
-}
-
-/// For how many more parts a full list gets room: an eighth, so that it is not copied for every part.
-fn more_parts(parts: usize) -> usize {
-    1.max(parts / 8)
 }
 
 /// The directory with every place twice.
@@ -159,4 +151,12 @@ fn doubled(directory: &[u32]) -> Result<Vec<u32>, Error> {
     reserve(&mut doubled, directory.len() * 2)?;
     doubled.extend(directory.iter().flat_map(|number| [*number; 2]));
     Ok(doubled)
+}
+
+const fn min(one: u64, other: u64) -> u64 {
+    if one < other { one } else { other }
+}
+
+const fn max(one: u64, other: u64) -> u64 {
+    if one > other { one } else { other }
 }

@@ -1,9 +1,13 @@
-//! An exact set of 128-bit hashes, 16.1 bytes a slot and nothing else for an entry.
+//! An exact set of 128-bit hashes, 16.1 bytes a slot and nothing else for a hash.
 //!
-//! Up to 16 hashes are a sorted list. From there on it is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, a fast access method for dynamic
-//! files, 1979): the top bits of `h1` name an entry of a directory, which names a part, which is a table of at most 62 KiB
-//! ([`part`]). A part that is full doubles, or splits in two by the next bit of `h1`. So no growth touches more than a part
-//! and, now and then, the directory: 4 bytes for some 2000 entries.
+//! Up to 16 hashes are a sorted list. More are kept by extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible
+//! hashing, a fast access method for dynamic files, 1979): the top bits of `h1` select an entry of a directory, which names a
+//! part, which is a table of at most 62 KiB ([`part`]). A full part gets a larger table, up to that size, or splits in two by
+//! the next bit of `h1`. So no growth touches more than one part and, now and then, the directory: 4 bytes for some 2000 hashes.
+//!
+//! How a set is split into parts depends on what was removed on the way. Nothing that is written or compared may depend on it:
+//! sets are equal if they hold the same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) cuts them at fixed
+//! places.
 
 mod growth;
 mod order;
@@ -20,11 +24,10 @@ use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
 
-/// The most hashes that are kept in a list: a table has its least memory, half a KiB, from here on.
+/// The most hashes that are kept in a list: the smallest table takes half a KiB.
 const FEW_MAX: usize = 16;
 
-/// An exact set of hashes, with a limit to its memory for each insert. The hash 0, 0 cannot be in it: what was stored of a set
-/// has it nowhere. An item has it by a chance of 2^-128.
+/// An exact set of hashes. It cannot hold the hash 0, 0, which an item has with a chance of 2^-128: no stored set has it.
 #[derive(Default)]
 pub struct HashSet {
     /// All of them in ascending order while they are few. Empty where there are parts.
@@ -41,6 +44,9 @@ pub struct HashSet {
 }
 
 impl HashSet {
+    /// The number of hashes in a sorted run.
+    pub const RUN: usize = 4096;
+
     /// The empty set. It asks for no memory.
     #[must_use]
     pub const fn new() -> Self {
@@ -106,14 +112,13 @@ impl HashSet {
         self.few.iter().fold(false, |found, few| found | (*few == hash))
     }
 
-    /// Puts a hash in; answers whether it was not in yet. A growth after which [`allocated_bytes`](Self::allocated_bytes)
-    /// would be above `limit_bytes` is not made: the part then takes what it still can, up to fifteen sixteenths of its slots.
+    /// Adds a hash; answers whether it was absent. A part that cannot grow takes hashes until fifteen sixteenths of its slots
+    /// are used. [`capacity_in`](Self::capacity_in) is for callers that limit the set.
     ///
     /// # Errors
-    /// [`Error::NoRoomForDeleted`] where the limit, or more than 3720 hashes with the same 20 top bits of `h1`,
-    /// keep it from growing; [`Error::OutOfMemory`] where the allocator does; [`Error::Unsound`] for the hash 0, 0. The set
-    /// holds what it held.
-    pub fn insert(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<bool, Error> {
+    /// [`Error::NoRoomForDeleted`] if more than 3720 hashes share the 20 top bits of `h1`; [`Error::OutOfMemory`];
+    /// [`Error::Unsound`] for the hash 0, 0. The set is unchanged.
+    pub fn insert(&mut self, hash: ItemHash) -> Result<bool, Error> {
         if hash == NONE {
             return Err(Error::Unsound);
         }
@@ -121,19 +126,19 @@ impl HashSet {
             return Ok(false);
         }
         let is_new = if self.parts.is_empty() && self.few.len() < FEW_MAX {
-            self.insert_into_few(hash, limit_bytes)?
+            self.insert_into_few(hash)?
         } else {
-            self.make_room(hash, limit_bytes)?;
+            self.make_room(hash)?;
             self.part_of_mut(hash).is_some_and(|part| part.put(hash))
         };
         self.len += u64::from(is_new);
         Ok(is_new)
     }
 
-    /// Puts a hash that is not in into the list of a few.
-    fn insert_into_few(&mut self, hash: ItemHash, limit_bytes: u64) -> Result<bool, Error> {
+    /// Adds an absent hash to the list of a few.
+    fn insert_into_few(&mut self, hash: ItemHash) -> Result<bool, Error> {
         if self.few.len() == self.few.capacity() {
-            self.lengthen(limit_bytes)?;
+            self.lengthen()?;
         }
         let (Ok(place) | Err(place)) = self.few.binary_search(&hash);
         self.few.insert(place, hash);
@@ -204,8 +209,8 @@ impl HashSet {
         None
     }
 
-    /// All hashes in ascending order, in runs of one part each, which has at most 3720. Sorts a copy of a part on
-    /// the stack (58 KiB), so that a save needs no memory.
+    /// Passes all hashes in ascending order to `f`, in runs of [`RUN`](Self::RUN) and a last one that may be shorter, whatever
+    /// the parts of the set are. Sorts a copy of each part on the stack (122 KiB in all), so that a save needs no memory.
     ///
     /// # Errors
     /// Those of `f`, which is not called again then.
@@ -213,24 +218,36 @@ impl HashSet {
         if !self.few.is_empty() {
             return f(&self.few);
         }
-        let mut copy = [NONE; ENTRIES_MAX];
+        let (mut copy, mut run, mut length) = ([NONE; ENTRIES_MAX], [NONE; Self::RUN], 0);
         for part in self.parts_in_order() {
-            let run = copy.get_mut(..part.entries()).unwrap_or_default();
-            run.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
-            run.sort_unstable();
-            if !run.is_empty() {
-                f(run)?;
+            let sorted = copy.get_mut(..part.entries()).unwrap_or_default();
+            sorted.iter_mut().zip(part.hashes()).for_each(|(to, from)| *to = from);
+            sorted.sort_unstable();
+            let mut rest = &*sorted;
+            while !rest.is_empty() {
+                let free = run.get_mut(length..).unwrap_or_default();
+                let (taken, left) = rest.split_at(rest.len().min(free.len()));
+                free.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+                length += taken.len();
+                rest = left;
+                if length == Self::RUN {
+                    f(&run)?;
+                    length = 0;
+                }
             }
         }
-        Ok(())
+        match run.get(..length) {
+            Some(last @ [_, ..]) => f(last),
+            _ => Ok(()),
+        }
     }
 
-    /// Puts in a run of hashes that follow, in ascending order, those that it has: for a reader. Looks for the last one that
-    /// it has, which costs up to some microseconds a call.
+    /// Adds a run of ascending hashes, all of them above those that it has: for a reader. Looks for its last hash, which costs up
+    /// to some microseconds a call.
     ///
     /// # Errors
     /// [`Error::Unsound`] for a hash that is not above the one before it, [`Error::OutOfMemory`], [`Error::NoRoomForDeleted`]
-    /// for hashes that no set can hold together. The set holds what it did then.
+    /// for hashes that no set can hold together. The set is unchanged.
     pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         // No hash is below the one that is in no set.
         let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
@@ -239,7 +256,7 @@ impl HashSet {
             return Err(Error::Unsound);
         }
         for (index, hash) in run.iter().enumerate() {
-            if let Err(error) = self.insert(*hash, u64::MAX) {
+            if let Err(error) = self.insert(*hash) {
                 run.iter().take(index).for_each(|hash| _ = self.remove(*hash));
                 return Err(error);
             }

@@ -58,7 +58,7 @@ mod tests {
 
     fn set_of(hashes: &[ItemHash]) -> HashSet {
         let mut set = HashSet::new();
-        hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash, u64::MAX), Ok(true)));
+        hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash), Ok(true)));
         set
     }
 
@@ -89,7 +89,7 @@ mod tests {
         let (mut taken, mut from, mut come) = ([ItemHash::default(); 48], u64::MAX / 3, Vec::new());
         let mut later = later.iter();
         loop {
-            later.by_ref().take(30).for_each(|hash| _ = set.insert(*hash, u64::MAX).unwrap());
+            later.by_ref().take(30).for_each(|hash| _ = set.insert(*hash).unwrap());
             let count = set.take_some(from, &mut taken);
             if count == 0 {
                 break;

@@ -1,11 +1,14 @@
-//! A part of a set of hashes: one table of buckets, each of a line of 64 bytes and the entries of its hashes. The low bits of
-//! `h2` name a hash's bucket, its home; where that is full it lies in the next one that is not.
+//! A part of a set of hashes: one table of buckets. A bucket is a line of 64 bytes and the entries of its hashes. The low half
+//! of `h2` selects a hash's home bucket; if that is full, the hash is stored in the next bucket with a free slot.
 //!
-//! The line of a bucket has, of each hash that lies there, the low 16 bits of `h1`, its tag; how many lie there; and of which of
-//! eight kinds those are that passed by, which would lie there or before and had to go on. Where none of its kind did, a search
-//! ends with that line. So who asks for a hash that is not in reads one line, rarely another one and hardly ever an entry.
-//! Entries lie after the lines, 14 bytes each: the rest of the hash, for the tag is a part of it. When a hash goes, the last of
-//! its bucket takes its place, and the buckets that it passed by look anew at who else did: there are no tombstones.
+//! A bucket's line holds the tag of each hash stored there (the low 16 bits of `h1`), their number, and a byte that says which
+//! of eight kinds of hashes have overflowed past it. If no hash of its kind has, a search ends at that line. So a lookup of an
+//! absent hash reads one line, rarely a second one and hardly ever an entry. The entries follow the lines, 14 bytes each: the
+//! hash without its tag. When a hash is removed, the last hash of its bucket moves into the free slot, and the buckets that the
+//! removed hash overflowed recompute their kinds: there are no tombstones.
+//!
+//! A table has 1 to 128 buckets in steps of a quarter of a power of two (64, 80, 96, 112, 128), so that the memory of a set
+//! follows its length closely: 19 to 24 bytes a hash. These are also the size classes of jemalloc.
 
 use crate::cells::arch::{LINE_TAGS, TagLine, matches, may_have, prefetch};
 use crate::cells::{BLOCK_BYTES, Blocks, Cells as _, Mover};
@@ -14,12 +17,14 @@ use crate::hash::ItemHash;
 
 /// The hash that is not in any set.
 pub(super) const NONE: ItemHash = ItemHash { h1: 0, h2: 0 };
-/// Buckets of the largest table, 62 KiB: what the longest growth, a split, copies.
+/// Buckets of the largest table, 62 KiB: the most that a growth, a split included, copies.
 pub(super) const BUCKETS_MAX: usize = 128;
 /// Hashes of a bucket.
 const BUCKET_SLOTS: usize = LINE_TAGS;
+/// Bytes of a bucket, its entries included.
+pub(super) const BUCKET_BYTES: u64 = (BLOCK_BYTES + BUCKET_SLOTS * ENTRY_BYTES) as u64;
 /// Hashes for each bucket at which a table grows: one bucket of eight is full then.
-const BUCKET_ROOM: usize = 26;
+pub(super) const BUCKET_ROOM: usize = 26;
 /// The most hashes of a table, fifteen sixteenths of its slots.
 pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
 /// Where a line says how many hashes lie in its bucket, and which kinds passed by, a bit each.
@@ -36,17 +41,12 @@ const ENTRY_BYTES: usize = size_of::<ItemHash>() - size_of::<u16>();
 /// A table of hashes, and the number of top bits of `h1` that all of them share.
 #[derive(Default)]
 pub(super) struct Part {
-    /// The lines of all buckets, then their entries. None where there are no buckets.
+    /// The lines of all buckets, then their entries. `None` if there are no buckets.
     table: Option<Blocks>,
-    /// None, or a power of two.
+    /// 0, or one of the sizes that [`buckets_for`] returns.
     buckets: u16,
     entries: u16,
     pub(super) depth: u32,
-}
-
-/// Bytes of a table of so many buckets at most, with what their alignment may need.
-pub(super) const fn table_bytes(buckets: usize) -> usize {
-    if buckets == 0 { 0 } else { blocks_of(buckets) * BLOCK_BYTES + BLOCK_BYTES - 1 }
 }
 
 const fn blocks_of(buckets: usize) -> usize {
@@ -108,7 +108,7 @@ impl Part {
         Self { depth, ..Self::default() }
     }
 
-    /// An empty part with a table of so many buckets, a power of two up to [`BUCKETS_MAX`].
+    /// An empty part with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -221,24 +221,38 @@ impl Part {
         None
     }
 
-    /// Puts in a hash that is not in; answers whether there was a slot for it.
+    /// Adds an absent hash; answers whether there was a slot for it.
     pub(super) fn put(&mut self, hash: ItemHash) -> bool {
-        if self.entries() >= self.buckets() * BUCKET_SLOTS {
-            return false;
-        }
-        let mut bucket = self.home(hash);
-        while let Some(line) = self.line_mut(bucket) {
-            let slot = usize::from(used(line));
-            if slot < BUCKET_SLOTS {
-                line[USED_AT] += 1;
-                self.fill(bucket, slot, hash);
-                self.entries += 1;
-                return true;
+        self.put_all(std::iter::once(hash)) == 1
+    }
+
+    /// Adds absent hashes as long as there are slots; answers how many.
+    #[inline]
+    pub(super) fn put_all(&mut self, hashes: impl Iterator<Item = ItemHash>) -> usize {
+        let (buckets, before) = (self.buckets(), self.entries());
+        let bytes = self.table.as_mut().map_or(&mut [][..], |table| table.bytes_mut());
+        let (lines, entries) = bytes.split_at_mut_checked(buckets * BLOCK_BYTES).unwrap_or_default();
+        let (lines, entries) = (lines.as_chunks_mut::<BLOCK_BYTES>().0, entries.as_chunks_mut::<ENTRY_BYTES>().0);
+        let mut added = 0;
+        for hash in hashes.take(buckets * BUCKET_SLOTS - before) {
+            let mut bucket = home_of(hash, buckets);
+            while let Some(line) = lines.get_mut(bucket) {
+                let slot = usize::from(used(line));
+                if slot < BUCKET_SLOTS {
+                    line[USED_AT] += 1;
+                    let tag = line.as_chunks_mut::<2>().0.get_mut(slot);
+                    if let (Some(tag), Some(entry)) = (tag, entries.get_mut(bucket * BUCKET_SLOTS + slot)) {
+                        (*tag, *entry) = (tag_of(hash).to_le_bytes(), entry_of(hash));
+                    }
+                    break;
+                }
+                line[PASSED_AT] |= kind_of(hash);
+                bucket = if bucket + 1 < buckets { bucket + 1 } else { 0 };
             }
-            line[PASSED_AT] |= kind_of(hash);
-            bucket = self.after(bucket);
+            added += 1;
         }
-        false
+        self.entries = u16::try_from(before + added).unwrap_or(u16::MAX);
+        added
     }
 
     /// Takes a hash out; answers whether it was in. The table of an empty part is given back.
@@ -269,7 +283,7 @@ impl Part {
                 break;
             }
             at = self.after(at);
-            let came_by = |hash: &ItemHash| at.wrapping_sub(self.home(*hash)) & self.last() >= distance;
+            let came_by = |hash: &ItemHash| self.distance(self.home(*hash), at) >= distance;
             kinds = self.hashes_in(at).filter(came_by).fold(kinds, |kinds, hash| kinds | kind_of(hash));
         }
         kinds
@@ -320,30 +334,37 @@ impl Part {
         self.table.as_mut().map(|table| table.block_mut(bucket as u64))
     }
 
-    /// The bucket where the search for a hash begins.
+    /// The bucket where the search for a hash begins. Without a table it is 0, which is no bucket then.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are those of a bucket")]
     const fn home(&self, hash: ItemHash) -> usize {
-        hash.h2 as usize & self.last()
+        home_of(hash, self.buckets())
     }
 
+    /// The bucket after this one; after the last the first.
     #[inline]
     const fn after(&self, bucket: usize) -> usize {
-        (bucket + 1) & self.last()
+        if bucket + 1 < self.buckets() { bucket + 1 } else { 0 }
     }
 
-    /// The number of the last bucket. Without a table any number will do: no bucket has it.
-    #[inline]
-    const fn last(&self) -> usize {
-        self.buckets().wrapping_sub(1)
+    /// The number of steps from a bucket to another.
+    const fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.buckets() - from }
     }
 }
 
-/// The smallest table that has room for so many hashes, in buckets.
+/// A hash's home among so many buckets.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low half selects, and the product is below the buckets")]
+const fn home_of(hash: ItemHash, buckets: usize) -> usize {
+    ((hash.h2 as u32 as u64 * buckets as u64) >> 32) as usize
+}
+
+/// The number of buckets of the smallest table with room for `entries` hashes; [`BUCKETS_MAX`] for more than any has room for.
 pub(super) const fn buckets_for(entries: usize) -> usize {
-    let mut buckets = 1;
-    while buckets < BUCKETS_MAX && buckets * BUCKET_ROOM < entries {
-        buckets *= 2;
+    let least = entries.div_ceil(BUCKET_ROOM);
+    if least <= 4 {
+        return if least == 0 { 1 } else { least };
     }
-    buckets
+    let size = least.next_multiple_of(1 << (least.ilog2() - 2));
+    if size < BUCKETS_MAX { size } else { BUCKETS_MAX }
 }

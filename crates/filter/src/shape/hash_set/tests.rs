@@ -29,14 +29,14 @@ impl Chance {
 
 fn set_of(hashes: &[ItemHash]) -> HashSet {
     let mut set = HashSet::new();
-    hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash, u64::MAX), Ok(true)));
+    hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash), Ok(true)));
     set
 }
 
 fn sorted(set: &HashSet) -> Vec<ItemHash> {
     let mut all = Vec::new();
     let run = |run: &[ItemHash]| {
-        assert!((1..=ENTRIES_MAX).contains(&run.len()));
+        assert!((1..=HashSet::RUN).contains(&run.len()));
         all.extend_from_slice(run);
         Ok::<_, ()>(())
     };
@@ -51,7 +51,6 @@ fn check(set: &HashSet) {
     assert!(set.few.is_sorted() && set.few.len() <= FEW_MAX && (set.few.is_empty() || set.parts.is_empty()));
     assert_eq!(set.tables_bytes, set.parts.iter().map(Part::allocated_bytes).sum::<u64>());
     assert!(set.parts.iter().all(|part| part.hashes().count() == part.entries() && part.buckets() <= BUCKETS_MAX));
-    assert!(set.parts.iter().all(|part| part.allocated_bytes() <= part::table_bytes(part.buckets()) as u64));
     assert_eq!(set.parts_in_order().count(), set.parts.len());
     assert!(set.parts.iter().all(|part| (part.buckets() == 0) == (part.entries() == 0)));
     assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
@@ -77,7 +76,7 @@ fn it_does_what_the_standard_set_does() {
                 // Mostly one that is in is taken out.
                 let nearest = model.range(hash..).next().copied().unwrap_or(hash);
                 if chance.next() % 8 < adds_in_8 {
-                    match set.insert(hash, u64::MAX) {
+                    match set.insert(hash) {
                         Ok(is_new) => assert_eq!(is_new, model.insert(hash)),
                         Err(error) => assert!(hash == NONE && error == Error::Unsound, "{hash:?}: {error:?}"),
                     }
@@ -176,45 +175,82 @@ fn an_error_ends_the_runs() {
 fn hashes_that_share_their_bits_do_not_split_for_ever() {
     let mut set = HashSet::new();
     for h2 in 0..ENTRIES_MAX as u64 {
-        assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2 }, u64::MAX), Ok(true));
+        assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2 }), Ok(true));
     }
     let (one_more, bytes) = (ItemHash { h1: 42 << 30, h2: u64::MAX }, set.allocated_bytes());
     let full = Error::NoRoomForDeleted { entries: ENTRIES_MAX as u64 };
-    assert_eq!(set.insert(one_more, u64::MAX), Err(full));
-    assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2: 0 }, u64::MAX), Ok(false));
+    assert_eq!(set.insert(one_more), Err(full));
+    assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2: 0 }), Ok(false));
     assert!(!full.is_want_of_memory() && !set.contains(one_more) && set.allocated_bytes() == bytes);
     assert!(bytes < 5 << 20, "a directory of 4 MiB: {bytes}");
     for hash in Chance(2).hashes(MANY) {
-        assert_eq!(set.insert(hash, u64::MAX), Ok(true));
+        assert_eq!(set.insert(hash), Ok(true));
     }
     check(&set);
     assert!(set.remove(ItemHash { h1: 42 << 30, h2: 17 }));
-    assert_eq!(set.insert(one_more, u64::MAX), Ok(true));
+    assert_eq!(set.insert(one_more), Ok(true));
 }
 
+/// As many hashes as a number of bytes has capacity for take no more than these, in whatever order they came.
 #[test]
-fn it_stays_within_its_limit() {
+fn a_set_takes_no_more_than_its_capacity_says() {
+    let sizes = (0..600).map(|step| step * 16).chain([70_000, 150_000, 500_000, 700_000, 960_000]);
     let hashes = Chance(5).hashes(MANY);
-    for limit in [0, 1, 99, 200, 1000, 5000, 70_000, 150_000, 500_000] {
-        let (mut set, mut refused) = (HashSet::new(), 0u64);
-        for hash in &hashes {
-            let entries = set.len();
-            match set.insert(*hash, limit) {
-                Ok(is_new) => assert!(is_new),
-                Err(error) => {
-                    assert_eq!(error, Error::NoRoomForDeleted { entries });
-                    assert!(!set.contains(*hash) && set.len() == entries);
-                    refused += 1;
-                }
-            }
-            assert!(set.allocated_bytes() <= limit);
+    for bytes in sizes {
+        let capacity = usize::try_from(HashSet::capacity_in(bytes)).unwrap().min(MANY);
+        let random = set_of(&hashes[..capacity]);
+        check(&random);
+        let mut in_order = HashSet::new();
+        in_order.extend_sorted(&sorted(&random)).unwrap();
+        for set in [random, in_order] {
+            assert!(set.allocated_bytes() <= bytes, "{capacity} of {bytes}: {set:?} {}", set.allocated_bytes());
+            assert!(capacity < 1000 || set.allocated_bytes() * 10 > capacity as u64 * 190, "{capacity} of {bytes}");
+        }
+    }
+}
+
+/// A set whose hashes are replaced all the time: its parts keep their largest tables.
+#[test]
+#[cfg_attr(miri, ignore = "a million hashes")]
+fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
+    for bytes in [100_000, 400_000, 640_000, 800_000] {
+        let mut chance = Chance(bytes);
+        let mut hashes = chance.hashes(usize::try_from(HashSet::capacity_in(bytes)).unwrap());
+        let mut set = set_of(&hashes);
+        for turn in 0..20 * hashes.len() {
+            let place = turn % hashes.len();
+            assert!(set.remove(hashes[place]));
+            hashes[place] = chance.hash();
+            assert_eq!(set.insert(hashes[place]), Ok(true));
         }
         check(&set);
-        assert_eq!(refused + set.len(), MANY as u64);
-        // Where all that was asked for is in use it is nearly full.
-        assert!(refused == 0 || limit < 200 || set.len() * 16 > set.allocated_bytes() * 7 / 10, "{set:?} of {limit}");
-        let more = set.insert(Chance(9).hash(), u64::MAX);
-        assert_eq!(more, Ok(true), "a higher limit lets it grow");
+        assert!(set.allocated_bytes() * 10 <= bytes * 11, "{bytes}: {}", set.allocated_bytes());
+    }
+}
+
+/// What was in a set before does not show in its runs.
+#[test]
+fn equal_sets_have_equal_runs() {
+    fn runs(set: &HashSet) -> Vec<Vec<ItemHash>> {
+        let mut runs = Vec::new();
+        let taken = set.for_each_sorted_run(|run| {
+            runs.push(run.to_vec());
+            Ok::<_, ()>(())
+        });
+        assert_eq!(taken, Ok(()));
+        runs
+    }
+    let mut chance = Chance(13);
+    for count in [1, FEW_MAX, FEW_MAX + 1, 3 * HashSet::RUN, 3 * HashSet::RUN + 5] {
+        let count = if cfg!(miri) { count.min(100) } else { count };
+        let (hashes, others) = (chance.hashes(count), chance.hashes(4 * count));
+        let mut set = set_of(&others);
+        hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash), Ok(true)));
+        others.iter().for_each(|hash| assert!(set.remove(*hash)));
+        let expected = runs(&set_of(&hashes));
+        assert!(runs(&set) == expected);
+        let (_, full) = expected.split_last().unwrap();
+        assert!(full.iter().all(|run| run.len() == HashSet::RUN) && expected.concat().is_sorted());
     }
 }
 
@@ -226,11 +262,11 @@ fn a_copy_is_equal_and_lives_its_own_life() {
     assert!(copy == set);
     let hash = sorted(&set)[MANY / 2];
     assert!(copy.remove(hash) && set.contains(hash) && copy != set);
-    assert_eq!(copy.insert(Chance(12).hash(), u64::MAX), Ok(true));
+    assert_eq!(copy.insert(Chance(12).hash()), Ok(true));
     assert!(copy.len() == set.len() && copy != set);
     set.clear();
     assert_eq!((set.len(), set.allocated_bytes()), (0, 0));
-    assert!(set == HashSet::new() && set.insert(hash, u64::MAX) == Ok(true));
+    assert!(set == HashSet::new() && set.insert(hash) == Ok(true));
 }
 
 #[test]
