@@ -75,12 +75,14 @@ impl Sums {
         reader.skip(if is_keyed { 6 } else { 5 });
         let (mut layers, mut identified) = (0_u64, Vec::new());
         if kind == 6 {
-            // The window, whether it slides, the most buckets; after them what passes: the buckets that are there.
+            // The window, whether it slides, the most buckets; then the number of buckets, which is left out.
             reader.skip(3);
             identified = fields[..fields.len() - reader.rest.len()].to_vec();
             for _ in 0..reader.number().min(64) {
+                // Slot, begin, end and capacity; whether a dump left it out, which is left out as well.
+                identified.extend_from_slice(reader.rest.get(..32).unwrap_or(reader.rest));
                 reader.skip(5);
-                layers = layers.wrapping_add(reader.layers(&mut Vec::new()));
+                layers = layers.wrapping_add(reader.layers(&mut identified));
             }
         } else {
             identified.extend_from_slice(&fields[..fields.len() - reader.rest.len()]);

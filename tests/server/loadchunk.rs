@@ -195,6 +195,117 @@ fn a_replica_has_the_half_that_its_primary_has() {
     });
 }
 
+/// Answers the next record of a dump of `k`; nothing at its end.
+fn next_record(client: &mut Connection, before: i64) -> Option<(i64, Vec<u8>)> {
+    let reply = client.run(&format!("BF.SCANDUMP k {before}"));
+    let [iterator, data] = reply.elements() else { panic!("{reply:?}") };
+    (iterator.number() > 0).then(|| (iterator.number(), data.bytes().to_vec()))
+}
+
+fn load(client: &mut Connection, (iterator, data): &(i64, Vec<u8>)) -> Reply {
+    client.call(&[b"BF.LOADCHUNK".as_slice(), b"copy", iterator.to_string().as_bytes(), data])
+}
+
+/// Dumps `k`, and sends the records until one is refused.
+fn dump_into_copy(client: &mut Connection) -> Result<(), Reply> {
+    let mut before = 0;
+    while let Some(record) = next_record(client, before) {
+        let reply = load(client, &record);
+        if reply.is_error() {
+            return Err(reply);
+        }
+        before = record.0;
+    }
+    Ok(())
+}
+
+/// The words that make a filter of each kind.
+const KINDS: [&str; 7] = [
+    "0.01 1000",
+    "0.01 1000 HASH siphash",
+    "0.01 1000 COUNTING",
+    "0.01 1000 WINDOW 1000",
+    "0.01 1000 WINDOW 1000 SLIDING HASH siphash",
+    "0.01 1000 ROLLING",
+    "0.01 1000 LAYOUT redisbloom",
+];
+
+/// An error is what a client understands. OK to records that are not taken would make it believe in its copy.
+#[test]
+fn a_later_dump_to_the_same_key_is_refused_or_was_there_already() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for words in KINDS {
+            client.run("FLUSHALL");
+            client.run(&format!("BF.RESERVE k {words}"));
+            client.run("BF.MADD k a b c");
+            assert_eq!(dump_into_copy(&mut client), Ok(()), "{words}");
+            let again = dump_into_copy(&mut client);
+            // RedisBloom's header says nothing of its dump: it creates a filter, or it is refused.
+            assert_eq!(again.is_ok(), !words.contains("LAYOUT"), "{words}: {again:?}");
+            client.run("BF.ADD k d");
+            let digest = client.run("DEBUG DIGEST-VALUE copy");
+            assert!(dump_into_copy(&mut client).is_err(), "{words}");
+            assert_eq!(client.run("DEBUG DIGEST-VALUE copy"), digest, "{words}");
+        }
+    });
+}
+
+#[test]
+fn an_item_that_was_added_again_is_not_deleted_in_a_copy_without_an_error() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for words in ["0.01 1000 HASH siphash", "0.01 1000 WINDOW 1000 HASH siphash", "0.01 1000 ROLLING HASH siphash"]
+        {
+            client.run("FLUSHALL");
+            client.run(&format!("BF.RESERVE k {words}"));
+            client.run("BF.MADD k a b");
+            client.run("BF.DEL k a");
+            assert_eq!(dump_into_copy(&mut client), Ok(()));
+            client.run("BF.ADD k a");
+            let refused = dump_into_copy(&mut client).expect_err("the table is another one");
+            assert_eq!(
+                refused,
+                error("ERR received bad data: the chunk differs from the one that came before"),
+                "{words}"
+            );
+        }
+    });
+}
+
+/// A client that began again after a bucket had ended, and sends the new chunks after its first header.
+#[test]
+fn chunks_of_a_ring_that_rotated_do_not_follow_an_older_header() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for words in ["WINDOW 1000 BUCKETS 3", "WINDOW 1000 BUCKETS 3 HASH siphash", "ROLLING BUCKETS 3"] {
+            client.run("FLUSHALL");
+            client.run(&format!("BF.RESERVE k 0.01 100 {words}"));
+            for item in ["a", "b", "c"] {
+                client.run(&format!("BF.ADD k {item}"));
+                client.run("BF.ROTATE k");
+            }
+            let header = next_record(&mut client, 0).unwrap();
+            assert_eq!(load(&mut client, &header), ok());
+            client.run("BF.ADD k d");
+            client.run("BF.ROTATE k");
+            let other = next_record(&mut client, 0).unwrap();
+            assert!(load(&mut client, &other).is_error(), "{words}: the header");
+            let mut before = other.0;
+            while let Some(record) = next_record(&mut client, before) {
+                assert!(load(&mut client, &record).is_error(), "{words}");
+                before = record.0;
+            }
+            let stale = client.run(&format!("BF.SCANDUMP k {}", header.0));
+            assert_eq!(stale, error("ERR the filter was replaced since the dump began"), "{words}");
+            assert_eq!(client.run("BF.EXISTS copy a"), error("ERR filter is still being loaded"));
+        }
+    });
+}
+
 #[test]
 fn the_ceiling_binds_a_client_that_loads() {
     on_every_server(|program| {

@@ -1,8 +1,8 @@
-//! The other end of a dump of ours: a filter whose records come one by one, and what is made of them.
+//! The receiving end of a dump of ours: a filter whose records come one by one.
 
+use super::known::{can_have_come, check, decode, known_records};
 use super::record::{self, Content};
 use super::records::{self, GENERATIONS, HEADER, Recorded, Stream};
-use super::told_again::{can_have_come, told_again};
 use super::{Error, Progress, Sink, Source, chunks, stored};
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::error;
@@ -11,10 +11,11 @@ use crate::error;
 #[derive(Debug, PartialEq)]
 pub struct Arriving<F> {
     filter: F,
+    /// Of the filter that is dumped.
     generation: u16,
-    /// Number of the record after the header that is next, from 0 on.
+    /// Number of the next record after the header, from 0 on.
     next: u64,
-    /// Number of parts whose tables have come.
+    /// Number of parts whose tables have come as a whole.
     tables: usize,
 }
 
@@ -34,7 +35,7 @@ impl<F: Recorded> Arriving<F> {
         Ok(Self { filter, generation: stream.generation, next: 0, tables: 0 })
     }
 
-    /// Takes a record. The header may come again, and every record that came already, with the same bytes.
+    /// Takes the next record. The header and every record that came already may come again, with the same content.
     ///
     /// # Errors
     /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
@@ -43,7 +44,7 @@ impl<F: Recorded> Arriving<F> {
         self.accept_within(iterator, data, &Unlimited)
     }
 
-    /// The same; the ceiling is asked for what the header did not tell of, the entries of tables.
+    /// The same; the ceiling is asked for the entries of tables, which the header does not tell of.
     ///
     /// # Errors
     /// As [`accept`](Self::accept), and where the ceiling refuses.
@@ -55,7 +56,7 @@ impl<F: Recorded> Arriving<F> {
         }
         let (number, record) = records::numbers(&self.filter, record)?;
         if record <= HEADER + self.next {
-            came_to(&self.filter, false, self.generation, iterator, data)?;
+            check(&self.filter, self.tables, self.generation, iterator, data)?;
             return Ok(Progress::Known);
         }
         let expected = HEADER + 1 + self.next;
@@ -64,8 +65,8 @@ impl<F: Recorded> Arriving<F> {
                 expected: own.iterator(records::numbered(&self.filter, number, expected)?),
             });
         }
-        let content = record::decode(records::identity(&self.filter, own), iterator, data)?;
-        match records::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
+        let content = decode(&self.filter, own, iterator, data)?;
+        match chunks::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
             Some(range) => self.take_cells(&range, content)?,
             None => self.take_entries(content, ceiling)?,
         }
@@ -77,7 +78,7 @@ impl<F: Recorded> Arriving<F> {
         Ok(Progress::Complete)
     }
 
-    fn take_cells(&mut self, range: &records::ChunkRange, content: Content<'_>) -> Result<(), Error> {
+    fn take_cells(&mut self, range: &chunks::ChunkRange, content: Content<'_>) -> Result<(), Error> {
         match content {
             Content::Gone if self.filter.is_marked() => self.filter.leave_out(range.layer),
             Content::Chunk { items, cells } => {
@@ -108,7 +109,7 @@ impl<F: Recorded> Arriving<F> {
 
     fn is_complete(&self) -> bool {
         let has_tables = self.filter.has_tables();
-        self.next >= records::chunks_of(&self.filter, 0..self.filter.layer_count())
+        self.next >= chunks::chunks_of(&self.filter, 0..self.filter.layer_count())
             && (!has_tables || self.tables == self.filter.part_count())
     }
 
@@ -118,7 +119,7 @@ impl<F: Recorded> Arriving<F> {
         &self.filter
     }
 
-    /// The filter, when the last record has come.
+    /// The filter, once the last record has come.
     #[must_use]
     pub fn into_filter(self) -> F {
         self.filter
@@ -130,7 +131,7 @@ impl<F: Recorded> Arriving<F> {
         self.generation
     }
 
-    /// The number of records after the header that have come: the next one's number, from 0 on.
+    /// The number of records that have come after the header, which is the number of the next one.
     #[must_use]
     pub const fn next_chunk(&self) -> u64 {
         self.next
@@ -138,7 +139,7 @@ impl<F: Recorded> Arriving<F> {
 
     /// The records that have come, one after another. An error is the last.
     pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
-        told_again(&self.filter, self.generation, self.next, self.tables)
+        known_records(&self.filter, self.generation, self.next, self.tables)
     }
 
     /// A value with the same fields and cells.
@@ -150,7 +151,7 @@ impl<F: Recorded> Arriving<F> {
         Ok(Self { filter: filter.try_clone()?, generation, next, tables })
     }
 
-    /// Writes what a snapshot holds of it, from `kind` on.
+    /// Writes its snapshot, from `kind` on.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.put_u64(F::KIND + 1);
         self.filter.describe(sink);
@@ -163,11 +164,10 @@ impl<F: Recorded> Arriving<F> {
         stored::write_tables(&self.filter, sink);
     }
 
-    /// Reads what [`write`](Self::write) wrote, from what comes after `kind` on. The ceiling is asked for the whole of its
-    /// memory before any is allocated.
+    /// Reads what [`write`](Self::write) wrote after `kind`. The ceiling is asked for all of its memory before any is allocated.
     ///
     /// # Errors
-    /// For bytes that it cannot have written, and where the ceiling or the allocator refuses.
+    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
     pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let description = F::read_description(source)?;
         let (generation, next) = (source.u64()?, source.u64()?);
@@ -178,70 +178,21 @@ impl<F: Recorded> Arriving<F> {
             return Err(Error::OutOfRange);
         };
         let mut arriving = Self { filter, generation, next, tables };
-        let chunks = records::chunks_of(&arriving.filter, 0..arriving.filter.layer_count());
+        let chunks = chunks::chunks_of(&arriving.filter, 0..arriving.filter.layer_count());
         if tables > arriving.filter.part_count() || tables > 0 && next < chunks || arriving.is_complete() {
             return Err(Error::OutOfRange);
         }
-        let arrived_bytes = records::bytes_before(&arriving.filter, next);
+        let arrived_bytes = chunks::bytes_before(&arriving.filter, next);
         chunks::read(&mut arriving.filter, arrived_bytes, source)?;
         stored::read_tables(&mut arriving.filter, source, ceiling)?;
         if can_have_come(&arriving.filter, next, tables) { Ok(arriving) } else { Err(Error::OutOfRange) }
     }
 }
 
-/// Takes note of a record that a filter has had already: a client that got no answer sends the last one again. What was
-/// added since may be in the cells as well.
-///
-/// # Errors
-/// For a record that did not come with this filter.
-pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
-    came_to(filter, filter.has_passing_parts(), generation, iterator, data)
-}
-
-/// The same. Where layers have gone since, there is nothing to compare cells with: the checksum, which is of what the filter
-/// is as well, says whether they came.
-fn came_to<F: Recorded>(
-    filter: &F,
-    has_passed: bool,
-    generation: u16,
-    iterator: u64,
-    data: &[u8],
-) -> Result<(), Error> {
-    let (stream, record) = Stream::parse(iterator)?;
-    let (_, record) = records::numbers(filter, record)?;
-    if stream.generation != generation || !has_passed && filter.layer_count() < stream.layers {
-        return Err(Error::WrongGeneration);
-    }
-    if record == HEADER {
-        let same = filter.is_described(&records::decode_header::<F>(data)?, stream.layers);
-        return if same { Ok(()) } else { Err(Error::Different) };
-    }
-    let content = record::decode(records::identity(filter, stream), iterator, data)?;
-    if has_passed {
-        return Ok(());
-    }
-    let range = records::chunk_range(filter, 0..stream.layers, record - HEADER - 1);
-    let (Content::Chunk { items, cells }, Some(range)) = (content, range) else {
-        // Its checksum says that it came: what was deleted since, or added again, may have changed the table.
-        return if filter.is_marked() { Ok(()) } else { Err(Error::OutOfRange) };
-    };
-    if cells.is_some_and(|cells| cells.len() != range.bytes.len()) {
-        return Err(Error::WrongLength);
-    }
-    if !F::ONLY_GAINS {
-        return Ok(());
-    }
-    let here = chunks::cells_in(filter, range.layer, range.bytes)?;
-    let same = items.is_none_or(|items| items <= filter.layer_items(range.layer))
-        && cells.unwrap_or_default().iter().zip(&*here).all(|(came, here)| came & !here == 0);
-    if same { Ok(()) } else { Err(Error::Different) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::format::records::{DumpMark, is_header};
-    use crate::shape::Layer;
     use crate::{BloomFilter, Scaling};
 
     fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
@@ -364,21 +315,6 @@ mod tests {
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
         assert_eq!(next_record(&copy, 9, iterator + (8 << 27)), Err(Error::WrongGeneration), "layers it never had");
         assert_eq!(next_record(&copy, 9, 0), Err(Error::OutOfRange));
-    }
-
-    #[test]
-    fn a_record_that_comes_again_after_the_last_is_known() {
-        let filter = grown();
-        let records = records(&filter, 5);
-        let mut copy = filter.try_clone().unwrap();
-        copy.add(b"added since", &Unlimited).unwrap();
-        for (iterator, data) in &records {
-            assert_eq!(came_already(&copy, 5, *iterator, data), Ok(()));
-            assert_eq!(came_already(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
-        }
-        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
-        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap();
-        assert_eq!(came_already(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
     }
 
     #[test]

@@ -117,3 +117,35 @@ pub(crate) fn read<F: LayerCells>(filter: &mut F, arrived_bytes: u64, source: &m
     }
     Ok(())
 }
+
+/// Where a chunk lies: the layer and the range of its bytes.
+pub(super) struct ChunkRange {
+    pub(super) layer: usize,
+    pub(super) bytes: Range<usize>,
+}
+
+/// Where chunk `number` of some layers lies.
+pub(super) fn chunk_range<F: LayerCells>(filter: &F, layers: Range<usize>, mut number: u64) -> Option<ChunkRange> {
+    for layer in layers {
+        let size = filter.layer_cells(layer).len();
+        let chunks = size.div_ceil(CHUNK_BYTES) as u64;
+        if number < chunks {
+            let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
+            return Some(ChunkRange { layer, bytes: begin..size.min(begin + CHUNK_BYTES) });
+        }
+        number -= chunks;
+    }
+    None
+}
+
+/// Number of bytes of all layers before a chunk.
+pub(super) fn bytes_before<F: LayerCells>(filter: &F, number: u64) -> u64 {
+    let Some(chunk) = chunk_range(filter, 0..filter.layer_count(), number) else { return u64::MAX };
+    let before: u64 = (0..chunk.layer).map(|layer| filter.layer_cells(layer).len() as u64).sum();
+    before.saturating_add(chunk.bytes.start as u64)
+}
+
+/// Number of chunks of some layers.
+pub(super) fn chunks_of<F: LayerCells>(filter: &F, layers: Range<usize>) -> u64 {
+    layers.map(|layer| filter.layer_cells(layer).len().div_ceil(CHUNK_BYTES) as u64).sum()
+}

@@ -7,16 +7,18 @@
 mod arrival;
 pub(crate) mod chunks;
 mod fields;
+mod known;
+mod mark;
 pub(crate) mod ranges;
 mod record;
 pub mod records;
 pub(crate) mod stored;
-mod told_again;
 
-pub use arrival::{Arriving, came_already};
+pub use arrival::Arriving;
 pub use chunks::{CHUNK_BYTES, LayerCells};
 pub(crate) use fields::Packed;
 pub use fields::{ByteSink, ByteSource};
+pub use known::came_already;
 
 use crate::ceiling::Ceiling;
 use crate::error;
@@ -89,7 +91,7 @@ pub enum Error {
     OutOfRange,
     /// A chunk of bits has not the length of its place.
     WrongLength,
-    /// The checksum is not that of the bytes.
+    /// The checksum is not that of the bytes, or they belong to another filter, or to a ring with other buckets.
     WrongChecksum,
     /// A chunk belongs to another dump.
     WrongGeneration,
@@ -133,7 +135,7 @@ impl std::fmt::Display for Error {
             Self::UnknownHash(hash) => write!(f, "hash function {hash} is not known"),
             Self::OutOfRange => f.write_str("a number is out of range"),
             Self::WrongLength => f.write_str("a chunk has the wrong length"),
-            Self::WrongChecksum => f.write_str("the checksum is wrong"),
+            Self::WrongChecksum => f.write_str("the checksum is wrong: damaged, or of another filter or dump"),
             Self::WrongGeneration => f.write_str("the chunk belongs to another dump"),
             Self::WrongOrder { expected } => write!(f, "the chunk is out of order, {expected} is next"),
             Self::Gap { arrived_bytes } => {

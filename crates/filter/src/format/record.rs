@@ -17,8 +17,8 @@ const TAG_LAST_ENTRIES: u8 = 6;
 /// Size of an entry of a table, in bytes.
 pub(super) const ENTRY_BYTES: usize = size_of::<ItemHash>();
 
-/// The entries of a table after so many, as many as a record has, as bytes.
-fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
+/// The entries of a table from number `skipped` on, as many as a record holds, as bytes.
+pub(super) fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     reserve(&mut bytes, CHUNK_BYTES)?;
     let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);

@@ -12,9 +12,10 @@
 //! since the dump began, whose cells are in the chunk, and the number is that of all its items now. Tag 4 stands for cells
 //! that went since: their part of the filter is left out. Tag 5 is a piece of a table, tag 6 its last.
 //!
-//! The checksum is CRC-32 (IEEE): the header's of everything before it; another record's of what its filter is
-//! ([`Recorded::identify`]), of its iterator as u64, its tag and what follows. So a record of another filter is noticed. A
-//! chunk covers 1 MiB of a layer, the last one of a layer what is left.
+//! The checksum is CRC-32 (IEEE). The header's covers everything before it. That of another record covers the shape of the
+//! filter when its dump began ([`Recorded::identify`]), the iterator as u64, the tag and what follows. So a record of another
+//! filter is refused, and one of another dump of the same ring, whose buckets have changed since. A chunk covers 1 MiB of a
+//! layer, the last one of a layer what is left.
 //!
 //! A record travels with an iterator, below 2^53, so that every client's numbers hold it:
 //! ```text
@@ -27,6 +28,8 @@
 use std::fmt::Debug;
 
 use super::chunks::cells_in;
+pub use super::mark::{DumpMark, Part};
+use super::mark::{Place, place_in};
 use super::record::{ENTRY_BYTES, encode_chunk, encode_entries, encode_gone};
 use super::{ByteSink, ByteSource, CHUNK_BYTES, Error, LayerCells, Sink, Source};
 use crate::ceiling::Ceiling;
@@ -35,12 +38,12 @@ use crate::hash::ItemHash;
 use crate::memory::reserve;
 use crate::shape::{HashSet, LAYERS_MAX};
 
-/// A filter of ours that goes as records, and that is stored as the same description, cells and tables.
+/// A filter of ours that is dumped as records and stored as the same description, cells and tables.
 pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     /// What `kind` says of it in a snapshot; one more while it is arriving.
     const KIND: u64;
-    /// Whether its cells and counts only grow: what came is then still there. Of one that counts down, what came is told by
-    /// its checksum alone, and the counters of a filter that changes while it is dumped are those of different moments.
+    /// Whether adds only set cells: a filter that took more items since still has all cells of a record. A filter that counts
+    /// up and down has a record only while its cells are the same.
     const ONLY_GAINS: bool = true;
     /// Everything about it but its cells and tables.
     type Description;
@@ -61,7 +64,8 @@ pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     fn with_zero_cells(description: &Self::Description, ceiling: &impl Ceiling) -> Result<Self, error::Error>;
     /// Whether it began as described, as far as its first `layers` layers go.
     fn is_described(&self, description: &Self::Description, layers: usize) -> bool;
-    /// Writes what tells its records from another's: everything about it and its first `layers` layers that does not change.
+    /// Writes what tells its records from those of other filters: everything about it and its first `layers` layers that adds
+    /// and deletes do not change.
     fn identify(&self, layers: usize, sink: &mut impl Sink);
     /// The number of items that were added to a layer.
     fn layer_items(&self, layer: usize) -> u64;
@@ -101,78 +105,18 @@ pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
     fn take_deleted(&mut self, _part: usize, _run: &[ItemHash]) -> Result<(), error::Error> {
         Err(error::Error::Unsound)
     }
-    /// Whether its parts may go or its tables change, so that a dump has to be marked.
+    /// Whether its parts may be dropped or its tables change, so that a dump has to be marked.
     fn is_marked(&self) -> bool {
         self.has_tables()
     }
-    /// Whether parts of it go and others begin: its layers are not, for good, those of its dump.
-    fn has_passing_parts(&self) -> bool {
+    /// Drops the part with this layer when the last record has come: the source had dropped it.
+    fn leave_out(&mut self, _layer: usize) {}
+    /// Whether the part with this layer is left out.
+    fn is_left_out(&self, _layer: usize) -> bool {
         false
     }
-    /// Leaves the part out that has this layer, when all has come.
-    fn leave_out(&mut self, _layer: usize) {}
-    /// All has come.
+    /// The last record has come.
     fn complete(&mut self) {}
-}
-
-/// A part of a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Tells it from the others for good.
-    pub name: u64,
-    /// Number of its layers.
-    pub layers: usize,
-    /// How often its table has changed.
-    pub revision: u64,
-}
-
-/// What a filter was when its dump began, where parts of it may go or its tables change: of the dump that began last. It goes
-/// on with what is there still; one that began before it has to begin again, if anything has changed between the two.
-#[derive(Clone, Debug, Default)]
-pub struct DumpMark {
-    number: u8,
-    parts: Vec<MarkedPart>,
-}
-
-/// A part, as it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MarkedPart {
-    part: Part,
-    chunks: u64,
-    entries: u64,
-}
-
-impl MarkedPart {
-    /// Number of records of its table: at least the one that says that it ends.
-    fn table_records(self) -> u64 {
-        self.entries.div_ceil(ENTRIES as u64).max(1)
-    }
-}
-
-impl DumpMark {
-    /// Whether no dump of a filter that is marked has begun.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    /// Takes note of what a filter is.
-    fn set<F: Recorded>(&mut self, filter: &F) -> Result<(), Error> {
-        let mut parts = Vec::new();
-        reserve(&mut parts, filter.part_count())?;
-        let mut first = 0;
-        for index in 0..filter.part_count() {
-            let Some(part) = filter.part(index) else { break };
-            let chunks = chunks_of(filter, first..first + part.layers);
-            first += part.layers;
-            parts.push(MarkedPart { part, chunks, entries: filter.table(index).map_or(0, HashSet::len) });
-        }
-        if parts != self.parts {
-            self.number = self.number.wrapping_add(1);
-            self.parts = parts;
-        }
-        Ok(())
-    }
 }
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
@@ -257,7 +201,7 @@ pub fn first_record<F: Recorded>(filter: &F, generation: u16, mark: &mut DumpMar
     if filter.is_marked() {
         mark.set(filter)?;
     }
-    let record = numbered(filter, mark.number, HEADER)?;
+    let record = numbered(filter, mark.number(), HEADER)?;
     Ok((Stream::of(filter, generation).iterator(record), encode_header(filter)?))
 }
 
@@ -283,20 +227,19 @@ pub fn next_record<F: Recorded>(
     if stream.generation != generation {
         return Err(Error::WrongGeneration);
     }
-    let place = if filter.is_marked() {
-        if number != mark.number {
+    let (place, identity) = if filter.is_marked() {
+        if (number, stream.layers) != (mark.number(), mark.layers()) {
             return Err(Error::WrongGeneration);
         }
-        marked_place(filter, mark, record - HEADER)
+        (mark.place(filter, record - HEADER), mark.identity())
     } else {
         if filter.layer_count() < stream.layers {
             return Err(Error::WrongGeneration);
         }
-        place_in(filter, 0..stream.layers, record - HEADER)
+        (place_in(filter, 0..stream.layers, record - HEADER), identity(filter, stream.layers))
     };
     let Some(place) = place else { return Ok(None) };
     let iterator = stream.iterator(numbered(filter, number, record + 1)?);
-    let identity = identity(filter, stream);
     let data = match place {
         Place::Cells { range, is_newest } => {
             let cells = cells_in(filter, range.layer, range.bytes)?;
@@ -318,97 +261,6 @@ pub fn records<F: Recorded>(filter: &F, generation: u16) -> impl Iterator<Item =
         let (iterator, _) = before.as_ref().ok()?;
         next_record(filter, generation, *iterator, &mark).transpose()
     })
-}
-
-/// What a record after the header is of.
-enum Place {
-    Cells {
-        range: ChunkRange,
-        /// Whether its layer was the newest of its part when the dump began: it may have taken items since.
-        is_newest: bool,
-    },
-    /// Cells that are not there any more.
-    Gone,
-    /// Entries of the table of a part, after so many; of none where the table has changed or went.
-    Entries { part: Option<usize>, skipped: u64, is_last: bool },
-}
-
-/// Where chunk `number` of a part of these layers is.
-fn place_in<F: Recorded>(filter: &F, layers: std::ops::Range<usize>, number: u64) -> Option<Place> {
-    let end = layers.end;
-    let range = chunk_range(filter, layers, number)?;
-    Some(Place::Cells { is_newest: range.layer + 1 == end, range })
-}
-
-/// Where record `number` after the header of a marked dump is.
-fn marked_place<F: Recorded>(filter: &F, mark: &DumpMark, mut number: u64) -> Option<Place> {
-    for marked in &mark.parts {
-        if number < marked.chunks {
-            let Some((_, first)) = find_part(filter, marked.part.name) else { return Some(Place::Gone) };
-            return place_in(filter, first..first + marked.part.layers, number);
-        }
-        number -= marked.chunks;
-    }
-    for marked in mark.parts.iter().filter(|_| filter.has_tables()) {
-        if number < marked.table_records() {
-            let part = find_part(filter, marked.part.name).map(|(index, _)| index);
-            let part =
-                part.filter(|index| filter.part(*index).is_some_and(|part| part.revision == marked.part.revision));
-            let is_last = number + 1 == marked.table_records();
-            return Some(Place::Entries { part, skipped: number * ENTRIES as u64, is_last });
-        }
-        number -= marked.table_records();
-    }
-    None
-}
-
-/// The index of the part with this name, and that of its first layer.
-fn find_part<F: Recorded>(filter: &F, name: u64) -> Option<(usize, usize)> {
-    let mut first = 0;
-    for index in 0..filter.part_count() {
-        let part = filter.part(index)?;
-        if part.name == name {
-            return Some((index, first));
-        }
-        first += part.layers;
-    }
-    None
-}
-
-/// Where a chunk lies: the layer and the range of its bytes.
-pub(super) struct ChunkRange {
-    pub(super) layer: usize,
-    pub(super) bytes: std::ops::Range<usize>,
-}
-
-/// Where chunk `number` of some layers lies.
-pub(super) fn chunk_range<F: LayerCells>(
-    filter: &F,
-    layers: std::ops::Range<usize>,
-    mut number: u64,
-) -> Option<ChunkRange> {
-    for layer in layers {
-        let size = filter.layer_cells(layer).len();
-        let chunks = size.div_ceil(CHUNK_BYTES) as u64;
-        if number < chunks {
-            let begin = usize::try_from(number).ok()?.checked_mul(CHUNK_BYTES)?;
-            return Some(ChunkRange { layer, bytes: begin..size.min(begin + CHUNK_BYTES) });
-        }
-        number -= chunks;
-    }
-    None
-}
-
-/// Number of bytes of all layers before a chunk.
-pub(super) fn bytes_before<F: LayerCells>(filter: &F, number: u64) -> u64 {
-    let Some(chunk) = chunk_range(filter, 0..filter.layer_count(), number) else { return u64::MAX };
-    let before: u64 = (0..chunk.layer).map(|layer| filter.layer_cells(layer).len() as u64).sum();
-    before.saturating_add(chunk.bytes.start as u64)
-}
-
-/// Number of chunks of some layers.
-pub(super) fn chunks_of<F: LayerCells>(filter: &F, layers: std::ops::Range<usize>) -> u64 {
-    layers.map(|layer| filter.layer_cells(layer).len().div_ceil(CHUNK_BYTES) as u64).sum()
 }
 
 fn put_version<F: Recorded>(sink: &mut impl Sink) {
@@ -480,8 +332,8 @@ pub(super) fn decode_header<F: Recorded>(data: &[u8]) -> Result<F::Description, 
     if source.0.is_empty() { Ok(description) } else { Err(Error::Overlong) }
 }
 
-/// What tells a filter's records from another's.
-pub(super) fn identity<F: Recorded>(filter: &F, stream: Stream) -> u32 {
+/// What tells the records of a filter with so many layers from those of others: see [`Recorded::identify`].
+pub(super) fn identity<F: Recorded>(filter: &F, layers: usize) -> u32 {
     /// The checksum of what is written to it.
     struct Checksum(crc32fast::Hasher);
     impl Sink for Checksum {
@@ -499,7 +351,7 @@ pub(super) fn identity<F: Recorded>(filter: &F, stream: Stream) -> u32 {
     let mut checksum = Checksum(crc32fast::Hasher::new());
     checksum.0.update(&MAGIC);
     put_version::<F>(&mut checksum);
-    filter.identify(stream.layers, &mut checksum);
+    filter.identify(layers, &mut checksum);
     checksum.0.finalize()
 }
 

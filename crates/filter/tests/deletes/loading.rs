@@ -118,6 +118,39 @@ fn a_table_that_changed_since_the_dump_began_is_left_out() {
     assert_eq!(found(&copy), 0);
 }
 
+/// The records of a later dump are not taken for those that came: what was added again would be denied, and what was deleted
+/// since would be a maybe.
+#[test]
+fn a_later_table_is_not_known_where_it_differs() {
+    let source = with_entries(20);
+    let first = records(&source);
+    type Change = fn(&mut Filter);
+    let changes: [(Change, bool); 3] = [
+        (|_| {}, true),
+        (|filter| _ = add(filter, &numbered(3..4), Origin::Client, NOW), false),
+        (|filter| _ = delete(filter, &numbered(30..31), Origin::Client, NOW), false),
+    ];
+    for (change, is_known) in changes {
+        let mut changed = source.try_clone().unwrap();
+        change(&mut changed);
+        let second = records(&changed);
+        let mut copy = Value::from(arrived(&first));
+        let (table, others) = second.split_last().unwrap();
+        for (iterator, data) in others {
+            assert_eq!(copy.accept(7, *iterator, data), Ok(Progress::Known), "no bit has changed");
+        }
+        let expected = if is_known { Ok(Progress::Known) } else { Err(Error::Different) };
+        assert_eq!(copy.accept(7, table.0, &table.1), expected);
+        // The copy forgets: what came is not known any more.
+        change(match &mut copy {
+            Value::Filter(copy) => copy,
+            Value::Arriving(_) => panic!("all has come"),
+        });
+        let (iterator, data) = first.last().unwrap();
+        assert_eq!(copy.accept(7, *iterator, data), expected);
+    }
+}
+
 /// A full filter for 100,000 items, and its items.
 fn full() -> (Filter, Items) {
     let mut filter = filter(0.01, 100_000, 0);

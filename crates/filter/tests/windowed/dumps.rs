@@ -1,14 +1,17 @@
 //! Dumps: of rings that stand still, and of rings whose buckets go and begin meanwhile.
 
-use bloomgate_filter::format::Progress;
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::kinds::{Arrival, Forgets, Origin};
+use bloomgate_filter::format::{Error, Progress};
+use bloomgate_filter::hash::Hasher;
+use bloomgate_filter::kinds::{Arrival, Forgets, Origin, WindowedSpec};
 use bloomgate_filter::{Filter, Moment, Unlimited, Value};
 
 use super::{START, after, new, ring, spec, turn_if_due};
 
 /// The generation in dumps.
 const GENERATION: u16 = 7;
+/// With and without tables of deleted items.
+const HASHERS: [Hasher; 2] = [Hasher::Murmur3 { seed: 9 }, Hasher::SipHash { key: [3; 16] }];
 
 pub type Record = (u64, Vec<u8>);
 
@@ -28,8 +31,12 @@ pub fn records(filter: &Filter) -> Vec<Record> {
     records
 }
 
-/// Takes records, each of them twice.
+/// Takes records, each of them twice. What comes after the last is refused if buckets were left out: they are not there.
 fn arrived(records: &[Record]) -> Value {
+    taken(records, Ok(Progress::Known))
+}
+
+fn taken(records: &[Record], after_the_last: Result<Progress, Error>) -> Value {
     let mut value = Value::from(Arrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap());
     for (index, (iterator, data)) in records.iter().enumerate().skip(1) {
         let is_last = index + 1 == records.len();
@@ -38,14 +45,20 @@ fn arrived(records: &[Record]) -> Value {
         if is_last {
             value = value.take_filter().into();
         }
-        assert_eq!(value.accept(GENERATION, *iterator, data), Ok(Progress::Known), "record {index}");
-        assert_eq!(value.accept(GENERATION, records[0].0, &records[0].1), Ok(Progress::Known), "the header");
+        let expected = if is_last { after_the_last } else { Ok(Progress::Known) };
+        assert_eq!(value.accept(GENERATION, *iterator, data), expected, "record {index}");
+        assert_eq!(value.accept(GENERATION, records[0].0, &records[0].1), expected, "the header");
     }
     value
 }
 
 pub fn loaded(records: &[Record]) -> Filter {
     arrived(records).take_filter()
+}
+
+/// What records make of which buckets were left out.
+fn loaded_in_part(records: &[Record]) -> Filter {
+    taken(records, Err(Error::WrongGeneration)).take_filter()
 }
 
 fn add(filter: &mut Filter, item: u32, now: u64) {
@@ -84,7 +97,7 @@ fn buckets_that_went_or_began_meanwhile_are_left_out() {
         add(filter, now as u32, now);
     });
     assert_eq!(records.len(), 9);
-    let copy = loaded(&records);
+    let copy = loaded_in_part(&records);
     // A bucket goes with every second record: the first ones were read before, the others had gone.
     let (left, there) = (slots(&copy), slots(&filter));
     assert!(left.iter().all(|slot| *slot < 8) && left.len() < 8, "{left:?}");
@@ -107,7 +120,7 @@ fn a_ring_of_which_every_bucket_went_meanwhile_is_still_a_ring() {
                 add(filter, item, START + u64::from(item) * 1000);
             }
         });
-        let mut copy = loaded(&records);
+        let mut copy = loaded_in_part(&records);
         assert_eq!(ring(&copy).buckets().len(), 1);
         assert!(super::pair::saved_and_loaded(&copy) == copy);
         assert!(loaded(&super::dumps::records(&copy)) == copy);
@@ -117,19 +130,94 @@ fn a_ring_of_which_every_bucket_went_meanwhile_is_still_a_ring() {
 }
 
 #[test]
-fn records_come_again_to_a_ring_whose_buckets_have_gone() {
-    let filter = full_ring();
+fn records_come_again_to_a_ring_that_begins_and_drops_buckets() {
+    let mut filter = new(spec(after(7, false), 70, 2, 8));
+    (0..5).for_each(|second| add(&mut filter, second, START + u64::from(second) * 1000));
     let records = records(&filter);
     let mut copy = arrived(&records);
-    let Value::Filter(ring) = &mut copy else { panic!("all has come") };
-    (8..14).for_each(|second| add(ring, second, START + u64::from(second) * 1000));
+    let add_there = |copy: &mut Value, second: u32| {
+        let Value::Filter(ring) = copy else { panic!("all has come") };
+        add(ring, second, START + u64::from(second) * 1000);
+    };
+    (5..8).for_each(|second| add_there(&mut copy, second));
     for (iterator, data) in &records {
-        assert_eq!(copy.accept(GENERATION, *iterator, data), Ok(Progress::Known));
+        assert_eq!(copy.accept(GENERATION, *iterator, data), Ok(Progress::Known), "its buckets are all here");
         let mut torn = data.clone();
         let last = torn.len() - 1;
         torn[last] ^= 1;
         assert!(copy.accept(GENERATION, *iterator, &torn).is_err());
-        assert!(copy.accept(GENERATION + 1, *iterator, data).is_err());
+        assert_eq!(copy.accept(GENERATION + 1, *iterator, data), Err(Error::WrongGeneration));
+    }
+    add_there(&mut copy, 8);
+    let again = |(iterator, data): &Record| copy.accept(GENERATION, *iterator, data);
+    let answers: Vec<_> = records.iter().map(again).collect();
+    assert_eq!(answers[0], Err(Error::Different), "the oldest bucket is gone");
+    assert!(answers[1..].iter().all(|answer| *answer == Err(Error::WrongChecksum)));
+}
+
+/// The records of a later dump are not taken for those that came, nor for the next ones of a ring with other buckets.
+#[test]
+fn records_of_a_dump_after_a_rotation_are_refused() {
+    for (forgets, hasher) in
+        [after(7, false), Forgets::Rolling].into_iter().flat_map(|forgets| HASHERS.map(|hasher| (forgets, hasher)))
+    {
+        let mut source = new(WindowedSpec { hasher, ..spec(forgets, 70, 2, 8) });
+        (0..80).for_each(|item| add(&mut source, item, START + u64::from(item) * 100));
+        let first = records(&source);
+        (80..100).for_each(|item| add(&mut source, item, START + u64::from(item) * 100));
+        let second = records(&source);
+        assert_ne!(slots(&source), (0..8).collect::<Vec<_>>());
+        for come in 1..first.len() {
+            let mut copy = Value::from(Arrival::begin(first[0].0, &first[0].1, &Unlimited).unwrap());
+            for (iterator, data) in &first[1..come] {
+                copy.accept(GENERATION, *iterator, data).unwrap();
+            }
+            let before = copy.try_clone().unwrap();
+            for (iterator, data) in &second {
+                assert!(copy.accept(GENERATION, *iterator, data).is_err());
+                assert_eq!(copy, before);
+            }
+        }
+        let mut copy = arrived(&first);
+        assert!(second.iter().all(|(iterator, data)| copy.accept(GENERATION, *iterator, data).is_err()));
+    }
+}
+
+/// A dump of an empty ring, as a development build wrote it: its chunk is bound to no bucket.
+#[test]
+fn a_dump_of_a_development_build_loads() {
+    let header = "b16f6f6d67617465 0200000000000000 0600000000000000 0100000000000000 7b14ae47e17a843f 0900000000000000 \
+                  0000000000000000 0700000000000000 0100000000000000 0000000000000000 0000000000000000 0300000000000000 \
+                  0100000000000000 0000000000000000 0000000000000000 0000000000000000 0500000000000000 0000000000000000 \
+                  0100000000000000 4f1be8b4814e6b3f 0500000000000000 0000000000000000 0800000000000000 0100000000000000 \
+                  0200000000000000 a719fede";
+    let [header, chunk] = [header, "02d96f71d70000000000000000"].map(|text| {
+        let digits: Vec<u8> = text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>()
+    });
+    let mut arrival = Arrival::begin(3_098_423_767_597_057, &header, &Unlimited).unwrap();
+    assert_eq!(arrival.accept(3_098_423_767_597_058, &chunk), Ok(Progress::Complete));
+    let hasher = Hasher::Murmur3 { seed: 7 };
+    assert!(arrival.into_filter() == new(WindowedSpec { rate: 0.01, hasher, ..spec(Forgets::Rolling, 9, 0, 3) }));
+}
+
+/// Without a rotation in between a later dump is the same ring's: what it added is missed.
+#[test]
+fn a_later_dump_of_the_same_buckets_is_not_known_where_it_differs() {
+    for forgets in [after(7, false), after(7, true), Forgets::Rolling] {
+        let mut source = new(spec(forgets, 70, 2, 8));
+        (0..8).for_each(|item| add(&mut source, item, START + u64::from(item)));
+        let first = records(&source);
+        add(&mut source, 8, START + 8);
+        let second = records(&source);
+        let mut copy = arrived(&first);
+        let answers: Vec<_> = second.iter().map(|(iterator, data)| copy.accept(GENERATION, *iterator, data)).collect();
+        assert_eq!(answers, [Ok(Progress::Known), Err(Error::Different)]);
+        // One that has not all arrived takes the chunk that is next from either.
+        let mut arriving = Value::from(Arrival::begin(first[0].0, &first[0].1, &Unlimited).unwrap());
+        let (iterator, data) = &second[1];
+        assert_eq!(arriving.accept(GENERATION, *iterator, data), Ok(Progress::Complete));
+        assert!(arriving.take_filter() == source);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use crate::error;
 use crate::format::records::{Part, Recorded};
 use crate::format::{Error, LayerCells, Sink, Source, read_u32};
+use crate::geometry::LayerDescription;
 use crate::hash::ItemHash;
 use crate::kinds::Contents;
 use crate::kinds::kind::Kind as _;
@@ -185,19 +186,28 @@ impl Recorded for WindowedFilter {
     }
 
     fn is_described(&self, description: &Description, _layers: usize) -> bool {
-        // Buckets come and go: those that are there have to be what they were.
+        let is_described = |bucket: &Bucket, described: &DescribedBucket| {
+            let Bucket { slot, begin, end, ref filter, .. } = *bucket;
+            let layers = filter.layers().get(..described.layers.len()).unwrap_or_default();
+            (slot, begin, end) == (described.slot, described.begin, described.end)
+                && are_shaped(layers, &described.layers)
+        };
         description.spec == self.spec()
-            && description.buckets.iter().all(|described| {
-                let bucket = self.buckets().find(|bucket| bucket.slot == described.slot);
-                bucket.is_none_or(|bucket| {
-                    let layers = bucket.filter.layers().get(..described.layers.len()).unwrap_or_default();
-                    are_shaped(layers, &described.layers)
-                })
-            })
+            && description.buckets.len() <= self.buckets().len()
+            && self.buckets().zip(&description.buckets).all(|(bucket, described)| is_described(bucket, described))
     }
 
-    fn identify(&self, _layers: usize, sink: &mut impl Sink) {
+    fn identify(&self, mut layers: usize, sink: &mut impl Sink) {
         write_windowed_spec(&self.spec(), sink);
+        for Bucket { slot, begin, end, filter, .. } in self.buckets() {
+            let counted = filter.layers().get(..layers).unwrap_or(filter.layers());
+            if counted.is_empty() {
+                break;
+            }
+            layers -= counted.len();
+            [*slot, begin.0, end.0, filter.spec().capacity].into_iter().for_each(|number| sink.put_u64(number));
+            write_layers(counted.iter().map(|layer| LayerDescription { items: 0, ..layer.description() }), sink);
+        }
     }
 
     fn layer_items(&self, layer: usize) -> u64 {
@@ -245,15 +255,16 @@ impl Recorded for WindowedFilter {
         true
     }
 
-    fn has_passing_parts(&self) -> bool {
-        true
-    }
-
     fn leave_out(&mut self, layer: usize) {
         let place = self.place_of(layer);
         if let Some(bucket) = place.and_then(|(bucket, _)| self.bucket_mut(bucket)) {
             bucket.is_left_out = true;
         }
+    }
+
+    fn is_left_out(&self, layer: usize) -> bool {
+        let place = self.place_of(layer);
+        place.and_then(|(bucket, _)| self.bucket(bucket)).is_some_and(|bucket| bucket.is_left_out)
     }
 
     fn complete(&mut self) {

@@ -1,0 +1,171 @@
+//! The records that a filter has: those that came while it was arriving. A rewritten AOF contains them, so that a reader goes on
+//! with the same record. And a client that got no answer sends a record again: it is accepted if the filter has it.
+
+use super::Error;
+use super::chunks::{ChunkRange, cells_in, chunk_range, chunks_of};
+use super::record::{self, Content, encode_entries, piece_of};
+use super::records::{ENTRIES, HEADER, Recorded, Stream, decode_header, identity, numbered, numbers, records};
+use crate::cells::is_zero;
+use crate::shape::HashSet;
+
+/// A record of a table: its entries from number `skipped` on, as many as a record holds.
+#[derive(Clone, Copy)]
+struct Piece {
+    part: usize,
+    skipped: u64,
+    is_last: bool,
+}
+
+/// The pieces of `tables` whole tables and of the one that is arriving, of as few records as can have brought them: a dump has
+/// more of a table that was left out because it had changed.
+fn pieces<F: Recorded>(filter: &F, tables: usize) -> impl Iterator<Item = Piece> {
+    (0..=tables).flat_map(move |part| {
+        let is_whole = part < tables;
+        let entries = filter.table(part).map_or(0, HashSet::len);
+        let count = entries.div_ceil(ENTRIES as u64).max(is_whole.into());
+        (0..count).map(move |index| Piece {
+            part,
+            skipped: index * ENTRIES as u64,
+            is_last: is_whole && index + 1 == count,
+        })
+    })
+}
+
+/// Whether `next` records after the header can have come to a filter that has `tables` whole tables.
+pub(super) fn can_have_come<F: Recorded>(filter: &F, next: u64, tables: usize) -> bool {
+    let chunks = chunks_of(filter, 0..filter.layer_count());
+    let is_empty = |part| filter.table(part).is_none();
+    let come = next.saturating_sub(chunks);
+    let later = if next < chunks { 0 } else { tables + 1 };
+    (later..filter.part_count()).all(is_empty)
+        && pieces(filter, tables).count() as u64 <= come
+        && numbered(filter, 0, next.saturating_add(HEADER + 1)).is_ok()
+}
+
+/// The header and the `next` records after it. If the dump had more records for its tables than their entries need, empty ones
+/// take their place. An error is the last.
+pub(super) fn known_records<F: Recorded>(
+    filter: &F,
+    generation: u16,
+    next: u64,
+    tables: usize,
+) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+    let chunks = chunks_of(filter, 0..filter.layer_count()).min(next);
+    let cells = records(filter, generation).take(usize::try_from(chunks).unwrap_or(usize::MAX).saturating_add(1));
+    let stream = Stream::of(filter, generation);
+    let nothing = Piece { part: usize::MAX, skipped: 0, is_last: false };
+    let pieces = (chunks..next).zip(pieces(filter, tables).chain(std::iter::repeat(nothing)));
+    cells.chain(pieces.map(move |(number, Piece { part, skipped, is_last })| {
+        let iterator = stream.iterator(numbered(filter, 0, HEADER + 1 + number)?);
+        let identity = identity(filter, stream.layers);
+        let data = encode_entries(identity, iterator, filter.table(part), skipped, is_last)?;
+        Ok((iterator, data))
+    }))
+}
+
+/// What a record after the header says. Development builds before version 0.2 wrote records of rings that are bound to no layer:
+/// they are accepted.
+///
+/// # Errors
+/// [`Error::WrongChecksum`] also for a record of a dump of another shape.
+pub(super) fn decode<'a, F: Recorded>(
+    filter: &F,
+    stream: Stream,
+    iterator: u64,
+    data: &'a [u8],
+) -> Result<Content<'a>, Error> {
+    let bound_to = |layers| record::decode(identity(filter, layers), iterator, data);
+    bound_to(stream.layers).or_else(|error| if error == Error::WrongChecksum { bound_to(0) } else { Err(error) })
+}
+
+/// Accepts a record that a filter has, which changes nothing. `generation` is that of the dump that it came from.
+///
+/// # Errors
+/// As [`check`].
+pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+    check(filter, filter.part_count(), generation, iterator, data)
+}
+
+/// Accepts a record that a filter with `tables` whole tables has. So whoever sends all records of a dump and gets no error has
+/// brought everything that the dump holds, whatever else was sent here meanwhile.
+///
+/// A filter has a record if all bits of the record are set here, or its counters are these; if a table's entries are exactly
+/// these. Entries beyond those of the record would deny items of its dump.
+///
+/// # Errors
+/// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring whose buckets were others;
+/// [`Error::Different`] for one that the filter has not; and for what is no record.
+pub(super) fn check<F: Recorded>(
+    filter: &F,
+    tables: usize,
+    generation: u16,
+    iterator: u64,
+    data: &[u8],
+) -> Result<(), Error> {
+    let (stream, record) = Stream::parse(iterator)?;
+    let (_, record) = numbers(filter, record)?;
+    if stream.generation != generation || filter.layer_count() < stream.layers {
+        return Err(Error::WrongGeneration);
+    }
+    let has = if record == HEADER {
+        filter.is_described(&decode_header::<F>(data)?, stream.layers)
+    } else {
+        let number = record - HEADER - 1;
+        let content = decode(filter, stream, iterator, data)?;
+        match chunk_range(filter, 0..stream.layers, number) {
+            Some(range) => has_chunk(filter, range, content)?,
+            None => has_piece(filter, tables, number - chunks_of(filter, 0..stream.layers), content)?,
+        }
+    };
+    if has { Ok(()) } else { Err(Error::Different) }
+}
+
+fn has_chunk<F: Recorded>(filter: &F, range: ChunkRange, content: Content<'_>) -> Result<bool, Error> {
+    let (items, came) = match content {
+        Content::Chunk { items, cells } => (items, cells),
+        Content::Gone => return Ok(filter.is_left_out(range.layer)),
+        Content::Entries { .. } => return Err(Error::OutOfRange),
+    };
+    if came.is_some_and(|came| came.len() != range.bytes.len()) {
+        return Err(Error::WrongLength);
+    }
+    let here = cells_in(filter, range.layer, range.bytes)?;
+    let has_cells = match came {
+        Some(came) if F::ONLY_GAINS => came.iter().zip(&*here).all(|(came, here)| came & !here == 0),
+        Some(came) => *came == *here,
+        None => F::ONLY_GAINS || is_zero(&here),
+    };
+    Ok(has_cells && items.is_none_or(|items| items <= filter.layer_items(range.layer)))
+}
+
+fn has_piece<F: Recorded>(filter: &F, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
+    let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
+    let number = usize::try_from(number).map_err(|_| Error::OutOfRange)?;
+    let piece = pieces(filter, tables).nth(number).filter(|piece| piece.is_last == is_last);
+    let Some(piece) = piece else { return Ok(false) };
+    let here = filter.table(piece.part).map(|table| piece_of(table, piece.skipped)).transpose()?;
+    Ok(here.unwrap_or_default() == bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Layer;
+    use crate::{BloomFilter, Scaling, Unlimited};
+
+    #[test]
+    fn a_record_that_comes_again_after_the_last_is_known() {
+        let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
+        (0..70u32).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
+        let records: Vec<_> = records(&filter, 5).collect::<Result<_, _>>().unwrap();
+        let mut copy = filter.try_clone().unwrap();
+        copy.add(b"added since", &Unlimited).unwrap();
+        for (iterator, data) in &records {
+            assert_eq!(came_already(&copy, 5, *iterator, data), Ok(()));
+            assert_eq!(came_already(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
+        }
+        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
+        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap();
+        assert_eq!(came_already(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
+    }
+}
