@@ -97,12 +97,7 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
 /// # Errors
 /// [`Refusal::Filter`] where there is no memory for it. Nothing has changed then.
 #[inline]
-pub fn turn_and_carry(
-    context: Context,
-    name: Arg<'_>,
-    filter: &mut Filter,
-    clock: &CommandClock,
-) -> Result<bool, Refusal> {
+fn turn_and_carry(context: Context, name: Arg<'_>, filter: &mut Filter, clock: &CommandClock) -> Result<bool, Refusal> {
     if filter.windowed().is_none() {
         return Ok(false);
     }

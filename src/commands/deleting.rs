@@ -1,9 +1,9 @@
-//! What BF.DEL and BF.MDEL have in common: items are deleted, in batches, the replies and the effects go out.
+//! What BF.DEL and BF.MDEL have in common: deleting items in batches, replying, propagating the effects.
 
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Filter, Value};
 
-use super::adding::{Shape, turn_and_carry};
+use super::adding::Shape;
 use super::refuse;
 use crate::args::{Arg, Args};
 use crate::ceiling::ServerCeiling;
@@ -14,19 +14,19 @@ use crate::pending;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 
-/// Deletes items from the filter at the key of a command, replies, and carries those that were found. In a missing filter
-/// nothing is found.
+/// Deletes items from the filter at the key of a command, replies, and propagates the items that were found. In a missing filter
+/// none is found. A bucket that is due begins with the next add: a delete needs none, and must not be refused for lack of the
+/// memory that a bucket takes.
 ///
 /// # Errors
-/// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete, or where there
-/// is no memory for the bucket that is due. Nothing has changed then. An item that a filter refuses is an error inside the
-/// reply.
+/// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete. The filter is
+/// unchanged then. An item that a filter refuses is an error inside the reply.
 pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
     let mut key = WriteKey::open(context, name);
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
-    let has_turned = match key.writer()? {
+    match key.writer()? {
         None => {
             answer_none(context, items, shape);
             return Ok(());
@@ -34,24 +34,22 @@ pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<()
         Some(mut writer) => {
             let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
             check(context, filter, &clock)?;
-            let has_turned = turn_and_carry(context, name, filter, &clock)?;
             delete_and_reply(context, filter, items, shape, &clock, &mut found);
             pending::merge_beside(context, filter, items.len());
-            has_turned
         }
-    };
+    }
     match found.len() {
         0 => {}
         all if all == items.len() => replicate::verbatim(context),
         _ => replicate::deleted(context, name, &found),
     }
-    if found.len() > 0 || has_turned {
-        key.close_changed(&[(has_turned, c"bloom.rotate"), (found.len() > 0, c"bloom.del")]);
+    if found.len() > 0 {
+        key.close_changed(&[(true, c"bloom.del")]);
     }
     Ok(())
 }
 
-/// Asks whether the filter can delete, before anything is done.
+/// Checks that the filter can delete, before anything is done.
 fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<(), Refusal> {
     let nothing = std::iter::empty::<&[u8]>();
     let removed = filter.remove_batch(nothing, Origin::Client, clock, &ServerCeiling::of(context));
@@ -66,7 +64,7 @@ fn answer_none(context: Context, items: &[Arg<'_>], shape: Shape) {
     items.iter().for_each(|_| reply::boolean(context, false));
 }
 
-/// Deletes and answers item by item, up to the first that is refused.
+/// Deletes item by item, up to the first that is refused, and answers each.
 fn delete_and_reply(
     context: Context,
     filter: &mut Filter,

@@ -1,7 +1,10 @@
 //! What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
 
 use super::{FILTERS, call, numbered, reserve_all};
-use crate::harness::{Reply, Server, array, digest, error, eventually, integer, ok, on_every_server};
+use crate::harness::{
+    Connection, Reply, Server, array, digest, error, eventually, integer, lines, ok, on_every_server,
+    with_append_only_file,
+};
 
 const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
 
@@ -113,6 +116,54 @@ fn above_maxmemory_it_deletes_all_the_same() {
         assert!(client.run("BF.ADD k c").error_text().starts_with("OOM"));
         assert_eq!(client.run("BF.DEL k a"), integer(1));
         assert_eq!(client.run("BF.MDEL k b c"), array([integer(1), integer(0)]));
+    });
+}
+
+/// Makes a ring whose buckets take more memory than is given away unasked, with the items `a` to `d`, and brings the server above
+/// `maxmemory` when the next bucket is due.
+fn ring_that_is_due_above_maxmemory(client: &mut Connection) {
+    assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
+    client.run("BF.RESERVE w 0.01 1000000 HASH siphash WINDOW 4 BUCKETS 3");
+    client.run("BF.MADD w a b c d");
+    assert_eq!(client.run("CONFIG SET maxmemory 1"), ok());
+    eventually("the bucket to end", || client.run("BF.CHANGED w e none").is_error());
+}
+
+/// A session that is revoked must not stay valid for want of memory.
+#[test]
+fn above_maxmemory_a_ring_deletes_though_its_next_bucket_is_due() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        ring_that_is_due_above_maxmemory(&mut client);
+        let before = lines(&server).len();
+        assert_eq!(client.run("BF.DEL w a"), integer(1));
+        assert_eq!(client.run("BF.MDEL w b x c"), array([integer(1), integer(0), integer(1)]));
+        assert_eq!(client.run("BF.MEXISTS w a b c d"), array([0, 0, 0, 1].map(integer)));
+        assert_eq!(lines(&server).split_off(before), ["BF.DEL w a", "BF.MDEL w b c"]);
+        assert_eq!(client.run("BF.STATS w").field("Buckets").elements().len(), 1, "a delete needs no bucket");
+        let before = digest(&mut client, "w");
+        assert_eq!(client.run("DEBUG LOADAOF"), ok());
+        assert_eq!(digest(&mut client, "w"), before);
+    });
+}
+
+/// An item that is announced has to live for a whole window, which the bucket that has ended cannot promise: the writer is told
+/// not to commit. The cache key is deleted all the same.
+#[test]
+fn above_maxmemory_a_row_is_not_announced_to_a_ring_whose_next_bucket_is_due() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        client.run("SET cached old");
+        ring_that_is_due_above_maxmemory(&mut client);
+        let before = lines(&server).len();
+        let refused = client.run("BF.CHANGED w a cached");
+        assert!(refused.error_text().starts_with("ERR Insufficient memory"), "{refused:?}");
+        assert_eq!(client.run("EXISTS cached"), integer(0));
+        assert_eq!(lines(&server).split_off(before), ["DEL cached"]);
+        assert_eq!(client.run("CONFIG SET maxmemory 0"), ok());
+        assert_eq!(client.run("BF.CHANGED w a cached"), integer(0), "it is found, and gets a window from now on");
     });
 }
 
