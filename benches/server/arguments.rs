@@ -1,110 +1,131 @@
-//! The words of `scripts/bench` and `cargo bench --bench server --`.
+//! The arguments of `scripts/bench` and `cargo bench --bench server --`.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-/// The sections, in the order in which they run.
-pub const SECTIONS: [&str; 10] =
-    ["commands", "chain", "snapshot", "saving", "scale", "peer", "pauses", "kinds", "guard", "instructions"];
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
-/// What `--help` prints.
-pub const USAGE: &str = include_str!("usage.txt");
+/// Measures the module in a server, beside the server's own commands and other modules.
+///
+/// Paths are relative to the root of the repository.
+#[derive(Debug, Parser)]
+#[command(name = "scripts/bench", disable_version_flag = true)]
+pub struct Arguments {
+    /// Use smaller filters and fewer rounds: within two minutes. The figures are only for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Another module to measure in the same rounds. It may be given several times.
+    ///
+    /// NAME is its name in the tables. If it needs another server, SERVER is that server's program.
+    ///
+    /// Without a value it is RedisBloom: the newest redisbloom-*.so in the folder that BLOOMGATE_PEERS names for which
+    /// BLOOMGATE_SERVERS, the PATH or target/servers has a server. All modules then run on that server, and RedisBloom
+    /// replaces our filter of its layout.
+    #[arg(long = "peer", value_name = "NAME=MODULE[@SERVER]", num_args = 0..=1, default_missing_value = "")]
+    pub peers: Vec<Peer>,
+    /// Run only this section. It may be given several times. `peer` needs a --peer.
+    #[arg(long = "only", value_name = "SECTION", default_values_t = Section::value_variants().to_vec(), hide_default_value = true)]
+    pub sections: Vec<Section>,
+    /// The folder for tables and plots. The repository's own copy is in benches/results.
+    #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
+    pub out: PathBuf,
+    /// Items of the largest filter of the section `scale`. Filters of `kinds` have at most 100000000, those of `pauses` at
+    /// most 1 GiB.
+    #[arg(long, value_name = "ITEMS", default_value_t = 1_000_000_000)]
+    pub largest: u64,
+    /// The server to start: redis-server, or the one that RedisBloom needs.
+    #[arg(long, value_name = "PROGRAM")]
+    pub server: Option<String>,
+    /// Our module. By default the one that scripts/bench builds.
+    #[arg(long, value_name = "FILE")]
+    pub module: Option<PathBuf>,
+    /// Measure nothing, but draw the plots of the tables in this folder again.
+    #[arg(long, value_name = "FOLDER")]
+    pub plots: Option<PathBuf>,
+    /// Run a loop over the filter's kernel, for a program that counts its instructions.
+    #[arg(long = "loop", num_args = 2, value_names = ["NAME", "TIMES"], hide = true)]
+    pub kernel_loop: Option<Vec<String>>,
+    /// Given by cargo bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// The arguments as the tables show them.
+    #[arg(skip)]
+    pub shown: String,
+}
+
+/// A section of the measurement. They run in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Section {
+    Commands,
+    Chain,
+    Snapshot,
+    Saving,
+    Scale,
+    Peer,
+    Pauses,
+    Kinds,
+    Guard,
+    Instructions,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+    }
+}
 
 /// Another module to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// What the tables call it.
+pub enum Peer {
+    /// RedisBloom, from the folder that `BLOOMGATE_PEERS` names.
+    RedisBloom,
+    /// Any module.
+    Module(PeerModule),
+}
+
+/// A module that is named by its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerModule {
+    /// Its name in the tables.
     pub name: String,
     /// Its library.
     pub module: PathBuf,
-    /// The server that it needs, where it is not the same.
+    /// The server that it needs, if that differs from the others'.
     pub server: Option<String>,
 }
 
-/// What was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
-    /// Smaller and fewer.
-    pub quick: bool,
-    /// Other modules.
-    pub peers: Vec<Peer>,
-    /// RedisBloom itself, out of the folder that `BLOOMGATE_PEERS` names.
-    pub redisbloom: bool,
-    /// The sections to run.
-    pub sections: Vec<String>,
-    /// Where results go.
-    pub out: PathBuf,
-    /// Items of the largest filter of `scale`.
-    pub largest: u64,
-    /// The server's program, where one is named.
-    pub server: Option<String>,
-    /// Our module.
-    pub module: Option<PathBuf>,
-    /// The words, for the tables.
-    pub words: String,
-}
+impl FromStr for Peer {
+    type Err = String;
 
-/// What the words mean.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Request {
-    /// To measure.
-    Run(Arguments),
-    /// To run a loop over the filter's kernel, for a program that counts its instructions: the name of the loop.
-    Loop(String, u64),
-    /// To draw the plots of the tables in a folder again.
-    Plots(PathBuf),
-    /// To say how it is used.
-    Help,
-}
-
-/// Reads the words; an error is a sentence.
-pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, String> {
-    let words: Vec<String> = words.into_iter().collect();
-    let mut arguments = Arguments {
-        quick: false,
-        peers: Vec::new(),
-        redisbloom: false,
-        sections: Vec::new(),
-        out: PathBuf::from("target/bench"),
-        largest: 1_000_000_000,
-        server: None,
-        module: None,
-        words: String::new(),
-    };
-    arguments.words = shown(&words);
-    let mut rest = words.into_iter().peekable();
-    while let Some(word) = rest.next() {
-        let named = rest.peek().is_some_and(|next| !next.starts_with("--"));
-        let mut value = || rest.next().ok_or_else(|| format!("{word} needs a word after it"));
-        match word.as_str() {
-            // cargo bench adds it.
-            "--bench" => {}
-            "--help" | "-h" => return Ok(Request::Help),
-            "--quick" => arguments.quick = true,
-            "--peer" if !named => arguments.redisbloom = true,
-            "--peer" => arguments.peers.push(peer(&value()?)?),
-            "--only" => {
-                let section = value()?;
-                if !SECTIONS.contains(&section.as_str()) {
-                    return Err(format!("there is no section `{section}`; there are {}", SECTIONS.join(", ")));
-                }
-                arguments.sections.push(section);
-            }
-            "--out" => arguments.out = value()?.into(),
-            "--largest" => arguments.largest = number(&word, &value()?)?,
-            "--server" => arguments.server = Some(value()?),
-            "--module" => arguments.module = Some(value()?.into()),
-            "--plots" => return Ok(Request::Plots(value()?.into())),
-            "--loop" => return Ok(Request::Loop(value()?, number(&word, &value()?)?)),
-            _ => return Err(format!("unknown word `{word}` (--help tells the known ones)")),
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::RedisBloom);
         }
+        let (name, rest) = text.split_once('=').unwrap_or_default();
+        let (module, server) = rest.split_once('@').map_or((rest, None), |(module, server)| (module, Some(server)));
+        if name.is_empty() || module.is_empty() || server == Some("") {
+            return Err("expected NAME=path/to/module.so".to_owned());
+        }
+        Ok(Self::Module(PeerModule { name: name.to_owned(), module: module.into(), server: server.map(str::to_owned) }))
     }
-    if arguments.sections.is_empty() {
-        arguments.sections = SECTIONS.map(str::to_owned).into();
-    }
-    Ok(Request::Run(arguments))
 }
 
-/// The words for the tables: without those that scripts/bench or cargo adds, and without the place of the results.
+impl Arguments {
+    /// Reads the arguments of a program, without its name.
+    ///
+    /// # Errors
+    /// An error that prints itself and knows its exit status. A request for help is one.
+    pub fn read(words: impl IntoIterator<Item = String>) -> Result<Self, clap::Error> {
+        let words: Vec<String> = words.into_iter().collect();
+        let matches = Self::command().no_binary_name(true).try_get_matches_from(&words)?;
+        let mut arguments = Self::from_arg_matches(&matches)?;
+        arguments.shown = shown(&words);
+        Ok(arguments)
+    }
+}
+
+/// Leaves out what scripts/bench and cargo add, and the folder of the results.
 fn shown(words: &[String]) -> String {
     let mut shown = Vec::new();
     let mut rest = words.iter();
@@ -118,68 +139,61 @@ fn shown(words: &[String]) -> String {
     shown.join(" ")
 }
 
-fn number(word: &str, text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{word} needs a number, `{text}` is none"))
-}
-
-fn peer(text: &str) -> Result<Peer, String> {
-    let wrong = || format!("--peer is NAME=path/to/module.so, `{text}` is not");
-    let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
-    let (module, server) = rest.split_once('@').map_or((rest, None), |(module, server)| (module, Some(server)));
-    if name.is_empty() || module.is_empty() || server == Some("") {
-        return Err(wrong());
-    }
-    Ok(Peer { name: name.to_owned(), module: module.into(), server: server.map(str::to_owned) })
-}
-
 #[cfg(test)]
 #[allow(unused, reason = "cargo bench compiles this too, without the test functions")]
 mod tests {
     use super::*;
 
-    fn parsed(words: &str) -> Result<Request, String> {
-        parse(words.split_whitespace().map(str::to_owned))
+    fn read(words: &str) -> Result<Arguments, clap::Error> {
+        Arguments::read(words.split_whitespace().map(str::to_owned))
     }
 
     #[test]
-    fn nothing_asked_is_everything() {
-        let Ok(Request::Run(arguments)) = parsed("--out target/bench --module a.so --bench") else { panic!("a run") };
-        assert_eq!(arguments.sections, SECTIONS);
-        assert!(!arguments.quick && arguments.peers.is_empty() && arguments.words.is_empty());
+    fn every_section_runs_by_default() {
+        let arguments = read("--out target/bench --module a.so --bench").expect("a run");
+        assert_eq!(arguments.sections, Section::value_variants());
+        assert!(!arguments.quick && arguments.peers.is_empty() && arguments.shown.is_empty());
     }
 
     #[test]
-    fn words_repeat_where_it_makes_sense() {
+    fn peers_and_sections_repeat() {
         let words = "--quick --peer A=a.so --peer B=b.so@/opt/valkey-server --only chain --only scale --largest 1000";
-        let Ok(Request::Run(arguments)) = parsed(words) else { panic!("a run") };
-        assert!(arguments.quick);
-        assert_eq!(arguments.sections, ["chain", "scale"]);
-        assert_eq!(arguments.largest, 1000);
-        let peer = |name: &str, module: &str, server: Option<&str>| Peer {
-            name: name.into(),
-            module: module.into(),
-            server: server.map(str::to_owned),
+        let arguments = read(words).expect("a run");
+        assert_eq!(arguments.sections, [Section::Chain, Section::Scale]);
+        assert_eq!((arguments.quick, arguments.largest), (true, 1000));
+        let peer = |name: &str, module: &str, server: Option<&str>| {
+            Peer::Module(PeerModule { name: name.into(), module: module.into(), server: server.map(str::to_owned) })
         };
         assert_eq!(arguments.peers, [peer("A", "a.so", None), peer("B", "b.so", Some("/opt/valkey-server"))]);
-        assert_eq!(arguments.words, words);
+        assert_eq!(arguments.shown, words);
     }
 
     #[test]
-    fn a_peer_without_a_name_is_redisbloom() {
+    fn a_peer_without_a_value_is_redisbloom() {
         for (words, others) in [("--peer", 0), ("--quick --peer --only peer --bench", 0), ("--peer --peer A=a.so", 1)] {
-            let Ok(Request::Run(arguments)) = parsed(words) else { panic!("a run") };
-            assert!(arguments.redisbloom, "{words}");
-            assert_eq!(arguments.peers.len(), others, "{words}");
+            let peers = read(words).expect("a run").peers;
+            assert_eq!(peers[0], Peer::RedisBloom, "{words}");
+            assert_eq!(peers.len(), 1 + others, "{words}");
         }
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn bad_arguments_are_refused() {
         for words in ["--fast", "--only speed", "--peer a.so", "--peer =a.so", "--peer A=", "--out", "--largest many"] {
-            assert!(parsed(words).is_err(), "{words}");
+            let error = read(words).expect_err(words);
+            assert_eq!(error.exit_code(), 2, "{words}");
         }
-        assert_eq!(parsed("--quick --help"), Ok(Request::Help));
-        assert_eq!(parsed("--plots a"), Ok(Request::Plots("a".into())));
-        assert_eq!(parsed("--loop single 10"), Ok(Request::Loop("single".into(), 10)));
+        assert_eq!(read("--plots a").expect("plots").plots, Some("a".into()));
+        assert_eq!(read("--loop single 10").expect("a loop").kernel_loop, Some(vec!["single".into(), "10".into()]));
+    }
+
+    /// `scripts/bench --help` prints the file without building anything.
+    #[test]
+    fn the_usage_file_is_the_help() {
+        let help = Arguments::command().render_long_help().to_string();
+        assert!(
+            help.lines().map(str::trim_end).eq(include_str!("usage.txt").lines()),
+            "usage.txt should have:\n{help}"
+        );
     }
 }

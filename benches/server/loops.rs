@@ -23,8 +23,10 @@ const CAPACITY: u64 = 850_000;
 const MEMBERS: u64 = CAPACITY * 14 / 100;
 const RATE: f64 = 0.01;
 
-/// Looks up absent items, `times` of them.
-pub fn run(name: &str, times: u64) -> Result<()> {
+/// Looks up absent items: the values of `--loop` are the loop's name and the number of lookups.
+pub fn run(values: &[String]) -> Result<()> {
+    let [name, times] = values else { bail!("--loop takes a name and a number") };
+    let times: u64 = times.parse().context("--loop takes a number of lookups")?;
     let (layout, lookups) = name.split_once('-').context("no such loop")?;
     let (rate, capacity, scaling) = (RATE, CAPACITY, Scaling::Fixed);
     let spec = match layout {

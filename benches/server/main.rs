@@ -44,32 +44,22 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 
-use arguments::{Arguments, Request};
+use arguments::{Arguments, Peer};
 use machine::Processors;
 use results::Results;
 use variants::Bench;
 
 fn main() -> ExitCode {
-    let outcome = match arguments::parse(std::env::args().skip(1)) {
-        Err(sentence) => {
-            eprintln!("bench: {sentence}");
-            return ExitCode::from(2);
-        }
-        Ok(Request::Help) => {
-            print!("{}", arguments::USAGE);
-            Ok(ExitCode::SUCCESS)
-        }
-        Ok(Request::Loop(name, times)) => loops::run(&name, times).map(|()| ExitCode::SUCCESS),
-        Ok(Request::Plots(folder)) => results::draw_again(&folder).map(|()| ExitCode::SUCCESS),
-        Ok(Request::Run(arguments)) => run(arguments),
+    let arguments = Arguments::read(std::env::args().skip(1)).unwrap_or_else(|error| error.exit());
+    let outcome = match arguments {
+        Arguments { kernel_loop: Some(words), .. } => loops::run(&words).map(|()| ExitCode::SUCCESS),
+        Arguments { plots: Some(folder), .. } => results::draw_again(&folder).map(|()| ExitCode::SUCCESS),
+        arguments => run(arguments),
     };
-    match outcome {
-        Ok(status) => status,
-        Err(fault) => {
-            eprintln!("bench: {fault:#}");
-            ExitCode::FAILURE
-        }
-    }
+    outcome.unwrap_or_else(|error| {
+        eprintln!("bench: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 /// The status of a script that lacks what it needs.
@@ -89,7 +79,8 @@ fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
     let found = redisbloom::choose(&libraries, &versions.collect::<Vec<_>>());
     let found =
         found.with_context(|| format!("no server for RedisBloom in {} (BLOOMGATE_SERVERS)", folder.display()))?;
-    arguments.peers.insert(0, found.peer);
+    arguments.peers.retain(|peer| *peer != Peer::RedisBloom);
+    arguments.peers.insert(0, Peer::Module(found.peer));
     arguments.server = Some(found.server);
     Ok(())
 }
@@ -97,9 +88,8 @@ fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
 fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let module =
         arguments.module.take().context("--module is missing: scripts/bench builds the module and names it")?;
-    if arguments.redisbloom
-        && let Err(reason) = add_redisbloom(&mut arguments)
-    {
+    let has_redisbloom = arguments.peers.contains(&Peer::RedisBloom);
+    if has_redisbloom && let Err(reason) = add_redisbloom(&mut arguments) {
         println!("SKIPPED: {reason}");
         return Ok(ExitCode::from(SKIPPED));
     }
@@ -115,7 +105,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         processors.move_this_program();
     }
     let bench = Bench {
-        variants: variants::variants(&arguments, &module),
+        variants: variants::variants(&arguments, &module, has_redisbloom),
         quick: arguments.quick,
         largest: arguments.largest,
         scratch: scratch.path().to_owned(),
@@ -127,7 +117,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
     for section in &arguments.sections {
         eprintln!("bench: {section}");
         let start = Instant::now();
-        sections::run(section, &bench, &mut results).with_context(|| format!("section {section}"))?;
+        sections::run(*section, &bench, &mut results).with_context(|| format!("section {section}"))?;
         eprintln!("bench: {section} took {:.0} s", start.elapsed().as_secs_f64());
     }
     println!("tables, CSV files and plots are in {}", out.display());
@@ -136,7 +126,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
 
 /// What every reader of the figures must know.
 fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String)>) -> Result<String> {
-    let mut lines = vec![("asked", format!("`{}`", format!("scripts/bench {}", arguments.words).trim_end()))];
+    let mut lines = vec![("asked", format!("`{}`", format!("scripts/bench {}", arguments.shown).trim_end()))];
     lines.extend(machine);
     let ours = bench.start(0, false).context("the module does not load")?;
     lines.push(("module", format!("{}; {}", variants::module_version(&ours.server)?, env!("CARGO_PKG_VERSION"))));

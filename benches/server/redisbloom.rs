@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::arguments::Peer;
+use super::arguments::PeerModule;
 
 /// A release of RedisBloom and a server that loads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The module, under the name of its release.
-    pub peer: Peer,
+    pub peer: PeerModule,
     /// The program.
     pub server: String,
 }
@@ -24,7 +24,7 @@ pub fn choose(libraries: &[PathBuf], servers: &[(PathBuf, String)]) -> Option<Fo
     releases.sort();
     releases.into_iter().rev().find_map(|(numbers, release, path)| {
         let (program, _) = servers.iter().find(|(_, version)| suits(&numbers, version))?;
-        let peer = Peer { name: format!("RedisBloom {release}"), module: path.clone(), server: None };
+        let peer = PeerModule { name: format!("RedisBloom {release}"), module: path.clone(), server: None };
         Some(Found { peer, server: program.display().to_string() })
     })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Peer};
 use super::instance::Instance;
 use super::machine::Processors;
 
@@ -76,7 +76,7 @@ pub struct Running {
 }
 
 /// The variants that were asked for.
-pub fn variants(arguments: &Arguments, module: &Path) -> Vec<Variant> {
+pub fn variants(arguments: &Arguments, module: &Path, has_redisbloom: bool) -> Vec<Variant> {
     let server = arguments.server.as_deref().unwrap_or("redis-server");
     let ours = |name: &str, layout| Variant {
         name: name.to_owned(),
@@ -85,16 +85,19 @@ pub fn variants(arguments: &Arguments, module: &Path) -> Vec<Variant> {
         is_ours: true,
         layout,
     };
-    let peers = arguments.peers.iter().map(|peer| Variant {
-        name: peer.name.clone(),
-        server: peer.server.clone().unwrap_or_else(|| server.to_owned()),
-        module: peer.module.clone(),
-        is_ours: false,
-        layout: None,
+    let peers = arguments.peers.iter().filter_map(|peer| {
+        let Peer::Module(peer) = peer else { return None };
+        Some(Variant {
+            name: peer.name.clone(),
+            server: peer.server.clone().unwrap_or_else(|| server.to_owned()),
+            module: peer.module.clone(),
+            is_ours: false,
+            layout: None,
+        })
     });
     let second = ours("bloomgate, LAYOUT redisbloom", Some("redisbloom"));
     let mut variants = vec![ours("bloomgate", None)];
-    variants.extend((!arguments.redisbloom).then_some(second));
+    variants.extend((!has_redisbloom).then_some(second));
     variants.extend(peers);
     variants
 }

@@ -6,25 +6,22 @@ use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::harness::{Connection, Reply, encode};
+use crate::harness::{Connection, encode};
 use crate::instance::Instance;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE};
 
+use super::rows::{FILTER, VALUE_BYTES, cached, first_word, value};
 use super::stampede;
 
-/// The key of the filter. The cached row of an item is at `{rows}:item`.
-pub const FILTER: &str = "rows";
 /// Rows in the filter, and as many cached values.
 const ROWS: u64 = 200_000;
 /// Room in the filter, for those that are added here, too.
 const CAPACITY: u64 = 1_000_000;
 /// Absent items are this far from the rows.
 const FAR: u64 = 1_000_000_000;
-/// Bytes of a cached value.
-const VALUE_BYTES: usize = 100;
 /// Commands that go together.
 const PIPELINE: usize = 1_000;
 /// A lease that outlives the measurement: a day, in ms.
@@ -116,16 +113,6 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The key of an item's row in the cache.
-pub fn cached(item: u64) -> String {
-    format!("{{{FILTER}}}:{item}")
-}
-
-/// What is in the cache.
-pub fn value() -> String {
-    "v".repeat(VALUE_BYTES)
-}
-
 fn exists(item: u64) -> Vec<String> {
     words(&["BF.EXISTS", FILTER, &item.to_string()])
 }
@@ -175,17 +162,6 @@ fn send(
         }
     }
     Ok(())
-}
-
-/// A reply as a word, or the first element of one.
-pub fn first_word(reply: &Reply) -> String {
-    match reply {
-        Reply::Array(elements) => elements.first().map(first_word).unwrap_or_default(),
-        Reply::Integer(number) => number.to_string(),
-        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Reply::Simple(text) | Reply::Error(text) => text.clone(),
-        _ => String::new(),
-    }
 }
 
 impl Case {

@@ -8,30 +8,31 @@ mod instructions;
 mod kinds;
 mod pauses;
 mod peer;
+mod rows;
 mod saving;
 mod scale;
 mod snapshot;
 mod stampede;
 mod whole;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
+use super::arguments::Section;
 use super::results::Results;
 use super::variants::Bench;
 
 /// Measures a section and gives its tables and plots to the results.
-pub fn run(name: &str, bench: &Bench, results: &mut Results) -> Result<()> {
-    match name {
-        "commands" => commands::run(bench, results),
-        "chain" => chain::run(bench, results),
-        "snapshot" => snapshot::run(bench, results),
-        "saving" => saving::run(bench, results),
-        "scale" => scale::run(bench, results),
-        "peer" => peer::run(bench, results),
-        "pauses" => pauses::run(bench, results),
-        "kinds" => kinds::run(bench, results),
-        "guard" => guard::run(bench, results),
-        "instructions" => instructions::run(bench, results),
-        _ => bail!("there is no such section"),
+pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()> {
+    match section {
+        Section::Commands => commands::run(bench, results),
+        Section::Chain => chain::run(bench, results),
+        Section::Snapshot => snapshot::run(bench, results),
+        Section::Saving => saving::run(bench, results),
+        Section::Scale => scale::run(bench, results),
+        Section::Peer => peer::run(bench, results),
+        Section::Pauses => pauses::run(bench, results),
+        Section::Kinds => kinds::run(bench, results),
+        Section::Guard => guard::run(bench, results),
+        Section::Instructions => instructions::run(bench, results),
     }
 }

@@ -11,7 +11,7 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::Bench;
 
-use super::guard::{FILTER, cached, first_word, value};
+use super::rows::{FILTER, cached, first_word, value};
 
 /// The clients that wait, and those that subscribe.
 const CLIENTS: u64 = 1_000;
