@@ -2,6 +2,7 @@
 //! server calls to save, load, rewrite, copy, measure, compare and free them.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bloomgate_filter::kinds::StoredAs;
@@ -213,10 +214,11 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     }
 }
 
-/// May run on a thread in the background. INFO's totals are settled at once, whoever frees the memory.
+/// May run on a background thread of the server. INFO's totals are settled at once, whichever thread frees the memory.
 unsafe extern "C" fn free(value: *mut c_void) {
-    // SAFETY: the value came from `Box::into_raw` and the server passes it once, when no key holds it any more.
-    let mut stored = unsafe { Box::from_raw(value.cast::<Stored>()) };
+    let Some(stored) = NonNull::new(value.cast::<Stored>()) else { return };
+    // SAFETY: the value came from `Box::into_raw`, and the server passes it once, when no key holds it any more.
+    let mut stored = unsafe { Stored::from_raw(stored) };
     let bytes = stored.settle();
     freeing::free(stored, bytes);
 }

@@ -1,7 +1,6 @@
-//! What the server's defragmenter calls for a value of ours: its memory goes where the allocator would rather have it.
+//! The callback of the server's defragmenter: it moves the blocks of a value to where the allocator prefers them.
 //!
-//! The allocator offers that for small blocks only. The bits of a large layer stay where they are, which costs nothing but
-//! the question.
+//! The allocator moves small blocks only. The bits of a large layer stay where they are: asking is all that they cost.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;
@@ -11,20 +10,20 @@ use bloomgate_filter::cells::Mover;
 use redis_module::raw;
 
 use super::stored::Stored;
-use super::{config, metrics, pending};
+use super::{config, metrics};
 
-/// The value has been dealt with.
+/// Every block of the value was offered to the allocator.
 const DONE: c_int = 0;
-/// The server is to call again for what is left.
+/// Blocks are left: the server calls again.
 const MORE: c_int = 1;
 
 struct Defragmenter(*mut raw::RedisModuleDefragCtx);
 
-// SAFETY: the server's function copies a block of its allocator, which is the global one here, into another of the same
-// size class, and frees the old one.
+// SAFETY: the server's function copies a block of its allocator, which is the module's global allocator, into another block of
+// the same usable size and frees the old one. If it returns null, the block stays where it is.
 unsafe impl Mover for Defragmenter {
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
-        // SAFETY: the context is that of the call; the block is one of the server's allocator.
+        // SAFETY: the context is that of the call; the block is one of the server's allocator, and the caller gives it up.
         let moved = unsafe { raw::RedisModule_DefragAlloc.map(|alloc| alloc(self.0, block.as_ptr().cast())) };
         let moved = moved.and_then(|block| NonNull::new(block.cast()));
         metrics::block_was_offered(moved.is_some());
@@ -37,33 +36,35 @@ unsafe impl Mover for Defragmenter {
     }
 }
 
-/// Moves a value. Its layers are taken up where the call before left off, if the server keeps such a place.
+/// Moves a value: its own block first, then its layers, from where the previous call stopped if the server remembers that.
 pub(super) unsafe extern "C" fn run(
     context: *mut raw::RedisModuleDefragCtx,
     _key: *mut raw::RedisModuleString,
     value: *mut *mut c_void,
 ) -> c_int {
+    // SAFETY: the server passes a pointer to its pointer to a value of ours.
+    let Some(mut stored) = NonNull::new(unsafe { *value }.cast::<Stored>()) else { return DONE };
     if !config::defrag_enabled() {
         return DONE;
     }
     let mut mover = Defragmenter(context);
     let mut first: c_ulong = 0;
-    // SAFETY: the server passes the place of a value of ours, which nobody else uses meanwhile; a block that was moved is
-    // the value from then on.
-    let stored = unsafe {
+    // SAFETY: the context is that of the call. A key holds the value, which is in its new block once the mover has moved the old
+    // one; the server is told where.
+    unsafe {
         if let Some(cursor) = raw::RedisModule_DefragCursorGet {
             cursor(context, &raw mut first);
         }
-        if first == 0
-            && let Some(moved) = NonNull::new(*value).and_then(|block| mover.moved(block.cast()))
-        {
-            *value = moved.as_ptr().cast();
-            pending::moved(moved.cast());
+        if first == 0 {
+            let move_block = |block: NonNull<Stored>| mover.moved(block.cast()).map_or(block, NonNull::cast);
+            stored = Stored::relocate(stored, move_block);
+            *value = stored.as_ptr().cast();
         }
-        (*value).cast::<Stored>().as_mut()
-    };
-    // Filters that are still arriving are short-lived: what they point to stays where it is.
-    let Some(Stored { value: Value::Filter(filter), .. }) = stored else { return DONE };
+    }
+    // SAFETY: a key holds the value, no command is running on it, and the timer runs on this thread.
+    let stored = unsafe { &mut stored.as_mut().value };
+    // An arriving filter is short-lived: only its own block is moved.
+    let Value::Filter(filter) = stored else { return DONE };
     let Some(next) = filter.relocate(usize::try_from(first).unwrap_or(usize::MAX), &mut mover) else { return DONE };
     // SAFETY: the context is that of the call.
     unsafe {

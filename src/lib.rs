@@ -17,11 +17,14 @@ mod defrag;
 mod freeing;
 mod guard;
 mod information;
+#[cfg(test)]
+mod interleavings;
 mod key;
 mod machine;
 mod metrics;
 mod payload;
 mod pending;
+mod pending_list;
 mod registration;
 mod replicate;
 mod reply;
@@ -38,6 +41,12 @@ use redis_module::raw;
 
 use args::Args;
 use context::{Context, ERR, LogLevel, OK};
+
+/// The locks and atomics of [`pending_list`], in whose place its tests put those of a model checker.
+mod sync {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+    pub use std::sync::{Mutex, MutexGuard, PoisonError};
+}
 
 /// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
 const NAME: &std::ffi::CStr = c"bf";

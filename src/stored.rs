@@ -1,7 +1,8 @@
-//! What the server holds for a key of our type: the value, and the generation that tells it from another one that replaces
-//! it.
+//! The value that the server holds for a key of our type, and how it gets there and back. The module's list of values with pending
+//! adds is here, below the timer that flushes them (`pending.rs`).
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -12,24 +13,58 @@ use bloomgate_filter::kinds::{Contents, Value};
 use bloomgate_filter::{Error, try_box};
 
 use super::context::Context;
+use super::freeing;
 use super::metrics;
-use super::pending::{self, Listed};
+use super::pending_list::{Entries, Handle, Listed, PendingList};
+use super::sync::Mutex;
 
 /// A value of ours in the server's hands.
 pub struct Stored {
-    /// The value. It is changed in place, by a [`Writer`].
+    /// The value. A [`Writer`] changes it in place.
     pub value: Value,
-    /// Not saved and not compared. Each value that comes gets the next one, until they begin again; a filter that arrives in
-    /// chunks has that of its dump.
+    /// Tells this value from another one that replaces it at the same key. Neither saved nor compared. Generations
+    /// repeat after a while; a filter that arrives in chunks has the generation of its dump.
     pub generation: u16,
-    /// Tells it from every other value that there was since the server began: not saved, not compared, never 0.
+    /// Tells the value from every other one since the server started. Neither saved nor compared, never 0.
     pub instance: u64,
-    /// What it was when its dump began, where that matters. Not saved and not compared.
+    /// The state of the value when its dump began, where the dump needs it. Neither saved nor compared.
     pub mark: Cell<Option<Box<DumpMark>>>,
-    /// Whether INFO's totals have it.
+    /// Whether INFO's totals include the value.
     is_counted: bool,
-    /// Where it is among the values in which adds pend.
-    pub(super) listed: Listed,
+    /// The value's entry in [`PENDING`].
+    handle: Handle,
+}
+
+/// The values with pending adds.
+static PENDING: PendingList<Stored> = PendingList::new(Mutex::new(Entries::none()), freeing::is_child);
+
+// SAFETY: the handle is a field of the value, and only that field is borrowed.
+unsafe impl Listed for Stored {
+    unsafe fn handle<'a>(value: NonNull<Self>) -> &'a Handle {
+        // SAFETY: the value lives, as the caller promises. Only the list changes a handle, which is an atomic.
+        unsafe { &(*value.as_ptr()).handle }
+    }
+}
+
+/// Flushes up to `most` pending adds of the value that was listed last. Returns false if no value is listed.
+pub fn flush_last(most: usize) -> bool {
+    PENDING.flush_last(|stored| {
+        // SAFETY: the list holds the value and its lock is held, so no other thread frees the value. This is the thread of the
+        // commands, and no command is running: nothing else borrows the value. The handle is not borrowed.
+        let value = unsafe { &mut (*stored.as_ptr()).value };
+        let before = value.contents();
+        let flushed = match value {
+            Value::Filter(filter) => filter.merge_pending(most),
+            Value::Arriving(_) => 0,
+        };
+        metrics::filter_changed(&before, &value.contents());
+        flushed > 0
+    })
+}
+
+/// Whether adds may be pending in a value.
+pub fn has_pending() -> bool {
+    !PENDING.is_empty()
 }
 
 static LAST_INSTANCE: AtomicU64 = AtomicU64::new(0);
@@ -40,18 +75,18 @@ fn next_instance() -> u64 {
 
 static NEXT_GENERATION: AtomicU16 = AtomicU16::new(0);
 
-/// Generations begin anywhere: a dump that goes on after the server was restarted is noticed.
+/// Starts the generations at a random number, so that a dump that continues after a restart of the server is detected.
 pub fn begin_generations(context: Context) {
     NEXT_GENERATION.store(u16::from_le_bytes(context.random_bytes()), Ordering::Relaxed);
 }
 
-/// From 1 on: an iterator of a dump is never a small number, as somebody would try.
+/// From 1 on, so that an iterator of a dump is never a small number that a user might try.
 fn next_generation() -> u16 {
     NEXT_GENERATION.fetch_add(1, Ordering::Relaxed) % (GENERATIONS - 1) + 1
 }
 
 impl Stored {
-    /// Takes a value over, and counts it in INFO's totals.
+    /// Counts a value in INFO's totals.
     fn new(value: Value) -> Self {
         let arriving = match &value {
             Value::Arriving(arrival) => arrival.generation(),
@@ -64,28 +99,53 @@ impl Stored {
             instance: next_instance(),
             mark: Cell::new(None),
             is_counted: true,
-            listed: Listed::none(),
+            handle: Handle::default(),
         }
     }
 
-    /// Takes a value over, in the box that the server holds.
+    /// Boxes a value for the server.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`].
     pub fn boxed(value: Value) -> Result<Box<Self>, Error> {
         Ok(Self::reserve()?.put(value))
     }
 
-    /// Memory for a value that is not there yet.
+    /// Takes a value back from the server, which holds it as a raw pointer. The timer does not flush it any more.
+    ///
+    /// # Safety
+    /// The pointer must come from `Box::into_raw`, and no key may hold the value any more.
+    pub(super) unsafe fn from_raw(stored: NonNull<Self>) -> Box<Self> {
+        // SAFETY: the value lives, and no command that could list it reaches it. Once it is off the list, nothing else has a pointer
+        // to it. In a child it stays on the list, which nothing there follows.
+        unsafe {
+            PENDING.remove(stored);
+            Box::from_raw(stored.as_ptr())
+        }
+    }
+
+    /// Has the block of a value moved, and returns where the value is then.
+    ///
+    /// # Safety
+    /// The value must be one that a key holds. `move_block` must return the place where it is afterwards.
+    pub(super) unsafe fn relocate(
+        stored: NonNull<Self>,
+        move_block: impl FnOnce(NonNull<Self>) -> NonNull<Self>,
+    ) -> NonNull<Self> {
+        // SAFETY: the caller's promise. A value that a key holds is freed by `from_raw`, which removes it from the list.
+        unsafe { PENDING.relocate(stored, move_block) }
+    }
+
+    /// Reserves memory for a value to come.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`].
     pub fn reserve() -> Result<Reserved, Error> {
         try_box(MaybeUninit::uninit()).map(Reserved)
     }
 
-    /// Makes an arriving filter, as far as it has come, a filter: of the same type in its place, of another type taken
-    /// out, so that nothing is left of it here.
+    /// Turns an arriving filter into a filter, however many chunks have arrived. A filter of the same type takes its place; a
+    /// filter of another type is returned, and an empty arriving value stays here.
     pub fn complete(&mut self) -> Option<Value> {
         let stored_as = self.value.stored_as();
         let filter = Value::from(self.value.take_filter());
@@ -99,10 +159,8 @@ impl Stored {
         Some(filter)
     }
 
-    /// Takes it out of INFO's totals, before it is dropped; answers what it is made of, in bytes. Nobody writes what pends in it
-    /// any more.
+    /// Subtracts the value from INFO's totals before it is dropped; returns its size in bytes.
     pub fn settle(&mut self) -> u64 {
-        pending::unlist(&self.listed);
         let contents = self.value.contents();
         if std::mem::take(&mut self.is_counted) {
             metrics::filter_goes(contents);
@@ -110,7 +168,7 @@ impl Stored {
         contents.size_bytes
     }
 
-    /// Bytes that were asked of the allocator. Visits every layer.
+    /// Bytes requested from the allocator. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
         self.value.allocated_bytes().saturating_add(own)
@@ -123,52 +181,58 @@ impl Drop for Stored {
     }
 }
 
-/// Memory for a value in the server's hands, asked for before anything is changed.
+/// Memory for a value in the server's hands, reserved before anything is changed.
 pub struct Reserved(Box<MaybeUninit<Stored>>);
 
 impl Reserved {
-    /// Takes a value over.
+    /// Puts a value into the reserved memory.
     pub fn put(self, value: Value) -> Box<Stored> {
         Box::write(self.0, Stored::new(value))
     }
 }
 
-/// A value that is open for writing. INFO's totals follow when the writer goes out of scope: it may have grown and taken
-/// items.
+/// A value that is open for writing. When the writer is dropped, INFO's totals follow what has changed, and a value with pending
+/// adds is listed.
 pub struct Writer<'a> {
-    stored: &'a mut Stored,
-    /// Where that is.
-    place: NonNull<Stored>,
+    stored: NonNull<Stored>,
     before: Contents,
+    borrow: PhantomData<&'a mut Stored>,
 }
 
-impl<'a> Writer<'a> {
+impl Writer<'_> {
     /// # Safety
-    /// The value must live, and nobody else may have it, as long as the writer.
+    /// The value must be one that a key holds, and nothing else may borrow it for as long as the writer lives.
     #[inline(always)]
-    pub(super) unsafe fn new(mut place: NonNull<Stored>) -> Self {
+    pub(super) unsafe fn new(stored: NonNull<Stored>) -> Self {
         // SAFETY: the caller's promise.
-        let stored = unsafe { place.as_mut() };
-        let before = stored.value.contents();
-        Self { stored, place, before }
+        let before = unsafe { stored.as_ref() }.value.contents();
+        Self { stored, before, borrow: PhantomData }
+    }
+
+    #[inline(always)]
+    const fn stored(&self) -> &Stored {
+        // SAFETY: the value lives and nothing else borrows it, as the caller of `new` promised.
+        unsafe { self.stored.as_ref() }
     }
 
     /// The value's generation.
     pub const fn generation(&self) -> u16 {
-        self.stored.generation
+        self.stored().generation
     }
 
     /// The value's instance.
     pub const fn instance(&self) -> u64 {
-        self.stored.instance
+        self.stored().instance
     }
 
-    /// Puts another value in its place, of the same type, and the old one there. A dump that was going on ends.
+    /// Swaps the value for another one of the same type. A dump that has begun cannot continue.
     pub fn swap(&mut self, value: &mut Value) {
-        std::mem::swap(&mut self.stored.value, value);
-        self.stored.generation = next_generation();
-        self.stored.instance = next_instance();
-        self.stored.mark.set(None);
+        // SAFETY: as in `stored`; the writer is borrowed mutably.
+        let stored = unsafe { self.stored.as_mut() };
+        std::mem::swap(&mut stored.value, value);
+        stored.generation = next_generation();
+        stored.instance = next_instance();
+        stored.mark.set(None);
     }
 }
 
@@ -177,24 +241,27 @@ impl Deref for Writer<'_> {
 
     #[inline]
     fn deref(&self) -> &Value {
-        &self.stored.value
+        &self.stored().value
     }
 }
 
 impl DerefMut for Writer<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Value {
-        &mut self.stored.value
+        // SAFETY: as in `stored`; the writer is borrowed mutably.
+        unsafe { &mut self.stored.as_mut().value }
     }
 }
 
 impl Drop for Writer<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let after = self.stored.value.contents();
+        let after = self.contents();
         metrics::filter_changed(&self.before, &after);
         if after.pending_bytes > 0 {
-            pending::list(self.place, &self.stored.listed);
+            // SAFETY: the value lives. A value that a key holds is freed by `Stored::from_raw` and moved by `Stored::relocate`, and
+            // both remove it first.
+            unsafe { PENDING.insert(self.stored) };
         }
     }
 }

@@ -201,7 +201,7 @@ fn add_to_key(
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         has_turned = turn_and_carry(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
-        pending::merge_beside(context, filter, adding.items.len());
+        pending::flush_beside(context, filter, adding.items.len());
         if !guard::is_idle() {
             guard::added(context, writer.instance(), adding.items);
         }

@@ -35,7 +35,7 @@ pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<()
             let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
             check(context, filter, &clock)?;
             delete_and_reply(context, filter, items, shape, &clock, &mut found);
-            pending::merge_beside(context, filter, items.len());
+            pending::flush_beside(context, filter, items.len());
         }
     }
     match found.len() {

@@ -11,11 +11,19 @@
 //! - `FAULTS.NOTIFIED`: key space events that the module told since the last time, and how many of them while it had a key
 //!   open. Whoever listens to events is called at once, and may delete the key.
 //! - `FAULTS.DELETE n`: with 1, a listener of this module's deletes every key whose filter an event is about.
+//! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them.
+//! - `FAULTS.MOVE key`: moves a value as a server's defragmenter would; answers 1 if its block has moved.
+//! - `FAULTS.MOVED`: the number of values that have moved, by the server's defragmenter or by `FAULTS.MOVE`.
+//! - `FAULTS.RACE key`: when a background thread next frees a value, the free happens while the value at the key moves: after its
+//!   old block is freed, before the module knows the new one. Without a key: the stage; 0 is over, 2 is a free that waits for the
+//!   move.
 //!
 //! Only functions that may fail do. The server's `Alloc` and `Calloc` end the process where there is no memory: a request
 //! of this kind at the number that is to fail passes and is reported by `FAULTS.COUNT` as a fourth number, which no path of
 //! a command may make. (`Calloc` straight after a `TryAlloc` of the same size, given back in between, is what the module
 //! does on servers that have no `TryCalloc`: that is one request.)
+
+mod race;
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -235,7 +243,8 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
             (&CLOSE_KEY, close_key as *const ()),
             (&NOTIFY, notify as *const ()),
         ];
-        if let Some((function, ours)) = own.into_iter().find(|(function, _)| function.name == CStr::from_ptr(name)) {
+        let mut own = own.into_iter().chain(race::replaced());
+        if let Some((function, ours)) = own.find(|(function, _)| function.name == CStr::from_ptr(name)) {
             function.address.store((*place).addr(), Relaxed);
             *place = ours.cast_mut().cast();
         }
@@ -256,7 +265,19 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
         let server = *first_word;
         GET_API.address.store(server.addr(), Relaxed);
         let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
-        for function in [&CREATE_COMMAND, &TEXT_OF, &REPLY_ARRAY, &REPLY_NUMBER, &DELETE_KEY, &SUBSCRIBE] {
+        race::register();
+        for function in [
+            &CREATE_COMMAND,
+            &TEXT_OF,
+            &REPLY_ARRAY,
+            &REPLY_NUMBER,
+            &DELETE_KEY,
+            &SUBSCRIBE,
+            &race::MALLOC_SIZE,
+            &race::GET_TYPE,
+            &race::GET_VALUE,
+            &race::REPLACE_VALUE,
+        ] {
             let mut address = std::ptr::null_mut();
             if ask(function.name.as_ptr(), &raw mut address) != OK {
                 return ERR;
@@ -275,11 +296,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
         }
         let Some(create) = CREATE_COMMAND.get::<CreateCommand>() else { return ERR };
         let flags = c"fast".as_ptr();
-        let commands: [(&CStr, Handler); 4] = [
+        let commands: [(&CStr, Handler); 8] = [
             (c"faults.fail", fail),
             (c"faults.count", count_out),
             (c"faults.notified", notified),
             (c"faults.delete", delete),
+            (c"faults.hold", race::hold),
+            (c"faults.move", race::move_value),
+            (c"faults.moved", race::moved),
+            (c"faults.race", race::race),
         ];
         const GENERIC_EVENTS: c_int = 1 << 2;
         if SUBSCRIBE.get::<Subscribe>().is_none_or(|subscribe| subscribe(context, GENERIC_EVENTS, listen) != OK) {
@@ -310,20 +335,35 @@ unsafe fn real_module(path: *const c_void) -> Option<Load> {
     }
 }
 
+/// The text of a string of the server's.
+///
+/// # Safety
+/// `string` must be such a string, and live as long as the text is used.
+unsafe fn text_of<'a>(string: *mut c_void) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise; the server ends its strings with NUL.
+    unsafe { TEXT_OF.get::<TextOf>().map(|text| CStr::from_ptr(text(string, std::ptr::null_mut()))) }
+}
+
+/// Replies with a number.
+///
+/// # Safety
+/// The context must be that of a command.
+unsafe fn reply_number(context: *mut c_void, number: c_longlong) -> c_int {
+    // SAFETY: the caller's promise; the server's function, of this type.
+    unsafe { REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, number)) }
+}
+
 /// FAULTS.FAIL n [ON]
 unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
     // SAFETY: the server passes its context and so many words.
     unsafe {
-        let text = |index: usize| {
-            let text = TEXT_OF.get::<TextOf>()?(*words.add(index), std::ptr::null_mut());
-            CStr::from_ptr(text).to_str().ok()
-        };
+        let text = |index: usize| text_of(*words.add(index))?.to_str().ok();
         let first = if count > 1 { text(1).and_then(|text| text.parse().ok()).unwrap_or(0) } else { 0 };
         let goes_on = first > 0 && count > 2;
         LAST.store(if goes_on { u64::MAX } else { first }, Relaxed);
         FIRST.store(if first > 0 { first } else { u64::MAX }, Relaxed);
         NUMBER.store(0, Relaxed);
-        REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, OK.into()))
+        reply_number(context, OK.into())
     }
 }
 
@@ -331,10 +371,9 @@ unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: 
 unsafe extern "C" fn delete(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
     // SAFETY: the server passes its context and so many words.
     unsafe {
-        let word = if count > 1 { TEXT_OF.get::<TextOf>() } else { None };
-        let deletes = word.is_some_and(|text| CStr::from_ptr(text(*words.add(1), std::ptr::null_mut())) == c"1");
+        let deletes = count > 1 && text_of(*words.add(1)) == Some(c"1");
         DELETES.store(deletes.into(), Relaxed);
-        REPLY_NUMBER.get::<ReplyNumber>().map_or(ERR, |reply| reply(context, OK.into()))
+        reply_number(context, OK.into())
     }
 }
 

@@ -1,10 +1,8 @@
 //! What happens to a filter while adds pend in it, and while the timer writes them.
 
-use crate::harness::{
-    Connection, Server, defragments, eventually, integer, ok, on_every_server, on_servers_with, simple,
-};
+use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server, simple};
 
-use super::{RESERVE, add, all_written, assert_has, begin_endless_save, digest, kill_child, pending, reserve};
+use super::{RESERVE, add, all_written, assert_has, begin_endless_save, kill_child, pending, reserve};
 
 /// So many that it takes the timer a while.
 const MANY: u32 = 30_000;
@@ -145,45 +143,5 @@ fn writes_go_on_while_the_timer_writes() {
         let found = client.batched(&[b"BF.MEXISTS", b"k"], &super::items(0..next));
         let absent = found.iter().filter(|found| !**found).count();
         assert_eq!(absent, ((next - MANY) / 50) as usize);
-    });
-}
-
-/// Active defragmentation moves the small blocks of a filter, the value itself included.
-#[test]
-#[ignore = "needs a server with active defragmentation"]
-fn a_filter_that_is_moved_keeps_its_adds() {
-    on_servers_with("active defragmentation", defragments, |program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for setting in [
-            "activedefrag yes",
-            "active-defrag-ignore-bytes 1",
-            "active-defrag-threshold-lower 0",
-            "active-defrag-cycle-min 50",
-            "active-defrag-cycle-max 75",
-        ] {
-            assert_eq!(client.run(&format!("CONFIG SET {setting}")), ok());
-        }
-        // Small filters, of which every other one goes, are what leaves gaps.
-        for number in 0..3000 {
-            client.run(&format!("BF.RESERVE small-{number} 0.01 100"));
-            if number % 100 == 0 {
-                reserve(&mut client, &format!("k{number}"));
-            }
-        }
-        begin_endless_save(&mut client);
-        for number in (0..3000).step_by(100) {
-            add(&mut client, &format!("k{number}"), 0..2000);
-        }
-        kill_child(&server, &mut client);
-        for number in (0..3000).step_by(2) {
-            client.run(&format!("DEL small-{number}"));
-        }
-        all_written(&mut client);
-        eventually("the defragmenter", || client.info_number("active_defrag_hits") > 0);
-        for number in (0..3000).step_by(100) {
-            assert_has(&mut client, &format!("k{number}"), 0..2000);
-        }
-        assert!(!digest(&mut client).is_empty());
     });
 }

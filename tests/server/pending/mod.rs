@@ -3,6 +3,7 @@
 
 mod children;
 mod meanwhile;
+mod races;
 mod random;
 
 use std::fs;

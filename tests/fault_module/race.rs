@@ -1,0 +1,330 @@
+//! Forces an order on races between the thread of the commands and a thread that frees values. A block is overwritten before it is
+//! freed, so that a later access fails instead of finding the old content.
+//!
+//! FAULTS.MOVE stands in for the defragmenter, which not every server has. In a race the block of the value that FAULTS.RACE names
+//! always moves, whatever the server's allocator would decide.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{ALLOC, CLOSE_KEY, CloseKey, ERR, Function, OK, OPEN_KEY, OpenKey, Take, reply_number, text_of};
+
+pub type MallocSize = unsafe extern "C" fn(block: *mut c_void) -> usize;
+type Free = unsafe extern "C" fn(block: *mut c_void);
+type Timer = unsafe extern "C" fn(context: *mut c_void, data: *mut c_void);
+type CreateTimer =
+    unsafe extern "C" fn(context: *mut c_void, period: c_longlong, callback: Timer, data: *mut c_void) -> u64;
+type CreateDataType = unsafe extern "C" fn(
+    context: *mut c_void,
+    name: *const c_char,
+    encoding: c_int,
+    methods: *mut *mut c_void,
+) -> *mut c_void;
+type DefragValue = unsafe extern "C" fn(context: *mut c_void, name: *mut c_void, value: *mut *mut c_void) -> c_int;
+type DefragAlloc = unsafe extern "C" fn(context: *mut c_void, block: *mut c_void) -> *mut c_void;
+type DefragShouldStop = unsafe extern "C" fn(context: *mut c_void) -> c_int;
+type DefragCursor = unsafe extern "C" fn(context: *mut c_void, cursor: *mut c_void) -> c_int;
+type GetType = unsafe extern "C" fn(key: *mut c_void) -> *mut c_void;
+type GetValue = unsafe extern "C" fn(key: *mut c_void) -> *mut c_void;
+type ReplaceValue = unsafe extern "C" fn(
+    key: *mut c_void,
+    module_type: *mut c_void,
+    value: *mut c_void,
+    old: *mut *mut c_void,
+) -> c_int;
+
+pub static MALLOC_SIZE: Function = Function::new(c"RedisModule_MallocSize");
+pub static GET_TYPE: Function = Function::new(c"RedisModule_ModuleTypeGetType");
+pub static GET_VALUE: Function = Function::new(c"RedisModule_ModuleTypeGetValue");
+pub static REPLACE_VALUE: Function = Function::new(c"RedisModule_ModuleTypeReplaceValue");
+static FREE: Function = Function::new(c"RedisModule_Free");
+static CREATE_TIMER: Function = Function::new(c"RedisModule_CreateTimer");
+static CREATE_DATA_TYPE: Function = Function::new(c"RedisModule_CreateDataType");
+static DEFRAG_ALLOC: Function = Function::new(c"RedisModule_DefragAlloc");
+static DEFRAG_SHOULD_STOP: Function = Function::new(c"RedisModule_DefragShouldStop");
+static DEFRAG_CURSOR_GET: Function = Function::new(c"RedisModule_DefragCursorGet");
+static DEFRAG_CURSOR_SET: Function = Function::new(c"RedisModule_DefragCursorSet");
+
+/// The functions that the real module gets in place of the server's.
+pub fn replaced() -> [(&'static Function, *const ()); 7] {
+    [
+        (&FREE, free as *const ()),
+        (&CREATE_TIMER, create_timer as *const ()),
+        (&CREATE_DATA_TYPE, create_data_type as *const ()),
+        (&DEFRAG_ALLOC, defrag_alloc as *const ()),
+        (&DEFRAG_SHOULD_STOP, defrag_should_stop as *const ()),
+        (&DEFRAG_CURSOR_GET, defrag_cursor_get as *const ()),
+        (&DEFRAG_CURSOR_SET, defrag_cursor_set as *const ()),
+    ]
+}
+
+/// Callbacks of the real module, the same for all of its types.
+static FREE_VALUE: Function = Function::new(c"");
+static DEFRAG_VALUE: Function = Function::new(c"");
+
+/// What the first bytes of a freed block are overwritten with, and how many.
+const POISON: u8 = 0xA5;
+const POISONED_BYTES: usize = 4096;
+
+unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: the block is the caller's, who frees it; the functions are the server's, of these types.
+    unsafe {
+        if let Some(size) = MALLOC_SIZE.get::<MallocSize>()
+            && !block.is_null()
+        {
+            block.cast::<u8>().write_bytes(POISON, size(block).min(POISONED_BYTES));
+        }
+        if let Some(free) = FREE.get::<Free>() {
+            free(block);
+        }
+    }
+}
+
+/// Timers that have not started because of FAULTS.HOLD.
+struct Held {
+    is_holding: bool,
+    timers: Vec<(c_longlong, Timer, usize)>,
+}
+
+static HELD: Mutex<Held> = Mutex::new(Held { is_holding: false, timers: Vec::new() });
+
+unsafe extern "C" fn create_timer(context: *mut c_void, period: c_longlong, callback: Timer, data: *mut c_void) -> u64 {
+    let mut held = lock(&HELD);
+    if held.is_holding {
+        held.timers.push((period, callback, data.expose_provenance()));
+        return 0;
+    }
+    // SAFETY: the server's function, of this type, with the caller's arguments.
+    unsafe { CREATE_TIMER.get::<CreateTimer>().map_or(0, |create| create(context, period, callback, data)) }
+}
+
+/// FAULTS.HOLD n
+pub unsafe extern "C" fn hold(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server passes its context and `count` words.
+    unsafe {
+        let mut held = lock(&HELD);
+        held.is_holding = count > 1 && text_of(*words.add(1)) == Some(c"1");
+        let started = if held.is_holding { Vec::new() } else { std::mem::take(&mut held.timers) };
+        drop(held);
+        for (period, callback, data) in started {
+            create_timer(context, period, callback, std::ptr::with_exposed_provenance_mut(data));
+        }
+        reply_number(context, OK.into())
+    }
+}
+
+/// The progress of FAULTS.RACE.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// No race was asked for, or it is over.
+    Off,
+    /// The next background thread that frees a value takes part.
+    Armed,
+    /// That thread waits until the other value has moved.
+    FreeWaits,
+    /// The block of the other value has moved. The thread that moved it waits for the free before it returns to the module.
+    Moved,
+}
+
+struct Race {
+    stage: Stage,
+    /// The key of the value that moves.
+    key: Vec<u8>,
+}
+
+static RACE: Mutex<Race> = Mutex::new(Race { stage: Stage::Off, key: Vec::new() });
+static STAGE_CHANGED: Condvar = Condvar::new();
+
+/// What FAULTS.MOVED answers.
+static MOVED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Whether this thread runs the server's commands.
+    static RUNS_COMMANDS: Cell<bool> = const { Cell::new(false) };
+    /// A block that must move when the module offers it to the defragmenter, or null.
+    static OFFERED: Cell<*mut c_void> = const { Cell::new(null_mut()) };
+    /// Whether FAULTS.MOVE is calling the callback. Its context is null, which the server's functions do not accept.
+    static IS_OWN_MOVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Remembers the thread that loads the module: it runs the commands.
+pub fn register() {
+    RUNS_COMMANDS.set(true);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets a stage and waits until another thread sets the stage `until`.
+fn advance(mut race: MutexGuard<'_, Race>, stage: Stage, until: Stage) {
+    race.stage = stage;
+    STAGE_CHANGED.notify_all();
+    while race.stage != until {
+        race = STAGE_CHANGED.wait(race).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// FAULTS.RACE key, or FAULTS.RACE for the stage.
+pub unsafe extern "C" fn race(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server passes its context and `count` words.
+    unsafe {
+        let mut race = lock(&RACE);
+        if count > 1 {
+            race.key = text_of(*words.add(1)).map_or(Vec::new(), |key| key.to_bytes().to_vec());
+            race.stage = Stage::Armed;
+        }
+        reply_number(context, race.stage as c_longlong)
+    }
+}
+
+unsafe extern "C" fn create_data_type(
+    context: *mut c_void,
+    name: *const c_char,
+    encoding: c_int,
+    methods: *mut *mut c_void,
+) -> *mut c_void {
+    // Places in RedisModuleTypeMethods, in words.
+    const FREE_PLACE: usize = 6;
+    const DEFRAG_PLACE: usize = 13;
+    // SAFETY: the caller passes its methods, which the server copies; the function is the server's, of this type.
+    unsafe {
+        for (place, real, ours) in [
+            (FREE_PLACE, &FREE_VALUE, free_value as *const ()),
+            (DEFRAG_PLACE, &DEFRAG_VALUE, defrag_value as *const ()),
+        ] {
+            let method = methods.add(place);
+            real.address.store((*method).addr(), Relaxed);
+            *method = ours.cast_mut().cast();
+        }
+        CREATE_DATA_TYPE.get::<CreateDataType>().map_or(null_mut(), |create| create(context, name, encoding, methods))
+    }
+}
+
+unsafe extern "C" fn free_value(value: *mut c_void) {
+    let race = lock(&RACE);
+    let takes_part = race.stage == Stage::Armed && !RUNS_COMMANDS.get();
+    if takes_part {
+        advance(race, Stage::FreeWaits, Stage::Moved);
+    } else {
+        drop(race);
+    }
+    // SAFETY: the real module's callback, of this type; the value is the caller's, who frees it.
+    unsafe {
+        if let Some(free) = FREE_VALUE.get::<Free>() {
+            free(value);
+        }
+    }
+    if takes_part {
+        lock(&RACE).stage = Stage::Off;
+        STAGE_CHANGED.notify_all();
+    }
+}
+
+unsafe extern "C" fn defrag_value(context: *mut c_void, name: *mut c_void, value: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller, the server or FAULTS.MOVE, passes the place of a value and the name of its key, or null. The callback
+    // is the real module's, of this type.
+    unsafe {
+        let is_to_move = IS_OWN_MOVE.get()
+            || (!name.is_null()
+                && text_of(name).is_some_and(|name| {
+                    let race = lock(&RACE);
+                    race.stage == Stage::FreeWaits && race.key == name.to_bytes()
+                }));
+        let block = *value;
+        OFFERED.set(if is_to_move { block } else { null_mut() });
+        let done = DEFRAG_VALUE.get::<DefragValue>().map_or(OK, |defrag| defrag(context, name, value));
+        OFFERED.set(null_mut());
+        MOVED.fetch_add(u64::from(*value != block), Relaxed);
+        done
+    }
+}
+
+unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *mut c_void {
+    // SAFETY: the block is one of the server's allocator that the caller gives up if it moves; the functions are the server's,
+    // of these types.
+    unsafe {
+        if block.is_null() || block != OFFERED.get() {
+            let alloc = DEFRAG_ALLOC.get::<DefragAlloc>().filter(|_| !IS_OWN_MOVE.get());
+            return alloc.map_or(null_mut(), |alloc| alloc(context, block));
+        }
+        let (Some(alloc), Some(size)) = (ALLOC.get::<Take>(), MALLOC_SIZE.get::<MallocSize>()) else {
+            return null_mut();
+        };
+        let bytes = size(block);
+        let moved = alloc(bytes);
+        moved.cast::<u8>().copy_from_nonoverlapping(block.cast(), bytes);
+        free(block);
+        OFFERED.set(null_mut());
+        let race = lock(&RACE);
+        if race.stage == Stage::FreeWaits {
+            advance(race, Stage::Moved, Stage::Off);
+        }
+        moved
+    }
+}
+
+unsafe extern "C" fn defrag_should_stop(context: *mut c_void) -> c_int {
+    let stop = DEFRAG_SHOULD_STOP.of_server::<DefragShouldStop>();
+    // SAFETY: the server's function, of this type, and the server's context.
+    unsafe { stop.map_or(0, |stop| stop(context)) }
+}
+
+unsafe extern "C" fn defrag_cursor_get(context: *mut c_void, cursor: *mut c_void) -> c_int {
+    let get = DEFRAG_CURSOR_GET.of_server::<DefragCursor>();
+    // SAFETY: the server's function, of this type, and the server's context.
+    unsafe { get.map_or(ERR, |get| get(context, cursor)) }
+}
+
+unsafe extern "C" fn defrag_cursor_set(context: *mut c_void, cursor: *mut c_void) -> c_int {
+    let set = DEFRAG_CURSOR_SET.of_server::<DefragCursor>();
+    // SAFETY: the server's function, of this type, and the server's context.
+    unsafe { set.map_or(ERR, |set| set(context, cursor)) }
+}
+
+impl Function {
+    /// The server's function; `None` while FAULTS.MOVE calls the callback.
+    fn of_server<F: Copy>(&self) -> Option<F> {
+        // SAFETY: each caller names the type of the function.
+        if IS_OWN_MOVE.get() { None } else { unsafe { self.get() } }
+    }
+}
+
+/// FAULTS.MOVED
+pub unsafe extern "C" fn moved(context: *mut c_void, _words: *mut *mut c_void, _count: c_int) -> c_int {
+    // SAFETY: the server passes its context.
+    unsafe { reply_number(context, MOVED.load(Relaxed).try_into().unwrap_or(c_longlong::MAX)) }
+}
+
+/// FAULTS.MOVE key
+pub unsafe extern "C" fn move_value(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    const READ_AND_WRITE: c_int = 3;
+    // SAFETY: the server passes its context and `count` words; the functions are its own, of these types. The key is open for
+    // writing while its value is replaced by itself in another place.
+    unsafe {
+        let (Some(open), Some(close), Some(get_type), Some(get_value), Some(replace)) = (
+            OPEN_KEY.get::<OpenKey>(),
+            CLOSE_KEY.get::<CloseKey>(),
+            GET_TYPE.get::<GetType>(),
+            GET_VALUE.get::<GetValue>(),
+            REPLACE_VALUE.get::<ReplaceValue>(),
+        ) else {
+            return ERR;
+        };
+        if count < 2 {
+            return ERR;
+        }
+        let name = *words.add(1);
+        let key = open(context, name, READ_AND_WRITE);
+        let (module_type, mut value, mut old) = (get_type(key), get_value(key), null_mut());
+        IS_OWN_MOVE.set(true);
+        defrag_value(null_mut(), name, &raw mut value);
+        IS_OWN_MOVE.set(false);
+        replace(key, module_type, value, &raw mut old);
+        close(key);
+        reply_number(context, c_longlong::from(old != value))
+    }
+}
