@@ -1,9 +1,12 @@
 //! The words of a command, read in place: no copy, no allocation, any bytes. What they mean is in [`bloomgate_filter::words`].
 
+use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use redis_module::{RedisString, raw};
 
+use super::context::Context;
 use super::reply::Refusal;
 
 /// One word of a command.
@@ -34,40 +37,59 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// The words of a command, its name first.
-#[derive(Clone, Copy)]
-pub struct Args<'a>(&'a [Arg<'a>]);
+/// The words of a command, its name first. A word that is read borrows all of them: [`redact`](Self::redact) replaces one.
+pub struct Args<'a> {
+    words: NonNull<Arg<'a>>,
+    length: usize,
+}
 
 impl<'a> Args<'a> {
     /// # Safety
-    /// `argv` must point to `argc` strings that live as long as `'a`, or be null.
-    pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: std::ffi::c_int) -> Self {
-        let length = usize::try_from(argc).unwrap_or(0);
+    /// `argv` must point to `argc` strings that live as long as `'a`, or be null. Until then only [`redact`](Self::redact) may have
+    /// the server replace one.
+    pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
         // A module that is loaded without words gets no array.
-        if argv.is_null() || length == 0 {
-            return Self(&[]);
+        match (NonNull::new(argv), usize::try_from(argc)) {
+            (Some(words), Ok(length)) => Self { words: words.cast(), length },
+            _ => Self { words: NonNull::dangling(), length: 0 },
         }
-        // SAFETY: the caller's promise; `Arg` is a transparent wrapper of the pointer.
-        Self(unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'a>>(), length) })
     }
 
     /// The number of words, the command's name included.
-    pub const fn len(self) -> usize {
-        self.0.len()
+    pub const fn len(&self) -> usize {
+        self.length
     }
 
-    /// All of them.
-    pub const fn words(self) -> &'a [Arg<'a>] {
-        self.0
+    /// All words.
+    #[inline]
+    pub const fn words(&self) -> &[Arg<'_>] {
+        // SAFETY: there are that many strings, as the caller of `new` promised. `Arg` is a transparent wrapper of the pointer. None
+        // of them is replaced while this borrow lasts.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length) }
     }
 
     /// Word `index`; the command's name is word 0.
-    pub fn arg(self, index: usize) -> Result<Arg<'a>, Refusal> {
-        self.0.get(index).copied().ok_or(Refusal::Arity)
+    pub fn arg(&self, index: usize) -> Result<Arg<'_>, Refusal> {
+        self.words().get(index).copied().ok_or(Refusal::Arity)
     }
 
     /// The words from `index` on, at least one.
-    pub fn rest(self, index: usize) -> Result<&'a [Arg<'a>], Refusal> {
-        self.0.get(index..).filter(|words| !words.is_empty()).ok_or(Refusal::Arity)
+    pub fn rest(&self, index: usize) -> Result<&[Arg<'_>], Refusal> {
+        self.words().get(index..).filter(|words| !words.is_empty()).ok_or(Refusal::Arity)
+    }
+
+    /// The last `count` words.
+    pub fn last(&self, count: usize) -> &[Arg<'_>] {
+        self.words().get(self.length.saturating_sub(count)..).unwrap_or_default()
+    }
+
+    /// Keeps a word out of SLOWLOG and MONITOR. Valkey 8.1 puts another string into its place and frees the word.
+    pub fn redact(&mut self, context: Context, index: usize) {
+        // SAFETY: the context is valid. The server checks the index. No word is borrowed.
+        unsafe {
+            if let (Some(redact), Ok(index)) = (raw::RedisModule_RedactClientCommandArgument, c_int::try_from(index)) {
+                redact(context.raw, index);
+            }
+        }
     }
 }

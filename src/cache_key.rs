@@ -3,13 +3,12 @@
 use redis_module::{KeyMode, raw};
 
 use super::args::Arg;
-use super::context::Context;
-use super::key::{self, OpenKey};
+use super::key::{self, Keyspace, OpenKey};
 use super::replicate;
 use super::reply::{self, Refusal};
 
 /// An open cache key. It is closed when it goes out of scope.
-pub struct CacheKey(OpenKey);
+pub struct CacheKey<'a>(OpenKey<'a>);
 
 /// What a cache key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +21,16 @@ pub enum Held {
     Other,
 }
 
-impl CacheKey {
+impl<'a> CacheKey<'a> {
     /// Opens a key for reading: to the server it is used now, and counts among its hits and misses.
     #[inline]
-    pub fn open(context: Context, name: Arg<'_>) -> Self {
-        Self(OpenKey::open(context, name, KeyMode::READ))
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Self {
+        Self(OpenKey::open(keys, name, KeyMode::READ))
     }
 
     /// What a key holds.
-    pub fn peek(context: Context, name: Arg<'_>) -> Held {
-        Self(OpenKey::open(context, name, KeyMode::READ)).held()
+    pub fn peek(keys: &'a mut Keyspace, name: Arg<'_>) -> Held {
+        Self::open(keys, name).held()
     }
 
     /// What it holds.
@@ -66,25 +65,26 @@ impl CacheKey {
 
 /// Deletes the value of a cache key, if that is a string, and tells those who listen; answers what it held. With `always` the
 /// deleting is carried also where there was nothing.
-pub fn delete(context: Context, name: Arg<'_>, always: bool) -> Held {
-    let key = CacheKey(OpenKey::open(context, name, KeyMode::READ | KeyMode::WRITE));
+pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Held {
+    let mut key = CacheKey(OpenKey::open(keys, name, KeyMode::READ | KeyMode::WRITE));
     let held = key.held();
     if held == Held::String {
         key.0.delete();
     }
     drop(key);
     if held == Held::String || (held == Held::Nothing && always) {
-        replicate::deleted_key(context, name);
+        replicate::deleted_key(keys.context(), name);
     }
     if held == Held::String {
-        key::tell_changed(context, name, &[(true, c"del")]);
+        key::changed(keys, name, &[(true, c"del")]);
     }
     held
 }
 
 /// Stores a value that lives for so many milliseconds, or for ever, as SET does.
 /// Answers whether it is stored; where not, the client was told why.
-pub fn store(context: Context, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
+pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
+    let context = keys.context();
     // SAFETY: the context is valid; the arguments are those that the formats announce: strings of the command, a C string, a
     // number. The reply is ours, and given back once.
     unsafe {

@@ -1,9 +1,13 @@
-//! A key of the server's, opened with the least mode, and the value of ours that it holds.
+//! The server's keys, as a command opens them, and the values of ours that they hold.
+//!
+//! A value may be read by several open keys at a time, or be written by one. The compiler checks that: a command has one
+//! [`Keyspace`], which a key that is open for reading borrows shared, and one that is open for writing mutably.
 
 use std::ffi::CStr;
+use std::marker::PhantomData;
 use std::ptr::{NonNull, null};
 
-use bloomgate_filter::{Filter, Value};
+use bloomgate_filter::{Error, Filter, Value};
 use redis_module::{KeyMode, raw};
 
 use super::args::Arg;
@@ -12,102 +16,142 @@ use super::data_type;
 use super::reply::Refusal;
 use super::stored::{Reserved, Stored, Writer};
 
-/// An open key. It is closed when it goes out of scope.
-pub struct OpenKey(*mut raw::RedisModuleKey);
+/// All keys of the server, as one command uses them.
+pub struct Keyspace(Context);
 
-impl OpenKey {
-    /// Opens a key.
-    #[inline]
-    pub fn open(context: Context, name: Arg<'_>, mode: KeyMode) -> Self {
-        Self(raw::open_key(context.raw, name.raw, mode))
+impl Keyspace {
+    /// # Safety
+    /// At most one may be made in a call of the server's, and no key may be open then.
+    pub(super) const unsafe fn new(context: Context) -> Self {
+        Self(context)
     }
 
-    /// The server's number of the type that it holds.
+    /// The context of the command.
+    pub const fn context(&self) -> Context {
+        self.0
+    }
+}
+
+/// An open key. It is closed when it is dropped.
+pub struct OpenKey<'a> {
+    raw: *mut raw::RedisModuleKey,
+    keyspace: PhantomData<&'a Keyspace>,
+}
+
+impl<'a> OpenKey<'a> {
+    /// Opens a key, while no other one is open. Even to read a string may change how the server stores it.
+    #[inline]
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>, mode: KeyMode) -> Self {
+        // SAFETY: the keyspace is borrowed mutably.
+        unsafe { Self::open_beside(keys.0, name, mode) }
+    }
+
+    /// # Safety
+    /// For as long as `'a`, other keys may be open only for reading values of ours, and if this one is open for writing, only under
+    /// other names.
+    #[inline]
+    unsafe fn open_beside(context: Context, name: Arg<'_>, mode: KeyMode) -> Self {
+        Self { raw: raw::open_key(context.raw, name.raw, mode), keyspace: PhantomData }
+    }
+
+    /// The server's number of the type of the key's value.
     #[inline]
     pub fn raw_type(&self) -> isize {
         // SAFETY: the server takes an open key, or null for one that is not there.
-        unsafe { raw::RedisModule_KeyType.map_or(raw::REDISMODULE_KEYTYPE_EMPTY, |key_type| key_type(self.0) as isize) }
+        unsafe {
+            raw::RedisModule_KeyType.map_or(raw::REDISMODULE_KEYTYPE_EMPTY, |key_type| key_type(self.raw) as isize)
+        }
     }
 
-    /// The string that it holds.
+    /// The string that the key holds; empty if it holds no string.
     #[inline]
     pub fn string_bytes(&self) -> &[u8] {
+        if self.raw.is_null() {
+            return &[];
+        }
         let mut length = 0;
-        // SAFETY: the key is open and holds a string, which stays as it is while nobody writes to it.
+        // SAFETY: the key is open. The server gives null unless it holds a string, to which nothing writes before this key is closed.
         unsafe {
             let mode = KeyMode::READ.bits();
             let bytes =
-                raw::RedisModule_StringDMA.map_or(null(), |dma| dma(self.0, &raw mut length, mode).cast_const());
+                raw::RedisModule_StringDMA.map_or(null(), |dma| dma(self.raw, &raw mut length, mode).cast_const());
             if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) }
         }
     }
 
-    /// How long the value has to live, in milliseconds; nothing for one that does not expire.
+    /// The time to live in milliseconds; `None` if the key does not expire.
     pub fn left_to_live(&self) -> Option<u64> {
+        if self.raw.is_null() {
+            return None;
+        }
         // SAFETY: the key is open.
-        let left = unsafe { raw::RedisModule_GetExpire.map_or(-1, |left| left(self.0)) };
+        let left = unsafe { raw::RedisModule_GetExpire.map_or(-1, |left| left(self.raw)) };
         u64::try_from(left).ok()
     }
 
-    /// Deletes what it holds. It is open for writing.
-    pub fn delete(&self) {
-        // SAFETY: the key is open for writing.
+    /// Deletes the key, if it is open for writing.
+    pub fn delete(&mut self) {
+        // SAFETY: the key is open. The server refuses to delete one that is open for reading only.
         unsafe {
-            if let Some(delete) = raw::RedisModule_DeleteKey {
-                delete(self.0);
+            if let Some(delete) = raw::RedisModule_DeleteKey
+                && !self.raw.is_null()
+            {
+                delete(self.raw);
             }
         }
     }
 
-    /// Where the value of ours is that the key holds; nothing where there is no such key.
+    /// A pointer to the value of ours that the key holds; `None` if the key is missing.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
     #[inline]
     fn stored(&self) -> Result<Option<*mut Stored>, Refusal> {
-        if self.0.is_null() {
+        if self.raw.is_null() {
             return Ok(None);
         }
         // SAFETY: the key is open. A key of our type holds a pointer from `Box::into_raw`.
         unsafe {
-            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.0));
+            let module_type = raw::RedisModule_ModuleTypeGetType.map(|get| get(self.raw));
             if module_type.is_some_and(data_type::is_ours) {
-                return Ok(raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.0).cast::<Stored>()));
+                return Ok(raw::RedisModule_ModuleTypeGetValue.map(|get| get(self.raw).cast::<Stored>()));
             }
         }
         if self.raw_type() == raw::REDISMODULE_KEYTYPE_EMPTY { Ok(None) } else { Err(Refusal::WrongType) }
     }
 }
 
-impl Drop for OpenKey {
+impl Drop for OpenKey<'_> {
     fn drop(&mut self) {
-        if !self.0.is_null() {
-            raw::close_key(self.0);
+        if !self.raw.is_null() {
+            raw::close_key(self.raw);
         }
     }
 }
 
 /// A key that is open for reading.
-pub struct ReadKey(OpenKey);
+pub struct ReadKey<'a>(OpenKey<'a>);
 
-impl ReadKey {
+impl<'a> ReadKey<'a> {
     /// Opens a key.
     #[inline]
-    pub fn open(context: Context, name: Arg<'_>) -> Self {
-        Self(OpenKey::open(context, name, KeyMode::READ))
+    pub fn open(keys: &'a Keyspace, name: Arg<'_>) -> Self {
+        // SAFETY: every other key that is open borrows the keyspace shared as well: it is a `ReadKey`.
+        Self(unsafe { OpenKey::open_beside(keys.0, name, KeyMode::READ) })
     }
 
-    /// What is stored; nothing where there is no such key.
+    /// The value; `None` if the key is missing.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
     #[inline]
     pub fn stored(&self) -> Result<Option<&Stored>, Refusal> {
-        // SAFETY: the value lives while the key is open and nobody deletes it.
+        // SAFETY: the key holds the value as long as nothing writes to the key. Until this key is closed nothing can: it borrows
+        // the keyspace.
         Ok(self.0.stored()?.and_then(|stored| unsafe { stored.as_ref() }))
     }
 
-    /// The filter; nothing where there is no such key.
+    /// The filter; `None` if the key is missing.
     ///
     /// # Errors
     /// [`Refusal::WrongType`], [`Refusal::StillLoading`].
@@ -131,7 +175,7 @@ pub fn filter_of(value: &Value) -> Result<&Filter, Refusal> {
 
 /// A key that is open for reading and writing.
 pub struct WriteKey<'a> {
-    key: OpenKey,
+    key: OpenKey<'a>,
     context: Context,
     name: Arg<'a>,
 }
@@ -139,12 +183,12 @@ pub struct WriteKey<'a> {
 impl<'a> WriteKey<'a> {
     /// Opens a key.
     #[inline]
-    pub fn open(context: Context, name: Arg<'a>) -> Self {
-        let key = OpenKey::open(context, name, KeyMode::READ | KeyMode::WRITE);
-        Self { key, context, name }
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'a>) -> Self {
+        let context = keys.0;
+        Self { key: OpenKey::open(keys, name, KeyMode::READ | KeyMode::WRITE), context, name }
     }
 
-    /// Whether there is a value of ours.
+    /// Whether the key holds a value of ours.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
@@ -152,65 +196,66 @@ impl<'a> WriteKey<'a> {
         Ok(self.key.stored()?.is_some())
     }
 
-    /// What is stored, to be changed; nothing where there is no such key.
+    /// The value, open for writing; `None` if the key is missing.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
-        // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
+        // SAFETY: the key holds the value until it is replaced, which needs this key mutably. Nothing else borrows the value: no
+        // other open key is for this name.
         Ok(self.key.stored()?.and_then(NonNull::new).map(|stored| unsafe { Writer::new(stored) }))
     }
 
-    /// Puts a value under the key, in place of what it holds, time to live included. The server tells that the key is new to
-    /// those who listen, who may delete it: what is to be done to the value comes before.
+    /// Puts a value under the key, in place of the value that it holds and of its time to live. The server raises an event for a new
+    /// key, whose listeners may delete the key: finish the value first.
     pub fn install(&mut self, stored: Box<Stored>) {
         let module_type = data_type::raw_type_of(&stored.value);
-        let value = Box::into_raw(stored).cast();
-        // SAFETY: the key is open for writing; the server takes the pointer over, or it is taken back.
+        let stored = NonNull::from(Box::leak(stored));
+        // SAFETY: the key is open for writing. The server owns the value from then on, or refuses it, and then no key holds it.
         unsafe {
             let set = raw::RedisModule_ModuleTypeSetValue;
-            let done = set.map(|set| set(self.key.0, module_type, value));
+            let done = set.map(|set| set(self.key.raw, module_type, stored.as_ptr().cast()));
             if done != Some(OK) {
-                drop(Box::from_raw(value.cast::<Stored>()));
+                drop(Stored::from_raw(stored));
             }
         }
     }
 
     /// Sets when the key expires, in milliseconds since 1970.
     pub fn expire_at(&self, milliseconds: u64) {
-        // SAFETY: the key is open for writing and holds a value.
+        // SAFETY: the key is open for writing.
         unsafe {
             if let Some(set) = raw::RedisModule_SetAbsExpire {
-                set(self.key.0, i64::try_from(milliseconds).unwrap_or(i64::MAX));
+                set(self.key.raw, i64::try_from(milliseconds).unwrap_or(i64::MAX));
             }
         }
     }
 
-    /// Makes an arriving filter, whose last chunk has come or is not waited for, a filter. Its type may be another one then,
-    /// and the key a new one to the server, for which memory is `reserved`; its time to live is kept.
+    /// Turns an arriving filter into a filter. If the filter is of another type, it is put into the `reserved` memory, and the key
+    /// is a new one to the server. The time to live stays.
     ///
     /// # Errors
     /// As [`writer`](Self::writer).
     pub fn complete(&mut self, reserved: Reserved) -> Result<(), Refusal> {
-        // SAFETY: the value lives while the key is open and nobody deletes it, which needs this key mutably.
+        // SAFETY: as in `writer`; the reference is not used after `install`.
         let Some(stored) = self.key.stored()?.and_then(|stored| unsafe { stored.as_mut() }) else { return Ok(()) };
         let Some(filter) = stored.complete() else { return Ok(()) };
         // SAFETY: the key is open for writing.
         unsafe {
-            let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.key.0));
+            let expires = raw::RedisModule_GetAbsExpire.map(|get| get(self.key.raw));
             self.install(reserved.put(filter));
             if let (Some(expires), Some(set)) = (expires, raw::RedisModule_SetAbsExpire)
                 && expires != raw::REDISMODULE_NO_EXPIRE.into()
             {
-                set(self.key.0, expires);
+                set(self.key.raw, expires);
             }
         }
         Ok(())
     }
 
-    /// Makes a filter of RedisBloom's that is arriving a filter, as far as it has come: the primary's is in use from its
-    /// header on.
+    /// Turns an arriving filter of RedisBloom's layout into a filter, however many chunks have arrived: RedisBloom uses a filter from
+    /// its header on.
     ///
     /// # Errors
     /// [`Refusal::StillLoading`] for one of ours; as [`complete`](Self::complete).
@@ -224,44 +269,88 @@ impl<'a> WriteKey<'a> {
         self.complete(Stored::reserve()?)
     }
 
-    /// Closes the key, whose value has changed, and tells the server (WATCH, client-side caches) and those who listen to
-    /// key space events which of these came. They may do anything with the key, so it is closed first.
+    /// Closes the key, signals it as modified (for WATCH and client-side caches), and raises the events that are true. Listeners may
+    /// do anything with the key, so it is closed first.
     #[inline]
     pub fn close_changed(self, events: &[(bool, &CStr)]) {
         let Self { key, context, name } = self;
         drop(key);
-        tell_changed(context, name, events);
+        signal(context, name);
+        raise(context, name, events);
     }
 
-    /// Closes the key, whose value is as it was, and tells those who listen to key space events which of these came.
+    /// Closes the key without signalling it as modified, and raises the events that are true.
     pub fn close_unchanged(self, events: &[(bool, &CStr)]) {
         let Self { key, context, name } = self;
         drop(key);
-        tell(context, name, events);
+        raise(context, name, events);
     }
 }
 
-/// Tells the server (WATCH, client-side caches) that a key has changed, and those who listen to key space events which of
-/// these came.
+/// A key that is open for writing, and others that are open for reading meanwhile.
+pub struct MergeKeys<'a> {
+    destination: WriteKey<'a>,
+    sources: Vec<ReadKey<'a>>,
+}
+
+impl<'a> MergeKeys<'a> {
+    /// Opens the keys. If the destination exists it is left out of the sources.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`] for the destination; [`Refusal::Filter`] if there is no memory for the list.
+    pub fn open(keys: &'a mut Keyspace, destination: Arg<'a>, sources: &[Arg<'_>]) -> Result<Self, Refusal> {
+        let mut keys = Self { destination: WriteKey::open(keys, destination), sources: Vec::new() };
+        let exists = keys.destination.exists()?;
+        let out_of_memory = Error::OutOfMemory { asked_bytes: size_of_val(sources) as u64 };
+        keys.sources.try_reserve_exact(sources.len()).map_err(|_| out_of_memory)?;
+        for source in sources.iter().filter(|source| !exists || source.bytes() != destination.bytes()) {
+            // SAFETY: the other keys are sources, or the destination, which is the only one that is open for writing. It has another
+            // name, or was missing when this source was opened for reading, which makes the source stay empty.
+            let key = unsafe { OpenKey::open_beside(keys.destination.context, *source, KeyMode::READ) };
+            keys.sources.push(ReadKey(key));
+        }
+        Ok(keys)
+    }
+
+    /// The destination's value, open for writing, `None` if the key is missing; and the sources.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`] for the destination.
+    pub fn values(&mut self) -> Result<(Option<Writer<'_>>, &[ReadKey<'a>]), Refusal> {
+        Ok((self.destination.writer()?, &self.sources))
+    }
+
+    /// Closes the sources.
+    pub fn into_destination(self) -> WriteKey<'a> {
+        self.destination
+    }
+}
+
+/// Signals a key as modified (for WATCH and client-side caches), and raises the events that are true. Listeners may do anything with
+/// any key, so none may be open.
+pub fn changed(keys: &mut Keyspace, name: Arg<'_>, events: &[(bool, &CStr)]) {
+    signal(keys.0, name);
+    raise(keys.0, name, events);
+}
+
 #[inline]
-pub fn tell_changed(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
+fn signal(context: Context, name: Arg<'_>) {
     // SAFETY: the context and the name are valid while the command runs.
     unsafe {
         if let Some(signal) = raw::RedisModule_SignalModifiedKey {
             signal(context.raw, name.raw);
         }
     }
-    tell(context, name, events);
 }
 
-/// Tells those who listen to key space events which of these came.
+/// Raises the events that are true.
 #[inline]
-fn tell(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
+fn raise(context: Context, name: Arg<'_>, events: &[(bool, &CStr)]) {
     // SAFETY: the context and the name are valid while the command runs; the events are C strings.
     unsafe {
         if let Some(notify) = raw::RedisModule_NotifyKeyspaceEvent {
-            for (came, event) in events {
-                if *came {
+            for (is_raised, event) in events {
+                if *is_raised {
                     notify(context.raw, raw::REDISMODULE_NOTIFY_GENERIC, event.as_ptr(), name.raw);
                 }
             }

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::marker::PhantomData;
 
 use bloomgate_filter::kinds::Turn;
 use bloomgate_filter::kinds::effect::{self, EffectWord};
@@ -22,13 +23,14 @@ thread_local! {
 }
 
 /// The items of a command that changed a filter, in order: those that were new, or that were deleted.
-pub struct NewItems {
-    /// The item of a command that has but one: there is no list for it then.
+pub struct NewItems<'a> {
+    /// The only item of a command with one item, which needs no list.
     one: Option<*mut raw::RedisModuleString>,
     list: Vec<*mut raw::RedisModuleString>,
+    items: PhantomData<Arg<'a>>,
 }
 
-impl NewItems {
+impl<'a> NewItems<'a> {
     /// An empty list with room for so many items: whatever is added must be carried, so room for it comes first.
     ///
     /// # Errors
@@ -43,18 +45,18 @@ impl NewItems {
         let mut list = KEPT.take();
         let asked_bytes = items.saturating_mul(size_of::<*mut raw::RedisModuleString>()) as u64;
         list.try_reserve(items).map_err(|_| Error::OutOfMemory { asked_bytes })?;
-        Ok(Self { one: None, list })
+        Ok(Self { one: None, list, items: PhantomData })
     }
 
     /// An empty list, to which one item may be added.
     #[inline]
     pub const fn none() -> Self {
-        Self { one: None, list: Vec::new() }
+        Self { one: None, list: Vec::new(), items: PhantomData }
     }
 
     /// Adds an item, for which there is room.
     #[inline]
-    pub fn push(&mut self, item: Arg<'_>) {
+    pub fn push(&mut self, item: Arg<'a>) {
         if self.list.capacity() == 0 {
             self.one = Some(item.raw);
         } else {
@@ -75,7 +77,7 @@ impl NewItems {
     }
 }
 
-impl NewItems {
+impl NewItems<'_> {
     /// Keeps the list for the next command, unless it is long.
     #[inline(never)]
     fn keep(&mut self) {
@@ -87,7 +89,7 @@ impl NewItems {
     }
 }
 
-impl Drop for NewItems {
+impl Drop for NewItems<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.list.capacity() > 0 {
@@ -107,12 +109,12 @@ pub fn verbatim(context: Context) {
 }
 
 /// Carries the adding of items to a filter that is there.
-pub fn added(context: Context, key: Arg<'_>, items: &NewItems) {
+pub fn added(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MADD", key, &[], items.words());
 }
 
 /// Carries the deleting of items that were found.
-pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems) {
+pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MDEL", key, &[], items.words());
 }
 
@@ -122,7 +124,7 @@ pub fn deleted_key(context: Context, key: Arg<'_>) {
 }
 
 /// Carries items that were in already, for whoever waits until the replicas have them: to them it says nothing.
-pub fn known(context: Context, key: Arg<'_>, items: &NewItems) {
+pub fn known(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     let mut words = OwnedWords::new(context);
     [&"NOCREATE", &"SYNC", &"ITEMS"].into_iter().for_each(|word| words.push(EffectWord::Text(word)));
     send(context, c"BF.INSERT", key, words.strings(), items.words());
@@ -145,7 +147,7 @@ pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
 
 /// Carries the creation of a filter with all that made it, its first bucket where that has to be, and the items that were
 /// added to it at once.
-pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems) {
+pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems<'_>) {
     let mut words = OwnedWords::new(context);
     let name = spec.spell(|word| words.push(word));
     if !spec.takes_items() {

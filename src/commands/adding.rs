@@ -13,7 +13,7 @@ use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::freeing;
 use crate::guard;
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::metrics;
 use crate::pending;
 use crate::replicate::{self, NewItems};
@@ -47,7 +47,7 @@ impl Created {
     }
 
     /// Carries the creation, and the items that were added to it at once.
-    pub fn carry(&self, context: Context, name: Arg<'_>, items: &NewItems) {
+    pub fn carry(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
         replicate::created(context, name, &self.filter.spec(), self.turn, items);
         if let Some(expires) = self.expires {
             replicate::expires(context, name, expires);
@@ -165,7 +165,8 @@ pub struct Adding<'a> {
 /// item that a filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
-    args: Args<'_>,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
     adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
@@ -176,10 +177,10 @@ pub fn add_items(
         return Ok(());
     }
     loop {
-        match add_to_key(context, args, adding, &creation) {
+        match add_to_key(context, args, keys, adding, &creation) {
             // Only RedisBloom takes items for a filter of which chunks are missing.
             Err(Refusal::StillLoading) if context.must_obey() => {
-                WriteKey::open(context, args.arg(1)?).put_into_use()?;
+                WriteKey::open(keys, args.arg(1)?).put_into_use()?;
             }
             done => return done,
         }
@@ -188,12 +189,13 @@ pub fn add_items(
 
 fn add_to_key(
     context: Context,
-    args: Args<'_>,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
     adding: Adding<'_>,
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(context, name);
+    let mut key = WriteKey::open(keys, name);
     let clock = CommandClock::default();
     let mut lists = Lists::with_room(adding)?;
     let (created, has_turned, done);
@@ -242,14 +244,14 @@ fn add_to_key(
 
 /// Creates the filter that is missing, adds and answers.
 #[cold]
-fn create_and_add(
+fn create_and_add<'a>(
     context: Context,
     key: &mut WriteKey<'_>,
     name: Arg<'_>,
-    adding: Adding<'_>,
+    adding: Adding<'a>,
     creation: &Creation,
     clock: &CommandClock,
-    lists: &mut Lists,
+    lists: &mut Lists<'a>,
 ) -> Result<Done, Refusal> {
     let mut created = create(context, creation, clock)?;
     let reserved = Stored::reserve()?;
@@ -260,23 +262,23 @@ fn create_and_add(
 }
 
 /// What is carried of a command's items.
-struct Lists {
+struct Lists<'a> {
     /// Those that changed the filter.
-    effects: NewItems,
+    effects: NewItems<'a>,
     /// The others, where they are carried, too.
-    known: NewItems,
+    known: NewItems<'a>,
 }
 
-impl Lists {
+impl<'a> Lists<'a> {
     #[inline]
-    fn with_room(adding: Adding<'_>) -> Result<Self, Error> {
+    fn with_room(adding: Adding<'a>) -> Result<Self, Error> {
         let effects = NewItems::with_room(adding.items.len())?;
         let known = if adding.is_sync { NewItems::with_room(adding.items.len())? } else { NewItems::none() };
         Ok(Self { effects, known })
     }
 
     #[inline]
-    fn push(&mut self, item: Arg<'_>, is_effect: bool, is_sync: bool) {
+    fn push(&mut self, item: Arg<'a>, is_effect: bool, is_sync: bool) {
         if is_effect {
             self.effects.push(item);
         } else if is_sync {
@@ -297,12 +299,12 @@ struct Done {
 
 /// Adds and answers item by item, up to the first that is refused. In place, so that BF.ADD knows that it has one item.
 #[inline(always)]
-fn add_and_reply(
+fn add_and_reply<'a>(
     context: Context,
     filter: &mut Filter,
-    adding: Adding<'_>,
+    adding: Adding<'a>,
     clock: &CommandClock,
-    lists: &mut Lists,
+    lists: &mut Lists<'a>,
     is_new: bool,
 ) -> Done {
     let Adding { items, shape, is_sync, renews } = adding;
@@ -342,14 +344,14 @@ fn add_and_reply(
 /// Does that of the items of an array, batch by batch; answers how many were new, and why an item was refused. Apart, so that
 /// one item does not pay for it.
 #[inline(never)]
-fn add_batches_and_reply(
+fn add_batches_and_reply<'a>(
     context: Context,
     filter: &mut Filter,
-    adding: Adding<'_>,
+    adding: Adding<'a>,
     origin: Origin,
     clock: &CommandClock,
     ceiling: &ServerCeiling,
-    lists: &mut Lists,
+    lists: &mut Lists<'a>,
 ) -> (usize, Option<Error>) {
     let Adding { items, is_sync, .. } = adding;
     let (mut new, mut refused) = (0, None);

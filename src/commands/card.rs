@@ -3,13 +3,13 @@
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers how many items are in: those that were answered with 1, less those that were deleted. In a missing filter there
 /// are none.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let key = ReadKey::open(context, args.arg(1)?);
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let key = ReadKey::open(keys, args.arg(1)?);
     let items = key.filter()?.map_or(0, |filter| filter.live_contents(&CommandClock::default()).items);
     reply::integer(context, items);
     Ok(())

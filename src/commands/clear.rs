@@ -7,14 +7,14 @@ use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::freeing;
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 
 /// Empties a filter: all else stays as it was created, and the key's time to live as it is.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(context, name);
+    let mut key = WriteKey::open(keys, name);
     let turn = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &*writer else { return Err(Refusal::StillLoading) };

@@ -6,14 +6,14 @@ use bloomgate_filter::kinds::info::LayerSummary;
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 use crate::text::Text;
 
 /// Answers a line for the filter and one for each layer, in RedisBloom's words: `hashwidth` is the width of the hash,
 /// `ratio` the layer's own rate.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let key = ReadKey::open(context, args.arg(1)?);
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     let hash_bits = filter.hash_bits();
     reply::array(context, filter.layer_count() + 1);

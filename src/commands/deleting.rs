@@ -9,7 +9,7 @@ use crate::args::{Arg, Args};
 use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::pending;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
@@ -21,9 +21,9 @@ use crate::reply::{self, Refusal};
 /// # Errors
 /// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete. The filter is
 /// unchanged then. An item that a filter refuses is an error inside the reply.
-pub fn delete_items(context: Context, args: Args<'_>, shape: Shape) -> Result<(), Refusal> {
+pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, shape: Shape) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
-    let mut key = WriteKey::open(context, name);
+    let mut key = WriteKey::open(keys, name);
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
@@ -65,13 +65,13 @@ fn answer_none(context: Context, items: &[Arg<'_>], shape: Shape) {
 }
 
 /// Deletes item by item, up to the first that is refused, and answers each.
-fn delete_and_reply(
+fn delete_and_reply<'a>(
     context: Context,
     filter: &mut Filter,
-    items: &[Arg<'_>],
+    items: &[Arg<'a>],
     shape: Shape,
     clock: &CommandClock,
-    found: &mut NewItems,
+    found: &mut NewItems<'a>,
 ) {
     let ceiling = ServerCeiling::of(context);
     let origin = context.origin();

@@ -3,14 +3,14 @@
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
 /// Answers whether an item may be in; in a missing filter nothing is.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
-    let key = ReadKey::open(context, args.arg(1)?);
+    let key = ReadKey::open(keys, args.arg(1)?);
     let exists = key.filter()?.is_some_and(|filter| filter.contains(item.bytes(), &CommandClock::default()));
     metrics::items_looked_up(1, exists.into());
     reply::boolean(context, exists);

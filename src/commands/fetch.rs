@@ -9,15 +9,15 @@ use crate::cache_key::CacheKey;
 use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::guard::{self, Place, Standing};
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
 use crate::role;
 
 /// Asks the filter, then the cache, and gives one caller the lease to load what is in neither.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let request = fetch::parse(args.words())?;
-    if let Found::Busy(place, lease) = look(context, args, request, false)? {
+    if let Found::Busy(place, lease) = look(context, &args, keys, request, false)? {
         let waits = request.wait > 0 && context.may_block();
         if !(waits && guard::wait(context, place, request.wait, FETCH_AGAIN, FETCH_UNBLOCKED)) {
             reply_wait(context, lease);
@@ -27,10 +27,10 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 /// What a client does that waited and was woken: it looks again, and does not wait any more.
-pub fn again(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn again(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let left = guard::waiter_left(context);
     let turn = left.filter(|left| left.had_turn);
-    let found = fetch::parse(args.words()).and_then(|request| look(context, args, request, turn.is_some()));
+    let found = fetch::parse(args.words()).and_then(|request| look(context, &args, keys, request, turn.is_some()));
     if let Ok(Found::Busy(_, lease)) = found {
         reply_wait(context, lease);
     }
@@ -45,9 +45,8 @@ pub fn again(context: Context, args: Args<'_>) -> Result<(), Refusal> {
 }
 
 /// What a client is told that somebody unblocked by hand.
-pub fn unblocked(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     let lease = guard::waiter_left(context).map_or(1, |left| guard::lease_left(left.place));
-    _ = args;
     reply_wait(context, lease);
     Ok(())
 }
@@ -63,12 +62,18 @@ enum Found {
 }
 
 /// Looks, and replies where nobody else loads the value. `has_turn`: whether the caller has waited until it may load.
-fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Result<Found, Refusal> {
+fn look(
+    context: Context,
+    args: &Args<'_>,
+    keys: &mut Keyspace,
+    request: Fetch,
+    has_turn: bool,
+) -> Result<Found, Refusal> {
     let (item, name) = (args.arg(2)?, args.arg(3)?);
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
-    let Some(filter) = ask_filter(context, args.arg(1)?, item)? else {
+    let Some(filter) = ask_filter(context, keys, args.arg(1)?, item)? else {
         reply_absent(context);
         return Ok(Found::Known);
     };
@@ -80,7 +85,7 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
         reply_absent(context);
         return Ok(Found::Known);
     }
-    let cache = CacheKey::open(context, name);
+    let cache = CacheKey::open(keys, name);
     let is_stale = |cache: &CacheKey| cache.left_to_live().is_some_and(|left| left < request.stale);
     match (cache.value()?, standing) {
         (Some(value), Standing::Free) if request.stale > 0 && is_stale(&cache) => {
@@ -116,8 +121,8 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
 
 /// Asks the filter for an item; nothing where it is absent for certain, else the filter's instance. A filter that is not there,
 /// or not as a whole, guards nothing: its instance is 0.
-fn ask_filter(context: Context, name: Arg<'_>, item: Arg<'_>) -> Result<Option<u64>, Refusal> {
-    let key = ReadKey::open(context, name);
+fn ask_filter(context: Context, keys: &Keyspace, name: Arg<'_>, item: Arg<'_>) -> Result<Option<u64>, Refusal> {
+    let key = ReadKey::open(keys, name);
     if let Some(stored) = key.stored()?
         && let Value::Filter(filter) = &stored.value
     {

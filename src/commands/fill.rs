@@ -7,16 +7,16 @@ use crate::args::Args;
 use crate::cache_key::{self, CacheKey, Held};
 use crate::context::Context;
 use crate::guard;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
 /// Takes what the caller loaded that holds the lease, for which the token stands, and ends the lease.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (token, fill) = fill::parse(args.words())?;
     let name = args.arg(3)?;
     // Whatever else is at the filter's key, no lease was given for that.
-    let filter = ReadKey::open(context, args.arg(1)?).stored().ok().flatten().map_or(0, |stored| stored.instance);
+    let filter = ReadKey::open(keys, args.arg(1)?).stored().ok().flatten().map_or(0, |stored| stored.instance);
     let (place, subject) = (guard::place(context, name), guard::subject(context, filter, args.arg(2)?));
     if !token.is_some_and(|token| guard::holds(place, subject, token)) {
         metrics::fill_refused();
@@ -25,15 +25,15 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     }
     match fill {
         Fill::GiveUp => guard::void(place),
-        _ if CacheKey::peek(context, name) == Held::Other => return Err(Refusal::WrongType),
+        _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
         Fill::Value(value, lives) => {
-            if !cache_key::store(context, name, args.arg(value)?, lives) {
+            if !cache_key::store(keys, name, args.arg(value)?, lives) {
                 return Ok(());
             }
             guard::filled(place);
         }
         Fill::None(lives) => {
-            cache_key::delete(context, name, false);
+            cache_key::delete(keys, name, false);
             guard::note_no_row(place, subject, lives);
         }
     }

@@ -11,17 +11,17 @@ use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers all fields, or one.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let field = info::parse(args.words());
     if field == Err(Refusal::Arity) {
         return Err(Refusal::Arity);
     }
     // RedisBloom looks at the key before it looks at the field.
-    let key = ReadKey::open(context, args.arg(1)?);
+    let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     let field = field?;
     match (field, filter.info_style()) {

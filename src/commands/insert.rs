@@ -9,18 +9,20 @@ use super::adding::{Adding, Shape, add_items};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
+use crate::key::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.
 ///
 /// What a primary carries it has done. So its filter exists, also where this server may not create one; and where its words
 /// are not understood, going on would leave items out.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
-    let parsed = insert::parse(args.words(), &defaults);
-    // After the words were read: Valkey 8.1 redacts them for the command, too.
-    super::redact_key(context, args, 2);
-    let Insert { creation, items, is_sync } = match parsed {
+    // The items are the last words.
+    let parsed = insert::parse(args.words(), &defaults)
+        .map(|Insert { creation, items, is_sync }| (creation, items.len(), is_sync));
+    super::redact_key(context, &mut args, 2);
+    let (creation, items, is_sync) = match parsed {
         Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
             context.cannot_obey(format_args!("BF.INSERT: {refusal}"))
         }
@@ -35,5 +37,6 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         None if defaults.must_obey => Creation::by_default(&defaults).map(Some),
         creation => Ok(creation),
     };
-    add_items(context, args, Adding { items, shape: Shape::Many, is_sync, renews: false }, creation)
+    let items = args.last(items);
+    add_items(context, &args, keys, Adding { items, shape: Shape::Many, is_sync, renews: false }, creation)
 }

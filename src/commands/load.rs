@@ -8,15 +8,15 @@ use bloomgate_filter::kinds::valkey_bloom::load;
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::context::Context;
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::stored::Stored;
 
 /// Creates a filter of valkey-bloom's layout, as it was.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let data = args.arg(2)?.bytes();
-    let mut key = WriteKey::open(context, args.arg(1)?);
+    let mut key = WriteKey::open(keys, args.arg(1)?);
     if key.exists()? {
         return Err(Refusal::LoadExists);
     }

@@ -9,7 +9,7 @@ use bloomgate_filter::words::iterators;
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::context::{Context, LogLevel};
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::stored::Stored;
@@ -19,9 +19,9 @@ use crate::stored::Stored;
 ///
 /// A primary's RedisBloom takes chunks in any order, over what is there, and into filters that were not made by a header.
 /// What it took and carries is taken so here; what is refused nevertheless is said in the log.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let must_obey = context.must_obey();
-    let taken = take(context, args, must_obey);
+    let taken = take(context, &args, keys, must_obey);
     if let Err(refusal) = taken
         && must_obey
         && !refusal.is_want()
@@ -32,9 +32,9 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     taken
 }
 
-fn take(context: Context, args: Args<'_>, must_obey: bool) -> Result<(), Refusal> {
+fn take(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
-    let mut key = WriteKey::open(context, args.arg(1)?);
+    let mut key = WriteKey::open(keys, args.arg(1)?);
     let progress = if key.exists()? {
         go_on(context, &mut key, iterator, data, must_obey)?
     } else {

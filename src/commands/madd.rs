@@ -3,10 +3,11 @@
 use super::adding::{Adding, Shape, add_items, usual_creation};
 use crate::args::Args;
 use crate::context::Context;
+use crate::key::Keyspace;
 use crate::reply::Refusal;
 
 /// Adds items; answers of each whether it was new.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let adding = Adding { items: args.rest(2)?, shape: Shape::Many, is_sync: false, renews: false };
-    add_items(context, args, adding, || usual_creation(context))
+    add_items(context, &args, keys, adding, || usual_creation(context))
 }

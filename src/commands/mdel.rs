@@ -4,9 +4,10 @@ use super::adding::Shape;
 use super::deleting::delete_items;
 use crate::args::Args;
 use crate::context::Context;
+use crate::key::Keyspace;
 use crate::reply::Refusal;
 
 /// Deletes items; answers of each whether the filter found it.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    delete_items(context, args, Shape::Many)
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    delete_items(context, &args, keys, Shape::Many)
 }

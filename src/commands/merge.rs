@@ -6,55 +6,52 @@ use crate::args::{Arg, Args};
 use crate::ceiling::ServerCeiling;
 use crate::context::Context;
 use crate::guard;
-use crate::key::{ReadKey, WriteKey};
+use crate::key::{Keyspace, MergeKeys, ReadKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
+use crate::stored::{Stored, Writer};
 
-/// Puts the union of all filters, the destination's own items included, under the destination.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let name = args.arg(1)?;
-    let mut key = WriteKey::open(context, name);
-    let is_new = !key.exists()?;
-    let has_grown = {
-        let keys = open_sources(context, args, (!is_new).then_some(name))?;
-        let sources = filters_of(&keys)?;
-        if is_new {
-            create(context, &mut key, &sources)?;
-            false
-        } else {
-            merge(context, &mut key, &sources)?
+/// Puts the union of all filters, including the items of the destination itself, under the destination.
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let mut keys = MergeKeys::open(keys, args.arg(1)?, &source_names(&args)?)?;
+    let (union, has_grown) = {
+        let (destination, sources) = keys.values()?;
+        let sources = filters_of(sources)?;
+        match destination {
+            Some(destination) => (None, merge(context, destination, &sources)?),
+            None => (Some(BloomFilter::union_of(&sources, context.origin(), &ServerCeiling::of(context))?), false),
         }
     };
+    let mut key = keys.into_destination();
+    let is_new = union.is_some();
+    if let Some(union) = union {
+        key.install(Stored::boxed(Filter::from(union).into())?);
+    }
     replicate::verbatim(context);
     key.close_changed(&[(is_new, c"bloom.reserve"), (has_grown, c"bloom.scale"), (true, c"bloom.merge")]);
     reply::ok(context);
     Ok(())
 }
 
-/// Opens each source once, but the destination, whose items are in it.
+/// The names of the sources in order, each once.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for the list.
-fn open_sources(context: Context, args: Args<'_>, destination: Option<Arg<'_>>) -> Result<Vec<ReadKey>, Refusal> {
+/// [`Refusal::Filter`] if there is no memory for the list.
+fn source_names<'a>(args: &'a Args<'_>) -> Result<Vec<Arg<'a>>, Refusal> {
     let words = args.rest(2)?;
-    let mut names: Vec<Arg<'_>> = with_room(words.len())?;
-    let is_destination = |name: &Arg<'_>| destination.is_some_and(|destination| destination.bytes() == name.bytes());
-    names.extend(words.iter().copied().filter(|name| !is_destination(name)));
+    let mut names = with_room(words.len())?;
+    names.extend_from_slice(words);
     names.sort_unstable_by_key(|name| name.bytes());
     names.dedup_by_key(|name| name.bytes());
-
-    let mut keys = with_room(names.len())?;
-    keys.extend(names.into_iter().map(|name| ReadKey::open(context, name)));
-    Ok(keys)
+    Ok(names)
 }
 
 /// The filters under the keys.
 ///
 /// # Errors
 /// [`Refusal::NotFound`], [`Refusal::WrongType`], [`Refusal::StillLoading`]; [`Refusal::Filter`] for a filter that cannot be
-/// merged, and where there is no memory for the list.
-fn filters_of(keys: &[ReadKey]) -> Result<Vec<&BloomFilter>, Refusal> {
+/// merged, and if there is no memory for the list.
+fn filters_of<'a>(keys: &'a [ReadKey<'_>]) -> Result<Vec<&'a BloomFilter>, Refusal> {
     let mut filters = with_room(keys.len())?;
     for key in keys {
         filters.push(key.filter()?.ok_or(Refusal::NotFound)?.mergeable()?);
@@ -62,17 +59,8 @@ fn filters_of(keys: &[ReadKey]) -> Result<Vec<&BloomFilter>, Refusal> {
     Ok(filters)
 }
 
-/// Creates the destination that is missing.
-fn create(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> Result<(), Refusal> {
-    let union = BloomFilter::union_of(sources, context.origin(), &ServerCeiling::of(context))?;
-    let reserved = Stored::reserve()?;
-    key.install(reserved.put(Filter::from(union).into()));
-    Ok(())
-}
-
-/// Merges into the destination that is there; answers whether it has more layers then.
-fn merge(context: Context, key: &mut WriteKey<'_>, sources: &[&BloomFilter]) -> Result<bool, Refusal> {
-    let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
+/// Merges into a destination that exists; returns whether it has more layers afterwards.
+fn merge(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> Result<bool, Refusal> {
     let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
     let destination = filter.mergeable_mut()?;
     let layers = destination.layers().len();

@@ -5,14 +5,14 @@ use bloomgate_filter::{BATCH, Mask};
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
 /// Answers of each item whether it may be in; in a missing filter nothing is.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let items = args.rest(2)?;
-    let key = ReadKey::open(context, args.arg(1)?);
+    let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?;
     let clock = CommandClock::default();
     reply::array(context, items.len());

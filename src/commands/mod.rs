@@ -34,11 +34,12 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::{Context, OK};
+use super::key::Keyspace;
 use super::registration::{Access, Argument, CACHE_KEY_WORD, Command, FILTER_WORD, Keys};
 use super::reply::{self, Refusal};
 
 /// What a verb does: it replies, or refuses before it has changed anything.
-type Verb = fn(Context, Args<'_>) -> Result<(), Refusal>;
+type Verb = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
 
 /// The function that the server calls for a verb.
 macro_rules! handler {
@@ -51,23 +52,26 @@ macro_rules! handler {
             argv: *mut *mut raw::RedisModuleString,
             argc: c_int,
         ) -> c_int {
-            // SAFETY: the server calls it, with its context and the words of a command, which live until it returns.
-            unsafe { $dispatch(Context::new(context), Args::new(argv, argc), $verb) }
+            let context = Context::new(context);
+            // SAFETY: the server calls this with its context and the words of a command, which live until it returns. No key is
+            // open yet.
+            let (args, mut keys) = unsafe { (Args::new(argv, argc), Keyspace::new(context)) };
+            $dispatch(context, args, &mut keys, $verb)
         }
         Some(handle)
     }};
 }
 
 #[inline]
-fn dispatch(context: Context, args: Args<'_>, verb: Verb) -> c_int {
-    if let Err(refusal) = verb(context, args) {
+fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, verb: Verb) -> c_int {
+    if let Err(refusal) = verb(context, args, keys) {
         refuse(context, refusal);
     }
     OK
 }
 
 /// As [`dispatch`], for a command with a filter and a cache key: the server asks it where its keys are.
-fn dispatch_or_tell_keys(context: Context, args: Args<'_>, verb: Verb) -> c_int {
+fn dispatch_or_tell_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, verb: Verb) -> c_int {
     // SAFETY: the context is valid; it is asked for positions, and then they are told.
     unsafe {
         if raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) {
@@ -77,7 +81,7 @@ fn dispatch_or_tell_keys(context: Context, args: Args<'_>, verb: Verb) -> c_int 
             return OK;
         }
     }
-    dispatch(context, args, verb)
+    dispatch(context, args, keys, verb)
 }
 
 /// Replies with an error. What a primary did and this server cannot do, for want of memory or of layers, would leave an
@@ -90,20 +94,16 @@ fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
-/// Keeps the key of a filter, where a command names it, out of SLOWLOG and MONITOR. Options begin at word `first`. The words
-/// have been read before: Valkey 8.1 puts another one into the key's place. Neither shows what a server reads from its AOF, and
-/// there the server keeps the words of the first command that was redacted: it crashes at the second.
-fn redact_key(context: Context, args: Args<'_>, first: usize) {
-    if context.is_loading() {
-        return;
-    }
-    let Some(position) = key_position(args.words(), first) else { return };
-    // SAFETY: the context is valid; the position is one of the command's words.
-    unsafe {
-        if let (Some(redact), Ok(position)) = (raw::RedisModule_RedactClientCommandArgument, c_int::try_from(position))
-        {
-            redact(context.raw, position);
-        }
+/// Keeps the hash key of a filter, if a command names one, out of SLOWLOG and MONITOR. Options begin at word `first`. Parse the words
+/// before: on Valkey 8.1 the redacted word is gone for the command, too.
+///
+/// While the server reads its AOF nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the words
+/// of the first one that is redacted: it crashes at the second.
+fn redact_key(context: Context, args: &mut Args<'_>, first: usize) {
+    if !context.is_loading()
+        && let Some(position) = key_position(args.words(), first)
+    {
+        args.redact(context, position);
     }
 }
 

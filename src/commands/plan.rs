@@ -8,12 +8,13 @@ use super::stats::{fraction, number, text};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
+use crate::key::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Answers what a filter would be made of, with the names of BF.STATS.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, mut args: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     let parsed = plan::parse(args.words(), &config::defaults(context));
-    super::redact_key(context, args, 3);
+    super::redact_key(context, &mut args, 3);
     let Asked { spec, items } = parsed?;
     let (names, plan) = (spec.names(), spec.plan(items)?);
     reply::map(context, 8);

@@ -9,20 +9,19 @@ use crate::ceiling::machine_bytes;
 use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::replicate::NewItems;
 use crate::reply::{self, Refusal};
 use crate::stored::Stored;
 
 /// Creates an empty filter.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let clock = CommandClock::default();
     let parsed = reserve::parse(args.words(), &config::defaults(context));
-    // After the words were read: Valkey 8.1 redacts them for the command, too.
-    super::redact_key(context, args, 4);
+    super::redact_key(context, &mut args, 4);
     let creation = parsed?;
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(context, name);
+    let mut key = WriteKey::open(keys, name);
     if key.exists()? {
         return Err(Refusal::Exists);
     }

@@ -9,15 +9,15 @@ use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::WriteKey;
+use crate::key::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
 
 /// Ends the newest bucket of a filter that forgets, and begins the next; answers how many items went with the oldest.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let carried = rotate::parse(args.words(), context.must_obey())?;
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(context, name);
+    let mut key = WriteKey::open(keys, name);
     let (turn, dropped) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };

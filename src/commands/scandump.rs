@@ -7,15 +7,15 @@ use bloomgate_filter::{Filter, try_box};
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::{ReadKey, filter_of};
+use crate::key::{Keyspace, ReadKey, filter_of};
 use crate::reply::{self, Refusal};
 use crate::stored::Stored;
 
 /// Answers the record after the one with the iterator, 0 for the first: its iterator and its data, which BF.LOADCHUNK
 /// takes. At the end 0 and nothing. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     // RedisBloom looks at the key before it looks at the iterator.
-    let key = ReadKey::open(context, args.arg(1)?);
+    let key = ReadKey::open(keys, args.arg(1)?);
     let stored = key.stored()?.ok_or(Refusal::NotFound)?;
     let filter = filter_of(&stored.value)?;
     let iterator = iterators::scandump(args.words())?;

@@ -11,12 +11,12 @@ use bloomgate_filter::kinds::stats::{BucketStats, LayerStats, Stats};
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::ReadKey;
+use crate::key::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers what there is to tell of a filter.
-pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let key = ReadKey::open(context, args.arg(1)?);
+pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
+    let key = ReadKey::open(keys, args.arg(1)?);
     let stats = key.filter()?.ok_or(Refusal::NotFound)?.stats(&CommandClock::default())?;
     let window = match stats.names.forgets {
         Some(Forgets::After { seconds, is_sliding }) => Some((seconds, is_sliding)),
