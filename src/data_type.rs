@@ -214,12 +214,12 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     }
 }
 
-/// May run on a background thread of the server. INFO's totals are settled at once, whichever thread frees the memory.
+/// May run on a background thread of the server. INFO's totals change at once, even if another thread frees the memory later.
 unsafe extern "C" fn free(value: *mut c_void) {
     let Some(stored) = NonNull::new(value.cast::<Stored>()) else { return };
     // SAFETY: the value came from `Box::into_raw`, and the server passes it once, when no key holds it any more.
-    let mut stored = unsafe { Stored::from_raw(stored) };
-    let bytes = stored.settle();
+    let stored = unsafe { Stored::from_raw(stored) };
+    let bytes = stored.value.contents().size_bytes;
     freeing::free(stored, bytes);
 }
 

@@ -10,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 
 mod sync {
-    pub use loom::sync::atomic::{AtomicU64, Ordering};
+    pub use loom::sync::atomic::{AtomicU32, Ordering};
     pub use loom::sync::{Mutex, MutexGuard};
     pub use std::sync::PoisonError;
 }
@@ -166,6 +166,24 @@ fn values_are_freed_by_two_threads_while_the_timer_flushes() {
         flush(&list);
         threads.into_iter().for_each(join);
         assert!(list.is_empty());
+    });
+}
+
+/// The id of a value that was removed may be another value's by the time a thread that frees the first has the lock.
+#[test]
+fn a_value_is_freed_whose_id_another_value_gets() {
+    loom::model(|| {
+        let (list, [freed]) = list_of();
+        freed.set_pending(0);
+        let other = Value::new(1);
+        let freeing = in_thread({
+            let list = list.clone();
+            move || free(&list, &freed)
+        });
+        flush(&list);
+        insert(&list, &other);
+        join(freeing);
+        assert!(remove(&list, &other) && list.is_empty());
     });
 }
 

@@ -44,7 +44,7 @@ use context::{Context, ERR, LogLevel, OK};
 
 /// The locks and atomics of [`pending_list`], in whose place its tests put those of a model checker.
 mod sync {
-    pub use std::sync::atomic::{AtomicU64, Ordering};
+    pub use std::sync::atomic::{AtomicU32, Ordering};
     pub use std::sync::{Mutex, MutexGuard, PoisonError};
 }
 

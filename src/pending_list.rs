@@ -12,7 +12,7 @@
 
 use std::ptr::NonNull;
 
-use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
+use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// A value that the list can hold.
 ///
@@ -29,33 +29,34 @@ pub unsafe trait Listed {
 
 /// The id under which the list holds a value, or 0. It is part of the value, and only the list changes it, under its lock.
 #[derive(Default)]
-pub struct Handle(AtomicU64);
+pub struct Handle(AtomicU32);
 
 impl Handle {
-    const NOT_LISTED: u64 = 0;
+    const NOT_LISTED: u32 = 0;
 
     /// Synchronises with [`set`](Self::set): a thread that reads 0 sees everything that was done to the value while it was listed,
     /// and may free the value without taking the lock.
-    fn get(&self) -> u64 {
+    fn get(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    fn set(&self, id: u64) {
+    fn set(&self, id: u32) {
         self.0.store(id, Ordering::Release);
     }
 }
 
-/// What the lock of a list protects.
-pub struct Entries<T> {
-    /// The values with their ids, in the order of the ids.
-    values: Vec<(u64, NonNull<T>)>,
-    last_id: u64,
-}
+/// The listed values with their ids, in the order of the ids.
+pub struct Entries<T>(Vec<(u32, NonNull<T>)>);
 
 impl<T> Entries<T> {
     /// No value.
     pub const fn none() -> Self {
-        Self { values: Vec::new(), last_id: Handle::NOT_LISTED }
+        Self(Vec::new())
+    }
+
+    /// An id for the next value, above all that are in use; `None` if there is none left. Ids are used again.
+    fn next_id(&self) -> Option<u32> {
+        self.0.last().map_or(Handle::NOT_LISTED, |(id, _)| *id).checked_add(1)
     }
 }
 
@@ -93,11 +94,10 @@ impl<T: Listed> PendingList<T> {
             return;
         }
         if let Some(mut entries) = self.lock()
-            && entries.values.try_reserve(1).is_ok()
+            && let Some(id) = entries.next_id()
+            && entries.0.try_reserve(1).is_ok()
         {
-            entries.last_id += 1;
-            let id = entries.last_id;
-            entries.values.push((id, value));
+            entries.0.push((id, value));
             handle.set(id);
         }
     }
@@ -110,14 +110,14 @@ impl<T: Listed> PendingList<T> {
     pub unsafe fn remove(&self, value: NonNull<T>) -> bool {
         // SAFETY: the value lives.
         let handle = unsafe { T::handle(value) };
-        let id = handle.get();
-        if id == Handle::NOT_LISTED {
+        if handle.get() == Handle::NOT_LISTED {
             return false;
         }
         let Some(mut entries) = self.lock() else { return false };
-        // The timer may have removed the value before this thread got the lock: no entry has its id then.
-        let Ok(place) = entries.values.binary_search_by_key(&id, |(id, _)| *id) else { return false };
-        entries.values.remove(place);
+        // The timer may have removed the value before this thread got the lock. The id is 0 then, which no entry has.
+        let id = handle.get();
+        let Ok(place) = entries.0.binary_search_by_key(&id, |(id, _)| *id) else { return false };
+        entries.0.remove(place);
         handle.set(Handle::NOT_LISTED);
         true
     }
@@ -142,9 +142,9 @@ impl<T: Listed> PendingList<T> {
     /// is left to flush and the value leaves the list. Returns whether there was a value.
     pub fn flush_last(&self, flush: impl FnOnce(NonNull<T>) -> bool) -> bool {
         let Some(mut entries) = self.lock() else { return false };
-        let Some((_, value)) = entries.values.last().copied() else { return false };
+        let Some((_, value)) = entries.0.last().copied() else { return false };
         if !flush(value) {
-            entries.values.pop();
+            entries.0.pop();
             // Last: whoever reads this 0 may free the value at once.
             // SAFETY: the value lives: a thread that wants to free it either waits for the lock or has not read the 0 yet.
             unsafe { T::handle(value) }.set(Handle::NOT_LISTED);
@@ -154,6 +154,6 @@ impl<T: Listed> PendingList<T> {
 
     /// Whether no value is listed. Always true in a child.
     pub fn is_empty(&self) -> bool {
-        self.lock().is_none_or(|entries| entries.values.is_empty())
+        self.lock().is_none_or(|entries| entries.0.is_empty())
     }
 }

@@ -29,8 +29,6 @@ pub struct Stored {
     pub instance: u64,
     /// The state of the value when its dump began, where the dump needs it. Neither saved nor compared.
     pub mark: Cell<Option<Box<DumpMark>>>,
-    /// Whether INFO's totals include the value.
-    is_counted: bool,
     /// The value's entry in [`PENDING`].
     handle: Handle,
 }
@@ -86,7 +84,7 @@ fn next_generation() -> u16 {
 }
 
 impl Stored {
-    /// Counts a value in INFO's totals.
+    /// Adds a value to INFO's totals.
     fn new(value: Value) -> Self {
         let arriving = match &value {
             Value::Arriving(arrival) => arrival.generation(),
@@ -98,12 +96,11 @@ impl Stored {
             generation: arriving.unwrap_or_else(next_generation),
             instance: next_instance(),
             mark: Cell::new(None),
-            is_counted: true,
             handle: Handle::default(),
         }
     }
 
-    /// Boxes a value for the server.
+    /// Boxes a value for the server, which must get it: INFO's totals include it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -111,17 +108,19 @@ impl Stored {
         Ok(Self::reserve()?.put(value))
     }
 
-    /// Takes a value back from the server, which holds it as a raw pointer. The timer does not flush it any more.
+    /// Takes a value back from the server: off the list of values with pending adds and out of INFO's totals, on whichever thread.
     ///
     /// # Safety
     /// The pointer must come from `Box::into_raw`, and no key may hold the value any more.
     pub(super) unsafe fn from_raw(stored: NonNull<Self>) -> Box<Self> {
         // SAFETY: the value lives, and no command that could list it reaches it. Once it is off the list, nothing else has a pointer
         // to it. In a child it stays on the list, which nothing there follows.
-        unsafe {
+        let stored = unsafe {
             PENDING.remove(stored);
             Box::from_raw(stored.as_ptr())
-        }
+        };
+        metrics::filter_goes(stored.value.contents());
+        stored
     }
 
     /// Has the block of a value moved, and returns where the value is then.
@@ -159,15 +158,6 @@ impl Stored {
         Some(filter)
     }
 
-    /// Subtracts the value from INFO's totals before it is dropped; returns its size in bytes.
-    pub fn settle(&mut self) -> u64 {
-        let contents = self.value.contents();
-        if std::mem::take(&mut self.is_counted) {
-            metrics::filter_goes(contents);
-        }
-        contents.size_bytes
-    }
-
     /// Bytes requested from the allocator. Visits every layer.
     pub fn allocated_bytes(&self) -> u64 {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
@@ -175,17 +165,11 @@ impl Stored {
     }
 }
 
-impl Drop for Stored {
-    fn drop(&mut self) {
-        self.settle();
-    }
-}
-
 /// Memory for a value in the server's hands, reserved before anything is changed.
 pub struct Reserved(Box<MaybeUninit<Stored>>);
 
 impl Reserved {
-    /// Puts a value into the reserved memory.
+    /// Puts a value into the reserved memory, for the server, as [`Stored::boxed`].
     pub fn put(self, value: Value) -> Box<Stored> {
         Box::write(self.0, Stored::new(value))
     }
