@@ -20,9 +20,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
         let items = batch.iter().map(|item| item.bytes());
         let present = filter.map_or(Mask::NONE, |filter| filter.contains_batch(items, &clock));
         metrics::items_looked_up(batch.len(), present.len());
-        for index in 0..batch.len() {
-            reply::boolean(context, present.contains(index));
-        }
+        present.each(batch.len()).for_each(|is_present| reply::boolean(context, is_present));
     }
     Ok(())
 }

@@ -28,6 +28,17 @@ impl Mask {
         index < BATCH && self.0 & (1 << index) != 0
     }
 
+    /// Whether each of the first `count` items is in the set, in order.
+    #[inline]
+    pub fn each(self, count: usize) -> impl Iterator<Item = bool> {
+        let mut left = self.0;
+        (0..count).map(move |_| {
+            let is_in = left & 1 != 0;
+            left >>= 1;
+            is_in
+        })
+    }
+
     /// Puts an item into the set, none beyond the batch.
     #[inline]
     pub const fn insert(&mut self, index: usize) {
