@@ -1,7 +1,8 @@
-//! The memory of the module is the server's: counted in `used_memory`, bound by `maxmemory`, asked for fallibly.
+//! The module's global allocator is the server's allocator: memory is counted in `used_memory`, bound by `maxmemory`, and requested
+//! fallibly.
 //!
-//! Where there is no server (tests, benches, the command-line tool) the system's allocator serves. The server's functions
-//! are there before the module's first allocation and stay, so a pointer goes back where it came from.
+//! Without a server (tests, benches, the command-line tool) it is the system's allocator. The server's functions are known before the
+//! module's first allocation and stay, so a block returns to the allocator that it came from.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -13,29 +14,30 @@ pub struct ServerAlloc;
 #[global_allocator]
 static ALLOCATOR: ServerAlloc = ServerAlloc;
 
-/// What the server's allocators align to. Nothing here asks for more.
+/// What the server's allocators align a block to whose size is a multiple of this. Nothing here needs more.
 const ALIGNMENT: usize = 16;
 /// Above this, zeroed memory comes from the server's calloc, which takes it from the kernel zeroed and untouched.
 const LAZY_FROM_BYTES: usize = 64 * 1024;
 
-// SAFETY: every block comes from one allocator, chosen once: the server's when the module is loaded, `System` where there
-// is none. Sizes are passed on unchanged and a request for an alignment that the server does not promise is refused.
+// SAFETY: every block comes from one allocator, chosen once: the server's when the module is loaded, `System` without a server. The
+// server's blocks are at least as large as requested, and aligned as requested: see `padded_size`. An alignment above
+// `ALIGNMENT` is refused.
 unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the server writes its functions once, before any other thread of the module's; the contract of the
-        // layout is the caller's.
+        // SAFETY: the functions are written once, before the module has any other thread; the caller keeps the contract of the
+        // layout.
         unsafe {
             match (raw::RedisModule_TryAlloc, raw::RedisModule_Alloc) {
                 (None, None) => System.alloc(layout),
                 _ if layout.align() > ALIGNMENT => std::ptr::null_mut(),
-                (Some(try_alloc), _) => try_alloc(layout.size()).cast(),
-                (None, Some(alloc)) => alloc(layout.size()).cast(),
+                (Some(try_alloc), _) => try_alloc(padded_size(layout)).cast(),
+                (None, Some(alloc)) => alloc(padded_size(layout)).cast(),
             }
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as in `alloc`; what is filled with zeros was just allocated with that size.
+        // SAFETY: as in `alloc`; the block that is filled with zeros has that size.
         unsafe {
             let server = raw::RedisModule_Alloc;
             if server.is_none() {
@@ -43,10 +45,10 @@ unsafe impl GlobalAlloc for ServerAlloc {
             }
             if layout.align() <= ALIGNMENT {
                 if let Some(try_calloc) = raw::RedisModule_TryCalloc {
-                    return try_calloc(1, layout.size()).cast();
+                    return try_calloc(1, padded_size(layout)).cast();
                 }
                 if layout.size() >= LAZY_FROM_BYTES {
-                    return probed_calloc(layout.size());
+                    return probed_calloc(padded_size(layout));
                 }
             }
             let block = self.alloc(layout);
@@ -58,7 +60,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block came from `alloc` or `alloc_zeroed` with this layout.
+        // SAFETY: the block came from `alloc` or `alloc_zeroed` with this layout. The functions were the same then.
         unsafe {
             match raw::RedisModule_Free {
                 Some(free) => free(block.cast()),
@@ -68,8 +70,14 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// Zeroed memory on Redis before 7.4, where calloc ends the server when there is none: ask first without zeroes, which
-/// may fail, give that back, and ask for the same again.
+/// The bytes to request for a layout. The jemalloc that Redis brings has blocks of 24, 40 and 56 bytes, which it aligns to 8 only: a
+/// size that is a multiple of the alignment gets a block with that alignment.
+const fn padded_size(layout: Layout) -> usize {
+    layout.pad_to_align().size()
+}
+
+/// Zeroed memory on Redis before 7.4, whose calloc ends the server if memory runs out: request the same without zeroes first, which
+/// may fail, and free that.
 fn probed_calloc(size: usize) -> *mut u8 {
     // SAFETY: the functions are the server's; the probe is freed once and not used.
     unsafe {
@@ -81,5 +89,20 @@ fn probed_calloc(size: usize) -> *mut u8 {
             free(probe);
         }
         raw::RedisModule_Calloc.map_or(std::ptr::null_mut(), |calloc| calloc(1, size).cast())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_block_is_smaller_than_its_alignment_allows() {
+        for align in [1, 8, 16] {
+            for size in 1..100 {
+                let padded = padded_size(Layout::from_size_align(size, align).unwrap());
+                assert!(padded.is_multiple_of(align) && (size..size + align).contains(&padded), "{size}, {align}");
+            }
+        }
     }
 }
