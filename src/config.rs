@@ -216,7 +216,7 @@ impl SaidBy {
 /// A name as it was registered: servers give it with the module's prefix or without.
 ///
 /// # Safety
-/// `name` must be a C string of the server's.
+/// `name` must be a C string that lives as long as `'a`.
 unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
     const PREFIX: &[u8] = b"bf.";
     // SAFETY: the caller's promise.

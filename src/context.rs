@@ -8,7 +8,8 @@ use redis_module::raw;
 
 use super::text::Text;
 
-/// The context that the server hands to a command or callback; valid while that runs.
+/// The context of a command or a callback, valid while that runs; or a null pointer, for callbacks that get no context. The server's
+/// functions for flags, the log and INFO take a null pointer as well.
 #[derive(Clone, Copy)]
 pub struct Context {
     pub(super) raw: *mut raw::RedisModuleCtx,
@@ -99,7 +100,7 @@ impl Context {
     }
 
     fn flags(self) -> u32 {
-        // SAFETY: the context is valid while the command runs.
+        // SAFETY: the context is valid or null.
         let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
         flags.cast_unsigned()
     }
@@ -119,7 +120,7 @@ impl Context {
     /// Writes a line to the server's log.
     pub fn log(self, level: LogLevel, line: impl Display) {
         let line = Text::of(line);
-        // SAFETY: the format takes one C string, which is passed.
+        // SAFETY: the context is valid or null; the format takes one C string, which is passed.
         unsafe {
             if let Some(log) = raw::RedisModule_Log {
                 log(self.raw, level.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());

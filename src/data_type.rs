@@ -105,7 +105,8 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
 }
 
 /// # Safety
-/// `value` must be one that the server holds for a key of our type, and must not be written to meanwhile.
+/// `value` must be a pointer that the server got from us for a value. The value must live, and nothing may write to it, for as long
+/// as `'a`.
 pub(super) unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
     // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
     unsafe { &*value.cast::<Stored>() }
@@ -175,13 +176,13 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
 
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     let mut snapshot = Snapshot::new(io);
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     unsafe { stored_at(value) }.value.write(&mut snapshot);
     payload::saved(snapshot.written_bytes);
 }
 
 unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     usize::try_from(unsafe { stored_at(value) }.allocated_bytes()).unwrap_or(usize::MAX)
 }
 
@@ -204,7 +205,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
             }
         }
     }
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     unsafe { stored_at(value) }.value.write(&mut Digest(digest));
     // SAFETY: the digest is the one that the server passed.
     unsafe {
@@ -227,7 +228,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
 /// lazily, and evicts knowing of them; what comes to `free` on its thread is dropped there and not deferred again.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const BYTES_PER_EFFORT: usize = 64 * 1024;
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     let bytes = unsafe { stored_at(value) }.allocated_bytes();
     usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
 }
@@ -240,7 +241,7 @@ unsafe extern "C" fn copy(
     value: *const c_void,
 ) -> *mut c_void {
     let context = Context::new(std::ptr::null_mut());
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     match try_copy(context, &unsafe { stored_at(value) }.value) {
         Ok(copy) => Box::into_raw(copy).cast(),
         Err(error) => {

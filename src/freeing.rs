@@ -110,7 +110,7 @@ pub fn is_child() -> bool {
 /// Whether the server is at its limit or above. The server's own answer has 24 bits: what is a little above may be told as
 /// 1. It is asked only of what is large.
 pub fn is_above_maxmemory() -> bool {
-    // SAFETY: the function takes nothing, and this is the thread of the commands.
+    // SAFETY: the function takes nothing. The caller is the thread that runs commands at the moment.
     unsafe { raw::RedisModule_GetUsedMemoryRatio.is_none_or(|ratio| ratio() >= 1.0) }
 }
 

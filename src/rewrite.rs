@@ -20,7 +20,7 @@ use super::data_type::stored_at;
 /// the server keeps the file that it has.
 pub(super) unsafe extern "C" fn run(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
     let rewriting = Rewriting { io, key };
-    // SAFETY: the server passes a value of ours.
+    // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
     let stored = unsafe { stored_at(value) };
     let emitted = stored.value.for_each_record(stored.generation, |record| match record {
         AofRecord::Chunk { iterator, data } => {
