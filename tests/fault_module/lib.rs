@@ -11,8 +11,9 @@
 //! - `FAULTS.NOTIFIED`: key space events that the module told since the last time, and how many of them while it had a key
 //!   open. Whoever listens to events is called at once, and may delete the key.
 //! - `FAULTS.DELETE n`: with 1, a listener of this module's deletes every key whose filter an event is about.
-//! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them.
-//! - `FAULTS.MOVE key`: moves a value as a server's defragmenter would; answers 1 if its block has moved.
+//! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them and answers their number.
+//! - `FAULTS.MOVE key`: moves all blocks of a value, as a server's defragmenter would; answers how often the module's callback was
+//!   called, 0 if the value's own block has not moved.
 //! - `FAULTS.MOVED`: the number of values that have moved, by the server's defragmenter or by `FAULTS.MOVE`.
 //! - `FAULTS.RACE key`: when a background thread next frees a value, the free happens while the value at the key moves: after its
 //!   old block is freed, before the module knows the new one. Without a key: the stage; 0 is over, 2 is a free that waits for the

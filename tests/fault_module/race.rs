@@ -1,11 +1,12 @@
 //! Forces an order on races between the thread of the commands and a thread that frees values. A block is overwritten before it is
 //! freed, so that a later access fails instead of finding the old content.
 //!
-//! FAULTS.MOVE stands in for the defragmenter, which not every server has. In a race the block of the value that FAULTS.RACE names
-//! always moves, whatever the server's allocator would decide.
+//! FAULTS.MOVE stands in for the defragmenter, which not every server has. It moves every block that the module offers, and has the
+//! callback stop after each step. In a race the own block of the value that FAULTS.RACE names always moves, whatever the server's
+//! allocator would decide.
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_longlong, c_void};
+use std::ffi::{c_char, c_int, c_longlong, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,8 @@ type CreateDataType = unsafe extern "C" fn(
 type DefragValue = unsafe extern "C" fn(context: *mut c_void, name: *mut c_void, value: *mut *mut c_void) -> c_int;
 type DefragAlloc = unsafe extern "C" fn(context: *mut c_void, block: *mut c_void) -> *mut c_void;
 type DefragShouldStop = unsafe extern "C" fn(context: *mut c_void) -> c_int;
-type DefragCursor = unsafe extern "C" fn(context: *mut c_void, cursor: *mut c_void) -> c_int;
+type DefragCursorGet = unsafe extern "C" fn(context: *mut c_void, cursor: *mut c_ulong) -> c_int;
+type DefragCursorSet = unsafe extern "C" fn(context: *mut c_void, cursor: c_ulong) -> c_int;
 type GetType = unsafe extern "C" fn(key: *mut c_void) -> *mut c_void;
 type GetValue = unsafe extern "C" fn(key: *mut c_void) -> *mut c_void;
 type ReplaceValue = unsafe extern "C" fn(
@@ -109,10 +111,11 @@ pub unsafe extern "C" fn hold(context: *mut c_void, words: *mut *mut c_void, cou
         held.is_holding = count > 1 && text_of(*words.add(1)) == Some(c"1");
         let started = if held.is_holding { Vec::new() } else { std::mem::take(&mut held.timers) };
         drop(held);
+        let count = started.len();
         for (period, callback, data) in started {
             create_timer(context, period, callback, std::ptr::with_exposed_provenance_mut(data));
         }
-        reply_number(context, OK.into())
+        reply_number(context, c_longlong::try_from(count).unwrap_or(c_longlong::MAX))
     }
 }
 
@@ -146,8 +149,8 @@ thread_local! {
     static RUNS_COMMANDS: Cell<bool> = const { Cell::new(false) };
     /// A block that must move when the module offers it to the defragmenter, or null.
     static OFFERED: Cell<*mut c_void> = const { Cell::new(null_mut()) };
-    /// Whether FAULTS.MOVE is calling the callback. Its context is null, which the server's functions do not accept.
-    static IS_OWN_MOVE: Cell<bool> = const { Cell::new(false) };
+    /// The cursor, while FAULTS.MOVE calls the callback. Its context is null, which the server's functions do not accept.
+    static OWN_CURSOR: Cell<Option<c_ulong>> = const { Cell::new(None) };
 }
 
 /// Remembers the thread that loads the module: it runs the commands.
@@ -228,12 +231,11 @@ unsafe extern "C" fn defrag_value(context: *mut c_void, name: *mut c_void, value
     // SAFETY: the caller, the server or FAULTS.MOVE, passes the place of a value and the name of its key, or null. The callback
     // is the real module's, of this type.
     unsafe {
-        let is_to_move = IS_OWN_MOVE.get()
-            || (!name.is_null()
-                && text_of(name).is_some_and(|name| {
-                    let race = lock(&RACE);
-                    race.stage == Stage::FreeWaits && race.key == name.to_bytes()
-                }));
+        let is_to_move = !name.is_null()
+            && text_of(name).is_some_and(|name| {
+                let race = lock(&RACE);
+                race.stage == Stage::FreeWaits && race.key == name.to_bytes()
+            });
         let block = *value;
         OFFERED.set(if is_to_move { block } else { null_mut() });
         let done = DEFRAG_VALUE.get::<DefragValue>().map_or(OK, |defrag| defrag(context, name, value));
@@ -247,9 +249,9 @@ unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *
     // SAFETY: the block is one of the server's allocator that the caller gives up if it moves; the functions are the server's,
     // of these types.
     unsafe {
-        if block.is_null() || block != OFFERED.get() {
-            let alloc = DEFRAG_ALLOC.get::<DefragAlloc>().filter(|_| !IS_OWN_MOVE.get());
-            return alloc.map_or(null_mut(), |alloc| alloc(context, block));
+        let is_offered = !block.is_null() && block == OFFERED.get();
+        if !is_offered && OWN_CURSOR.get().is_none() {
+            return DEFRAG_ALLOC.get::<DefragAlloc>().map_or(null_mut(), |alloc| alloc(context, block));
         }
         let (Some(alloc), Some(size)) = (ALLOC.get::<Take>(), MALLOC_SIZE.get::<MallocSize>()) else {
             return null_mut();
@@ -258,10 +260,12 @@ unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *
         let moved = alloc(bytes);
         moved.cast::<u8>().copy_from_nonoverlapping(block.cast(), bytes);
         free(block);
-        OFFERED.set(null_mut());
-        let race = lock(&RACE);
-        if race.stage == Stage::FreeWaits {
-            advance(race, Stage::Moved, Stage::Off);
+        if is_offered {
+            OFFERED.set(null_mut());
+            let race = lock(&RACE);
+            if race.stage == Stage::FreeWaits {
+                advance(race, Stage::Moved, Stage::Off);
+            }
         }
         moved
     }
@@ -270,17 +274,27 @@ unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *
 unsafe extern "C" fn defrag_should_stop(context: *mut c_void) -> c_int {
     let stop = DEFRAG_SHOULD_STOP.of_server::<DefragShouldStop>();
     // SAFETY: the server's function, of this type, and the server's context.
-    unsafe { stop.map_or(0, |stop| stop(context)) }
+    unsafe { stop.map_or(1, |stop| stop(context)) }
 }
 
-unsafe extern "C" fn defrag_cursor_get(context: *mut c_void, cursor: *mut c_void) -> c_int {
-    let get = DEFRAG_CURSOR_GET.of_server::<DefragCursor>();
-    // SAFETY: the server's function, of this type, and the server's context.
-    unsafe { get.map_or(ERR, |get| get(context, cursor)) }
+unsafe extern "C" fn defrag_cursor_get(context: *mut c_void, cursor: *mut c_ulong) -> c_int {
+    let get = DEFRAG_CURSOR_GET.of_server::<DefragCursorGet>();
+    // SAFETY: the server's function, of this type, and the server's context; the caller passes a place for a cursor.
+    unsafe {
+        if let Some(own) = OWN_CURSOR.get() {
+            *cursor = own;
+            return OK;
+        }
+        get.map_or(ERR, |get| get(context, cursor))
+    }
 }
 
-unsafe extern "C" fn defrag_cursor_set(context: *mut c_void, cursor: *mut c_void) -> c_int {
-    let set = DEFRAG_CURSOR_SET.of_server::<DefragCursor>();
+unsafe extern "C" fn defrag_cursor_set(context: *mut c_void, cursor: c_ulong) -> c_int {
+    let set = DEFRAG_CURSOR_SET.of_server::<DefragCursorSet>();
+    if OWN_CURSOR.get().is_some() {
+        OWN_CURSOR.set(Some(cursor));
+        return OK;
+    }
     // SAFETY: the server's function, of this type, and the server's context.
     unsafe { set.map_or(ERR, |set| set(context, cursor)) }
 }
@@ -289,7 +303,7 @@ impl Function {
     /// The server's function; `None` while FAULTS.MOVE calls the callback.
     fn of_server<F: Copy>(&self) -> Option<F> {
         // SAFETY: each caller names the type of the function.
-        if IS_OWN_MOVE.get() { None } else { unsafe { self.get() } }
+        if OWN_CURSOR.get().is_some() { None } else { unsafe { self.get() } }
     }
 }
 
@@ -298,6 +312,9 @@ pub unsafe extern "C" fn moved(context: *mut c_void, _words: *mut *mut c_void, _
     // SAFETY: the server passes its context.
     unsafe { reply_number(context, MOVED.load(Relaxed).try_into().unwrap_or(c_longlong::MAX)) }
 }
+
+/// FAULTS.MOVE gives up after so many calls of the callback.
+const MOVE_CALLS_MAX: c_longlong = 10_000;
 
 /// FAULTS.MOVE key
 pub unsafe extern "C" fn move_value(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
@@ -320,11 +337,14 @@ pub unsafe extern "C" fn move_value(context: *mut c_void, words: *mut *mut c_voi
         let name = *words.add(1);
         let key = open(context, name, READ_AND_WRITE);
         let (module_type, mut value, mut old) = (get_type(key), get_value(key), null_mut());
-        IS_OWN_MOVE.set(true);
-        defrag_value(null_mut(), name, &raw mut value);
-        IS_OWN_MOVE.set(false);
+        OWN_CURSOR.set(Some(0));
+        let mut calls = 1;
+        while calls < MOVE_CALLS_MAX && defrag_value(null_mut(), name, &raw mut value) != OK {
+            calls += 1;
+        }
+        OWN_CURSOR.set(None);
         replace(key, module_type, value, &raw mut old);
         close(key);
-        reply_number(context, c_longlong::from(old != value))
+        reply_number(context, if old == value { 0 } else { calls })
     }
 }

@@ -1,6 +1,7 @@
 //! What large filters held comes back, whichever way they go and whichever thread frees them.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server};
 
@@ -22,11 +23,16 @@ fn make(client: &mut Connection, key: &str) {
     client.batched(&[b"BF.MADD", key.as_bytes()], &items);
 }
 
-/// How many threads of a server are the module's, where the system says.
-fn threads(server: &Server) -> Option<usize> {
+/// The folders in /proc of the module's threads in a server; `None` if the system has no such folders.
+fn thread_folders(server: &Server) -> Option<Vec<PathBuf>> {
     let threads = fs::read_dir(format!("/proc/{}/task", server.process_id())).ok()?;
-    let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-    Some(threads.filter_map(Result::ok).map(name).filter(|name| name == "bloom_free\n").count())
+    let is_own = |thread: &PathBuf| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "bloom_free\n");
+    Some(threads.filter_map(Result::ok).map(|thread| thread.path()).filter(is_own).collect())
+}
+
+/// The number of the module's threads in a server.
+fn threads(server: &Server) -> Option<usize> {
+    thread_folders(server).map(|threads| threads.len())
 }
 
 fn assert_freed(client: &mut Connection, used: i64, how: &str) {
@@ -104,6 +110,36 @@ fn one_thread_frees_what_the_server_would_not_free_in_the_background() {
             client.run("DEL k");
         }
         eventually("one thread", || threads(&server) == Some(1));
+    });
+}
+
+/// Signals to the process are handled by the server's threads, faults by the thread that caused them.
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs /proc, which lists a process's threads")]
+fn the_thread_blocks_signals_but_not_faults() {
+    on_every_server(|program| {
+        let server = start(program, "no");
+        let mut client = server.connect();
+        make(&mut client, "k");
+        client.run("DEL k");
+        eventually("the filter to be freed", || client.info_number("used_memory") < 32 << 20);
+        let threads = thread_folders(&server).expect("/proc");
+        let status = fs::read_to_string(threads[0].join("status")).expect("the state of the thread");
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("the blocked signals");
+        let blocked = u64::from_str_radix(blocked.trim(), 16).expect("a mask");
+        let is_blocked = |signal: &i32| blocked >> (signal - 1) & 1 == 1;
+        const HUP: i32 = 1;
+        const INT: i32 = 2;
+        const USR1: i32 = 10;
+        const ALRM: i32 = 14;
+        const TERM: i32 = 15;
+        assert!([HUP, INT, USR1, ALRM, TERM].iter().all(is_blocked), "{blocked:x}");
+        const ILL: i32 = 4;
+        const ABRT: i32 = 6;
+        const BUS: i32 = 7;
+        const FPE: i32 = 8;
+        const SEGV: i32 = 11;
+        assert!(![ILL, ABRT, BUS, FPE, SEGV].iter().any(is_blocked), "{blocked:x}");
     });
 }
 

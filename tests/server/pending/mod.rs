@@ -1,17 +1,19 @@
-//! Adds that pend while a child of the server lives: they are found, saved, copied and carried as if they were in the bits,
-//! and come there afterwards, whatever becomes of the child and of the filter.
+//! Adds that are pending while a child of the server lives: they are found, saved, copied and replicated as if they were in the
+//! bits, and are flushed afterwards, whatever happens to the child and to the filter.
 
 mod children;
 mod meanwhile;
 mod races;
 mod random;
+mod timer;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Connection, Server, eventually, ok, simple};
+use crate::harness::{Connection, Server, eventually, fault_module, module, ok, simple};
 
-/// 4.8 MB of bits, enough for adds to pend.
+/// 4.8 MB of bits, enough for adds to be pending.
 const RESERVE: &str = "0.01 3500000 NONSCALING SEED 7";
 
 fn reserve(client: &mut Connection, key: &str) {
@@ -32,14 +34,14 @@ fn assert_has(client: &mut Connection, key: &str, numbers: std::ops::Range<u32>)
     assert!(answers.iter().all(|found| *found), "all of {key} is found");
 }
 
-/// Bytes of adds that pend in all filters.
+/// Bytes of pending adds in all filters.
 fn pending(client: &mut Connection) -> i64 {
     client.gauge("pending_bytes")
 }
 
-/// Waits until all adds are in the bits. Nothing has to be done for that.
+/// Waits until the timer has flushed all pending adds.
 fn all_written(client: &mut Connection) {
-    eventually("the adds that pend to be written", || pending(client) == 0);
+    eventually("pending adds to be flushed", || pending(client) == 0);
 }
 
 fn digest(client: &mut Connection) -> String {
@@ -84,4 +86,27 @@ pub fn no_child(client: &mut Connection) {
             && client.info_number("aof_rewrite_in_progress") == 0
             && client.info_number("aof_rewrite_scheduled") == 0
     });
+}
+
+/// How many adds are pending in a filter that is listed: the timer needs several steps for them.
+const ADDS: u32 = 20_000;
+
+/// A server whose module is loaded by the fault module.
+fn start_with_faults(program: &Path) -> (Server, Connection) {
+    let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
+    let server = Server::with(program).without_module().line(&modules).line("lazyfree-lazy-expire yes").start();
+    let client = server.connect();
+    (server, client)
+}
+
+/// Has adds pending in filters, which the module lists in this order. No child is left, and the timer that flushes them does not
+/// start before FAULTS.HOLD 0.
+fn list(server: &Server, client: &mut Connection, keys: &[String], adds: u32) {
+    begin_endless_save(client);
+    for key in keys {
+        add(client, key, 0..adds);
+    }
+    client.run("FAULTS.HOLD 1");
+    kill_child(server, client);
+    assert!(pending(client) > 0);
 }
