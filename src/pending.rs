@@ -50,11 +50,11 @@ pub fn register(context: Context) {
 unsafe extern "C" fn child_changed(
     context: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
-    change: u64,
+    _change: u64,
     _data: *mut c_void,
 ) {
     let context = Context::new(context);
-    let lives = change == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN && context.has_child();
+    let lives = context.has_child();
     CHILD_LIVES.store(lives, Relaxed);
     if !lives {
         start_timer(context);
