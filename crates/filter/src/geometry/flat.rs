@@ -18,6 +18,8 @@ const FIRST: u32 = 3;
 
 /// What an item's positions in an array of bits follow from.
 pub trait Positions: Copy + Default + std::fmt::Debug {
+    /// The number of an item's positions that lie outside the progression of the others.
+    const APART: u32;
     /// Position `index` of the item, below `modulus`, which is at least 1.
     fn position(self, index: u32, modulus: u64) -> u64;
 }
@@ -164,6 +166,6 @@ impl<P: Positions> Geometry for Flat<P> {
 
     fn fullness(&self, cells: &BitArray) -> Fullness {
         let (ones, looked_at) = sampled_ones(cells.bytes());
-        Fullness::of_flat(ones, looked_at.min(self.modulus), self.hashes, self.modulus)
+        Fullness::of_flat(ones, looked_at.min(self.modulus), self.hashes, P::APART, self.modulus)
     }
 }

@@ -47,6 +47,8 @@ pub struct DoubleHash {
 }
 
 impl Positions for DoubleHash {
+    const APART: u32 = 0;
+
     #[inline]
     fn position(self, index: u32, modulus: u64) -> u64 {
         self.a.wrapping_add(self.b.wrapping_mul(index.into())) % modulus

@@ -37,6 +37,8 @@ pub struct HashPair {
 }
 
 impl Positions for HashPair {
+    const APART: u32 = 1;
+
     #[inline]
     fn position(self, index: u32, modulus: u64) -> u64 {
         /// The largest prime number below 2^64.
