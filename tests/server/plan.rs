@@ -29,13 +29,13 @@ fn the_filter_then_has_these_numbers() {
             let mut client = server.connect_speaking(protocol);
             client.run("FLUSHALL");
             for (words, items) in [
-                ("0.01 1000", vec![1, 1000, 1001, 20_000]),
+                ("0.01 1000", vec![0, 1, 1000, 1001, 20_000]),
                 ("0.0001 500 EXPANSION 1", vec![500, 5001]),
                 ("0.01 1000 NONSCALING", vec![1000]),
                 ("0.01 1000 HASH siphash EXPANSION 3 SEED 00000000000000000000000000000001", vec![5000]),
                 ("0.9 1000 SEED 5", vec![3000]),
-                ("0.01 1000 LAYOUT redisbloom", vec![1, 1000, 20_000]),
-                ("0.01 1000 ROLLING BUCKETS 5", vec![1, 250, 251, 1000, 1250]),
+                ("0.01 1000 LAYOUT redisbloom", vec![0, 1, 1000, 20_000]),
+                ("0.01 1000 ROLLING BUCKETS 5", vec![0, 1, 250, 251, 1000, 1250]),
                 ("0.01 1000 WINDOW 3600", vec![]),
                 ("0.01 1000 TIGHTENING 0.7 EXPANSION 4", vec![1000, 20_000]),
             ] {
@@ -116,8 +116,8 @@ fn what_is_no_filter_is_no_plan() {
             ("0.01 x", "ERR bad capacity"),
             ("0.01 0", "ERR capacity must be in the range [1, 1073741824]"),
             ("0.01 100 ITEMS", "ERR no items"),
-            ("0.01 100 ITEMS 0", "ERR bad items"),
             ("0.01 100 ITEMS -1", "ERR bad items"),
+            ("0.01 100 ITEMS 5 ITEMS 7", "ERR syntax error"),
             ("0.01 100 FROBNICATE", "ERR syntax error"),
             ("0.01 100 NONSCALING ITEMS 101", "ERR non scaling filter is full"),
             ("0.01 100 WINDOW 60 ROLLING", "ERR ROLLING and WINDOW exclude each other"),

@@ -42,7 +42,7 @@ fn a_chain_is_planned_as_it_grows() {
             let mut filter = Filter::new(&spec, &Unlimited).unwrap();
             assert_eq!(spec.plan(None), Ok(made_of(&filter)), "{name}");
             let most = if expansion == 0 { capacity } else { capacity * 9 };
-            for items in [1, capacity - 1, capacity, capacity + 1, capacity * 3, capacity * 3 + 1, capacity * 9] {
+            for items in [0, 1, capacity - 1, capacity, capacity + 1, capacity * 3, capacity * 3 + 1, capacity * 9] {
                 if items <= most {
                     fill(&mut filter, items);
                     assert_eq!(spec.plan(Some(items)), Ok(made_of(&filter)), "{name}: {items} of {capacity}");
@@ -64,7 +64,7 @@ fn a_rolling_ring_is_planned_as_it_fills() {
     let spec = Spec::Windowed(ring(Forgets::Rolling, Scaling::Fixed));
     let mut filter = Filter::new(&spec, &Unlimited).unwrap();
     let mut added = 0u64;
-    for items in [1u64, 250, 251, 900, 1249, 1250] {
+    for items in [0u64, 1, 250, 251, 900, 1249, 1250] {
         while added < items {
             let newcomer = (0u64..).map(|number| (added << 32 | number).to_le_bytes());
             let newcomer = newcomer.into_iter().find(|item| !filter.contains(item, &Moment(0))).unwrap();
@@ -80,7 +80,7 @@ fn a_rolling_ring_is_planned_as_it_fills() {
 #[test]
 fn a_window_is_planned_as_its_whole_ring() {
     let growing = ring(Forgets::After { seconds: 400, is_sliding: false }, Scaling::from_expansion(2));
-    for items in [None, Some(1u64), Some(1000), Some(3000)] {
+    for items in [None, Some(0u64), Some(1), Some(1000), Some(3000)] {
         let mut filter = Filter::new(&Spec::Windowed(growing), &Unlimited).unwrap();
         let (mut now, mut number) = (Moment(0), 0u64);
         // As many as come in a window, evenly, for two windows and a half.

@@ -14,14 +14,15 @@ use crate::kinds::{Defaults, Request, Spec};
 pub struct Asked {
     /// What would make the filter.
     pub spec: Spec,
-    /// How many items it is to be given.
+    /// The number of items that the filter will hold.
     pub items: Option<u64>,
 }
 
-/// Reads the words. It is a client that asks, whoever sends them.
+/// Parses the words, always by the rules for clients: the command is never replicated. ITEMS may be 0, for an empty filter. Unlike a
+/// word of creation, it may not be repeated: the words describe one filter at one size.
 ///
 /// # Errors
-/// What is wrong with the words.
+/// The first thing that is wrong with the words.
 pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, Refusal> {
     let defaults = &Defaults { must_obey: false, ..*defaults };
     let (rate, capacity) = rate_and_capacity(words, 1, false)?;
@@ -33,8 +34,10 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, 
             let ratio = numbers::fraction(value(Refusal::No("tightening ratio"))?, false);
             request.tightening = Some(ratio.ok_or(Refusal::Bad("tightening ratio"))?);
         } else if is(option, "ITEMS") {
-            let number = numbers::capacity(value(Refusal::No("items"))?);
-            items = Some(number.ok_or(Refusal::Bad("items"))?);
+            let number = numbers::unsigned(value(Refusal::No("items"))?).ok_or(Refusal::Bad("items"))?;
+            if items.replace(number).is_some() {
+                return Err(Refusal::Syntax);
+            }
         } else {
             return Ok(false);
         }
@@ -81,6 +84,7 @@ mod tests {
         let tightened = spec("BF.PLAN 0.01 100 tightening 0.7 EXPANSION 3");
         assert!(matches!(tightened, Spec::ValkeyBloom(spec) if spec.rules.tightening == 0.7));
         assert_eq!(parse_line("BF.PLAN 0.01 100 EX 5 items 7 EXPANSION 4").unwrap().items, Some(7));
+        assert_eq!(parse_line("BF.PLAN 0.01 100 ITEMS 0").unwrap().items, Some(0));
         assert_eq!(parse_line("BF.PLAN 0.01 100").unwrap().items, None);
     }
 
@@ -94,7 +98,9 @@ mod tests {
             ("BF.PLAN 0.01 0", Refusal::CapacityRange),
             ("BF.PLAN 0.01 1073741825 LAYOUT redisbloom", Refusal::CapacityRange),
             ("BF.PLAN 0.01 100 ITEMS", Refusal::No("items")),
-            ("BF.PLAN 0.01 100 ITEMS 0", Refusal::Bad("items")),
+            ("BF.PLAN 0.01 100 ITEMS -1", Refusal::Bad("items")),
+            ("BF.PLAN 0.01 100 ITEMS 5 ITEMS 7", Refusal::Syntax),
+            ("BF.PLAN 0.01 100 ITEMS 5 items 5", Refusal::Syntax),
             ("BF.PLAN 0.01 100 TIGHTENING 1", Refusal::Bad("tightening ratio")),
             ("BF.PLAN 0.01 100 SLIDING", Refusal::Needs("SLIDING", "WINDOW")),
             ("BF.PLAN 0.01 100 WINDOW 5 TIGHTENING 0.5", Refusal::Exclude("WINDOW", "TIGHTENING")),
