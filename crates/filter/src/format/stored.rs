@@ -19,7 +19,8 @@
 //!     uint   slot        on the grid of time
 //!     uint   begin, end  milliseconds since 1970
 //!     uint   capacity    of its first layer, as it was asked for
-//!     uint   left out    1 in a filter that is arriving, where the dump has it not any more
+//!     uint   flags       bit 0: the filter is arriving and the dump omits this bucket; the other bits: the number of items that
+//!                        a newer bucket also has, 0 unless the window slides
 //!     uint   layers      and what each of them is, as below
 //! uint   layers          1 to 4096; of kind 4 one, of the rate and the capacity that were asked for
 //! for each layer, oldest first:

@@ -113,11 +113,12 @@ impl Measured {
         push(&mut self.layers, stats)
     }
 
-    /// Adds a bucket. Its layers follow.
+    /// Adds a bucket, `renewed` items of which a newer bucket also has. Its layers follow.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn add_bucket(&mut self, bucket: BucketStats) -> Result<(), Error> {
+    pub(crate) fn add_bucket(&mut self, bucket: BucketStats, renewed: u64) -> Result<(), Error> {
+        self.items -= to_f64(renewed);
         push(&mut self.buckets, bucket)
     }
 

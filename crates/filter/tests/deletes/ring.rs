@@ -156,6 +156,26 @@ fn entries(filter: &Filter) -> Vec<u64> {
     filter.windowed().unwrap().buckets().map(|bucket| bucket.filter.deleted_entries()).collect()
 }
 
+/// A renewed item has an entry in each bucket, and counts as one deleted item.
+#[test]
+fn a_renewed_item_is_counted_once_until_it_is_deleted() {
+    let mut filter = ring(1000);
+    let items: Items = (0..12u32).map(|number| number.to_le_bytes().to_vec()).collect();
+    let now = Moment(1000);
+    let counted = |filter: &Filter| filter.live_contents(&now).items;
+    for _ in 0..3 {
+        turn(&mut filter, now);
+        add(&mut filter, &items, Origin::Client, now);
+    }
+    assert_eq!(counted(&filter), 12);
+    delete(&mut filter, &items[..5], Origin::Client, now);
+    assert_eq!((counted(&filter), entries(&filter)), (7, vec![5, 5, 5]));
+    add(&mut filter, &items[..2], Origin::Client, now);
+    assert_eq!((counted(&filter), entries(&filter)), (9, vec![5, 5, 3]));
+    delete(&mut filter, &items, Origin::Client, now);
+    assert_eq!((counted(&filter), entries(&filter)), (0, vec![12, 12, 12]));
+}
+
 /// The item is in both buckets, and the table of the newer one is full.
 #[test]
 fn where_one_bucket_has_no_room_no_bucket_changes() {

@@ -52,6 +52,23 @@ impl Model {
         self.live(now).any(|bucket| bucket.items.contains(&item))
     }
 
+    /// Counts the items of these buckets; with SLIDING only those that no newer bucket has.
+    fn count<'a>(&'a self, buckets: impl Iterator<Item = (usize, &'a Bucket)>) -> u64 {
+        let is_renewed = |index: usize, item: &u32| {
+            self.is_sliding() && self.buckets.range(index + 1..).any(|newer| newer.items.contains(item))
+        };
+        buckets.map(|(index, bucket)| bucket.items.iter().filter(|item| !is_renewed(index, item)).count() as u64).sum()
+    }
+
+    pub fn live_items(&self, now: u64) -> u64 {
+        let dead = self.buckets.len() - self.live(now).count();
+        self.count(self.buckets.iter().enumerate().skip(dead))
+    }
+
+    fn is_sliding(&self) -> bool {
+        matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. })
+    }
+
     /// Begins a bucket; how many items went.
     fn begin(&mut self, slot: u64, begin: u64, now: u64) -> u64 {
         let most = match self.span() {
@@ -64,7 +81,8 @@ impl Model {
         while self.buckets.front().is_some_and(|oldest| {
             self.buckets.len() as u64 >= self.n() || lives.is_some_and(|lives| oldest.begin + lives <= begin)
         }) {
-            gone += self.buckets.pop_front().unwrap().items.len() as u64;
+            gone += self.count(self.buckets.iter().enumerate().take(1));
+            self.buckets.pop_front();
         }
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(begin);
@@ -96,13 +114,12 @@ impl Model {
     /// What a command's items are answered, up to the first that is refused.
     pub fn add(&mut self, items: &[u32], now: u64) -> Vec<bool> {
         self.begin_what_is_due(now);
-        let is_sliding = matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. });
         let mut answers = Vec::new();
         for &item in items {
             let newest = self.buckets.back().unwrap();
             // The newest takes items, whatever the clock says of it.
             let found = self.contains(item, now) || newest.items.contains(&item);
-            if !newest.items.contains(&item) && (is_sliding || !found) {
+            if !newest.items.contains(&item) && (self.is_sliding() || !found) {
                 if self.spec.scaling == Scaling::Fixed && newest.items.len() as u64 >= newest.capacity {
                     if self.span().is_some() {
                         break;

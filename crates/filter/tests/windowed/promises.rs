@@ -74,6 +74,25 @@ proptest! {
 }
 
 #[test]
+fn a_renewed_item_counts_once() {
+    let mut filter = new(spec(after(7, true), 700, 2, 8));
+    for second in 0..7 {
+        let now = START + second * 1000;
+        (0..100).for_each(|item| _ = add(&mut filter, item, now).unwrap());
+        assert_eq!(filter.live_contents(&Moment(now)).items, 100, "{second}");
+    }
+    let estimated = filter.stats(&Moment(START + 6000)).unwrap().items_estimated;
+    assert!(estimated.abs_diff(100) < 10, "{estimated}");
+    // Half of the items were last added a second later. The others are forgotten with the bucket before.
+    (0..50).for_each(|item| _ = add(&mut filter, item, START + 7000).unwrap());
+    let counted = |now: u64| filter.live_contents(&Moment(now)).items;
+    assert_eq!([13_999, 14_000, 15_000].map(|later| counted(START + later)), [100, 50, 0]);
+    let windowed = filter.windowed_mut().unwrap();
+    let turn = windowed.turn_due(Moment(START + 14_000)).unwrap();
+    assert_eq!(windowed.turn(turn, &Unlimited), Ok(50));
+}
+
+#[test]
 fn a_full_bucket_refuses_until_the_next_begins() {
     let spec = spec(after(7, false), 70, 0, 8);
     let mut filter = new(spec);

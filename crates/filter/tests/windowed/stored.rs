@@ -119,10 +119,18 @@ fn what_no_ring_can_be_is_refused() {
         (13, START - 5, "a bucket that takes items for longer than a span"),
         (14, START + 1001, "a bucket that ends after the next begins"),
         (15, 0, "a bucket for nothing"),
-        (16, 2, "left out is yes or no"),
+        (16, 2, "an item renewed without SLIDING"),
         (17, 0, "no layer"),
     ] {
         assert!(with(index, number).is_err(), "{what}");
     }
     assert!(with(13, START + 5).is_ok());
+    // With SLIDING, but of a bucket without items.
+    let with_both = |sliding: u64, flags: u64| {
+        let mut bytes = bytes.clone();
+        bytes[9 * 8..10 * 8].copy_from_slice(&sliding.to_le_bytes());
+        bytes[16 * 8..17 * 8].copy_from_slice(&flags.to_le_bytes());
+        read(&bytes)
+    };
+    assert!(with_both(1, 1).is_ok() && with_both(1, 2).is_err());
 }

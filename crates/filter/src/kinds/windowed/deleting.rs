@@ -70,7 +70,16 @@ impl Ring {
                 }
             }
         }
-        let Some(refused) = refused else { return Ok(is_made.contains(&true)) };
+        let Some(refused) = refused else {
+            let newest = is_made.iter().rposition(|is_made| *is_made);
+            for (bucket, _) in
+                self.buckets.iter_mut().zip(is_made).take(newest.unwrap_or(0)).filter(|(_, is_made)| *is_made)
+            {
+                // A newer bucket had the item, and does not have it any more.
+                bucket.renewed = bucket.renewed.saturating_sub(1);
+            }
+            return Ok(newest.is_some());
+        };
         for (bucket, _) in self.buckets.iter_mut().zip(is_made).filter(|(_, is_made)| *is_made) {
             bucket.filter.restore(hash);
         }

@@ -24,6 +24,7 @@ pub struct DescribedBucket {
     begin: Moment,
     end: Moment,
     capacity: u64,
+    renewed: u64,
     is_left_out: bool,
     layers: Layers,
 }
@@ -56,25 +57,27 @@ fn read_flag(source: &mut impl Source) -> Result<bool, Error> {
 
 impl DescribedBucket {
     fn write(bucket: &Bucket, sink: &mut impl Sink) {
-        let Bucket { slot, begin, end, ref filter, is_left_out } = *bucket;
+        let Bucket { slot, begin, end, ref filter, renewed, is_left_out } = *bucket;
         sink.put_u64(slot);
         sink.put_u64(begin.0);
         sink.put_u64(end.0);
         sink.put_u64(filter.spec().capacity);
-        sink.put_u64(is_left_out.into());
+        // Only SLIDING renews items: the other rings keep the flag that they always wrote.
+        sink.put_u64(renewed << 1 | u64::from(is_left_out));
         write_layers(filter.layers().iter().map(Layer::description), sink);
     }
 
     fn read(source: &mut impl Source) -> Result<Self, Error> {
         let (slot, begin, end) = (source.u64()?, Moment(source.u64()?), Moment(source.u64()?));
-        let (capacity, is_left_out) = (source.u64()?, read_flag(source)?);
-        Ok(Self { slot, begin, end, capacity, is_left_out, layers: read_layers(source)? })
+        let (capacity, flags) = (source.u64()?, source.u64()?);
+        let (renewed, is_left_out) = (flags >> 1, flags & 1 == 1);
+        Ok(Self { slot, begin, end, capacity, renewed, is_left_out, layers: read_layers(source)? })
     }
 }
 
 impl Description {
-    /// Whether the buckets can lie so in time, no slot twice, none beginning before the one in front of it ends, and have
-    /// no more layers than a dump numbers.
+    /// Whether the buckets are in order of time, each with its own slot, begin after the bucket before them ends, have renewed no
+    /// more items than they have, and have no more layers than a dump can number.
     fn is_sound(&self) -> bool {
         let is_rolling = self.spec.forgets == Forgets::Rolling;
         let count = self.buckets.len();
@@ -86,10 +89,15 @@ impl Description {
             is_in_time(&self.spec, bucket.slot, bucket.begin, bucket.end)
                 && (!is_rolling || bucket.begin == Moment(0) && bucket.end == Moment(0))
         };
+        let is_sliding = matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. });
+        let renewed = |bucket: &DescribedBucket| {
+            let items = bucket.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items));
+            bucket.renewed <= if is_sliding { items } else { 0 }
+        };
         let layers = self.buckets.iter().map(|bucket| bucket.layers.len()).sum::<usize>();
         (1..=self.spec.buckets as usize).contains(&count)
             && in_order
-            && self.buckets.iter().all(times)
+            && self.buckets.iter().all(|bucket| times(bucket) && renewed(bucket))
             && layers <= LAYERS_MAX
     }
 }
@@ -174,13 +182,13 @@ impl Recorded for WindowedFilter {
     fn with_zero_cells(description: &Description, ceiling: &impl Ceiling) -> Result<Self, error::Error> {
         let mut filter = Self::without_buckets(description.spec)?;
         for bucket in &description.buckets {
-            let DescribedBucket { slot, begin, end, capacity, is_left_out, ref layers } = *bucket;
+            let DescribedBucket { slot, begin, end, capacity, renewed, is_left_out, ref layers } = *bucket;
             let spec = description.spec.bucket(capacity);
             // Their layers together were counted when they were described.
             let others = || Contents { layers: 0, ..filter.contents() };
             let beside = BesideBuckets { ceiling, others };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
-            filter.push_bucket(Bucket { slot, begin, end, filter: bits, is_left_out });
+            filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_left_out });
         }
         Ok(filter)
     }

@@ -3,7 +3,7 @@
 //! Time comes from outside, with each call. A lookup passes over buckets whose time is past; they go when the next begins. That
 //! is for whoever writes to ask for first ([`WindowedFilter::turn_due`]), for it has to be carried.
 
-use super::ring::{BesideBuckets, Bucket, Ring, Turn, contents_of};
+use super::ring::{BesideBuckets, Bucket, Ring, Turn, contents_of, is_past};
 use super::{Forgets, WindowedSpec};
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Mover, relocate_boxed};
@@ -123,16 +123,13 @@ impl WindowedFilter {
         self.state.ring.turn_now(&self.state.spec, now)
     }
 
-    /// Begins a bucket; answers how many items went with those that had to.
+    /// Begins a bucket. Returns the number of items that were forgotten with the buckets it displaced.
     ///
     /// # Errors
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
     pub fn turn(&mut self, turn: Turn, ceiling: &impl Ceiling) -> Result<u64, Error> {
-        let before = self.state.retired.len();
         let State { spec, ring, retired } = &mut *self.state;
-        ring.begin(spec, turn, retired, ceiling)?;
-        let gone = self.state.retired.get(before..).unwrap_or_default();
-        Ok(gone.iter().map(BloomFilter::items).sum())
+        ring.begin(spec, turn, retired, ceiling)
     }
 
     /// Takes the buckets out that went.
@@ -207,6 +204,20 @@ impl WindowedFilter {
         }
     }
 
+    /// Counts the items of the mask `taken`, which the newest bucket has just taken, as renewed in the newest older bucket that has
+    /// them. Live buckets have none of `absent`. Expired buckets count too, so the result does not depend on the clock.
+    fn count_renewed(&mut self, hashes: &[ItemHash], taken: Mask, absent: Mask, now: Moment) {
+        let State { spec, ring, .. } = &mut *self.state;
+        let Some((_, older)) = ring.newest_and_older() else { return };
+        let mut open = taken;
+        for bucket in older.iter_mut().rev() {
+            let asked = if is_past(bucket, spec, now) { open } else { open - absent };
+            let renewed = Self::found_in(std::iter::once(&*bucket), hashes, asked);
+            bucket.renewed = bucket.renewed.saturating_add(renewed.len().into()).min(bucket.filter.chain().items());
+            open = open - renewed;
+        }
+    }
+
     /// Adds an item as one of a filter with SLIDING: into the newest bucket where that has it not.
     ///
     /// # Errors
@@ -242,6 +253,11 @@ impl WindowedFilter {
             };
             let known = if renews { Mask::NONE } else { found };
             let added = self.add_to_newest(hashes, origin, known | Mask::first(total.done), ceiling);
+            if self.is_sliding() {
+                // A client's item that no live bucket has can only be in an expired one.
+                let absent = if origin == Origin::Client { all - found } else { Mask::NONE };
+                self.count_renewed(hashes, added.effect, absent, now);
+            }
             total.new |= added.new - found;
             total.effect |= added.effect;
             (total.done, total.error) = (added.done, added.error);
@@ -331,8 +347,8 @@ impl Kind for WindowedFilter {
 
     fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
         for bucket in self.live(clock.now()) {
-            let Bucket { slot, begin, end, ref filter, .. } = *bucket;
-            measured.add_bucket(BucketStats { slot, begin, end, items: filter.items() })?;
+            let Bucket { slot, begin, end, ref filter, renewed, .. } = *bucket;
+            measured.add_bucket(BucketStats { slot, begin, end, items: filter.items() }, renewed)?;
             filter.measure(clock, measured)?;
         }
         Ok(())

@@ -28,8 +28,22 @@ pub struct Bucket {
     pub end: Moment,
     /// What it took.
     pub filter: BloomFilter,
-    /// Whether a dump left it out: it goes when all has come.
+    /// The number of its items that a newer bucket also has: with SLIDING, an add of an item renews it there.
+    pub(super) renewed: u64,
+    /// Whether a dump omitted its records: it is dropped once the dump is complete.
     pub(super) is_left_out: bool,
+}
+
+impl Bucket {
+    /// Counts its items, except those renewed in a newer bucket.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.filter.items().saturating_sub(self.renewed)
+    }
+
+    fn contents(&self) -> Contents {
+        Contents { items: self.items(), ..self.filter.contents() }
+    }
 }
 
 /// The beginning of a bucket, as it is carried.
@@ -127,8 +141,8 @@ impl Ring {
         self.buckets.range(..older).filter(move |bucket| !is_past(bucket, &spec, now))
     }
 
-    /// Begins a bucket: those whose time is past by then go, and as many of the oldest as are too many. They are put into
-    /// `retired`.
+    /// Begins a bucket. Moves expired buckets, and the oldest if there are too many, to `retired`. Returns the number of items that
+    /// only they had.
     ///
     /// # Errors
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for one that cannot come after the newest.
@@ -139,7 +153,7 @@ impl Ring {
         turn: Turn,
         retired: &mut Vec<BloomFilter>,
         ceiling: &impl Ceiling,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         if !self.can_be_next(spec, turn) {
             return Err(Error::Unsound);
         }
@@ -150,10 +164,11 @@ impl Ring {
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(turn.begin);
         }
+        let items = self.buckets.range(..gone).map(Bucket::items).sum();
         retired.extend(self.buckets.drain(..gone).map(|bucket| bucket.filter));
         let Turn { slot, begin, end, .. } = turn;
-        self.buckets.push_back(Bucket { slot, begin, end, filter, is_left_out: false });
-        Ok(())
+        self.buckets.push_back(Bucket { slot, begin, end, filter, renewed: 0, is_left_out: false });
+        Ok(items)
     }
 
     /// Whether a bucket can come after the newest. What a server of ours carries always can.
@@ -213,7 +228,7 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
     }
 }
 
-/// What there is to count of buckets.
+/// Adds up the contents of buckets.
 pub(super) fn contents_of<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> Contents {
-    buckets.into_iter().fold(Contents::default(), |sum, bucket| sum.and(bucket.filter.contents()))
+    buckets.into_iter().fold(Contents::default(), |sum, bucket| sum.and(bucket.contents()))
 }
