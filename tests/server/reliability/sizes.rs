@@ -224,6 +224,34 @@ fn a_million_items_in_one_command() {
     });
 }
 
+/// COUNTING is fixed, so its filter cannot be one of the layouts that grow. It is filled, then half of its items are replaced
+/// again and again: the counters that deletes leave must not raise the rate.
+#[test]
+fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
+    on_every_server(|program| {
+        const CAPACITY: usize = 20_000;
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run(&format!("BF.RESERVE counting 0.01 {CAPACITY} COUNTING")), ok());
+        let strangers: Vec<String> = (0..scaled(100_000)).map(|number| format!("stranger {number}")).collect();
+        let items = |from: usize, to: usize| (from..to).map(|number| format!("item {number}")).collect::<Vec<_>>();
+        client.batched(&[b"BF.MADD", b"counting"], &items(0, CAPACITY));
+        for round in 0..5 {
+            let first = round * CAPACITY / 2;
+            let members = items(first, first + CAPACITY);
+            assert_eq!(client.run("BF.CARD counting").number(), CAPACITY as i64);
+            assert_eq!(hits(&mut client, "counting", &members), CAPACITY, "round {round}");
+            let wrong = hits(&mut client, "counting", &strangers);
+            // A filter that lost its members would pass, too: some strangers must be hits.
+            assert!(wrong > strangers.len() / 1000, "round {round}: {wrong} of {} strangers", strangers.len());
+            assert!(wrong <= most_hits(strangers.len(), 0.01), "round {round}: {wrong} of {}", strangers.len());
+            eprintln!("counting, round {round}: {wrong} of {} strangers", strangers.len());
+            client.batched(&[b"BF.MDEL", b"counting"], &members[..CAPACITY / 2]);
+            client.batched(&[b"BF.MADD", b"counting"], &items(first + CAPACITY, first + CAPACITY * 3 / 2));
+        }
+    });
+}
+
 /// Adds until there is an error; its text and the items that are in.
 fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) {
     let mut items = Vec::new();
