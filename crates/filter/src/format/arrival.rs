@@ -178,8 +178,7 @@ impl<F: Recorded> Arriving<F> {
             return Err(Error::OutOfRange);
         };
         let mut arriving = Self { filter, generation, next, tables };
-        let chunks = chunks::chunks_of(&arriving.filter, 0..arriving.filter.layer_count());
-        if tables > arriving.filter.part_count() || tables > 0 && next < chunks || arriving.is_complete() {
+        if tables > arriving.filter.part_count() || arriving.is_complete() {
             return Err(Error::OutOfRange);
         }
         let arrived_bytes = chunks::bytes_before(&arriving.filter, next);
@@ -192,7 +191,10 @@ impl<F: Recorded> Arriving<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceiling::Limits;
     use crate::format::records::{DumpMark, is_header};
+    use crate::format::{ByteSink, ByteSource};
+    use crate::hash::Hasher;
     use crate::{BloomFilter, Scaling};
 
     fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
@@ -283,7 +285,9 @@ mod tests {
             torn[position] ^= 0x80;
             assert!(Arriving::<BloomFilter>::begin(iterator, &torn, &Unlimited).is_err());
         }
-        assert!(Arriving::<BloomFilter>::begin(2, &data, &Unlimited).is_err());
+        for other in [2, iterator + (1 << 27), iterator + (2 << 27)] {
+            assert!(Arriving::<BloomFilter>::begin(other, &data, &Unlimited).is_err(), "{other}");
+        }
     }
 
     #[test]
@@ -329,5 +333,55 @@ mod tests {
         let mut arriving = Arriving::<BloomFilter>::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
         assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
         assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
+    }
+
+    #[test]
+    fn cells_of_another_length_or_omitted_ones_are_refused() {
+        let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        filter.add(b"an item", &Unlimited).unwrap();
+        let records = records(&filter, 5);
+        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let (identity, iterator) = (records::identity(&filter, 1), records[1].0);
+        let cells = filter.layers()[0].bytes();
+        for wrong in [&cells[1..], &[cells, &[1][..]].concat()] {
+            let data = record::encode_chunk(identity, iterator, None, wrong).unwrap();
+            assert_eq!(arriving.accept(iterator, &data), Err(Error::WrongLength), "{} bytes", wrong.len());
+        }
+        // Only the buckets of a ring can be dropped during a dump.
+        let omitted = record::encode_gone(identity, iterator).unwrap();
+        assert_eq!(arriving.accept(iterator, &omitted), Err(Error::OutOfRange));
+        let data = record::encode_chunk(identity, iterator, None, cells).unwrap();
+        assert_eq!(arriving.accept(iterator, &data), Ok(Progress::Complete));
+    }
+
+    #[test]
+    fn a_snapshot_is_of_a_dump_that_is_not_complete_and_fits_under_the_ceiling() {
+        let read = |filter: &BloomFilter, generation: u16, next: u64, tables: usize, size_bytes: u64| {
+            let filter = filter.try_clone().unwrap();
+            let mut sink = ByteSink::default();
+            Arriving { filter, generation, next, tables }.write(&mut sink);
+            let mut source = ByteSource(&sink.0);
+            assert_eq!(source.u64(), Ok(BloomFilter::KIND + 1));
+            Arriving::<BloomFilter>::read(&mut source, &Limits { size_bytes, layers: usize::MAX })
+        };
+        let plain = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        let size = plain.size_bytes();
+        assert!(read(&plain, 5, 0, 0, size).is_ok());
+        assert!(read(&plain, 5, 0, 0, size - 1).is_err());
+        assert!(read(&plain, 5, 1, 0, size).is_err(), "complete");
+        assert!(read(&plain, GENERATIONS, 0, 0, size).is_err());
+
+        let mut spec = plain.spec();
+        spec.hasher = Hasher::SipHash { key: [3; 16] };
+        let mut keyed = BloomFilter::with_spec(spec, &Unlimited).unwrap();
+        assert!(read(&keyed, 5, 1, 0, size).is_ok(), "the table is to come");
+        for (next, tables) in [(0, 1), (2, 1), (3, 2)] {
+            assert!(read(&keyed, 5, next, tables, size).is_err(), "{next} records, {tables} tables");
+        }
+        keyed.add(b"an item", &Unlimited).unwrap();
+        keyed.take_deleted(&[keyed.hash(b"an item")]).unwrap();
+        assert!(read(&keyed, 5, 2, 0, size + 16).is_ok(), "a part of the table has come");
+        assert!(read(&keyed, 5, 2, 0, size + 15).is_err());
+        assert!(read(&keyed, 5, 1, 0, size + 16).is_err(), "nothing of the table has come");
     }
 }
