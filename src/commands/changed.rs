@@ -13,7 +13,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let (item, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     let held = cache_key::delete(context, name, true);
     if !guard::is_idle() {
-        guard::void(guard::place(context, name));
+        guard::void(guard::key_id(context, name));
     }
     // Where no deleting was carried, the item is, so that WAIT after this means something.
     let is_sync = held == cache_key::Held::Other;

@@ -8,7 +8,7 @@ use crate::args::{Arg, Args};
 use crate::cache_key::CacheKey;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{self, Place, Standing};
+use crate::guard::{self, CacheKeyId, Standing};
 use crate::key::ReadKey;
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
@@ -17,9 +17,9 @@ use crate::role;
 /// Asks the filter, then the cache, and gives one caller the lease to load what is in neither.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let request = fetch::parse(args.words())?;
-    if let Found::Busy(place, lease) = look(context, args, request, false)? {
+    if let Found::Busy(key, lease) = look(context, args, request, false)? {
         let waits = request.wait > 0 && context.may_block();
-        if !(waits && guard::wait(context, place, request.wait, FETCH_AGAIN, FETCH_UNBLOCKED)) {
+        if !(waits && guard::wait(context, key, request.wait, FETCH_AGAIN, FETCH_UNBLOCKED)) {
             reply_wait(context, lease);
         }
     }
@@ -38,7 +38,7 @@ pub fn again(context: Context, args: Args<'_>) -> Result<(), Refusal> {
         match found {
             // Who has the lease now loads for all of them.
             Ok(Found::Loading | Found::Busy(..)) => {}
-            Ok(Found::Known) | Err(_) => guard::wake_all(turn.place),
+            Ok(Found::Known) | Err(_) => guard::wake_all(turn.key),
         }
     }
     found.map(drop)
@@ -46,7 +46,7 @@ pub fn again(context: Context, args: Args<'_>) -> Result<(), Refusal> {
 
 /// What a client is told that somebody unblocked by hand.
 pub fn unblocked(context: Context, args: Args<'_>) -> Result<(), Refusal> {
-    let lease = guard::waiter_left(context).map_or(1, |left| guard::lease_left(left.place));
+    let lease = guard::waiter_left(context).map_or(1, |left| guard::lease_left(left.key));
     _ = args;
     reply_wait(context, lease);
     Ok(())
@@ -59,7 +59,7 @@ enum Found {
     /// The caller has the lease, and was told so.
     Loading,
     /// Somebody else loads the value of the cache key, for so many milliseconds more. Nothing was replied.
-    Busy(Place, u64),
+    Busy(CacheKeyId, u64),
 }
 
 /// Looks, and replies where nobody else loads the value. `has_turn`: whether the caller has waited until it may load.
@@ -72,10 +72,10 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
         reply_absent(context);
         return Ok(Found::Known);
     };
-    let subject = || guard::subject(context, filter, item);
-    let place_and_subject = || (guard::place(context, name), subject());
+    let item = || guard::item_id(context, filter, item);
+    let key_and_item = || (guard::key_id(context, name), item());
     let standing =
-        if guard::is_idle() { Standing::Free } else { guard::standing(guard::place(context, name), subject, has_turn) };
+        if guard::is_idle() { Standing::Free } else { guard::standing(guard::key_id(context, name), item, has_turn) };
     if standing == Standing::NoRow {
         reply_absent(context);
         return Ok(Found::Known);
@@ -88,8 +88,8 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
             reply::bytes(context, b"stale");
             reply::bytes(context, value);
             drop(cache);
-            let (place, subject) = place_and_subject();
-            reply_token(context, guard::lease(context, place, subject, request.lease));
+            let (key, item) = key_and_item();
+            reply_token(context, guard::lease(context, key, item, request.lease));
             metrics::fetched(Fetched::Stale);
             Ok(Found::Known)
         }
@@ -100,11 +100,11 @@ fn look(context: Context, args: Args<'_>, request: Fetch, has_turn: bool) -> Res
             metrics::fetched(Fetched::Hit);
             Ok(Found::Known)
         }
-        (None, Standing::Leased(left)) => Ok(Found::Busy(guard::place(context, name), left)),
+        (None, Standing::Leased(left)) => Ok(Found::Busy(guard::key_id(context, name), left)),
         (None, _) => {
             drop(cache);
-            let (place, subject) = place_and_subject();
-            let token = guard::lease(context, place, subject, request.lease);
+            let (key, item) = key_and_item();
+            let token = guard::lease(context, key, item, request.lease);
             reply::array(context, 2);
             reply::bytes(context, b"load");
             reply_token(context, token);

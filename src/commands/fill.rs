@@ -17,24 +17,24 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let name = args.arg(3)?;
     // Whatever else is at the filter's key, no lease was given for that.
     let filter = ReadKey::open(context, args.arg(1)?).stored().ok().flatten().map_or(0, |stored| stored.instance);
-    let (place, subject) = (guard::place(context, name), guard::subject(context, filter, args.arg(2)?));
-    if !token.is_some_and(|token| guard::holds(place, subject, token)) {
+    let (key, item) = (guard::key_id(context, name), guard::item_id(context, filter, args.arg(2)?));
+    if !token.is_some_and(|token| guard::holds(key, item, token)) {
         metrics::fill_refused();
         reply::null(context);
         return Ok(());
     }
     match fill {
-        Fill::GiveUp => guard::void(place),
+        Fill::GiveUp => guard::void(key),
         _ if CacheKey::peek(context, name) == Held::Other => return Err(Refusal::WrongType),
         Fill::Value(value, lives) => {
             if !cache_key::store(context, name, args.arg(value)?, lives) {
                 return Ok(());
             }
-            guard::filled(place);
+            guard::filled(key);
         }
         Fill::None(lives) => {
             cache_key::delete(context, name, false);
-            guard::note_no_row(place, subject, lives);
+            guard::note_no_row(key, item, lives);
         }
     }
     metrics::filled();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
-use super::table::{Instant, Place};
+use super::table::{CacheKeyId, Instant};
 use super::waiting::Waiter;
 
 /// What is due.
@@ -12,7 +12,7 @@ pub enum Due {
     /// Records that are over are to be dropped, so that a guard that is used no more costs nothing.
     Sweep,
     /// The lease of a cache key for which somebody waits.
-    Lease(Place),
+    Lease(CacheKeyId),
     /// The time of somebody who waits, by its ticket.
     Waiter(Waiter, u64),
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use redis_module::raw;
 
 use super::alarm::Due;
-use super::table::{Instant, Place};
+use super::table::{CacheKeyId, Instant};
 use super::waiting::{Left, Waiter};
 use super::{now, with};
 use crate::context::Context;
@@ -23,7 +23,7 @@ static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(Non
 /// not where there is no memory for that.
 pub fn wait(
     context: Context,
-    place: Place,
+    key: CacheKeyId,
     milliseconds: u64,
     again: raw::RedisModuleCmdFunc,
     unblocked: raw::RedisModuleCmdFunc,
@@ -39,10 +39,10 @@ pub fn wait(
     let now = now();
     let end = now.saturating_add(milliseconds);
     let joined = with(|guard| {
-        let is_first = !guard.queues.has(place);
-        let ticket = guard.queues.join(place, client as Waiter)?;
-        if is_first && let Some(end) = guard.table.lease_end(place, now) {
-            guard.alarm.push(end, Due::Lease(place))?;
+        let is_first = !guard.queues.has(key);
+        let ticket = guard.queues.join(key, client as Waiter)?;
+        if is_first && let Some(end) = guard.table.lease_end(key, now) {
+            guard.alarm.push(end, Due::Lease(key))?;
         }
         guard.alarm.push(end, Due::Waiter(client as Waiter, ticket))?;
         guard.tidy_alarm(now);
@@ -86,7 +86,7 @@ unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw:
         wake(client as Waiter);
     }
     if left.had_turn {
-        give_turn(left.place);
+        give_turn(left.key);
     }
 }
 
@@ -101,15 +101,15 @@ fn wake(waiter: Waiter) {
 }
 
 /// Wakes the one who waited longest for a cache key, to load its value; not where somebody has been woken for that.
-pub fn give_turn(place: Place) {
-    if let Some(waiter) = with(|guard| guard.queues.give_turn(place)) {
+pub fn give_turn(key: CacheKeyId) {
+    if let Some(waiter) = with(|guard| guard.queues.give_turn(key)) {
         wake(waiter);
     }
 }
 
 /// Wakes all who wait for a cache key.
-pub fn wake_all(place: Place) {
-    while let Some(waiter) = with(|guard| guard.queues.wake_next(place)) {
+pub fn wake_all(key: CacheKeyId) {
+    while let Some(waiter) = with(|guard| guard.queues.wake_next(key)) {
         wake(waiter);
     }
 }
@@ -143,7 +143,7 @@ unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void)
     while let Some(due) = with(|guard| guard.alarm.take(now)) {
         match due {
             Due::Sweep => with(|guard| guard.sweep(now)),
-            Due::Lease(place) if with(|guard| guard.table.lease_end(place, now).is_none()) => give_turn(place),
+            Due::Lease(key) if with(|guard| guard.table.lease_end(key, now).is_none()) => give_turn(key),
             Due::Lease(_) => {}
             Due::Waiter(waiter, ticket) if with(|guard| guard.queues.wake_late(waiter, ticket)) => wake(waiter),
             Due::Waiter(..) => {}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
-use super::{is_idle, place, void, void_all};
+use super::{is_idle, key_id, void, void_all};
 use crate::args::Arg;
 use crate::context::{Context, OK};
 use crate::role;
@@ -60,7 +60,7 @@ unsafe extern "C" fn key_changed(
     if !is_idle() && unsafe { CStr::from_ptr(event) } != c"expire" {
         // SAFETY: the key's name lives until this returns.
         let name = unsafe { Arg::of(&key) };
-        void(place(Context::new(context), name));
+        void(key_id(Context::new(context), name));
     }
     OK
 }

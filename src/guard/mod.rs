@@ -21,8 +21,8 @@ use redis_module::raw;
 
 use alarm::{Alarm, Due};
 pub use blocking::{wait, waiter_left, wake_all};
+pub use table::{CacheKeyId, ItemId};
 use table::{Instant, Known, Table};
-pub use table::{Place, Subject};
 use waiting::Queues;
 
 use super::args::Arg;
@@ -60,7 +60,7 @@ impl Guard {
         let (queues, table) = (&self.queues, &self.table);
         self.alarm.tidy(2 * queues.len(), |at, due| match due {
             Due::Sweep => true,
-            Due::Lease(place) => queues.has(place) && table.lease_end(place, now) == Some(at),
+            Due::Lease(key) => queues.has(key) && table.lease_end(key, now) == Some(at),
             Due::Waiter(waiter, ticket) => queues.waits(waiter, ticket),
         });
     }
@@ -118,34 +118,34 @@ fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
 }
 
 /// A cache key of the selected database.
-pub fn place(context: Context, name: Arg<'_>) -> Place {
+pub fn key_id(context: Context, name: Arg<'_>) -> CacheKeyId {
     // SAFETY: the context is valid while the command or the callback runs.
     let database = unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(context.raw)) };
-    Place { database, name: hash(context, name.bytes()) }
+    CacheKeyId { database, name: hash(context, name.bytes()) }
 }
 
 /// An item of a filter's instance; 0 where there is no filter.
-pub fn subject(context: Context, filter: u64, item: Arg<'_>) -> Subject {
-    Subject { filter, item: hash(context, item.bytes()) }
+pub fn item_id(context: Context, filter: u64, item: Arg<'_>) -> ItemId {
+    ItemId { filter, item: hash(context, item.bytes()) }
 }
 
 /// How a cache key stands. Somebody who waited for it and is about to look again holds it, too, but for itself.
-pub fn standing(place: Place, subject: impl FnOnce() -> Subject, has_turn: bool) -> Standing {
-    if !with(|guard| guard.table.has(place) || guard.queues.has_turn(place)) {
+pub fn standing(key: CacheKeyId, item: impl FnOnce() -> ItemId, has_turn: bool) -> Standing {
+    if !with(|guard| guard.table.has(key) || guard.queues.has_turn(key)) {
         return Standing::Free;
     }
-    let (now, subject) = (now(), subject());
-    with(|guard| match guard.table.known(place, subject, now) {
-        Some((Known::NoRow, _)) if subject.filter != 0 => Standing::NoRow,
+    let (now, item) = (now(), item());
+    with(|guard| match guard.table.known(key, item, now) {
+        Some((Known::NoRow, _)) if item.filter != 0 => Standing::NoRow,
         Some((Known::Lease(_), end)) => Standing::Leased((end - now).max(1)),
-        _ if guard.queues.has_turn(place) && !has_turn => Standing::Leased(1),
+        _ if guard.queues.has_turn(key) && !has_turn => Standing::Leased(1),
         _ => Standing::Free,
     })
 }
 
 /// Gives the caller the lease of a cache key, for so many milliseconds, and answers with its token. Where that cannot be noted,
 /// for want of memory, the token is one that is refused.
-pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64) -> u64 {
+pub fn lease(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) -> u64 {
     let token = u64::from_le_bytes(context.random_bytes());
     if !events::subscribe(context) {
         return token;
@@ -153,11 +153,11 @@ pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64
     let now = now();
     let end = now.saturating_add(milliseconds);
     let dropped = with(|guard| {
-        let dropped = guard.table.note(place, subject, Known::Lease(token), (now, end), config::max_leases());
+        let dropped = guard.table.note(key, item, Known::Lease(token), (now, end), config::max_leases());
         guard.sweep_after(end);
-        if guard.queues.has(place) {
+        if guard.queues.has(key) {
             // Without memory for it, those who wait do so until their own time is over.
-            _ = guard.alarm.push(end, Due::Lease(place));
+            _ = guard.alarm.push(end, Due::Lease(key));
             guard.tidy_alarm(now);
         }
         dropped.ok().flatten()
@@ -170,47 +170,47 @@ pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64
 }
 
 /// How long the lease of a cache key has to go, whoever's it is, in milliseconds; 1 where it has none.
-pub fn lease_left(place: Place) -> u64 {
+pub fn lease_left(key: CacheKeyId) -> u64 {
     let now = now();
-    with(|guard| guard.table.lease_end(place, now)).map_or(1, |end| end - now)
+    with(|guard| guard.table.lease_end(key, now)).map_or(1, |end| end - now)
 }
 
 /// Whether the token is that of the lease of a cache key.
-pub fn holds(place: Place, subject: Subject, token: u64) -> bool {
+pub fn holds(key: CacheKeyId, item: ItemId, token: u64) -> bool {
     let now = now();
-    with(|guard| matches!(guard.table.known(place, subject, now), Some((Known::Lease(held), _)) if held == token))
+    with(|guard| matches!(guard.table.known(key, item, now), Some((Known::Lease(held), _)) if held == token))
 }
 
 /// There is no row, for so many milliseconds. Where there is no memory to take note of it, the next caller loads again.
-pub fn note_no_row(place: Place, subject: Subject, milliseconds: u64) {
+pub fn note_no_row(key: CacheKeyId, item: ItemId, milliseconds: u64) {
     let now = now();
     let end = now.saturating_add(milliseconds);
     with(|guard| {
-        _ = guard.table.note(place, subject, Known::NoRow, (now, end), config::max_leases());
+        _ = guard.table.note(key, item, Known::NoRow, (now, end), config::max_leases());
         guard.sweep_after(end);
     });
-    wake_all(place);
+    wake_all(key);
 }
 
 /// The value of a cache key is there: its lease ends, and those who wait are woken.
-pub fn filled(place: Place) {
-    with(|guard| guard.table.void(place));
-    wake_all(place);
+pub fn filled(key: CacheKeyId) {
+    with(|guard| guard.table.void(key));
+    wake_all(key);
 }
 
 /// Drops what is known of a cache key; one of those who wait for it may load.
-pub fn void(place: Place) {
-    if with(|guard| guard.table.void(place)) {
-        blocking::give_turn(place);
+pub fn void(key: CacheKeyId) {
+    if with(|guard| guard.table.void(key)) {
+        blocking::give_turn(key);
     }
 }
 
 /// A command added these items to a filter, whatever it answered: what is known of them is void.
 pub fn added(context: Context, filter: u64, items: &[Arg<'_>]) {
     for item in items {
-        let subject = subject(context, filter, *item);
-        while let Some(place) = with(|guard| guard.table.place_of(subject)) {
-            void(place);
+        let item = item_id(context, filter, *item);
+        while let Some(key) = with(|guard| guard.table.key_of(item)) {
+            void(key);
         }
     }
 }
@@ -227,11 +227,11 @@ pub fn void_all() {
     if is_idle() {
         return;
     }
-    let places = with(|guard| {
+    let keys = with(|guard| {
         guard.table.clear();
-        guard.queues.places()
+        guard.queues.cache_keys()
     });
-    places.into_iter().for_each(blocking::give_turn);
+    keys.into_iter().for_each(blocking::give_turn);
 }
 
 /// Says once a minute that a filter is not there, so that nothing is guarded by it.
@@ -267,9 +267,9 @@ mod tests {
     fn what_is_over_is_swept_until_nothing_is_left() {
         let mut guard = Guard::default();
         for (number, end) in [(1, 10), (2, 5000)] {
-            let subject = Subject { filter: 1, item: [number, 0] };
-            let place = Place { database: 0, name: [number, 0] };
-            guard.table.note(place, subject, Known::NoRow, (0, end), 10).unwrap();
+            let item = ItemId { filter: 1, item: [number, 0] };
+            let key = CacheKeyId { database: 0, name: [number, 0] };
+            guard.table.note(key, item, Known::NoRow, (0, end), 10).unwrap();
             guard.sweep_after(end);
         }
         let mut sweeps = 0;

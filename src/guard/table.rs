@@ -13,7 +13,7 @@ pub type Instant = u64;
 /// A cache key: its database, and its name under a hash with a key of this process. However long names are, a record is
 /// small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CacheKeyId {
     /// The database.
     pub database: i32,
     /// The hash of the name.
@@ -22,7 +22,7 @@ pub struct Place {
 
 /// An item of a filter, the item under the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct ItemId {
     /// The filter, by its instance; 0 where there was none.
     pub filter: u64,
     /// The hash of the item.
@@ -51,14 +51,14 @@ impl Hasher for AsItIs {
     }
 }
 
-impl Hash for Place {
+impl Hash for CacheKeyId {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.name[0] ^ u64::from(self.database.cast_unsigned()));
     }
 }
 
-impl Hash for Subject {
+impl Hash for ItemId {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.item[0] ^ self.filter);
@@ -77,22 +77,22 @@ pub enum Known {
 /// What is held of a cache key.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    subject: Subject,
+    item: ItemId,
     known: Known,
     end: Instant,
     /// Tells it from others that the cache key had before.
     number: u64,
-    /// Other cache keys of the same subject, in a list that is linked both ways: whoever names one item with many cache keys
+    /// Other cache keys of the same item, in a list that is linked both ways: whoever names one item with many cache keys
     /// holds nobody up.
-    before: Option<Place>,
-    after: Option<Place>,
+    before: Option<CacheKeyId>,
+    after: Option<CacheKeyId>,
 }
 
 /// Records of one sort by their end. One that is gone leaves its entry until that comes to the top, or until there are more
 /// such entries than records.
 #[derive(Default)]
 struct Ends {
-    entries: BinaryHeap<Reverse<(Instant, u64, Place)>>,
+    entries: BinaryHeap<Reverse<(Instant, u64, CacheKeyId)>>,
     records: usize,
 }
 
@@ -100,30 +100,30 @@ struct Ends {
 /// number, and now and then a pass over all.
 #[derive(Default)]
 pub struct Table {
-    records: ByHash<Place, Record>,
+    records: ByHash<CacheKeyId, Record>,
     /// The first of each list of cache keys.
-    subjects: ByHash<Subject, Place>,
+    items: ByHash<ItemId, CacheKeyId>,
     leases: Ends,
     nones: Ends,
     next_number: u64,
 }
 
 impl Table {
-    /// What is known of a cache key now, for this subject: a record for another one says nothing.
-    pub fn known(&self, place: Place, subject: Subject, now: Instant) -> Option<(Known, Instant)> {
-        let record = self.records.get(&place)?;
-        (record.subject == subject && record.end > now).then_some((record.known, record.end))
+    /// What is known of a cache key now, for this item: a record for another one says nothing.
+    pub fn known(&self, key: CacheKeyId, item: ItemId, now: Instant) -> Option<(Known, Instant)> {
+        let record = self.records.get(&key)?;
+        (record.item == item && record.end > now).then_some((record.known, record.end))
     }
 
     /// Whether there is a record of a cache key.
     #[inline]
-    pub fn has(&self, place: Place) -> bool {
-        self.records.contains_key(&place)
+    pub fn has(&self, key: CacheKeyId) -> bool {
+        self.records.contains_key(&key)
     }
 
     /// When the lease of a cache key ends, whoever's it is; nothing where it has none, or is over.
-    pub fn lease_end(&self, place: Place, now: Instant) -> Option<Instant> {
-        let record = self.records.get(&place)?;
+    pub fn lease_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
+        let record = self.records.get(&key)?;
         (matches!(record.known, Known::Lease(_)) && record.end > now).then_some(record.end)
     }
 
@@ -134,67 +134,67 @@ impl Table {
     /// Where there is no memory. What was known is gone then.
     pub fn note(
         &mut self,
-        place: Place,
-        subject: Subject,
+        key: CacheKeyId,
+        item: ItemId,
         known: Known,
         (now, end): (Instant, Instant),
         max: usize,
-    ) -> Result<Option<Place>, TryReserveError> {
+    ) -> Result<Option<CacheKeyId>, TryReserveError> {
         self.drop_ended(now, DROPPED_AT_ONCE);
-        self.void(place);
+        self.void(key);
         let mut dropped = None;
         while self.ends(known).records >= max.max(1) {
             dropped = self.drop_nearest(known);
         }
         self.records.try_reserve(1)?;
-        self.subjects.try_reserve(1)?;
+        self.items.try_reserve(1)?;
         self.ends(known).entries.try_reserve(1)?;
 
         let number = self.next_number;
         self.next_number += 1;
-        let after = self.subjects.insert(subject, place);
+        let after = self.items.insert(item, key);
         if let Some(after) = after.and_then(|after| self.records.get_mut(&after)) {
-            after.before = Some(place);
+            after.before = Some(key);
         }
-        self.records.insert(place, Record { subject, known, end, number, before: None, after });
+        self.records.insert(key, Record { item, known, end, number, before: None, after });
         let ends = self.ends(known);
-        ends.entries.push(Reverse((end, number, place)));
+        ends.entries.push(Reverse((end, number, key)));
         ends.records += 1;
         self.tidy(known);
         Ok(dropped)
     }
 
     /// Drops what is known of a cache key; answers whether there was a record.
-    pub fn void(&mut self, place: Place) -> bool {
-        let Some(record) = self.records.remove(&place) else { return false };
+    pub fn void(&mut self, key: CacheKeyId) -> bool {
+        let Some(record) = self.records.remove(&key) else { return false };
         self.ends(record.known).records -= 1;
         if let Some(after) = record.after.and_then(|after| self.records.get_mut(&after)) {
             after.before = record.before;
         }
         match (record.before.and_then(|before| self.records.get_mut(&before)), record.after) {
             (Some(before), after) => before.after = after,
-            (None, Some(after)) => _ = self.subjects.insert(record.subject, after),
-            (None, None) => _ = self.subjects.remove(&record.subject),
+            (None, Some(after)) => _ = self.items.insert(record.item, after),
+            (None, None) => _ = self.items.remove(&record.item),
         }
         true
     }
 
-    /// One of the cache keys of which something is known for this subject.
-    pub fn place_of(&self, subject: Subject) -> Option<Place> {
-        self.subjects.get(&subject).copied()
+    /// One of the cache keys of which something is known for this item.
+    pub fn key_of(&self, item: ItemId) -> Option<CacheKeyId> {
+        self.items.get(&item).copied()
     }
 
     /// Drops every NONE for items of a filter. Looks at all records; drops all of
     /// them where there is no memory for a list.
     pub fn void_nones_of(&mut self, filter: u64) {
-        let is_one = |record: &Record| record.known == Known::NoRow && record.subject.filter == filter;
-        let mut places = Vec::new();
-        if places.try_reserve_exact(self.nones.records).is_err() {
+        let is_one = |record: &Record| record.known == Known::NoRow && record.item.filter == filter;
+        let mut keys = Vec::new();
+        if keys.try_reserve_exact(self.nones.records).is_err() {
             return self.clear();
         }
-        places.extend(self.records.iter().filter(|(_, record)| is_one(record)).map(|(place, _)| *place));
-        for place in places {
-            self.void(place);
+        keys.extend(self.records.iter().filter(|(_, record)| is_one(record)).map(|(key, _)| *key));
+        for key in keys {
+            self.void(key);
         }
     }
 
@@ -216,8 +216,8 @@ impl Table {
                 if entries.peek().is_none_or(|Reverse((end, ..))| *end > now) {
                     break;
                 }
-                let Some(Reverse((_, number, place))) = entries.pop() else { break };
-                self.drop_numbered(place, number);
+                let Some(Reverse((_, number, key))) = entries.pop() else { break };
+                self.drop_numbered(key, number);
             }
         }
     }
@@ -239,18 +239,18 @@ impl Table {
     }
 
     /// Drops the record of a sort that is nearest its end, of which there is one; answers with its cache key.
-    fn drop_nearest(&mut self, known: Known) -> Option<Place> {
+    fn drop_nearest(&mut self, known: Known) -> Option<CacheKeyId> {
         loop {
-            let Reverse((_, number, place)) = self.ends(known).entries.pop()?;
-            if self.drop_numbered(place, number) {
-                return Some(place);
+            let Reverse((_, number, key)) = self.ends(known).entries.pop()?;
+            if self.drop_numbered(key, number) {
+                return Some(key);
             }
         }
     }
 
     /// Drops a record, where it is still there; answers whether it was.
-    fn drop_numbered(&mut self, place: Place, number: u64) -> bool {
-        self.records.get(&place).is_some_and(|record| record.number == number) && self.void(place)
+    fn drop_numbered(&mut self, key: CacheKeyId, number: u64) -> bool {
+        self.records.get(&key).is_some_and(|record| record.number == number) && self.void(key)
     }
 
     /// Takes the entries of records that are gone out, once they are the most.
@@ -260,9 +260,8 @@ impl Table {
             Known::NoRow => (&self.records, &mut self.nones),
         };
         if ends.entries.len() > 2 * ends.records + 64 {
-            ends.entries.retain(|Reverse((_, number, place))| {
-                records.get(place).is_some_and(|record| record.number == *number)
-            });
+            ends.entries
+                .retain(|Reverse((_, number, key))| records.get(key).is_some_and(|record| record.number == *number));
         }
     }
 }
@@ -273,29 +272,29 @@ mod tests {
 
     const MAX: usize = 4;
 
-    fn place(number: u64) -> Place {
-        Place { database: 0, name: [number, 0] }
+    fn key(number: u64) -> CacheKeyId {
+        CacheKeyId { database: 0, name: [number, 0] }
     }
 
-    fn subject(filter: u64, item: u64) -> Subject {
-        Subject { filter, item: [item, 0] }
+    fn item(filter: u64, item: u64) -> ItemId {
+        ItemId { filter, item: [item, 0] }
     }
 
     fn lease(table: &mut Table, number: u64, token: u64, end: Instant) {
-        table.note(place(number), subject(1, number), Known::Lease(token), (0, end), MAX).unwrap();
+        table.note(key(number), item(1, number), Known::Lease(token), (0, end), MAX).unwrap();
     }
 
     #[test]
     fn a_record_is_for_its_subject_and_until_its_end() {
         let mut table = Table::default();
         lease(&mut table, 7, 99, 10);
-        assert_eq!(table.known(place(7), subject(1, 7), 9), Some((Known::Lease(99), 10)));
-        assert_eq!(table.known(place(7), subject(1, 7), 10), None);
-        assert_eq!(table.known(place(7), subject(2, 7), 9), None);
-        assert_eq!(table.known(place(7), subject(1, 8), 9), None);
-        assert_eq!(table.known(place(8), subject(1, 7), 9), None);
-        assert_eq!(table.lease_end(place(7), 9), Some(10));
-        assert_eq!(table.lease_end(place(7), 10), None);
+        assert_eq!(table.known(key(7), item(1, 7), 9), Some((Known::Lease(99), 10)));
+        assert_eq!(table.known(key(7), item(1, 7), 10), None);
+        assert_eq!(table.known(key(7), item(2, 7), 9), None);
+        assert_eq!(table.known(key(7), item(1, 8), 9), None);
+        assert_eq!(table.known(key(8), item(1, 7), 9), None);
+        assert_eq!(table.lease_end(key(7), 9), Some(10));
+        assert_eq!(table.lease_end(key(7), 10), None);
     }
 
     #[test]
@@ -304,13 +303,13 @@ mod tests {
         lease(&mut table, 7, 1, 10);
         lease(&mut table, 7, 2, 20);
         assert_eq!(table.counts(0), (1, 0));
-        assert_eq!(table.known(place(7), subject(1, 7), 5), Some((Known::Lease(2), 20)));
-        table.note(place(7), subject(1, 7), Known::NoRow, (0, 30), MAX).unwrap();
+        assert_eq!(table.known(key(7), item(1, 7), 5), Some((Known::Lease(2), 20)));
+        table.note(key(7), item(1, 7), Known::NoRow, (0, 30), MAX).unwrap();
         assert_eq!(table.counts(0), (0, 1));
-        assert_eq!(table.lease_end(place(7), 5), None);
-        assert!(table.void(place(7)));
-        assert!(!table.void(place(7)));
-        assert!(table.is_empty() && table.subjects.is_empty());
+        assert_eq!(table.lease_end(key(7), 5), None);
+        assert!(table.void(key(7)));
+        assert!(!table.void(key(7)));
+        assert!(table.is_empty() && table.items.is_empty());
     }
 
     #[test]
@@ -320,11 +319,11 @@ mod tests {
             lease(&mut table, number, number, end);
         }
         assert_eq!(table.counts(0), (4, 0));
-        assert_eq!(table.known(place(2), subject(1, 2), 0), None);
+        assert_eq!(table.known(key(2), item(1, 2), 0), None);
         lease(&mut table, 6, 6, 60);
-        assert_eq!(table.known(place(4), subject(1, 4), 0), None);
+        assert_eq!(table.known(key(4), item(1, 4), 0), None);
         // NONEs are counted by themselves.
-        table.note(place(9), subject(1, 9), Known::NoRow, (0, 5), MAX).unwrap();
+        table.note(key(9), item(1, 9), Known::NoRow, (0, 5), MAX).unwrap();
         assert_eq!(table.counts(0), (4, 1));
     }
 
@@ -332,13 +331,13 @@ mod tests {
     fn all_cache_keys_of_an_item_are_found() {
         let mut table = Table::default();
         for number in 0..4 {
-            table.note(place(number), subject(1, 7), Known::NoRow, (0, 10), MAX).unwrap();
+            table.note(key(number), item(1, 7), Known::NoRow, (0, 10), MAX).unwrap();
         }
         // From the middle of the list.
-        assert!(table.void(place(1)));
+        assert!(table.void(key(1)));
         let mut found = 0;
-        while let Some(place) = table.place_of(subject(1, 7)) {
-            assert!(table.void(place));
+        while let Some(key) = table.key_of(item(1, 7)) {
+            assert!(table.void(key));
             found += 1;
         }
         assert_eq!((found, table.is_empty()), (3, true));
@@ -347,12 +346,12 @@ mod tests {
     #[test]
     fn the_nones_of_a_filter_go_and_nothing_else() {
         let mut table = Table::default();
-        table.note(place(1), subject(1, 1), Known::NoRow, (0, 10), MAX).unwrap();
-        table.note(place(2), subject(2, 2), Known::NoRow, (0, 10), MAX).unwrap();
+        table.note(key(1), item(1, 1), Known::NoRow, (0, 10), MAX).unwrap();
+        table.note(key(2), item(2, 2), Known::NoRow, (0, 10), MAX).unwrap();
         lease(&mut table, 3, 3, 10);
         table.void_nones_of(1);
         assert_eq!(table.counts(0), (1, 1));
-        assert!(table.known(place(2), subject(2, 2), 0).is_some());
+        assert!(table.known(key(2), item(2, 2), 0).is_some());
     }
 
     #[test]
@@ -360,9 +359,9 @@ mod tests {
         let mut table = Table::default();
         lease(&mut table, 1, 1, 10);
         lease(&mut table, 2, 2, 20);
-        table.note(place(3), subject(1, 3), Known::NoRow, (0, 15), MAX).unwrap();
+        table.note(key(3), item(1, 3), Known::NoRow, (0, 15), MAX).unwrap();
         assert_eq!(table.counts(15), (1, 0));
-        table.note(place(4), subject(1, 4), Known::NoRow, (15, 99), MAX).unwrap();
+        table.note(key(4), item(1, 4), Known::NoRow, (15, 99), MAX).unwrap();
         assert_eq!(table.counts(0), (1, 1));
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, TryReserveError, VecDeque};
 
-use super::table::{ByHash, Place};
+use super::table::{ByHash, CacheKeyId};
 
 /// Whoever waits, by the server's handle of a blocked client.
 pub type Waiter = usize;
@@ -14,7 +14,7 @@ pub type Waiter = usize;
 /// How somebody waits.
 #[derive(Clone, Copy, Debug)]
 struct State {
-    place: Place,
+    key: CacheKeyId,
     /// Tells it from others with the same handle, which came before.
     ticket: u64,
     is_woken: bool,
@@ -34,7 +34,7 @@ struct Queue {
 /// All queues.
 #[derive(Default)]
 pub struct Queues {
-    queues: ByHash<Place, Queue>,
+    queues: ByHash<CacheKeyId, Queue>,
     waiters: HashMap<Waiter, State>,
     next_ticket: u64,
 }
@@ -43,7 +43,7 @@ pub struct Queues {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// For which cache key.
-    pub place: Place,
+    pub key: CacheKeyId,
     /// Whether it was woken: the server has its handle back then.
     pub was_woken: bool,
     /// Whether it had the turn.
@@ -55,13 +55,13 @@ impl Queues {
     ///
     /// # Errors
     /// Where there is no memory. Nothing has changed then.
-    pub fn join(&mut self, place: Place, waiter: Waiter) -> Result<u64, TryReserveError> {
+    pub fn join(&mut self, key: CacheKeyId, waiter: Waiter) -> Result<u64, TryReserveError> {
         self.waiters.try_reserve(1)?;
         self.queues.try_reserve(1)?;
-        let queue = self.queues.entry(place).or_default();
+        let queue = self.queues.entry(key).or_default();
         if let Err(refused) = queue.line.try_reserve(1) {
             if queue.is_over() {
-                self.queues.remove(&place);
+                self.queues.remove(&key);
             }
             return Err(refused);
         }
@@ -69,33 +69,33 @@ impl Queues {
         self.next_ticket += 1;
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
-        self.waiters.insert(waiter, State { place, ticket, is_woken: false });
+        self.waiters.insert(waiter, State { key, ticket, is_woken: false });
         Ok(ticket)
     }
 
     /// Whether somebody waits for a cache key, or has the turn.
-    pub fn has(&self, place: Place) -> bool {
-        self.queues.contains_key(&place)
+    pub fn has(&self, key: CacheKeyId) -> bool {
+        self.queues.contains_key(&key)
     }
 
     /// Whether somebody has the turn for a cache key.
-    pub fn has_turn(&self, place: Place) -> bool {
-        self.queues.get(&place).is_some_and(|queue| queue.turn.is_some())
+    pub fn has_turn(&self, key: CacheKeyId) -> bool {
+        self.queues.get(&key).is_some_and(|queue| queue.turn.is_some())
     }
 
     /// Gives the one who waited longest for a cache key the turn, where nobody has it: it is to be woken.
-    pub fn give_turn(&mut self, place: Place) -> Option<Waiter> {
-        if self.has_turn(place) {
+    pub fn give_turn(&mut self, key: CacheKeyId) -> Option<Waiter> {
+        if self.has_turn(key) {
             return None;
         }
-        let (waiter, ticket) = self.wake_first(place)?;
-        self.queues.get_mut(&place)?.turn = Some(ticket);
+        let (waiter, ticket) = self.wake_first(key)?;
+        self.queues.get_mut(&key)?.turn = Some(ticket);
         Some(waiter)
     }
 
     /// The next of those who wait for a cache key: it is to be woken. The one who has the turn is awake already.
-    pub fn wake_next(&mut self, place: Place) -> Option<Waiter> {
-        self.wake_first(place).map(|(waiter, _)| waiter)
+    pub fn wake_next(&mut self, key: CacheKeyId) -> Option<Waiter> {
+        self.wake_first(key).map(|(waiter, _)| waiter)
     }
 
     /// Somebody whose time is over is to be woken; not where it is awake or has left.
@@ -103,25 +103,25 @@ impl Queues {
         let state = self.waiters.get_mut(&waiter).filter(|state| state.ticket == ticket && !state.is_woken);
         let Some(state) = state else { return false };
         state.is_woken = true;
-        let place = state.place;
-        self.one_less(place);
+        let key = state.key;
+        self.one_less(key);
         true
     }
 
     /// Somebody looks again, or has gone away.
     pub fn leave(&mut self, waiter: Waiter) -> Option<Left> {
-        let State { place, ticket, is_woken, .. } = self.waiters.remove(&waiter)?;
+        let State { key, ticket, is_woken, .. } = self.waiters.remove(&waiter)?;
         if !is_woken {
-            self.one_less(place);
+            self.one_less(key);
         }
         let mut had_turn = false;
-        if let Some(queue) = self.queues.get_mut(&place) {
+        if let Some(queue) = self.queues.get_mut(&key) {
             had_turn = queue.turn.take_if(|turn| *turn == ticket).is_some();
             if queue.is_over() {
-                self.queues.remove(&place);
+                self.queues.remove(&key);
             }
         }
-        Some(Left { place, was_woken: is_woken, had_turn })
+        Some(Left { key, was_woken: is_woken, had_turn })
     }
 
     /// Whether somebody waits and is not awake.
@@ -131,12 +131,12 @@ impl Queues {
 
     /// The cache keys for which somebody waits; none where there is no memory for the list: they wait until their time is
     /// over.
-    pub fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        if places.try_reserve_exact(self.queues.len()).is_ok() {
-            places.extend(self.queues.keys().copied());
+    pub fn cache_keys(&self) -> Vec<CacheKeyId> {
+        let mut keys = Vec::new();
+        if keys.try_reserve_exact(self.queues.len()).is_ok() {
+            keys.extend(self.queues.keys().copied());
         }
-        places
+        keys
     }
 
     /// How many wait, or are awake and have not looked yet.
@@ -145,8 +145,8 @@ impl Queues {
     }
 
     /// Marks the first of a queue who waits as woken.
-    fn wake_first(&mut self, place: Place) -> Option<(Waiter, u64)> {
-        let queue = self.queues.get_mut(&place)?;
+    fn wake_first(&mut self, key: CacheKeyId) -> Option<(Waiter, u64)> {
+        let queue = self.queues.get_mut(&key)?;
         while let Some((waiter, ticket)) = queue.line.pop_front() {
             let state = self.waiters.get_mut(&waiter).filter(|state| state.ticket == ticket && !state.is_woken);
             if let Some(state) = state {
@@ -159,11 +159,11 @@ impl Queues {
     }
 
     /// Somebody of a queue waits no longer, whose place in the line stays for now.
-    fn one_less(&mut self, place: Place) {
-        let Some(queue) = self.queues.get_mut(&place) else { return };
+    fn one_less(&mut self, key: CacheKeyId) {
+        let Some(queue) = self.queues.get_mut(&key) else { return };
         queue.waiting -= 1;
         if queue.is_over() {
-            self.queues.remove(&place);
+            self.queues.remove(&key);
         } else if queue.line.len() > 2 * queue.waiting + 16 {
             let waiters = &self.waiters;
             let waits = |state: &State, ticket| state.ticket == ticket && !state.is_woken;
@@ -182,12 +182,12 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { database: 0, name: [1, 2] };
+    const KEY: CacheKeyId = CacheKeyId { database: 0, name: [1, 2] };
 
     fn queues(waiters: &[Waiter]) -> Queues {
         let mut queues = Queues::default();
         for waiter in waiters {
-            queues.join(PLACE, *waiter).unwrap();
+            queues.join(KEY, *waiter).unwrap();
         }
         queues
     }
@@ -195,41 +195,38 @@ mod tests {
     #[test]
     fn the_turn_goes_from_one_to_the_next() {
         let mut queues = queues(&[10, 20, 30]);
-        assert_eq!(queues.give_turn(PLACE), Some(10));
-        assert_eq!(queues.give_turn(PLACE), None, "it is taken");
-        assert_eq!(queues.leave(10), Some(Left { place: PLACE, was_woken: true, had_turn: true }));
-        assert_eq!(queues.give_turn(PLACE), Some(20));
+        assert_eq!(queues.give_turn(KEY), Some(10));
+        assert_eq!(queues.give_turn(KEY), None, "it is taken");
+        assert_eq!(queues.leave(10), Some(Left { key: KEY, was_woken: true, had_turn: true }));
+        assert_eq!(queues.give_turn(KEY), Some(20));
         assert!(queues.leave(20).unwrap().had_turn);
         // The next leaves before its turn comes.
-        assert_eq!(queues.leave(30), Some(Left { place: PLACE, was_woken: false, had_turn: false }));
-        assert_eq!(queues.give_turn(PLACE), None);
-        assert!(!queues.has(PLACE) && queues.len() == 0);
+        assert_eq!(queues.leave(30), Some(Left { key: KEY, was_woken: false, had_turn: false }));
+        assert_eq!(queues.give_turn(KEY), None);
+        assert!(!queues.has(KEY) && queues.len() == 0);
     }
 
     #[test]
     fn all_are_woken_but_the_one_who_is_awake() {
         let mut queues = queues(&[10, 20, 30]);
-        assert_eq!(queues.give_turn(PLACE), Some(10));
-        assert_eq!(
-            [queues.wake_next(PLACE), queues.wake_next(PLACE), queues.wake_next(PLACE)],
-            [Some(20), Some(30), None]
-        );
-        assert!(queues.has_turn(PLACE));
+        assert_eq!(queues.give_turn(KEY), Some(10));
+        assert_eq!([queues.wake_next(KEY), queues.wake_next(KEY), queues.wake_next(KEY)], [Some(20), Some(30), None]);
+        assert!(queues.has_turn(KEY));
         assert!([20, 30].into_iter().all(|waiter| !queues.leave(waiter).unwrap().had_turn));
         assert!(queues.leave(10).unwrap().had_turn);
-        assert!(!queues.has(PLACE));
+        assert!(!queues.has(KEY));
     }
 
     #[test]
     fn whose_time_is_over_is_woken_once() {
         let mut queues = Queues::default();
-        let ticket = queues.join(PLACE, 10).unwrap();
+        let ticket = queues.join(KEY, 10).unwrap();
         assert!(queues.waits(10, ticket));
         assert!(queues.wake_late(10, ticket) && !queues.wake_late(10, ticket));
-        assert_eq!(queues.give_turn(PLACE), None);
-        assert_eq!(queues.leave(10), Some(Left { place: PLACE, was_woken: true, had_turn: false }));
+        assert_eq!(queues.give_turn(KEY), None);
+        assert_eq!(queues.leave(10), Some(Left { key: KEY, was_woken: true, had_turn: false }));
         // The handle comes again: the old ticket says nothing of it.
-        let other = queues.join(PLACE, 10).unwrap();
+        let other = queues.join(KEY, 10).unwrap();
         assert!(!queues.wake_late(10, ticket) && !queues.waits(10, ticket));
         assert!(queues.waits(10, other));
     }
@@ -238,10 +235,10 @@ mod tests {
     fn who_left_does_not_fill_the_line() {
         let mut queues = queues(&[1]);
         for waiter in 2..1000 {
-            queues.join(PLACE, waiter).unwrap();
+            queues.join(KEY, waiter).unwrap();
             queues.leave(waiter).unwrap();
         }
-        assert!(queues.queues.get(&PLACE).unwrap().line.len() < 20);
-        assert_eq!(queues.wake_next(PLACE), Some(1));
+        assert!(queues.queues.get(&KEY).unwrap().line.len() < 20);
+        assert_eq!(queues.wake_next(KEY), Some(1));
     }
 }
