@@ -202,9 +202,7 @@ fn add_to_key(
         has_turned = turn_and_carry(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
         pending::merge_beside(context, filter, adding.items.len());
-        if !guard::is_idle() {
-            guard::added(context, writer.instance(), adding.items);
-        }
+        guard::end_items(context, writer.instance(), adding.items);
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
             replicate::known(context, name, known);

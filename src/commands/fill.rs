@@ -11,30 +11,31 @@ use crate::key::ReadKey;
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
-/// Takes what the caller loaded that holds the lease, for which the token stands, and ends the lease.
+/// Stores what the holder of a lease loaded, and ends the lease.
 pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let (token, fill) = fill::parse(args.words())?;
-    let name = args.arg(3)?;
-    // Whatever else is at the filter's key, no lease was given for that.
-    let filter = ReadKey::open(context, args.arg(1)?).stored().ok().flatten().map_or(0, |stored| stored.instance);
-    let (key, item) = (guard::key_id(context, name), guard::item_id(context, filter, args.arg(2)?));
+    let (filter, name) = (args.arg(1)?, args.arg(3)?);
+    let key = guard::key_id(context, name);
+    // Whatever else is at the filter's key, no lease was granted for that.
+    let instance = ReadKey::open(context, filter).stored().ok().flatten().map(|stored| stored.instance);
+    let item = guard::item_id(context, filter, instance, args.arg(2)?);
     if !token.is_some_and(|token| guard::holds(key, item, token)) {
         metrics::fill_refused();
         reply::null(context);
         return Ok(());
     }
     match fill {
-        Fill::GiveUp => guard::void(key),
+        Fill::GiveUp => guard::end(context, key),
         _ if CacheKey::peek(context, name) == Held::Other => return Err(Refusal::WrongType),
         Fill::Value(value, lives) => {
             if !cache_key::store(context, name, args.arg(value)?, lives) {
                 return Ok(());
             }
-            guard::filled(key);
+            guard::end(context, key);
         }
         Fill::None(lives) => {
             cache_key::delete(context, name, false);
-            guard::note_no_row(key, item, lives);
+            guard::note_no_row(context, key, item, lives);
         }
     }
     metrics::filled();

@@ -1,11 +1,11 @@
-//! What the server tells of its keys, and of itself: whatever may make a value or a missing row untrue.
+//! The server's events that may make a cached value, a value that is being loaded, or a NONE outdated.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
-use super::{is_idle, key_id, void, void_all};
+use super::{end, end_all, is_idle, key_id};
 use crate::args::Arg;
 use crate::context::{Context, OK};
 use crate::role;
@@ -60,11 +60,17 @@ unsafe extern "C" fn key_changed(
     if !is_idle() && unsafe { CStr::from_ptr(event) } != c"expire" {
         // SAFETY: the key's name lives until this returns.
         let name = unsafe { Arg::of(&key) };
-        void(key_id(Context::new(context), name));
+        let context = Context::new(context);
+        end(context, key_id(context, name));
     }
     OK
 }
 
-unsafe extern "C" fn server_changed(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
-    void_all();
+unsafe extern "C" fn server_changed(
+    context: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    _: u64,
+    _: *mut c_void,
+) {
+    end_all(Context::new(context));
 }
