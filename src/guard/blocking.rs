@@ -151,8 +151,8 @@ pub fn wait(context: Context, question: Question<'_>, answerer: Answerer, unbloc
     let now = now();
     // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
     let deadline = now.saturating_add(question.options.wait).saturating_add(1);
-    let key = key_id(context, question.cache_key);
-    let refused = act(context, |guard| guard.join(key, client as WaiterId, asked, (now, deadline))).err();
+    let (key, filter) = (key_id(context, question.cache_key), key_id(context, question.filter));
+    let refused = act(context, |guard| guard.join(key, filter, client as WaiterId, asked, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {

@@ -156,6 +156,27 @@ pub fn end_nones_of(instance: u64) {
     }
 }
 
+/// Ends the leases that waiters of this filter wait for. For a filter that was replaced without an event of the server.
+pub fn filter_replaced(context: Context, filter: Arg<'_>) {
+    if !is_idle() {
+        let filter = key_id(context, filter);
+        act(context, |guard| guard.end_leases_waited_for(filter));
+    }
+}
+
+/// Applies an event of the server to the key that it names.
+fn key_event(context: Context, name: Arg<'_>, meaning: events::Meaning) {
+    let key = key_id(context, name);
+    act(context, |guard| {
+        if meaning.voids {
+            guard.end(key);
+        }
+        if meaning.replaces {
+            guard.end_leases_waited_for(key);
+        }
+    });
+}
+
 /// Ends all leases and NONEs: the data set was replaced, or the server's role has changed.
 pub fn end_all(context: Context) {
     if !is_idle() {

@@ -147,7 +147,8 @@ impl World {
             let wait = if self.rng.below(2) == 0 { 1000 } else { 1 + self.rng.below(30) };
             self.last_client += 1;
             let (client, deadline) = (self.last_client, self.now + wait);
-            self.guard.join(key, client, question, (self.now, deadline)).unwrap();
+            let filter = filter_key(question.filter);
+            self.guard.join(key, filter, client, question, (self.now, deadline)).unwrap();
             self.clients.insert(client, Client { question, deadline });
         }
     }
@@ -202,6 +203,10 @@ impl World {
         self.last_instance += 1;
         let instance = (self.rng.below(2) == 0).then_some(self.last_instance);
         self.instances[filter] = instance;
+        self.guard.end_leases_waited_for(filter_key(filter));
+        for client in self.clients.values().filter(|client| client.question.filter == filter) {
+            assert!(!self.guard.has_lease(key_id(client.question.key), self.now), "its token would be refused");
+        }
     }
 
     fn leave(&mut self) {
@@ -324,7 +329,7 @@ fn with_a_waiter() -> (Guard<&'static str>, ItemId) {
     let mut guard = Guard::default();
     let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
     guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), 1, "question", (0, 5000)).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", (0, 5000)).unwrap();
     (guard, item)
 }
 
@@ -344,7 +349,7 @@ fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
 fn the_alarm_does_not_fill_with_waiters_that_left() {
     let (mut guard, _) = with_a_waiter();
     for waiter in 2..10_000 {
-        guard.join(key_id(0), waiter, "question", (0, 5000)).unwrap();
+        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
@@ -362,7 +367,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
     let (mut guard, _) = with_a_waiter();
     guard.end(key_id(0));
     for waiter in 2..1000 {
-        guard.join(key_id(0), waiter, "question", (0, 5000)).unwrap();
+        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
@@ -372,7 +377,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
 fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
     let (mut guard, _) = with_a_waiter();
     for waiter in 2..1000 {
-        guard.join(key_id(1), waiter, "question", (1000, 5000)).unwrap();
+        guard.join(key_id(1), filter_key(0), waiter, "question", (1000, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(key_id(0))));
@@ -394,7 +399,7 @@ fn a_client_that_joins_as_the_lease_expires_is_served() {
     let mut guard = Guard::default();
     let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
     guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), 1, "question", (1000, 5000)).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", (1000, 5000)).unwrap();
     assert_eq!(guard.take_due(1000), Some(Due::Serve(key_id(0))));
 }
 

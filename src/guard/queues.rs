@@ -14,6 +14,8 @@ pub type WaiterId = usize;
 /// A client that waits, with its question.
 struct Waiter<Q> {
     cache_key: CacheKeyId,
+    /// The filter's key.
+    filter: CacheKeyId,
     /// Tells it from earlier waiters with the same handle.
     ticket: u64,
     state: State<Q>,
@@ -44,6 +46,8 @@ struct Queue {
 pub struct Queues<Q> {
     queues: ByHash<CacheKeyId, Queue>,
     waiters: HashMap<WaiterId, Waiter<Q>>,
+    /// How many waiters asked each filter.
+    filters: ByHash<CacheKeyId, usize>,
     /// How many waiters there are that are not answered.
     waiting: usize,
     next_ticket: u64,
@@ -51,7 +55,13 @@ pub struct Queues<Q> {
 
 impl<Q> Default for Queues<Q> {
     fn default() -> Self {
-        Self { queues: ByHash::default(), waiters: HashMap::new(), waiting: 0, next_ticket: 0 }
+        Self {
+            queues: ByHash::default(),
+            waiters: HashMap::new(),
+            filters: ByHash::default(),
+            waiting: 0,
+            next_ticket: 0,
+        }
     }
 }
 
@@ -60,21 +70,23 @@ impl<Q> Queues<Q> {
     ///
     /// # Errors
     /// The question, if memory is refused. Nothing has changed.
-    pub fn join(&mut self, cache_key: CacheKeyId, waiter: WaiterId, question: Q) -> Result<u64, Q> {
+    pub fn join(&mut self, cache_key: CacheKeyId, filter: CacheKeyId, waiter: WaiterId, question: Q) -> Result<u64, Q> {
         let Ok(line) = self.reserve(cache_key) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, is_due: false });
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
+        *self.filters.entry(filter).or_default() += 1;
         self.waiting += 1;
-        self.waiters.insert(waiter, Waiter { cache_key, ticket, state: State::Waiting(question) });
+        self.waiters.insert(waiter, Waiter { cache_key, filter, ticket, state: State::Waiting(question) });
         Ok(ticket)
     }
 
     /// Reserves memory for one more waiter. Returns a line for its queue, with room for it if there is no such queue yet.
     fn reserve(&mut self, cache_key: CacheKeyId) -> Result<VecDeque<(WaiterId, u64)>, TryReserveError> {
         self.waiters.try_reserve(1)?;
+        self.filters.try_reserve(1)?;
         self.queues.try_reserve(1)?;
         let mut new = VecDeque::new();
         let line = self.queues.get_mut(&cache_key).map_or(&mut new, |queue| &mut queue.line);
@@ -129,8 +141,8 @@ impl<Q> Queues<Q> {
             return false;
         };
         found.state = State::Answered(token);
-        let cache_key = found.cache_key;
-        self.one_less(cache_key);
+        let (cache_key, filter) = (found.cache_key, found.filter);
+        self.one_less(cache_key, filter);
         true
     }
 
@@ -140,8 +152,8 @@ impl<Q> Queues<Q> {
         if matches!(entry.get().state, State::Answered(_)) {
             return None;
         }
-        let Waiter { cache_key, state, .. } = entry.remove();
-        self.one_less(cache_key);
+        let Waiter { cache_key, filter, state, .. } = entry.remove();
+        self.one_less(cache_key, filter);
         let question = if let State::Waiting(question) = state { Some(question) } else { None };
         Some((cache_key, question))
     }
@@ -156,6 +168,22 @@ impl<Q> Queues<Q> {
     /// Whether a waiter has this ticket and is not answered.
     pub fn waits(&self, waiter: WaiterId, ticket: u64) -> bool {
         waits(&self.waiters, waiter, ticket)
+    }
+
+    /// Whether any waiter asked this filter.
+    pub fn has_asked(&self, filter: CacheKeyId) -> bool {
+        self.filters.contains_key(&filter)
+    }
+
+    /// Calls `visit` with the cache key of every waiter that asked this filter, and with the mark that its waiters are
+    /// scheduled. Visits every waiter.
+    pub fn each_asking(&mut self, filter: CacheKeyId, mut visit: impl FnMut(CacheKeyId, &mut bool)) {
+        let asks = |waiter: &&Waiter<Q>| waiter.filter == filter && !matches!(waiter.state, State::Answered(_));
+        for waiter in self.waiters.values().filter(asks) {
+            if let Some(queue) = self.queues.get_mut(&waiter.cache_key) {
+                visit(waiter.cache_key, &mut queue.is_due);
+            }
+        }
     }
 
     /// Marks the waiters of a cache key as scheduled if `schedule` succeeds. Does nothing if there are none, or if they are
@@ -195,8 +223,14 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: CacheKeyId) {
+    fn one_less(&mut self, cache_key: CacheKeyId, filter: CacheKeyId) {
         self.waiting -= 1;
+        if let Some(asking) = self.filters.get_mut(&filter) {
+            *asking -= 1;
+            if *asking == 0 {
+                self.filters.remove(&filter);
+            }
+        }
         let Some(queue) = self.queues.get_mut(&cache_key) else { return };
         queue.waiting -= 1;
         if queue.waiting == 0 {
@@ -224,10 +258,10 @@ mod tests {
     use super::*;
 
     const KEY: CacheKeyId = CacheKeyId { database: 0, name: [1, 2] };
-    const OTHER: CacheKeyId = CacheKeyId { database: 0, name: [3, 4] };
+    const FILTER: CacheKeyId = CacheKeyId { database: 0, name: [3, 4] };
 
     fn join(queues: &mut Queues<&'static str>, waiter: WaiterId) -> u64 {
-        queues.join(KEY, waiter, "question").unwrap()
+        queues.join(KEY, FILTER, waiter, "question").unwrap()
     }
 
     fn queues(waiters: &[WaiterId]) -> Queues<&'static str> {
@@ -273,6 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn the_waiters_of_a_filter_are_known_while_they_wait() {
+        let mut queues = queues(&[10, 20]);
+        assert!(queues.has_asked(FILTER) && !queues.has_asked(KEY));
+        queues.answered(10, None);
+        let mut asking = Vec::new();
+        queues.each_asking(FILTER, |key, _| asking.push(key));
+        assert_eq!(asking, [KEY]);
+        queues.each_asking(KEY, |key, _| panic!("{key:?} is not a filter"));
+        queues.leave(20);
+        assert!(!queues.has_asked(FILTER));
+    }
+
+    #[test]
     fn a_queue_is_marked_once_and_only_if_it_was_scheduled() {
         let mut queues = queues(&[10]);
         queues.mark_due(KEY, || false);
@@ -283,7 +330,7 @@ mod tests {
         assert!(queues.clear_due(KEY) && !queues.clear_due(KEY));
         queues.mark_all_due(|key| key == KEY);
         assert!(queues.is_due(KEY));
-        queues.mark_due(OTHER, || panic!("nobody waits for it"));
+        queues.mark_due(FILTER, || panic!("nobody waits for it"));
     }
 
     #[test]

@@ -145,6 +145,19 @@ impl<Q> Guard<Q> {
         }
     }
 
+    /// Ends the leases that waiters of a filter wait for, and schedules the waiters. For a filter that was replaced: BF.FILL
+    /// will refuse the tokens of those leases.
+    pub fn end_leases_waited_for(&mut self, filter: CacheKeyId) {
+        if !self.queues.has_asked(filter) {
+            return;
+        }
+        let (table, alarm) = (&mut self.table, &mut self.alarm);
+        self.queues.each_asking(filter, |key, is_due| {
+            table.remove(key);
+            *is_due = *is_due || alarm.push(0, Due::Serve(key)).is_ok();
+        });
+    }
+
     /// Ends the NONEs of a filter.
     pub fn end_nones_of(&mut self, filter: FilterId) {
         self.table.remove_nones_of(filter);
@@ -164,12 +177,13 @@ impl<Q> Guard<Q> {
     pub fn join(
         &mut self,
         key: CacheKeyId,
+        filter: CacheKeyId,
         waiter: WaiterId,
         question: Q,
         (now, deadline): (Instant, Instant),
     ) -> Result<(), Q> {
         let is_first = !self.queues.has(key);
-        let ticket = self.queues.join(key, waiter, question)?;
+        let ticket = self.queues.join(key, filter, waiter, question)?;
         let lease_end = self.table.lease_end(key, now);
         let scheduled = match lease_end {
             Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
