@@ -19,7 +19,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     // Whatever else is at the filter's key, no lease was granted for that.
     let instance = ReadKey::open(context, filter).stored().ok().flatten().map(|stored| stored.instance);
     let item = guard::item_id(context, filter, instance, args.arg(2)?);
-    if !token.is_some_and(|token| guard::holds(key, item, token)) {
+    if !token.is_some_and(|token| guard::holds(context, key, item, token)) {
         metrics::fill_refused();
         reply::null(context);
         return Ok(());

@@ -15,7 +15,8 @@ pub struct CacheKeyId {
 
 /// A filter: the instance of one that exists, or the name of one that does not.
 ///
-/// The name keeps a lease that was granted without a filter apart from those of other filters.
+/// The name keeps a lease that was granted without a filter apart from those of other filters, so that adding an item voids
+/// the leases that this filter's name was given for, and no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterId(u64);
 

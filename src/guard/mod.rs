@@ -8,6 +8,7 @@
 
 mod alarm;
 mod blocking;
+mod cluster;
 mod events;
 mod ids;
 #[cfg(test)]
@@ -108,10 +109,10 @@ pub fn standing(context: Context, key: CacheKeyId, item: impl FnOnce() -> ItemId
 }
 
 /// Grants the lease of a cache key for a number of milliseconds. Returns its token. If the lease cannot be recorded, BF.FILL
-/// will refuse the token: memory is short, or the server raises no events.
+/// will refuse the token: memory is short, the server raises no events, or the epochs of its cluster cannot be read.
 pub fn grant(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) -> u64 {
     let token = u64::from_le_bytes(context.random_bytes());
-    if events::subscribe(context) {
+    if events::subscribe(context) && (!item.filter.is_missing() || cluster::look(context)) {
         let now = now();
         let end = now.saturating_add(milliseconds);
         act(context, |guard| _ = guard.grant(key, item, token, (now, end), config::max_leases()));
@@ -120,7 +121,10 @@ pub fn grant(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64)
 }
 
 /// Whether the live lease of a cache key is for this item and has this token.
-pub fn holds(key: CacheKeyId, item: ItemId, token: u64) -> bool {
+pub fn holds(context: Context, key: CacheKeyId, item: ItemId, token: u64) -> bool {
+    if is_idle() || (item.filter.is_missing() && !cluster::look(context)) {
+        return false;
+    }
     let now = now();
     with(|guard| guard.holds(key, item, token, now))
 }
@@ -137,15 +141,18 @@ pub fn end(context: Context, key: CacheKeyId) {
     act(context, |guard| guard.end(key));
 }
 
-/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them.
-pub fn end_items(context: Context, instance: u64, items: &[Arg<'_>]) {
+/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them. That includes leases
+/// which were granted while the filter was missing: it may go missing again.
+pub fn end_items(context: Context, filter: Arg<'_>, instance: Option<u64>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
-    let filter = FilterId::existing(instance);
+    let missing = FilterId::missing(key_id(context, filter));
+    let filters = [Some(missing), instance.map(FilterId::existing)];
     for item in items {
-        let id = ItemId { filter, item: hash(context, item.bytes()) };
-        act(context, |guard| guard.end_item(id));
+        let item = hash(context, item.bytes());
+        let ids = filters.into_iter().flatten().map(|filter| ItemId { filter, item });
+        act(context, |guard| ids.for_each(|id| guard.end_item(id)));
     }
 }
 

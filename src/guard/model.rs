@@ -192,6 +192,7 @@ impl World {
         self.guard.end(key_id(question.key));
         let item = self.item_id(question);
         self.guard.end_item(item);
+        self.guard.end_item(ItemId { filter: FilterId::missing(filter_key(question.filter)), ..item });
         let others = self.tokens.iter().filter(|(.., granted_for)| *granted_for == item);
         for (token, other, _) in others {
             assert!(!self.guard.holds(key_id(other.key), item, *token, self.now), "it was granted before the change");
@@ -280,7 +281,11 @@ impl World {
             45..65 => self.fill(),
             65..75 => self.changed(),
             75..80 => self.replace_filter(),
-            80..84 => self.guard.end_all(),
+            80..82 => self.guard.end_all(),
+            82..84 => {
+                let epoch = self.rng.below(2);
+                self.guard.see_epochs([epoch, 0]);
+            }
             84..88 => self.leave(),
             88..92 => self.send(),
             _ => self.now += self.rng.below(5),

@@ -28,6 +28,9 @@ pub enum Standing {
     Leased(u64),
 }
 
+/// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
+pub type Epochs = [u64; 2];
+
 /// The client that BF.FETCH looks on behalf of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
@@ -44,11 +47,19 @@ pub struct Guard<Q> {
     alarm: Alarm,
     /// Whether the alarm has a sweep.
     has_sweep: bool,
+    /// The epochs of the cluster, as last seen.
+    epochs: Option<Epochs>,
 }
 
 impl<Q> Default for Guard<Q> {
     fn default() -> Self {
-        Self { table: Table::default(), queues: Queues::default(), alarm: Alarm::default(), has_sweep: false }
+        Self {
+            table: Table::default(),
+            queues: Queues::default(),
+            alarm: Alarm::default(),
+            has_sweep: false,
+            epochs: None,
+        }
     }
 }
 
@@ -168,6 +179,14 @@ impl<Q> Guard<Q> {
         self.table.clear();
         let alarm = &mut self.alarm;
         self.queues.mark_all_due(|key| alarm.push(0, Due::Serve(key)).is_ok());
+    }
+
+    /// Updates the epochs of the cluster. If they have changed, slots may have left this node and come back, and rows may have
+    /// changed in between: all records end.
+    pub fn see_epochs(&mut self, epochs: Epochs) {
+        if self.epochs.replace(epochs).is_some_and(|before| before != epochs) {
+            self.end_all();
+        }
     }
 
     /// Puts a waiter into the queue of a cache key, until `deadline`.

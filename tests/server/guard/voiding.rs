@@ -127,6 +127,39 @@ fn an_expiry_is_no_change_of_the_row() {
     });
 }
 
+/// A filter may be missing, exist and be missing again. What was announced to it in between counts.
+#[test]
+fn an_item_that_is_named_while_a_filter_comes_and_goes_voids_its_leases() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (lines, is_good) in [
+            (["BF.RESERVE {f} 0.01 100", "BF.CHANGED {f} 42 {f}:other", "DEL {f}"], false),
+            (["BF.RESERVE {f} 0.01 100", "BF.ADD {f} 42", "DEL {f}"], false),
+            (["BF.ADD {f} 42", "PING", "DEL {f}"], false),
+            (["BF.INSERT {f} ITEMS 1 42", "PING", "RENAME {f} {f}gone"], false),
+            (["BF.INSERT {f} NOCREATE ITEMS 42", "PING", "PING"], false),
+            (["BF.CHANGED {f} 42 {f}:other", "PING", "PING"], false),
+            (["BF.CHANGED {f} 43 {f}:43", "BF.CHANGED {f}other 42 {f}:other", "PING"], true),
+            (["BF.RESERVE {f} 0.01 100", "BF.ADD {f} 43", "DEL {f}"], true),
+        ] {
+            client.run("FLUSHALL");
+            let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+            lines.iter().for_each(|line| _ = client.run(line));
+            assert_eq!(client.run("EXISTS {f}").number(), 0);
+            let filled = fill(&mut client, &lease, "VALUE v");
+            assert_eq!(filled, if is_good { ok() } else { nil(2) }, "{lines:?}");
+        }
+        // A filter of the same name in another database is another filter.
+        client.run("FLUSHALL");
+        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+        let mut other = server.connect();
+        other.run("SELECT 1");
+        other.run("BF.CHANGED {f} 42 {f}:42");
+        assert_eq!(fill(&mut client, &lease, "VALUE v"), ok());
+    });
+}
+
 #[test]
 fn a_merge_brings_rows_that_were_missing() {
     on_every_server(|program| {
