@@ -1,9 +1,10 @@
 //! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
 //! milliseconds)`, `... token GIVEUP`
 
+use bloomgate_filter::Value;
 use bloomgate_filter::words::fill::{self, Fill};
 
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::cache_key::{self, CacheKey, Held};
 use crate::context::Context;
 use crate::guard;
@@ -16,9 +17,7 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     let (token, fill) = fill::parse(args.words())?;
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
     let key = guard::key_id(context, name);
-    // Whatever else is at the filter's key, no lease was granted for that.
-    let instance = ReadKey::open(context, filter).stored().ok().flatten().map(|stored| stored.instance);
-    let item = guard::item_id(context, filter, instance, args.arg(2)?);
+    let item = guard::item_id(context, filter, instance_of(context, filter), args.arg(2)?);
     if !token.is_some_and(|token| guard::holds(context, key, item, token)) {
         metrics::fill_refused();
         reply::null(context);
@@ -41,4 +40,12 @@ pub fn run(context: Context, args: Args<'_>) -> Result<(), Refusal> {
     metrics::filled();
     reply::ok(context);
     Ok(())
+}
+
+/// The filter's instance, as BF.FETCH saw it: a filter whose chunks are still arriving counts as missing, and so does a key of
+/// another type, for which no lease was granted.
+fn instance_of(context: Context, filter: Arg<'_>) -> Option<u64> {
+    let key = ReadKey::open(context, filter);
+    let stored = key.stored().ok().flatten()?;
+    matches!(stored.value, Value::Filter(_)).then_some(stored.instance)
 }

@@ -123,6 +123,33 @@ fn load_chunk(client: &mut Connection, key: &str, (iterator, data): &(String, Ve
 }
 
 #[test]
+fn leases_are_filled_while_the_filter_arrives() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE {f}other 0.01 100");
+        client.run("BF.ADD {f}other 42");
+        let records = dump(&mut client, "{f}other");
+        let before = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        load_chunk(&mut client, "{f}", &records[0]);
+        assert!(client.run("BF.EXISTS {f} 42").is_error(), "it is arriving");
+        assert_eq!(fill(&mut client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
+        assert_eq!(client.run(FETCH), hit("before"));
+        client.run("DEL {f}:42");
+        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        assert_eq!(fill(&mut client, &during, "NONE EX 100"), ok());
+        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        // An add names the item, whatever it answers.
+        assert!(client.run("BF.ADD {f} 42").is_error());
+        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2));
+        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        records[1..].iter().for_each(|record| load_chunk(&mut client, "{f}", record));
+        assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2), "it is there");
+        load(&mut client, FETCH);
+    });
+}
+
+#[test]
 fn leases_that_a_lower_limit_evicts_let_a_waiter_load_each() {
     on_every_server(|program| {
         let server = Server::start(program);
