@@ -37,12 +37,14 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// The meaning of an event, by its name.
-    fn of(event: &[u8]) -> Self {
+    /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
+    fn of(event: &[u8], by_deletion: bool) -> Self {
         let (voids, replaces) = match event {
             b"expire" => (false, false),
-            // A value that expires or is evicted was not outdated.
-            b"expired" | b"evicted" => (false, true),
+            // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
+            // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
+            b"expired" => (by_deletion, true),
+            b"evicted" => (false, true),
             b"bloom.reserve" | b"bloom.clear" => (true, true),
             // Other events of ours leave the filter in its place.
             event => (true, !event.starts_with(b"bloom.")),
@@ -88,13 +90,22 @@ unsafe extern "C" fn key_changed(
     let context = Context::new(context);
     // SAFETY: the event is a C string.
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
-    let meaning = Meaning::of(event);
+    let meaning = Meaning::of(event, event == b"expired" && deletes(context));
     if meaning.voids || meaning.replaces {
         // SAFETY: the key's name lives until this returns.
         let name = unsafe { Arg::of(&key) };
         key_event(context, name, meaning);
     }
     OK
+}
+
+/// Whether the running command deletes keys. Only Valkey, from 8.1 on, lets a listener see the command.
+fn deletes(context: Context) -> bool {
+    // SAFETY: the context is valid; the name is a C string of the server's, or null.
+    unsafe {
+        let name = raw::RedisModule_GetCurrentCommandName.map_or(std::ptr::null(), |name| name(context.raw));
+        !name.is_null() && [c"del", c"unlink"].contains(&CStr::from_ptr(name))
+    }
 }
 
 unsafe extern "C" fn server_changed(
@@ -123,7 +134,8 @@ mod tests {
             ("bloom.reserve", true, true),
             ("bloom.clear", true, true),
         ] {
-            assert_eq!(Meaning::of(event.as_bytes()), Meaning { voids, replaces }, "{event}");
+            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { voids, replaces }, "{event}");
         }
+        assert!(Meaning::of(b"expired", true).voids);
     }
 }

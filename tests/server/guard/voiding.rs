@@ -127,6 +127,41 @@ fn an_expiry_is_no_change_of_the_row() {
     });
 }
 
+/// To set a time to live that is over is to delete the key. Valkey raises the event of an expiry for it.
+#[test]
+fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
+    on_every_server(|program| {
+        for lazy in ["no", "yes"] {
+            let server = Server::with(program).line(&format!("lazyfree-lazy-expire {lazy}")).start();
+            let mut client = server.connect();
+            with_filter(&mut client);
+            for line in [
+                "PEXPIREAT {f}:42 1",
+                "PEXPIRE {f}:42 -5",
+                "EXPIRE {f}:42 -1",
+                "EXPIREAT {f}:42 1",
+                "GETEX {f}:42 PXAT 1",
+                "GETEX {f}:42 EXAT 1",
+                "SET {f}:42 other PXAT 1",
+                "SET {f}:42 other EXAT 1",
+                "EVAL return(redis.call('pexpireat',KEYS[1],1)) 1 {f}:42",
+                "MULTI",
+            ] {
+                client.run("BF.CHANGED {f} 42 {f}:42");
+                client.run("SET {f}:42 old EX 100");
+                let lease = token(&client.run(&format!("{FETCH} STALE 200000 LEASE 100000")));
+                assert!(!client.run(line).is_error(), "{line}");
+                if line == "MULTI" {
+                    client.run("PEXPIREAT {f}:42 1");
+                    client.run("EXEC");
+                }
+                assert_eq!(client.run("EXISTS {f}:42").number(), 0, "{line}");
+                assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(2), "{line}, lazily: {lazy}");
+            }
+        }
+    });
+}
+
 /// A filter may be missing, exist and be missing again. What was announced to it in between counts.
 #[test]
 fn an_item_that_is_named_while_a_filter_comes_and_goes_voids_its_leases() {
