@@ -1,13 +1,14 @@
 //! The server's events that may make a cached value, a value that is being loaded, or a NONE outdated.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
 use super::{end_all, is_idle, key_event};
 use crate::args::Arg;
-use crate::context::{Context, OK};
+use crate::context::{Context, LogLevel, OK};
 use crate::role;
 
 /// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
@@ -26,6 +27,10 @@ const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
 /// role and to loading: a module has one listener for each event, the last that subscribed.
 const EVENTS: [u64; 3] =
     [raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_EVENT_SWAPDB, raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD];
+
+/// The versions of Valkey that may leave a client in another database while a module listens to events (valkey#4024): 8.1.8
+/// does, 9.1.2 does not.
+const MOVES_CLIENTS: Range<[u32; 3]> = [8, 1, 0]..[9, 1, 2];
 
 /// What an event means for the key that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +80,11 @@ pub fn subscribe(context: Context) -> bool {
         }) && keys(context.raw, CLASSES, Some(key_changed)) == OK
     };
     IS_SUBSCRIBED.store(subscribed, Relaxed);
+    if subscribed && crate::valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
+        let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
+                    in the other database: SELECT after them";
+        context.log(LogLevel::Warning, line);
+    }
     subscribed
 }
 
