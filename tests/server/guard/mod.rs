@@ -4,6 +4,7 @@ mod answers;
 mod carried;
 mod crowds;
 mod elsewhere;
+mod stress;
 mod voiding;
 mod waiting;
 mod waking;
