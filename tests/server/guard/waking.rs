@@ -50,6 +50,30 @@ fn a_filter_that_lacks_the_item_answers_all_waiters() {
             assert_eq!(client.run(line), ok());
             clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent(), "{line}"));
         }
+        // A new filter is empty.
+        client.run("FLUSHALL");
+        load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let mut clients = waiting(&server, 3, LONG);
+        assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
+    });
+}
+
+/// The filter stays what it is: the lease of another item holds, and its waiters go on waiting.
+#[test]
+fn a_command_that_adds_another_item_disturbs_no_waiter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let lease = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let mut clients = waiting(&server, 2, LONG);
+        for line in ["BF.ADD {f} 43", "BF.CHANGED {f} 44 {f}:44", "BF.MADD {f} 45 46", "EXPIRE {f} 1000"] {
+            assert!(!client.run(line).is_error(), "{line}");
+        }
+        assert_eq!(waiters(&mut client), 2);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
     });
 }
 
