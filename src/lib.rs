@@ -34,7 +34,7 @@ mod snapshot;
 mod stored;
 mod text;
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use bloomgate_filter::hash::murmur3;
 use redis_module::raw;
@@ -49,7 +49,7 @@ mod sync {
 }
 
 /// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
-const NAME: &std::ffi::CStr = c"bf";
+const NAME: &CStr = c"bf";
 /// The level of commands that we match, RedisBloom's 8.0.0: clients gate features on it. Our own version is in the log.
 const LEVEL: c_int = 80000;
 /// The oldest server: 7.0.0, the first with configurations of modules.
@@ -137,20 +137,30 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     config::register(context)
 }
 
-/// Whether the server is Valkey, which calls itself Redis 7.2.4 to modules. It alone has `valkey_version` in INFO. It
-/// costs the making of INFO's section about the server: for the start, not for a command.
+/// Whether the server is Valkey.
 pub(crate) fn is_valkey(context: Context) -> bool {
+    valkey_version(context).is_some()
+}
+
+/// The version of a Valkey server, which calls itself Redis 7.2.4 to modules: it alone has `valkey_version` in INFO. The
+/// server writes a section of INFO for this: it is for the start, not for every command.
+pub(crate) fn valkey_version(context: Context) -> Option<[u32; 3]> {
     // SAFETY: the names are C strings; what the server gives is read while it is there and freed once.
     unsafe {
-        let Some(info) = raw::RedisModule_GetServerInfo.map(|info| info(context.raw, c"server".as_ptr())) else {
-            return false;
-        };
-        let version = raw::RedisModule_ServerInfoGetFieldC.map(|read| read(info, c"valkey_version".as_ptr()));
+        let info = raw::RedisModule_GetServerInfo.map(|info| info(context.raw, c"server".as_ptr()))?;
+        let text = raw::RedisModule_ServerInfoGetFieldC.map(|read| read(info, c"valkey_version".as_ptr()));
+        let version = text.filter(|text| !text.is_null()).map(|text| numbers(CStr::from_ptr(text).to_bytes()));
         if let Some(free) = raw::RedisModule_FreeServerInfo {
             free(context.raw, info);
         }
-        version.is_some_and(|version| !version.is_null())
+        version
     }
+}
+
+/// The numbers of a version such as `8.1.8`; 0 for what is missing or no number.
+fn numbers(version: &[u8]) -> [u32; 3] {
+    let mut parts = version.split(|byte| *byte == b'.').map(|part| std::str::from_utf8(part).ok()?.parse().ok());
+    [(); 3].map(|()| parts.next().flatten().unwrap_or(0))
 }
 
 fn check_server() -> Result<(), String> {
@@ -171,7 +181,14 @@ fn new_enough(version: Option<c_int>) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::new_enough;
+    use super::{new_enough, numbers};
+
+    #[test]
+    fn a_version_is_read() {
+        assert_eq!(numbers(b"8.1.8"), [8, 1, 8]);
+        assert_eq!(numbers(b"10.0"), [10, 0, 0]);
+        assert_eq!(numbers(b"9.1.x"), [9, 1, 0]);
+    }
 
     #[test]
     fn servers_below_7_are_refused_with_their_version() {

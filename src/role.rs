@@ -66,7 +66,7 @@ unsafe extern "C" fn role_changed(
     let context = Context::new(context);
     let is_primary = role == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
     IS_PRIMARY.store(is_primary, Relaxed);
-    guard::void_all();
+    guard::end_all(context);
     if is_primary {
         look(context);
     } else {
@@ -76,11 +76,10 @@ unsafe extern "C" fn role_changed(
 }
 
 unsafe extern "C" fn loads(context: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, stage: u64, _: *mut c_void) {
-    guard::void_all();
+    let context = Context::new(context);
+    guard::end_all(context);
     match stage {
-        raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => {
-            look(Context::new(context));
-        }
+        raw::REDISMODULE_SUBEVENT_LOADING_ENDED | raw::REDISMODULE_SUBEVENT_LOADING_FAILED => look(context),
         _ => MAY_OBEY.store(true, Relaxed),
     }
 }

@@ -200,13 +200,11 @@ fn add_to_key(
     let mut lists = Lists::with_room(adding)?;
     let (created, has_turned, done);
     if let Some(mut writer) = key.writer()? {
+        guard::end_items(context, name, Some(writer.instance()), adding.items);
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         has_turned = turn_and_carry(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
         pending::flush_beside(context, filter, adding.items.len());
-        if !guard::is_idle() {
-            guard::added(context, writer.instance(), adding.items);
-        }
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
             replicate::known(context, name, known);
@@ -220,6 +218,7 @@ fn add_to_key(
             _ => replicate::added(context, name, effects),
         }
     } else {
+        guard::end_items(context, name, None, adding.items);
         let creation = creation()?.ok_or(Refusal::NotFound)?;
         done = create_and_add(context, &mut key, name, adding, &creation, &clock, &mut lists)?;
         created = (true, creation.expires.is_some());

@@ -9,14 +9,14 @@ use crate::key::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Ends what the cache and the guard know of a row that is about to be written, or was, and announces its item to the filter.
-/// The first comes about whatever becomes of the second.
+/// The first is done whatever becomes of the second.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (item, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     let held = cache_key::delete(keys, name, true);
     if !guard::is_idle() {
-        guard::void(guard::place(context, name));
+        guard::end(context, guard::key_id(context, name));
     }
-    // Where no deleting was carried, the item is, so that WAIT after this means something.
+    // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
     let is_sync = held == cache_key::Held::Other;
     let adding = Adding { items: item, shape: Shape::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {

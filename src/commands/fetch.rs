@@ -1,145 +1,149 @@
 //! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
 
 use bloomgate_filter::Value;
-use bloomgate_filter::words::fetch::{self, Fetch};
+use bloomgate_filter::words::fetch;
 
-use super::{FETCH_AGAIN, FETCH_UNBLOCKED};
-use crate::args::{Arg, Args};
+use super::FETCH_UNBLOCKED;
+use crate::args::Args;
 use crate::cache_key::CacheKey;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{self, Place, Standing};
+use crate::guard::{self, Answer, Asker, Question, Standing};
 use crate::key::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
 use crate::role;
 
-/// Asks the filter, then the cache, and gives one caller the lease to load what is in neither.
+/// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let request = fetch::parse(args.words())?;
-    if let Found::Busy(place, lease) = look(context, &args, keys, request, false)? {
-        let waits = request.wait > 0 && context.may_block();
-        if !(waits && guard::wait(context, place, request.wait, FETCH_AGAIN, FETCH_UNBLOCKED)) {
-            reply_wait(context, lease);
+    let options = fetch::parse(args.words())?;
+    let question = Question { filter: args.arg(1)?, item: args.arg(2)?, cache_key: args.arg(3)?, options };
+    if let Look::Leased(left) = look(context, keys, question, Asker::Caller)? {
+        let waits = options.wait > 0 && context.may_block();
+        if !(waits && guard::wait(context, question, answer, FETCH_UNBLOCKED)) {
+            reply_wait(context, left);
         }
     }
     Ok(())
 }
 
-/// What a client does that waited and was woken: it looks again, and does not wait any more.
-pub fn again(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let left = guard::waiter_left(context);
-    let turn = left.filter(|left| left.had_turn);
-    let found = fetch::parse(args.words()).and_then(|request| look(context, &args, keys, request, turn.is_some()));
-    if let Ok(Found::Busy(_, lease)) = found {
-        reply_wait(context, lease);
-    }
-    if let Some(turn) = turn {
-        match found {
-            // Who has the lease now loads for all of them.
-            Ok(Found::Loading | Found::Busy(..)) => {}
-            Ok(Found::Known) | Err(_) => guard::wake_all(turn.place),
+/// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
+fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
+    match look(context, keys, question, Asker::Waiter) {
+        Ok(Look::Replied(token)) => Answer::Given(token),
+        Ok(Look::Leased(left)) if is_last => {
+            reply_wait(context, left);
+            Answer::Given(None)
+        }
+        Ok(Look::Leased(_)) => Answer::NotYet,
+        Err(refusal) => {
+            reply::error(context, refusal);
+            Answer::Given(None)
         }
     }
-    found.map(drop)
 }
 
-/// What a client is told that somebody unblocked by hand.
+/// Replies `wait` to a waiter that CLIENT UNBLOCK unblocks.
 pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
-    let lease = guard::waiter_left(context).map_or(1, |left| guard::lease_left(left.place));
-    reply_wait(context, lease);
+    reply_wait(context, guard::leave(context));
     Ok(())
 }
 
-/// What became of a look.
-enum Found {
-    /// The answer is known, and was given.
-    Known,
-    /// The caller has the lease, and was told so.
-    Loading,
-    /// Somebody else loads the value of the cache key, for so many milliseconds more. Nothing was replied.
-    Busy(Place, u64),
+/// The result of a look.
+enum Look {
+    /// The reply is written. It grants a lease if there is a token.
+    Replied(Option<u64>),
+    /// Another caller loads the value, for this many milliseconds more. Nothing was replied.
+    Leased(u64),
 }
 
-/// Looks, and replies where nobody else loads the value. `has_turn`: whether the caller has waited until it may load.
-fn look(
-    context: Context,
-    args: &Args<'_>,
-    keys: &mut Keyspace,
-    request: Fetch,
-    has_turn: bool,
-) -> Result<Found, Refusal> {
-    let (item, name) = (args.arg(2)?, args.arg(3)?);
+/// The filter's answer about an item.
+enum Membership {
+    /// It is absent for certain.
+    Absent,
+    /// It may be in the filter with this instance.
+    Maybe(u64),
+    /// There is no filter, or its chunks are still arriving: it guards nothing.
+    Unguarded,
+}
+
+/// Asks the filter, the guard and the cache, and replies unless another caller loads the value.
+fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Look, Refusal> {
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
-    let Some(filter) = ask_filter(context, keys, args.arg(1)?, item)? else {
-        reply_absent(context);
-        return Ok(Found::Known);
+    let instance = match ask_filter(context, keys, question, asker)? {
+        Membership::Absent => return Ok(reply_absent(context)),
+        Membership::Maybe(instance) => Some(instance),
+        Membership::Unguarded => None,
     };
-    let subject = || guard::subject(context, filter, item);
-    let place_and_subject = || (guard::place(context, name), subject());
-    let standing =
-        if guard::is_idle() { Standing::Free } else { guard::standing(guard::place(context, name), subject, has_turn) };
+    let key = || guard::key_id(context, question.cache_key);
+    let item = || guard::item_id(context, question.filter, instance, question.item);
+    let standing = if guard::is_idle() { Standing::Free } else { guard::standing(context, key(), item, asker) };
     if standing == Standing::NoRow {
-        reply_absent(context);
-        return Ok(Found::Known);
+        return Ok(reply_absent(context));
     }
-    let cache = CacheKey::open(keys, name);
-    let is_stale = |cache: &CacheKey| cache.left_to_live().is_some_and(|left| left < request.stale);
-    match (cache.value()?, standing) {
-        (Some(value), Standing::Free) if request.stale > 0 && is_stale(&cache) => {
-            reply::array(context, 3);
-            reply::bytes(context, b"stale");
-            reply::bytes(context, value);
-            drop(cache);
-            let (place, subject) = place_and_subject();
-            reply_token(context, guard::lease(context, place, subject, request.lease));
-            metrics::fetched(Fetched::Stale);
-            Ok(Found::Known)
-        }
-        (Some(value), _) => {
-            reply::array(context, 2);
-            reply::bytes(context, b"hit");
-            reply::bytes(context, value);
-            metrics::fetched(Fetched::Hit);
-            Ok(Found::Known)
-        }
-        (None, Standing::Leased(left)) => Ok(Found::Busy(guard::place(context, name), left)),
-        (None, _) => {
-            drop(cache);
-            let (place, subject) = place_and_subject();
-            let token = guard::lease(context, place, subject, request.lease);
-            reply::array(context, 2);
-            reply::bytes(context, b"load");
-            reply_token(context, token);
-            metrics::fetched(Fetched::Load);
-            Ok(Found::Loading)
-        }
+    let grant = || guard::grant(context, key(), item(), question.options.lease);
+    let cache = CacheKey::open(keys, question.cache_key);
+    let is_stale = || cache.left_to_live().is_some_and(|left| left < question.options.stale);
+    let Some(value) = cache.value()? else {
+        drop(cache);
+        return Ok(match standing {
+            Standing::Leased(left) => Look::Leased(left),
+            Standing::Free | Standing::NoRow => reply_load(context, grant()),
+        });
+    };
+    if standing == Standing::Free && question.options.stale > 0 && is_stale() {
+        reply::array(context, 3);
+        reply::bytes(context, b"stale");
+        reply::bytes(context, value);
+        drop(cache);
+        let token = grant();
+        reply_token(context, token);
+        metrics::fetched(Fetched::Stale);
+        return Ok(Look::Replied(Some(token)));
     }
+    reply::array(context, 2);
+    reply::bytes(context, b"hit");
+    reply::bytes(context, value);
+    metrics::fetched(Fetched::Hit);
+    Ok(Look::Replied(None))
 }
 
-/// Asks the filter for an item; nothing where it is absent for certain, else the filter's instance. A filter that is not there,
-/// or not as a whole, guards nothing: its instance is 0.
-fn ask_filter(context: Context, keys: &Keyspace, name: Arg<'_>, item: Arg<'_>) -> Result<Option<u64>, Refusal> {
-    let key = ReadKey::open(keys, name);
+/// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.
+fn ask_filter(context: Context, keys: &Keyspace, question: Question<'_>, asker: Asker) -> Result<Membership, Refusal> {
+    let key = ReadKey::open(keys, question.filter);
+    let is_new = asker == Asker::Caller;
     if let Some(stored) = key.stored()?
         && let Value::Filter(filter) = &stored.value
     {
         filter.guards()?;
-        let may_be_in = filter.contains(item.bytes(), &CommandClock::default());
-        metrics::items_looked_up(1, may_be_in.into());
-        return Ok(may_be_in.then_some(stored.instance));
+        let may_be_in = filter.contains(question.item.bytes(), &CommandClock::default());
+        if is_new {
+            metrics::items_looked_up(1, may_be_in.into());
+        }
+        return Ok(if may_be_in { Membership::Maybe(stored.instance) } else { Membership::Absent });
     }
-    metrics::fetched(Fetched::Unguarded);
-    guard::say_unguarded(context, name);
-    Ok(Some(0))
+    if is_new {
+        metrics::fetched(Fetched::Unguarded);
+        guard::say_unguarded(context, question.filter);
+    }
+    Ok(Membership::Unguarded)
 }
 
-fn reply_absent(context: Context) {
+fn reply_absent(context: Context) -> Look {
     reply::array(context, 1);
     reply::bytes(context, b"absent");
     metrics::fetched(Fetched::Absent);
+    Look::Replied(None)
+}
+
+fn reply_load(context: Context, token: u64) -> Look {
+    reply::array(context, 2);
+    reply::bytes(context, b"load");
+    reply_token(context, token);
+    metrics::fetched(Fetched::Load);
+    Look::Replied(Some(token))
 }
 
 fn reply_wait(context: Context, milliseconds: u64) {

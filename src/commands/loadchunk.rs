@@ -9,6 +9,7 @@ use bloomgate_filter::words::iterators;
 use crate::args::Args;
 use crate::ceiling::ServerCeiling;
 use crate::context::{Context, LogLevel};
+use crate::guard;
 use crate::key::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -44,6 +45,9 @@ fn take(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool)
     if progress != Progress::Known {
         replicate::verbatim(context);
         key.close_changed(&[]);
+    }
+    if progress == Progress::Complete {
+        guard::filter_replaced(context, args.arg(1)?);
     }
     reply::ok(context);
     Ok(())

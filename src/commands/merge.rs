@@ -66,7 +66,7 @@ fn merge(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> 
     let layers = destination.layers().len();
     destination.merge(sources, context.origin(), &ServerCeiling::of(context))?;
     let has_grown = destination.layers().len() > layers;
-    guard::merged(writer.instance());
+    guard::end_nones_of(writer.instance());
     Ok(has_grown)
 }
 

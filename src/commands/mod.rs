@@ -107,8 +107,7 @@ fn redact_key(context: Context, args: &mut Args<'_>, first: usize) {
     }
 }
 
-/// What the server calls for a client that waited in BF.FETCH, when it is woken and when it is unblocked by hand.
-const FETCH_AGAIN: raw::RedisModuleCmdFunc = handler!(fetch::again);
+/// What the server calls when a client that waits in BF.FETCH is unblocked by hand.
 const FETCH_UNBLOCKED: raw::RedisModuleCmdFunc = handler!(fetch::unblocked);
 
 const CAPACITY: Argument = Argument::integer(c"capacity");

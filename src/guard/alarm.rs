@@ -1,45 +1,46 @@
-//! What comes to its end by itself while somebody waits: one timer of the server's for all of it.
+//! The guard's schedule: a heap of due times behind one timer of the server.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
-use super::table::{Instant, Place};
-use super::waiting::Waiter;
+use super::ids::CacheKeyId;
+use super::queues::WaiterId;
+use super::table::Instant;
 
-/// What is due.
+/// What is due. Entries with the same time come in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
-    /// Records that are over are to be dropped, so that a guard that is used no more costs nothing.
+    /// Expired records are swept, so that a guard that is no longer used takes no memory.
     Sweep,
-    /// The lease of a cache key for which somebody waits.
-    Lease(Place),
-    /// The time of somebody who waits, by its ticket.
-    Waiter(Waiter, u64),
+    /// The waiters of a cache key are served: its lease expired or ended, or its value changed.
+    Serve(CacheKeyId),
+    /// The WAIT of a waiter, which is given by its handle and its ticket, expires.
+    Deadline(WaiterId, u64),
 }
 
-/// What is due when. What is no longer waited for stays until then, or until there is too much of it.
+/// The due times, earliest first. An entry that is no longer needed stays until its time, or until [`tidy`](Self::tidy).
 #[derive(Default)]
 pub struct Alarm {
     entries: BinaryHeap<Reverse<(Instant, Due)>>,
 }
 
 impl Alarm {
-    /// Something is due at this moment.
+    /// Adds an entry.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// If memory is refused.
     pub fn push(&mut self, at: Instant, due: Due) -> Result<(), TryReserveError> {
         self.entries.try_reserve(1)?;
         self.entries.push(Reverse((at, due)));
         Ok(())
     }
 
-    /// When the next is due.
+    /// The earliest due time.
     pub fn next(&self) -> Option<Instant> {
         self.entries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes out one that is due.
+    /// Takes out the earliest entry, if it is due.
     pub fn take(&mut self, now: Instant) -> Option<Due> {
         if self.next()? > now {
             return None;
@@ -47,11 +48,18 @@ impl Alarm {
         self.entries.pop().map(|Reverse((_, due))| due)
     }
 
-    /// Takes out what is no longer waited for, once it may be the most: `expected` is how much is waited for at most.
-    pub fn tidy(&mut self, expected: usize, is_waited_for: impl Fn(Instant, Due) -> bool) {
-        if self.entries.len() > 2 * expected + 64 {
-            self.entries.retain(|Reverse((at, due))| is_waited_for(*at, *due));
+    /// Removes the entries that are no longer needed, once they may outnumber the others. `most` is the largest number of
+    /// entries that can be needed.
+    pub fn tidy(&mut self, most: usize, is_needed: impl Fn(Instant, Due) -> bool) {
+        if self.entries.len() > 2 * most + 64 {
+            self.entries.retain(|Reverse((at, due))| is_needed(*at, *due));
         }
+    }
+
+    /// The entries, in no order.
+    #[cfg(test)]
+    pub fn entries(&self) -> impl Iterator<Item = (Instant, Due)> {
+        self.entries.iter().map(|Reverse(entry)| *entry)
     }
 }
 
@@ -60,24 +68,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_comes_in_order() {
+    fn entries_come_out_when_they_are_due_and_in_order() {
         let mut alarm = Alarm::default();
         for at in [30, 10, 20] {
-            alarm.push(at, Due::Waiter(at.try_into().unwrap(), 0)).unwrap();
+            alarm.push(at, Due::Deadline(at.try_into().unwrap(), 0)).unwrap();
         }
         assert_eq!((alarm.next(), alarm.take(9)), (Some(10), None));
         assert_eq!(
             [alarm.take(20), alarm.take(20), alarm.take(20)],
-            [Some(Due::Waiter(10, 0)), Some(Due::Waiter(20, 0)), None]
+            [Some(Due::Deadline(10, 0)), Some(Due::Deadline(20, 0)), None]
         );
     }
 
     #[test]
-    fn what_nobody_waits_for_does_not_pile_up() {
+    fn unneeded_entries_do_not_pile_up() {
         let mut alarm = Alarm::default();
         for ticket in 0..1000 {
-            alarm.push(u64::MAX, Due::Waiter(1, ticket)).unwrap();
-            alarm.tidy(1, |_, due| due == Due::Waiter(1, ticket));
+            alarm.push(u64::MAX, Due::Deadline(1, ticket)).unwrap();
+            alarm.tidy(1, |_, due| due == Due::Deadline(1, ticket));
         }
         assert!(alarm.entries.len() <= 67);
     }

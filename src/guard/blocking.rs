@@ -1,127 +1,273 @@
-//! Clients that wait: they are blocked and woken by the server. Their time is kept by a timer of ours, not by the server's
-//! time-out: that one leaves a client without an answer that was woken a moment before.
+//! Blocked clients. The reply is written first, and the client is unblocked after that: no server lets a module block a client
+//! again in the callback of an unblocked one, so a waiter that was woken too early could not go on waiting.
+//!
+//! Waiters are served from a timer, after the command or transaction that ended a lease. So their answer is what it left
+//! behind, and not a value that it deletes at once. The server runs a timer of 0 ms in the same iteration of its event loop.
+//! WAIT is kept by that timer, too, and not by the server's timeout: that timeout drops a reply that was written a moment
+//! before.
 
-use std::collections::TryReserveError;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
+use bloomgate_filter::words::fetch::Fetch;
 use redis_module::raw;
 
 use super::alarm::Due;
-use super::table::{Instant, Place};
-use super::waiting::{Left, Waiter};
-use super::{now, with};
+use super::ids::CacheKeyId;
+use super::queues::WaiterId;
+use super::table::Instant;
+use super::{act, key_id, now, with};
+use crate::args::Arg;
 use crate::context::Context;
+use crate::key::Keyspace;
 
-/// The server's timer for the alarm: when it goes off, and its number. To set and to stop a timer calls nothing of ours, so
-/// this lock may be held meanwhile.
+/// The server's timer: the time it is set to, and its number. The server calls nothing of ours when a timer is set or stopped,
+/// so this lock may be held across those calls.
 static TIMER: Mutex<Option<(Instant, raw::RedisModuleTimerID)>> = Mutex::new(None);
 
-/// Blocks the client until it is woken, which is after so many milliseconds at the latest; then the server calls `again`, with
-/// the words of the command. `unblocked` is called instead where somebody unblocks it by hand. Answers whether it is blocked:
-/// not where there is no memory for that.
-pub fn wait(
-    context: Context,
-    place: Place,
-    milliseconds: u64,
-    again: raw::RedisModuleCmdFunc,
-    unblocked: raw::RedisModuleCmdFunc,
-) -> bool {
+/// The longest period of the timer, in milliseconds. It is set again for what is due later.
+const TIMER_MAX: i64 = 60 * 60 * 1000;
+
+/// What a client asks with BF.FETCH.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// The filter's key.
+    pub filter: Arg<'a>,
+    /// The item.
+    pub item: Arg<'a>,
+    /// The cache key.
+    pub cache_key: Arg<'a>,
+    /// The options.
+    pub options: Fetch,
+}
+
+/// The result of looking for an answer to a waiter's question.
+pub enum Answer {
+    /// Another caller still loads the value. Nothing was replied.
+    NotYet,
+    /// The reply is written. It grants a lease if there is a token.
+    Given(Option<u64>),
+}
+
+/// Looks for the answer to a waiter's question, and replies. The last argument says whether its WAIT has expired: then it gets
+/// an answer in any case.
+pub type Answerer = fn(Context, &mut Keyspace, Question<'_>, bool) -> Answer;
+
+/// The question of a waiter. It outlives the command, so it holds references to the command's words.
+pub struct Asked {
+    filter: HeldString,
+    item: HeldString,
+    cache_key: HeldString,
+    options: Fetch,
+    answerer: Answerer,
+}
+
+impl Asked {
+    fn hold(question: Question<'_>, answerer: Answerer) -> Option<Self> {
+        Some(Self {
+            filter: HeldString::of(question.filter)?,
+            item: HeldString::of(question.item)?,
+            cache_key: HeldString::of(question.cache_key)?,
+            options: question.options,
+            answerer,
+        })
+    }
+
+    fn question(&self) -> Question<'_> {
+        Question {
+            filter: self.filter.arg(),
+            item: self.item.arg(),
+            cache_key: self.cache_key.arg(),
+            options: self.options,
+        }
+    }
+}
+
+/// A counted reference to a string of the server.
+struct HeldString(*mut raw::RedisModuleString);
+
+// SAFETY: the server counts references without atomics. The reference is taken, read and released by the thread that holds the
+// server's lock: in commands, in callbacks of the server, and in its timers.
+unsafe impl Send for HeldString {}
+
+impl HeldString {
+    fn of(word: Arg<'_>) -> Option<Self> {
+        // SAFETY: the word is valid; without a context the string is ours until it is freed.
+        let held = unsafe { raw::RedisModule_HoldString.map(|hold| hold(null_mut(), word.raw))? };
+        Some(Self(held))
+    }
+
+    fn arg(&self) -> Arg<'_> {
+        // SAFETY: the string lives as long as this.
+        unsafe { Arg::of(&self.0) }
+    }
+}
+
+impl Drop for HeldString {
+    fn drop(&mut self) {
+        // SAFETY: the string is held once and freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString {
+                free(null_mut(), self.0);
+            }
+        }
+    }
+}
+
+/// A context in which the reply to a blocked client is written.
+struct ReplyContext(*mut raw::RedisModuleCtx);
+
+impl ReplyContext {
+    fn of(waiter: WaiterId) -> Option<Self> {
+        // SAFETY: the handle is that of a blocked client which was not given back. This thread has the server's lock.
+        let context = unsafe { raw::RedisModule_GetThreadSafeContext.map(|get| get(handle(waiter)))? };
+        (!context.is_null()).then_some(Self(context))
+    }
+}
+
+impl Drop for ReplyContext {
+    fn drop(&mut self) {
+        // SAFETY: the context is freed once, before the client is given back.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeThreadSafeContext {
+                free(self.0);
+            }
+        }
+    }
+}
+
+/// Blocks the client until `answerer` has an answer, or until WAIT expires. CLIENT UNBLOCK calls `unblocked` instead. Returns
+/// whether the client is blocked: it is not if memory is refused.
+pub fn wait(context: Context, question: Question<'_>, answerer: Answerer, unblocked: raw::RedisModuleCmdFunc) -> bool {
+    let Some(asked) = Asked::hold(question, answerer) else { return false };
     // SAFETY: the context is that of a client's command, outside of MULTI and scripts; the callbacks are functions.
     let client = unsafe {
         let Some(block) = raw::RedisModule_BlockClient else { return false };
-        block(context.raw, again, unblocked, None, 0)
+        block(context.raw, None, unblocked, Some(delivered), 0)
     };
     if client.is_null() {
         return false;
     }
     let now = now();
-    let end = now.saturating_add(milliseconds);
-    let joined = with(|guard| {
-        let is_first = !guard.queues.has(place);
-        let ticket = guard.queues.join(place, client as Waiter)?;
-        if is_first && let Some(end) = guard.table.lease_end(place, now) {
-            guard.alarm.push(end, Due::Lease(place))?;
-        }
-        guard.alarm.push(end, Due::Waiter(client as Waiter, ticket))?;
-        guard.tidy_alarm(now);
-        Ok::<_, TryReserveError>(())
-    });
-    if joined.is_err() {
-        with(|guard| guard.queues.leave(client as Waiter));
-        // SAFETY: the client was blocked a moment ago, and nobody else knows of it.
-        unsafe {
+    // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
+    let deadline = now.saturating_add(question.options.wait).saturating_add(1);
+    let (key, filter) = (key_id(context, question.cache_key), key_id(context, question.filter));
+    let refused = act(context, |guard| guard.join(key, filter, client as WaiterId, asked, (now, deadline))).err();
+    // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
+    unsafe {
+        if refused.is_some() {
             if let Some(abort) = raw::RedisModule_AbortBlock {
                 abort(client);
             }
-        }
-        return false;
-    }
-    // SAFETY: the client is blocked.
-    unsafe {
-        if let Some(set) = raw::RedisModule_SetDisconnectCallback {
+        } else if let Some(set) = raw::RedisModule_SetDisconnectCallback {
             set(client, Some(disconnected));
         }
     }
-    set_alarm(context);
-    true
+    refused.is_none()
 }
 
-/// The client of this context, which is blocked no longer, leaves its queue.
-pub fn waiter_left(context: Context) -> Option<Left> {
+/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns in how many milliseconds the
+/// lease that it waited for expires.
+pub fn leave(context: Context) -> u64 {
     // SAFETY: the context is that of a callback of a blocked client.
-    let client = unsafe { raw::RedisModule_GetBlockedClientHandle.map(|handle| handle(context.raw))? };
-    let left = with(|guard| guard.queues.leave(client as Waiter))?;
-    if !left.was_woken {
-        wake(client as Waiter);
-    }
-    Some(left)
+    let client = unsafe { raw::RedisModule_GetBlockedClientHandle.map(|handle| handle(context.raw)) };
+    let Some(waiter) = client.map(|client| client as WaiterId) else { return 1 };
+    let now = now();
+    // The answer of a client that was served already is dropped.
+    let Some((key, question)) = with(|guard| guard.leave(waiter)) else { return 1 };
+    drop(question);
+    give_back(waiter, null_mut());
+    with(|guard| guard.lease_left(key, now))
 }
 
-/// A client that waits has gone.
+/// The server calls this when a waiting client disconnects.
 unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
-    let Some(left) = with(|guard| guard.queues.leave(client as Waiter)) else { return };
-    if !left.was_woken {
-        wake(client as Waiter);
-    }
-    if left.had_turn {
-        give_turn(left.place);
+    let waiter = client as WaiterId;
+    // The handle of a client that is answered was given back already: the server calls `delivered` next.
+    if let Some((_, question)) = with(|guard| guard.leave(waiter)) {
+        drop(question);
+        give_back(waiter, null_mut());
     }
 }
 
-/// Gives the server a blocked client back. It calls what is to be called then, if the client is still there.
-fn wake(waiter: Waiter) {
-    // SAFETY: the handle is that of a blocked client which was not given back before: who is woken is marked so.
+/// The server calls this when it has unblocked a client that was answered. If the client has disconnected, the answer was not
+/// sent.
+unsafe extern "C" fn delivered(context: *mut raw::RedisModuleCtx, waiter: *mut c_void) {
+    // SAFETY: the context is that of this callback.
+    let is_gone = unsafe { raw::RedisModule_BlockedClientDisconnected.is_some_and(|is_gone| is_gone(context) != 0) };
+    act(Context::new(context), |guard| guard.finish(waiter as WaiterId, is_gone));
+}
+
+const fn handle(waiter: WaiterId) -> *mut raw::RedisModuleBlockedClient {
+    waiter as *mut raw::RedisModuleBlockedClient
+}
+
+/// Gives the handle of a blocked client back to the server, which unblocks it and calls [`delivered`] with `answered`, unless
+/// that is null.
+fn give_back(waiter: WaiterId, answered: *mut c_void) {
+    // SAFETY: the handle is given back once: the waiter was removed from its queue, or marked as answered, right before.
     unsafe {
         if let Some(unblock) = raw::RedisModule_UnblockClient {
-            unblock(waiter as *mut raw::RedisModuleBlockedClient, null_mut());
+            unblock(handle(waiter), answered);
         }
     }
 }
 
-/// Wakes the one who waited longest for a cache key, to load its value; not where somebody has been woken for that.
-pub fn give_turn(place: Place) {
-    if let Some(waiter) = with(|guard| guard.queues.give_turn(place)) {
-        wake(waiter);
+/// Answers a waiter. Returns its question if there is no answer yet.
+fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<Asked> {
+    let Some(reply) = ReplyContext::of(waiter) else { return Some(asked) };
+    let context = Context::new(reply.0);
+    // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
+    let mut keys = unsafe { Keyspace::new(context) };
+    let token = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
+        Answer::NotYet => return Some(asked),
+        Answer::Given(token) => token,
+    };
+    drop(reply);
+    if with(|guard| guard.answered(waiter, token)) {
+        give_back(waiter, handle(waiter).cast());
+    }
+    None
+}
+
+/// Answers the waiters of a cache key in their order, up to the first for which there is no answer yet: those behind it ask
+/// the same, or wait for the same lease.
+fn serve(key: CacheKeyId) {
+    while let Some((waiter, asked)) = with(|guard| guard.first(key)) {
+        if let Some(asked) = answer(waiter, asked, false) {
+            let gone = with(|guard| guard.put_back(waiter, asked));
+            drop(gone);
+            return;
+        }
     }
 }
 
-/// Wakes all who wait for a cache key.
-pub fn wake_all(place: Place) {
-    while let Some(waiter) = with(|guard| guard.queues.wake_next(place)) {
-        wake(waiter);
+/// Does everything that is due, and sets the timer for the next entry.
+unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
+    *TIMER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let now = now();
+    while let Some(due) = with(|guard| guard.take_due(now)) {
+        match due {
+            Due::Serve(key) => serve(key),
+            Due::Deadline(waiter, ticket) => {
+                if let Some(asked) = with(|guard| guard.take(waiter, ticket)) {
+                    answer(waiter, asked, true);
+                }
+            }
+            Due::Sweep => {}
+        }
     }
+    act(Context::new(context), |_| ());
 }
 
-/// Sets the timer for what is due next, where it is not set for that or for something before.
-pub fn set_alarm(context: Context) {
-    let Some(at) = with(|guard| guard.alarm.next()) else { return };
+/// Sets the timer to this time, unless it is set to an earlier one.
+pub fn set_timer(context: Context, at: Instant) {
     let mut timer = TIMER.lock().unwrap_or_else(PoisonError::into_inner);
     if timer.is_some_and(|(set, _)| set <= at) {
         return;
     }
-    // SAFETY: the timer is ours and has not gone off: that takes it out. The callback is a function.
+    // SAFETY: the timer is ours and has not gone off: `went_off` clears it first. The callback is a function.
     unsafe {
         if let (Some((_, number)), Some(stop)) = (timer.take(), raw::RedisModule_StopTimer) {
             stop(context.raw, number, null_mut());
@@ -131,23 +277,4 @@ pub fn set_alarm(context: Context) {
             *timer = Some((at, create(context.raw, period, Some(went_off), null_mut())));
         }
     }
-}
-
-/// The longest that the timer is set for, in milliseconds; then it is set again.
-const TIMER_MAX: i64 = 60 * 60 * 1000;
-
-/// What is due is done, and the timer set for the next.
-unsafe extern "C" fn went_off(context: *mut raw::RedisModuleCtx, _: *mut c_void) {
-    *TIMER.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    let now = now();
-    while let Some(due) = with(|guard| guard.alarm.take(now)) {
-        match due {
-            Due::Sweep => with(|guard| guard.sweep(now)),
-            Due::Lease(place) if with(|guard| guard.table.lease_end(place, now).is_none()) => give_turn(place),
-            Due::Lease(_) => {}
-            Due::Waiter(waiter, ticket) if with(|guard| guard.queues.wake_late(waiter, ticket)) => wake(waiter),
-            Due::Waiter(..) => {}
-        }
-    }
-    set_alarm(Context::new(context));
 }

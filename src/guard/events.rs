@@ -1,31 +1,64 @@
-//! What the server tells of its keys, and of itself: whatever may make a value or a missing row untrue.
+//! The server's events that may make a cached value, a value that is being loaded, or a NONE outdated.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
-use super::{is_idle, place, void, void_all};
+use super::{end_all, is_idle, key_event};
 use crate::args::Arg;
-use crate::context::{Context, OK};
+use crate::context::{Context, LogLevel, OK};
 use crate::role;
 
-/// Everything that clients do to keys. Not among it: that a key expired or was evicted, was asked for in vain, was loaded.
-const CHANGES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
+/// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
+const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_STRING
     | raw::REDISMODULE_NOTIFY_LIST
     | raw::REDISMODULE_NOTIFY_SET
     | raw::REDISMODULE_NOTIFY_HASH
     | raw::REDISMODULE_NOTIFY_ZSET
     | raw::REDISMODULE_NOTIFY_STREAM
-    | raw::REDISMODULE_NOTIFY_MODULE;
+    | raw::REDISMODULE_NOTIFY_MODULE
+    | raw::REDISMODULE_NOTIFY_EXPIRED
+    | raw::REDISMODULE_NOTIFY_EVICTED;
 
-/// Emptied databases, swapped databases, a new data set beside the old one. A change of role and a new data set are told by
-/// [`role`]: of an event a module has one listener, the last.
+/// A database is emptied, two are swapped, or a new data set is loaded beside the old one. [`role`] listens to changes of
+/// role and to loading: a module has one listener for each event, the last that subscribed.
 const EVENTS: [u64; 3] =
     [raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_EVENT_SWAPDB, raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD];
 
-/// Subscribes with the first lease. Answers whether the server tells what it has to.
+/// The versions of Valkey that may leave a client in another database while a module listens to events (valkey#4024): 8.1.8
+/// does, 9.1.2 does not.
+const MOVES_CLIENTS: Range<[u32; 3]> = [8, 1, 0]..[9, 1, 2];
+
+/// What an event means for the key that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// If the key is a cache key, its lease or NONE ends.
+    pub voids: bool,
+    /// If the key is a filter's, there may be another filter now, or none.
+    pub replaces: bool,
+}
+
+impl Meaning {
+    /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
+    fn of(event: &[u8], by_deletion: bool) -> Self {
+        let (voids, replaces) = match event {
+            b"expire" => (false, false),
+            // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
+            // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
+            b"expired" => (by_deletion, true),
+            b"evicted" => (false, true),
+            b"bloom.reserve" | b"bloom.clear" => (true, true),
+            // Other events of ours leave the filter in its place.
+            event => (true, !event.starts_with(b"bloom.")),
+        };
+        Self { voids, replaces }
+    }
+}
+
+/// Subscribes with the first lease. Returns whether the server will raise the events.
 pub fn subscribe(context: Context) -> bool {
     static IS_SUBSCRIBED: AtomicBool = AtomicBool::new(false);
     if IS_SUBSCRIBED.load(Relaxed) {
@@ -44,9 +77,14 @@ pub fn subscribe(context: Context) -> bool {
         EVENTS.iter().all(|id| {
             let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
             server(context.raw, event, Some(server_changed)) == OK
-        }) && keys(context.raw, CHANGES, Some(key_changed)) == OK
+        }) && keys(context.raw, CLASSES, Some(key_changed)) == OK
     };
     IS_SUBSCRIBED.store(subscribed, Relaxed);
+    if subscribed && crate::valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
+        let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
+                    in the other database: SELECT after them";
+        context.log(LogLevel::Warning, line);
+    }
     subscribed
 }
 
@@ -56,15 +94,58 @@ unsafe extern "C" fn key_changed(
     event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
+    if is_idle() {
+        return OK;
+    }
+    let context = Context::new(context);
     // SAFETY: the event is a C string.
-    if !is_idle() && unsafe { CStr::from_ptr(event) } != c"expire" {
+    let event = unsafe { CStr::from_ptr(event) }.to_bytes();
+    let meaning = Meaning::of(event, event == b"expired" && deletes(context));
+    if meaning.voids || meaning.replaces {
         // SAFETY: the key's name lives until this returns.
         let name = unsafe { Arg::of(&key) };
-        void(place(Context::new(context), name));
+        key_event(context, name, meaning);
     }
     OK
 }
 
-unsafe extern "C" fn server_changed(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
-    void_all();
+/// Whether the running command deletes keys. Only Valkey, from 8.1 on, lets a listener see the command.
+fn deletes(context: Context) -> bool {
+    // SAFETY: the context is valid; the name is a C string of the server's, or null.
+    unsafe {
+        let name = raw::RedisModule_GetCurrentCommandName.map_or(std::ptr::null(), |name| name(context.raw));
+        !name.is_null() && [c"del", c"unlink"].contains(&CStr::from_ptr(name))
+    }
+}
+
+unsafe extern "C" fn server_changed(
+    context: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    _: u64,
+    _: *mut c_void,
+) {
+    end_all(Context::new(context));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Meaning;
+
+    #[test]
+    fn an_event_voids_a_cache_key_or_replaces_a_filter() {
+        for (event, voids, replaces) in [
+            ("set", true, true),
+            ("del", true, true),
+            ("rename_to", true, true),
+            ("expire", false, false),
+            ("expired", false, true),
+            ("evicted", false, true),
+            ("bloom.add", true, false),
+            ("bloom.reserve", true, true),
+            ("bloom.clear", true, true),
+        ] {
+            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { voids, replaces }, "{event}");
+        }
+        assert!(Meaning::of(b"expired", true).voids);
+    }
 }

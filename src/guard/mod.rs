@@ -1,105 +1,70 @@
-//! The guard in front of a database: who loads which value, who waits for it, and what is known to have no row.
+//! The guard in front of a database: leases, clients that wait for them, and NONEs, the items that are known to have no row.
 //!
-//! All of it is in the memory of this server alone: it is neither saved nor replicated. It is global and under the server's
-//! lock, for the server tells of changed keys under the threads of other modules, too; and in the middle of our own
-//! commands, so it is never locked across a call of the server.
+//! All of it is in the memory of this server: it is neither saved nor replicated. It is global and has a lock of its own,
+//! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
+//! held across a call that may raise an event.
 //!
-//! Who does not use the guard does not pay for it: the server's events are subscribed to with the first lease.
+//! The server's events are subscribed to with the first lease: without the guard they cost nothing.
 
 mod alarm;
 mod blocking;
+mod cluster;
 mod events;
+mod ids;
+#[cfg(test)]
+mod model;
+mod queues;
+mod state;
 mod table;
-mod waiting;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time;
 
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
 use redis_module::raw;
 
-use alarm::{Alarm, Due};
-pub use blocking::{wait, waiter_left, wake_all};
-use table::{Instant, Known, Table};
-pub use table::{Place, Subject};
-use waiting::Queues;
+pub use blocking::{Answer, Question, leave, wait};
+use ids::FilterId;
+pub use ids::{CacheKeyId, ItemId};
+pub use state::{Asker, Standing};
+use table::Instant;
 
 use super::args::Arg;
 use super::config;
 use super::context::{Context, LogLevel};
 
-/// Everything that the guard holds.
-#[derive(Default)]
-struct Guard {
-    table: Table,
-    queues: Queues,
-    alarm: Alarm,
-    /// Whether the alarm has a sweep.
-    has_sweep: bool,
-}
-
-impl Guard {
-    /// Drops what is over some time after that, and every second while there is more. Without memory for it the next lease
-    /// does.
-    fn sweep_after(&mut self, end: Instant) {
-        if !self.has_sweep && !self.table.is_empty() {
-            self.has_sweep = self.alarm.push(end.saturating_add(SWEPT_EVERY), Due::Sweep).is_ok();
-        }
-    }
-
-    /// Drops what is over.
-    fn sweep(&mut self, now: Instant) {
-        self.has_sweep = false;
-        self.table.drop_ended(now, SWEPT_AT_ONCE);
-        self.sweep_after(now);
-    }
-
-    /// Takes out of the alarm what is no longer waited for, once that may be the most.
-    fn tidy_alarm(&mut self, now: Instant) {
-        let (queues, table) = (&self.queues, &self.table);
-        self.alarm.tidy(2 * queues.len(), |at, due| match due {
-            Due::Sweep => true,
-            Due::Lease(place) => queues.has(place) && table.lease_end(place, now) == Some(at),
-            Due::Waiter(waiter, ticket) => queues.waits(waiter, ticket),
-        });
-    }
-}
+/// The guard's state, with the questions of the waiters.
+type Guard = state::Guard<blocking::Asked>;
 
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
-/// Whether there is a record, or somebody who waits.
+/// Whether there is a lease, a NONE or a waiter.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
-/// Records that are over are dropped once in so many milliseconds, so many of each sort at once.
-const SWEPT_EVERY: Instant = 1000;
-const SWEPT_AT_ONCE: usize = 4096;
-/// When the log said last that a filter is missing.
+/// When the log last reported a missing filter.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
-/// The log says it once in so many milliseconds.
+/// The least time between two such reports, in milliseconds.
 const SAID_EVERY: Instant = 60_000;
-
 /// The most bytes of a filter's name that the log shows.
 const NAME_SHOWN: usize = 100;
 
-/// What a cache key is known for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing: whoever comes may take the lease.
-    Free,
-    /// There is no row.
-    NoRow,
-    /// Somebody loads the value, for so many milliseconds more.
-    Leased(u64),
-}
-
-/// Does something with what the guard holds. It must not call the server.
+/// Runs `work` on the guard's state. It must not make a call that may raise an event.
 fn with<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
-    let mut guard: MutexGuard<'_, Guard> = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
     let done = work(&mut guard);
-    IS_BUSY.store(!guard.table.is_empty() || guard.queues.len() > 0, Relaxed);
+    IS_BUSY.store(!guard.is_idle(), Relaxed);
     done
 }
 
-/// Whether there is no record and nobody waits: one load from memory.
+/// [`with`], for work that may schedule something: sets the timer, too.
+fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
+    let (done, due) = with(|guard| (work(guard), guard.next_due()));
+    if let Some(at) = due {
+        blocking::set_timer(context, at);
+    }
+    done
+}
+
+/// Whether there is no lease, no NONE and no waiter. Costs one load from memory.
 #[inline]
 pub fn is_idle() -> bool {
     !IS_BUSY.load(Relaxed)
@@ -117,124 +82,116 @@ fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
     siphash24_128(bytes, *KEY.get_or_init(|| context.random_bytes()))
 }
 
-/// A cache key of the selected database.
-pub fn place(context: Context, name: Arg<'_>) -> Place {
+/// The id of a key of the selected database.
+pub fn key_id(context: Context, name: Arg<'_>) -> CacheKeyId {
     // SAFETY: the context is valid while the command or the callback runs.
     let database = unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(context.raw)) };
-    Place { database, name: hash(context, name.bytes()) }
+    CacheKeyId { database, name: hash(context, name.bytes()) }
 }
 
-/// An item of a filter's instance; 0 where there is no filter.
-pub fn subject(context: Context, filter: u64, item: Arg<'_>) -> Subject {
-    Subject { filter, item: hash(context, item.bytes()) }
+/// The id of an item of a filter, which is given by its name and its instance. A filter that is missing, or whose chunks are
+/// still arriving, has no instance.
+pub fn item_id(context: Context, filter: Arg<'_>, instance: Option<u64>, item: Arg<'_>) -> ItemId {
+    let filter = match instance {
+        Some(instance) => FilterId::existing(instance),
+        None => FilterId::missing(key_id(context, filter)),
+    };
+    ItemId { filter, item: hash(context, item.bytes()) }
 }
 
-/// How a cache key stands. Somebody who waited for it and is about to look again holds it, too, but for itself.
-pub fn standing(place: Place, subject: impl FnOnce() -> Subject, has_turn: bool) -> Standing {
-    if !with(|guard| guard.table.has(place) || guard.queues.has_turn(place)) {
+/// Decides what BF.FETCH may do about a cache key. Calls `item` only if the cache key has a record or a waiter.
+pub fn standing(context: Context, key: CacheKeyId, item: impl FnOnce() -> ItemId, asker: Asker) -> Standing {
+    if !with(|guard| guard.knows(key)) {
         return Standing::Free;
     }
-    let (now, subject) = (now(), subject());
-    with(|guard| match guard.table.known(place, subject, now) {
-        Some((Known::NoRow, _)) if subject.filter != 0 => Standing::NoRow,
-        Some((Known::Lease(_), end)) => Standing::Leased((end - now).max(1)),
-        _ if guard.queues.has_turn(place) && !has_turn => Standing::Leased(1),
-        _ => Standing::Free,
-    })
+    let (item, now) = (item(), now());
+    act(context, |guard| guard.standing(key, item, asker, now))
 }
 
-/// Gives the caller the lease of a cache key, for so many milliseconds, and answers with its token. Where that cannot be noted,
-/// for want of memory, the token is one that is refused.
-pub fn lease(context: Context, place: Place, subject: Subject, milliseconds: u64) -> u64 {
+/// Grants the lease of a cache key for a number of milliseconds. Returns its token. If the lease cannot be recorded, BF.FILL
+/// will refuse the token: memory is short, the server raises no events, or the epochs of its cluster cannot be read.
+pub fn grant(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) -> u64 {
     let token = u64::from_le_bytes(context.random_bytes());
-    if !events::subscribe(context) {
-        return token;
+    if events::subscribe(context) && (!item.filter.is_missing() || cluster::look(context)) {
+        let now = now();
+        let end = now.saturating_add(milliseconds);
+        act(context, |guard| _ = guard.grant(key, item, token, (now, end), config::max_leases()));
     }
-    let now = now();
-    let end = now.saturating_add(milliseconds);
-    let dropped = with(|guard| {
-        let dropped = guard.table.note(place, subject, Known::Lease(token), (now, end), config::max_leases());
-        guard.sweep_after(end);
-        if guard.queues.has(place) {
-            // Without memory for it, those who wait do so until their own time is over.
-            _ = guard.alarm.push(end, Due::Lease(place));
-            guard.tidy_alarm(now);
-        }
-        dropped.ok().flatten()
-    });
-    if let Some(dropped) = dropped {
-        blocking::give_turn(dropped);
-    }
-    blocking::set_alarm(context);
     token
 }
 
-/// How long the lease of a cache key has to go, whoever's it is, in milliseconds; 1 where it has none.
-pub fn lease_left(place: Place) -> u64 {
+/// Whether the live lease of a cache key is for this item and has this token.
+pub fn holds(context: Context, key: CacheKeyId, item: ItemId, token: u64) -> bool {
+    if is_idle() || (item.filter.is_missing() && !cluster::look(context)) {
+        return false;
+    }
     let now = now();
-    with(|guard| guard.table.lease_end(place, now)).map_or(1, |end| end - now)
+    with(|guard| guard.holds(key, item, token, now))
 }
 
-/// Whether the token is that of the lease of a cache key.
-pub fn holds(place: Place, subject: Subject, token: u64) -> bool {
-    let now = now();
-    with(|guard| matches!(guard.table.known(place, subject, now), Some((Known::Lease(held), _)) if held == token))
-}
-
-/// There is no row, for so many milliseconds. Where there is no memory to take note of it, the next caller loads again.
-pub fn note_no_row(place: Place, subject: Subject, milliseconds: u64) {
+/// Records for a number of milliseconds that an item has no row. Its lease ends, and its waiters are served.
+pub fn note_no_row(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) {
     let now = now();
     let end = now.saturating_add(milliseconds);
-    with(|guard| {
-        _ = guard.table.note(place, subject, Known::NoRow, (now, end), config::max_leases());
-        guard.sweep_after(end);
-    });
-    wake_all(place);
+    act(context, |guard| guard.note_no_row(key, item, (now, end), config::max_leases()));
 }
 
-/// The value of a cache key is there: its lease ends, and those who wait are woken.
-pub fn filled(place: Place) {
-    with(|guard| guard.table.void(place));
-    wake_all(place);
+/// Ends the lease or the NONE of a cache key, and schedules its waiters: they get the value, or one of them gets the lease.
+pub fn end(context: Context, key: CacheKeyId) {
+    act(context, |guard| guard.end(key));
 }
 
-/// Drops what is known of a cache key; one of those who wait for it may load.
-pub fn void(place: Place) {
-    if with(|guard| guard.table.void(place)) {
-        blocking::give_turn(place);
-    }
-}
-
-/// A command added these items to a filter, whatever it answered: what is known of them is void.
-pub fn added(context: Context, filter: u64, items: &[Arg<'_>]) {
-    for item in items {
-        let subject = subject(context, filter, *item);
-        while let Some(place) = with(|guard| guard.table.place_of(subject)) {
-            void(place);
-        }
-    }
-}
-
-/// Other filters' items came to a filter: none of its items is known to have no row.
-pub fn merged(filter: u64) {
-    if !is_idle() {
-        with(|guard| guard.table.void_nones_of(filter));
-    }
-}
-
-/// The keys are others now, or this server is not what it was: everything is void.
-pub fn void_all() {
+/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them. That includes leases
+/// which were granted while the filter was missing: it may go missing again.
+pub fn end_items(context: Context, filter: Arg<'_>, instance: Option<u64>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
-    let places = with(|guard| {
-        guard.table.clear();
-        guard.queues.places()
-    });
-    places.into_iter().for_each(blocking::give_turn);
+    let missing = FilterId::missing(key_id(context, filter));
+    let filters = [Some(missing), instance.map(FilterId::existing)];
+    for item in items {
+        let item = hash(context, item.bytes());
+        let ids = filters.into_iter().flatten().map(|filter| ItemId { filter, item });
+        act(context, |guard| ids.for_each(|id| guard.end_item(id)));
+    }
 }
 
-/// Says once a minute that a filter is not there, so that nothing is guarded by it.
+/// Ends the NONEs of a filter into which other filters were merged.
+pub fn end_nones_of(instance: u64) {
+    if !is_idle() {
+        with(|guard| guard.end_nones_of(FilterId::existing(instance)));
+    }
+}
+
+/// Ends the leases that waiters of this filter wait for. For a filter that was replaced without an event of the server.
+pub fn filter_replaced(context: Context, filter: Arg<'_>) {
+    if !is_idle() {
+        let filter = key_id(context, filter);
+        act(context, |guard| guard.end_leases_waited_for(filter));
+    }
+}
+
+/// Applies an event of the server to the key that it names.
+fn key_event(context: Context, name: Arg<'_>, meaning: events::Meaning) {
+    let key = key_id(context, name);
+    act(context, |guard| {
+        if meaning.voids {
+            guard.end(key);
+        }
+        if meaning.replaces {
+            guard.end_leases_waited_for(key);
+        }
+    });
+}
+
+/// Ends all leases and NONEs: the data set was replaced, or the server's role has changed.
+pub fn end_all(context: Context) {
+    if !is_idle() {
+        act(context, Guard::end_all);
+    }
+}
+
+/// Reports in the log that a filter is missing, so that it guards nothing.
 pub fn say_unguarded(context: Context, filter: Arg<'_>) {
     let now = now().saturating_add(SAID_EVERY);
     if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
@@ -247,38 +204,11 @@ pub fn say_unguarded(context: Context, filter: Arg<'_>) {
     }
 }
 
-/// What INFO shows: the numbers of leases, of NONEs and of clients that wait.
+/// For INFO: the numbers of leases, of NONEs and of waiting clients.
 pub fn counts() -> (u64, u64, u64) {
     if is_idle() {
         return (0, 0, 0);
     }
     let now = now();
-    with(|guard| {
-        let (leases, nones) = guard.table.counts(now);
-        (leases, nones, guard.queues.len() as u64)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_over_is_swept_until_nothing_is_left() {
-        let mut guard = Guard::default();
-        for (number, end) in [(1, 10), (2, 5000)] {
-            let subject = Subject { filter: 1, item: [number, 0] };
-            let place = Place { database: 0, name: [number, 0] };
-            guard.table.note(place, subject, Known::NoRow, (0, end), 10).unwrap();
-            guard.sweep_after(end);
-        }
-        let mut sweeps = 0;
-        while let Some(at) = guard.alarm.next() {
-            assert_eq!(guard.alarm.take(at), Some(Due::Sweep));
-            guard.sweep(at);
-            sweeps += 1;
-        }
-        assert!(guard.table.is_empty() && !guard.has_sweep);
-        assert!((2..10).contains(&sweeps), "{sweeps}");
-    }
+    with(|guard| guard.counts(now))
 }

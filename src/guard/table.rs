@@ -1,228 +1,181 @@
-//! Who loads what, and what is known to have no row: the leases and the NONEs, at most one of them a cache key.
+//! The records: leases and NONEs. A cache key has at most one of them.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, TryReserveError};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::{BinaryHeap, TryReserveError};
 
-/// So many records that are over go with each new one.
-const DROPPED_AT_ONCE: usize = 4;
+use super::ids::{ByHash, CacheKeyId, FilterId, ItemId};
 
-/// A moment of a clock that never goes back, in milliseconds.
+/// A time of a monotonic clock, in milliseconds.
 pub type Instant = u64;
 
-/// A cache key: its database, and its name under a hash with a key of this process. However long names are, a record is
-/// small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The database.
-    pub database: i32,
-    /// The hash of the name.
-    pub name: [u64; 2],
-}
-
-/// An item of a filter, the item under the same hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// The filter, by its instance; 0 where there was none.
-    pub filter: u64,
-    /// The hash of the item.
-    pub item: [u64; 2],
-}
-
-/// A table by what is a hash under a secret key already: it is not hashed again.
-pub type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
-
-/// Takes the one number that it is given for the hash.
-#[derive(Default)]
-pub struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        self.0 = self.0.rotate_left(5) ^ number;
-    }
-}
-
-impl Hash for Place {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.name[0] ^ u64::from(self.database.cast_unsigned()));
-    }
-}
-
-impl Hash for Subject {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.item[0] ^ self.filter);
-    }
-}
-
-/// What is known of a cache key.
+/// What a record says of its cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Somebody loads its value, and has this token.
+    /// A caller loads its value and holds this token.
     Lease(u64),
-    /// There is no row.
+    /// The item has no row.
     NoRow,
 }
 
-/// What is held of a cache key.
+/// The record of a cache key.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    subject: Subject,
+    item: ItemId,
     known: Known,
     end: Instant,
-    /// Tells it from others that the cache key had before.
+    /// Tells the record from earlier ones of the same cache key.
     number: u64,
-    /// Other cache keys of the same subject, in a list that is linked both ways: whoever names one item with many cache keys
-    /// holds nobody up.
-    before: Option<Place>,
-    after: Option<Place>,
+    /// The neighbours in the list of cache keys with the same item. The list is doubly linked: removing one of very many
+    /// cache keys of an item takes no longer than removing one of a few.
+    before: Option<CacheKeyId>,
+    after: Option<CacheKeyId>,
 }
 
-/// Records of one sort by their end. One that is gone leaves its entry until that comes to the top, or until there are more
-/// such entries than records.
+/// The records of one sort by their end. The entry of a removed record stays until it comes to the top, or until such entries
+/// outnumber the records.
 #[derive(Default)]
 struct Ends {
-    entries: BinaryHeap<Reverse<(Instant, u64, Place)>>,
+    entries: BinaryHeap<Reverse<(Instant, u64, CacheKeyId)>>,
     records: usize,
 }
 
-/// The leases and the NONEs. Its operations cost a few lookups in hash tables; to make a record costs the logarithm of their
-/// number, and now and then a pass over all.
+/// The records. An operation costs a few lookups in hash tables; inserting also costs the logarithm of their number, and now
+/// and then a pass over all of them.
 #[derive(Default)]
 pub struct Table {
-    records: ByHash<Place, Record>,
-    /// The first of each list of cache keys.
-    subjects: ByHash<Subject, Place>,
+    records: ByHash<CacheKeyId, Record>,
+    /// The first cache key of each item's list.
+    items: ByHash<ItemId, CacheKeyId>,
     leases: Ends,
     nones: Ends,
     next_number: u64,
 }
 
 impl Table {
-    /// What is known of a cache key now, for this subject: a record for another one says nothing.
-    pub fn known(&self, place: Place, subject: Subject, now: Instant) -> Option<(Known, Instant)> {
-        let record = self.records.get(&place)?;
-        (record.subject == subject && record.end > now).then_some((record.known, record.end))
+    /// What is known of a cache key for this item, and until when. A record of another item, or of another instance of the
+    /// filter, does not apply.
+    pub fn known(&self, key: CacheKeyId, item: ItemId, now: Instant) -> Option<(Known, Instant)> {
+        let record = self.records.get(&key)?;
+        (record.item == item && record.end > now).then_some((record.known, record.end))
     }
 
-    /// Whether there is a record of a cache key.
+    /// Whether a cache key has a record.
     #[inline]
-    pub fn has(&self, place: Place) -> bool {
-        self.records.contains_key(&place)
+    pub fn has(&self, key: CacheKeyId) -> bool {
+        self.records.contains_key(&key)
     }
 
-    /// When the lease of a cache key ends, whoever's it is; nothing where it has none, or is over.
-    pub fn lease_end(&self, place: Place, now: Instant) -> Option<Instant> {
-        let record = self.records.get(&place)?;
+    /// When the lease of a cache key expires, whatever its item; nothing if there is no live lease.
+    pub fn lease_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
+        let record = self.records.get(&key)?;
         (matches!(record.known, Known::Lease(_)) && record.end > now).then_some(record.end)
     }
 
-    /// Takes note of something from `now` until `end`, in place of what was known of the cache key. Of each sort there are at most `max`:
-    /// the one nearest its end goes for another, which is answered.
+    /// Whether the lease of a cache key has this token.
+    pub fn has_token(&self, key: CacheKeyId, token: u64) -> bool {
+        self.records.get(&key).is_some_and(|record| record.known == Known::Lease(token))
+    }
+
+    /// Inserts a record that holds until `end`, in place of the one that the cache key had.
     ///
     /// # Errors
-    /// Where there is no memory. What was known is gone then.
-    pub fn note(
-        &mut self,
-        place: Place,
-        subject: Subject,
-        known: Known,
-        (now, end): (Instant, Instant),
-        max: usize,
-    ) -> Result<Option<Place>, TryReserveError> {
-        self.drop_ended(now, DROPPED_AT_ONCE);
-        self.void(place);
-        let mut dropped = None;
-        while self.ends(known).records >= max.max(1) {
-            dropped = self.drop_nearest(known);
-        }
+    /// If memory is refused. The old record is removed all the same.
+    pub fn insert(&mut self, key: CacheKeyId, item: ItemId, known: Known, end: Instant) -> Result<(), TryReserveError> {
+        self.remove(key);
         self.records.try_reserve(1)?;
-        self.subjects.try_reserve(1)?;
+        self.items.try_reserve(1)?;
         self.ends(known).entries.try_reserve(1)?;
 
         let number = self.next_number;
         self.next_number += 1;
-        let after = self.subjects.insert(subject, place);
+        let after = self.items.insert(item, key);
         if let Some(after) = after.and_then(|after| self.records.get_mut(&after)) {
-            after.before = Some(place);
+            after.before = Some(key);
         }
-        self.records.insert(place, Record { subject, known, end, number, before: None, after });
+        self.records.insert(key, Record { item, known, end, number, before: None, after });
         let ends = self.ends(known);
-        ends.entries.push(Reverse((end, number, place)));
+        ends.entries.push(Reverse((end, number, key)));
         ends.records += 1;
         self.tidy(known);
-        Ok(dropped)
+        Ok(())
     }
 
-    /// Drops what is known of a cache key; answers whether there was a record.
-    pub fn void(&mut self, place: Place) -> bool {
-        let Some(record) = self.records.remove(&place) else { return false };
+    /// Removes the record of a cache key. Returns whether there was one.
+    pub fn remove(&mut self, key: CacheKeyId) -> bool {
+        let Some(record) = self.records.remove(&key) else { return false };
         self.ends(record.known).records -= 1;
         if let Some(after) = record.after.and_then(|after| self.records.get_mut(&after)) {
             after.before = record.before;
         }
         match (record.before.and_then(|before| self.records.get_mut(&before)), record.after) {
             (Some(before), after) => before.after = after,
-            (None, Some(after)) => _ = self.subjects.insert(record.subject, after),
-            (None, None) => _ = self.subjects.remove(&record.subject),
+            (None, Some(after)) => _ = self.items.insert(record.item, after),
+            (None, None) => _ = self.items.remove(&record.item),
         }
         true
     }
 
-    /// One of the cache keys of which something is known for this subject.
-    pub fn place_of(&self, subject: Subject) -> Option<Place> {
-        self.subjects.get(&subject).copied()
+    /// Makes room for one more record: removes the record of this sort that is nearest its end, if there are `max` or more.
+    /// Returns its cache key.
+    pub fn evict(&mut self, known: Known, max: usize) -> Option<CacheKeyId> {
+        while self.ends(known).records >= max.max(1) {
+            let Reverse((_, number, key)) = self.ends(known).entries.pop()?;
+            if self.remove_numbered(key, number) {
+                return Some(key);
+            }
+        }
+        None
     }
 
-    /// Drops every NONE for items of a filter. Looks at all records; drops all of
-    /// them where there is no memory for a list.
-    pub fn void_nones_of(&mut self, filter: u64) {
-        let is_one = |record: &Record| record.known == Known::NoRow && record.subject.filter == filter;
-        let mut places = Vec::new();
-        if places.try_reserve_exact(self.nones.records).is_err() {
+    /// One of the cache keys that have a record of this item.
+    pub fn key_of(&self, item: ItemId) -> Option<CacheKeyId> {
+        self.items.get(&item).copied()
+    }
+
+    /// Removes the NONEs of all items of a filter. Visits every record; removes them all if memory for a list is refused.
+    pub fn remove_nones_of(&mut self, filter: FilterId) {
+        let is_one = |record: &Record| record.known == Known::NoRow && record.item.filter == filter;
+        let mut keys = Vec::new();
+        if keys.try_reserve_exact(self.nones.records).is_err() {
             return self.clear();
         }
-        places.extend(self.records.iter().filter(|(_, record)| is_one(record)).map(|(place, _)| *place));
-        for place in places {
-            self.void(place);
+        keys.extend(self.records.iter().filter(|(_, record)| is_one(record)).map(|(key, _)| *key));
+        for key in keys {
+            self.remove(key);
         }
     }
 
-    /// Drops everything.
+    /// Removes every record.
     pub fn clear(&mut self) {
         *self = Self { next_number: self.next_number, ..Self::default() };
     }
 
-    /// Whether nothing is known of any cache key.
+    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Drops some of what is over, of each sort so many at most.
-    pub fn drop_ended(&mut self, now: Instant, most: usize) {
+    /// The number of records, expired ones included.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Removes up to `most` expired records of each sort.
+    pub fn sweep(&mut self, now: Instant, most: usize) {
         for known in [Known::Lease(0), Known::NoRow] {
             for _ in 0..most {
                 let entries = &mut self.ends(known).entries;
                 if entries.peek().is_none_or(|Reverse((end, ..))| *end > now) {
                     break;
                 }
-                let Some(Reverse((_, number, place))) = entries.pop() else { break };
-                self.drop_numbered(place, number);
+                let Some(Reverse((_, number, key))) = entries.pop() else { break };
+                self.remove_numbered(key, number);
             }
         }
     }
 
-    /// The numbers of leases and of NONEs. Looks at all records.
+    /// The numbers of live leases and NONEs. Visits every record.
     pub fn counts(&self, now: Instant) -> (u64, u64) {
         let live = self.records.values().filter(|record| record.end > now);
         live.fold((0, 0), |(leases, nones), record| match record.known {
@@ -238,31 +191,20 @@ impl Table {
         }
     }
 
-    /// Drops the record of a sort that is nearest its end, of which there is one; answers with its cache key.
-    fn drop_nearest(&mut self, known: Known) -> Option<Place> {
-        loop {
-            let Reverse((_, number, place)) = self.ends(known).entries.pop()?;
-            if self.drop_numbered(place, number) {
-                return Some(place);
-            }
-        }
+    /// Removes the record with this number, if it is still there. Returns whether it was.
+    fn remove_numbered(&mut self, key: CacheKeyId, number: u64) -> bool {
+        self.records.get(&key).is_some_and(|record| record.number == number) && self.remove(key)
     }
 
-    /// Drops a record, where it is still there; answers whether it was.
-    fn drop_numbered(&mut self, place: Place, number: u64) -> bool {
-        self.records.get(&place).is_some_and(|record| record.number == number) && self.void(place)
-    }
-
-    /// Takes the entries of records that are gone out, once they are the most.
+    /// Removes the entries of removed records, once they outnumber the others.
     fn tidy(&mut self, known: Known) {
         let (records, ends) = match known {
             Known::Lease(_) => (&self.records, &mut self.leases),
             Known::NoRow => (&self.records, &mut self.nones),
         };
         if ends.entries.len() > 2 * ends.records + 64 {
-            ends.entries.retain(|Reverse((_, number, place))| {
-                records.get(place).is_some_and(|record| record.number == *number)
-            });
+            ends.entries
+                .retain(|Reverse((_, number, key))| records.get(key).is_some_and(|record| record.number == *number));
         }
     }
 }
@@ -271,31 +213,34 @@ impl Table {
 mod tests {
     use super::*;
 
-    const MAX: usize = 4;
-
-    fn place(number: u64) -> Place {
-        Place { database: 0, name: [number, 0] }
+    fn key(number: u64) -> CacheKeyId {
+        CacheKeyId { database: 0, name: [number, 0] }
     }
 
-    fn subject(filter: u64, item: u64) -> Subject {
-        Subject { filter, item: [item, 0] }
+    fn item(filter: u64, item: u64) -> ItemId {
+        ItemId { filter: FilterId::existing(filter), item: [item, 0] }
     }
 
     fn lease(table: &mut Table, number: u64, token: u64, end: Instant) {
-        table.note(place(number), subject(1, number), Known::Lease(token), (0, end), MAX).unwrap();
+        table.insert(key(number), item(1, number), Known::Lease(token), end).unwrap();
+    }
+
+    fn none(table: &mut Table, number: u64, item: ItemId, end: Instant) {
+        table.insert(key(number), item, Known::NoRow, end).unwrap();
     }
 
     #[test]
-    fn a_record_is_for_its_subject_and_until_its_end() {
+    fn a_record_applies_to_its_item_until_its_end() {
         let mut table = Table::default();
         lease(&mut table, 7, 99, 10);
-        assert_eq!(table.known(place(7), subject(1, 7), 9), Some((Known::Lease(99), 10)));
-        assert_eq!(table.known(place(7), subject(1, 7), 10), None);
-        assert_eq!(table.known(place(7), subject(2, 7), 9), None);
-        assert_eq!(table.known(place(7), subject(1, 8), 9), None);
-        assert_eq!(table.known(place(8), subject(1, 7), 9), None);
-        assert_eq!(table.lease_end(place(7), 9), Some(10));
-        assert_eq!(table.lease_end(place(7), 10), None);
+        assert_eq!(table.known(key(7), item(1, 7), 9), Some((Known::Lease(99), 10)));
+        assert_eq!(table.known(key(7), item(1, 7), 10), None);
+        assert_eq!(table.known(key(7), item(2, 7), 9), None);
+        assert_eq!(table.known(key(7), item(1, 8), 9), None);
+        assert_eq!(table.known(key(8), item(1, 7), 9), None);
+        assert_eq!(table.lease_end(key(7), 9), Some(10));
+        assert_eq!(table.lease_end(key(7), 10), None);
+        assert!(table.has_token(key(7), 99) && !table.has_token(key(7), 98) && !table.has_token(key(8), 99));
     }
 
     #[test]
@@ -304,70 +249,72 @@ mod tests {
         lease(&mut table, 7, 1, 10);
         lease(&mut table, 7, 2, 20);
         assert_eq!(table.counts(0), (1, 0));
-        assert_eq!(table.known(place(7), subject(1, 7), 5), Some((Known::Lease(2), 20)));
-        table.note(place(7), subject(1, 7), Known::NoRow, (0, 30), MAX).unwrap();
+        assert_eq!(table.known(key(7), item(1, 7), 5), Some((Known::Lease(2), 20)));
+        none(&mut table, 7, item(1, 7), 30);
         assert_eq!(table.counts(0), (0, 1));
-        assert_eq!(table.lease_end(place(7), 5), None);
-        assert!(table.void(place(7)));
-        assert!(!table.void(place(7)));
-        assert!(table.is_empty() && table.subjects.is_empty());
+        assert_eq!(table.lease_end(key(7), 5), None);
+        assert!(table.remove(key(7)));
+        assert!(!table.remove(key(7)));
+        assert!(table.is_empty() && table.items.is_empty());
     }
 
     #[test]
-    fn of_too_many_the_one_nearest_its_end_goes() {
+    fn the_record_nearest_its_end_is_evicted() {
         let mut table = Table::default();
         for (number, end) in [(1, 40), (2, 10), (3, 30), (4, 20), (5, 50)] {
             lease(&mut table, number, number, end);
         }
-        assert_eq!(table.counts(0), (4, 0));
-        assert_eq!(table.known(place(2), subject(1, 2), 0), None);
-        lease(&mut table, 6, 6, 60);
-        assert_eq!(table.known(place(4), subject(1, 4), 0), None);
-        // NONEs are counted by themselves.
-        table.note(place(9), subject(1, 9), Known::NoRow, (0, 5), MAX).unwrap();
-        assert_eq!(table.counts(0), (4, 1));
+        none(&mut table, 9, item(1, 9), 5);
+        assert_eq!(table.evict(Known::Lease(0), 6), None);
+        // An entry of a removed record says nothing of the cache key's next record.
+        lease(&mut table, 2, 2, 60);
+        let evicted: Vec<_> = std::iter::from_fn(|| table.evict(Known::Lease(0), 3)).collect();
+        assert_eq!(evicted, [key(4), key(3), key(1)]);
+        assert_eq!(table.counts(0), (2, 1), "NONEs have a limit of their own");
     }
 
     #[test]
     fn all_cache_keys_of_an_item_are_found() {
         let mut table = Table::default();
         for number in 0..4 {
-            table.note(place(number), subject(1, 7), Known::NoRow, (0, 10), MAX).unwrap();
+            none(&mut table, number, item(1, 7), 10);
         }
         // From the middle of the list.
-        assert!(table.void(place(1)));
+        assert!(table.remove(key(1)));
         let mut found = 0;
-        while let Some(place) = table.place_of(subject(1, 7)) {
-            assert!(table.void(place));
+        while let Some(key) = table.key_of(item(1, 7)) {
+            assert!(table.remove(key));
             found += 1;
         }
         assert_eq!((found, table.is_empty()), (3, true));
     }
 
     #[test]
-    fn the_nones_of_a_filter_go_and_nothing_else() {
+    fn the_nones_of_one_filter_are_removed_and_nothing_else() {
         let mut table = Table::default();
-        table.note(place(1), subject(1, 1), Known::NoRow, (0, 10), MAX).unwrap();
-        table.note(place(2), subject(2, 2), Known::NoRow, (0, 10), MAX).unwrap();
+        none(&mut table, 1, item(1, 1), 10);
+        none(&mut table, 2, item(2, 2), 10);
         lease(&mut table, 3, 3, 10);
-        table.void_nones_of(1);
+        table.remove_nones_of(FilterId::existing(1));
         assert_eq!(table.counts(0), (1, 1));
-        assert!(table.known(place(2), subject(2, 2), 0).is_some());
+        assert!(table.known(key(2), item(2, 2), 0).is_some());
     }
 
     #[test]
-    fn what_is_over_goes() {
+    fn expired_records_are_swept() {
         let mut table = Table::default();
         lease(&mut table, 1, 1, 10);
         lease(&mut table, 2, 2, 20);
-        table.note(place(3), subject(1, 3), Known::NoRow, (0, 15), MAX).unwrap();
+        none(&mut table, 3, item(1, 3), 15);
         assert_eq!(table.counts(15), (1, 0));
-        table.note(place(4), subject(1, 4), Known::NoRow, (15, 99), MAX).unwrap();
+        table.sweep(14, 10);
         assert_eq!(table.counts(0), (1, 1));
+        table.sweep(20, 1);
+        assert!(table.is_empty());
     }
 
     #[test]
-    fn entries_of_records_that_are_gone_do_not_pile_up() {
+    fn entries_of_removed_records_do_not_pile_up() {
         let mut table = Table::default();
         for round in 0..10_000 {
             lease(&mut table, 1, round, 1_000_000 - round);

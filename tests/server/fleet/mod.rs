@@ -3,6 +3,7 @@
 
 mod cluster;
 mod failover;
+mod guard;
 mod load;
 mod migrate;
 mod nodes;

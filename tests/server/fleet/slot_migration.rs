@@ -22,7 +22,7 @@ fn has_it(program: &Path) -> bool {
 const TAG: &str = "{moved}";
 
 /// Carries slots to another node and waits for its end.
-fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
+pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
     let mut source = from.connect();
     let line = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {}", id(to));
     assert_eq!(source.run(&line), ok());

@@ -1,4 +1,4 @@
-//! What each word of the three commands does and what it answers, in both protocols.
+//! What the three commands answer, word by word, in both protocols.
 
 use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
 use crate::harness::{Server, array, bulk, error, eventually, nil, ok, on_every_server};
@@ -34,7 +34,7 @@ fn a_value_is_loaded_once_and_then_hit() {
 }
 
 #[test]
-fn a_missing_row_is_remembered_and_a_lease_can_be_given_up() {
+fn a_none_is_remembered_and_a_lease_can_be_given_up() {
     on_every_server(|program| {
         let server = Server::start(program);
         for protocol in [2, 3] {
@@ -44,7 +44,7 @@ fn a_missing_row_is_remembered_and_a_lease_can_be_given_up() {
             let token = load(&mut client, FETCH);
             assert_eq!(fill(&mut client, &token, "NONE PX 200"), ok());
             assert_eq!(client.run(FETCH), absent());
-            // Another cache key, another item: nothing is known of them.
+            // Nothing is known of another cache key.
             load(&mut client, "BF.FETCH {f} 42 {f}:other");
             eventually("the miss to be forgotten", || word(&client.run(FETCH)) != "absent");
 
@@ -60,7 +60,7 @@ fn a_missing_row_is_remembered_and_a_lease_can_be_given_up() {
 }
 
 #[test]
-fn what_is_stale_is_refreshed_by_one() {
+fn one_caller_refreshes_a_stale_value() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -88,7 +88,7 @@ fn what_is_stale_is_refreshed_by_one() {
 }
 
 #[test]
-fn changes_are_announced() {
+fn a_change_deletes_the_value_and_announces_the_item() {
     on_every_server(|program| {
         let server = Server::start(program);
         for protocol in [2, 3] {
@@ -105,7 +105,7 @@ fn changes_are_announced() {
             assert_eq!(client.run("EXISTS {f}:1").number(), 0);
             assert_eq!(client.run("BF.EXISTS {f} 1"), yes);
 
-            // What is no string stays; what the filter refuses comes after the value went.
+            // A key of another type stays. The value is deleted even if the filter refuses the item.
             client.run("RPUSH {f}:list x");
             assert_eq!(client.run("BF.CHANGED {f} 2 {f}:list"), yes);
             assert_eq!(client.run("EXISTS {f}:list").number(), 1);
@@ -121,7 +121,7 @@ fn changes_are_announced() {
 }
 
 #[test]
-fn a_ring_takes_what_is_announced_into_its_newest_bucket() {
+fn a_ring_adds_an_announced_item_to_its_newest_bucket() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -143,7 +143,7 @@ fn a_ring_takes_what_is_announced_into_its_newest_bucket() {
 }
 
 #[test]
-fn a_filter_that_is_not_there_denies_nothing() {
+fn a_missing_filter_denies_nothing() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -158,7 +158,7 @@ fn a_filter_that_is_not_there_denies_nothing() {
         assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 3);
         assert_eq!(server.log().matches("no filter at '{f}'").count(), 1, "once a minute");
 
-        // A filter of which chunks are missing.
+        // A filter whose chunks are still arriving.
         let header = client.run("BF.SCANDUMP {f} 0");
         let [iterator, header] = header.elements() else { panic!("{header:?}") };
         let iterator = iterator.number().to_string();
@@ -238,7 +238,7 @@ fn names_items_and_values_are_any_bytes() {
 }
 
 #[test]
-fn inside_transactions_scripts_and_functions_nobody_waits() {
+fn transactions_scripts_and_functions_do_not_wait() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

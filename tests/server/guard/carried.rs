@@ -1,10 +1,10 @@
-//! What goes to the replicas and into the AOF: what the commands did, in words that every server knows.
+//! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
 
 use super::{FETCH, fill, load, with_filter, word};
 use crate::harness::{Server, catch_up, eventually, follow, lines, nil, ok, on_every_server, with_append_only_file};
 
 #[test]
-fn effects_are_carried_and_nothing_else() {
+fn effects_are_propagated_and_nothing_else() {
     on_every_server(|program| {
         let server = with_append_only_file(program);
         let mut client = server.connect();
@@ -46,7 +46,7 @@ fn effects_are_carried_and_nothing_else() {
 }
 
 #[test]
-fn who_listens_hears_what_the_commands_did() {
+fn the_commands_raise_key_space_events() {
     on_every_server(|program| {
         let server = Server::with(program).line("notify-keyspace-events KEA").start();
         let mut client = server.connect();
@@ -69,7 +69,7 @@ fn who_listens_hears_what_the_commands_did() {
 }
 
 #[test]
-fn a_watch_breaks_where_something_changed() {
+fn a_changed_key_breaks_a_watch() {
     on_every_server(|program| {
         let server = Server::start(program);
         let (mut client, mut other) = (server.connect(), server.connect());
@@ -104,7 +104,7 @@ fn wait_after_a_change_has_something_to_wait_for() {
         follow(&mut follower, &primary);
         with_filter(&mut client);
         catch_up(&mut client, &mut follower);
-        // Nothing of it is new: without a replica that has it WAIT would answer from what was confirmed before.
+        // The item is not new. Without a DEL to propagate, WAIT would answer from what was confirmed before.
         follower.run("CLIENT PAUSE 1");
         let offset = |client: &mut crate::harness::Connection| client.info_number("master_repl_offset");
         let before = offset(&mut client);
@@ -115,7 +115,7 @@ fn wait_after_a_change_has_something_to_wait_for() {
 }
 
 #[test]
-fn a_replica_does_not_guard_and_a_promoted_one_begins_anew() {
+fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
     on_every_server(|program| {
         let (primary, replica) = (Server::start(program), Server::start(program));
         let (mut client, mut follower) = (primary.connect(), replica.connect());
@@ -150,9 +150,9 @@ fn a_replica_does_not_guard_and_a_promoted_one_begins_anew() {
     });
 }
 
-/// Leases and roles are told by the same events, for which a module has one listener.
+/// A module has one listener for each event of the server, and both leases and the role depend on these.
 #[test]
-fn a_server_that_gave_leases_still_knows_its_role() {
+fn a_server_that_granted_leases_still_knows_its_role() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

@@ -19,7 +19,7 @@ fn a_crowd_is_answered_by_one_load() {
         let mut clients: Vec<Connection> = (0..crowd).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|client| client.send(&words).unwrap());
         eventually("all to wait", || client.info_number("bf_bloom_waiting") == crowd as i64);
-        // A third goes away.
+        // A third of them disconnects.
         clients.truncate(crowd - crowd / 3);
         eventually("some to be gone", || client.info_number("bf_bloom_waiting") == clients.len() as i64);
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
@@ -30,7 +30,7 @@ fn a_crowd_is_answered_by_one_load() {
 }
 
 #[test]
-fn leases_without_end_take_bounded_memory() {
+fn endless_leases_take_bounded_memory() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.max-leases 1000").start();
         let mut client = server.connect();
@@ -45,7 +45,7 @@ fn leases_without_end_take_bounded_memory() {
         let after = take(20_000, 40_000);
         assert!(after - before < 200_000, "{before} and then {after}");
         assert_eq!(client.info_number("bf_bloom_leases"), 1000);
-        // All of one item, whose announcement ends them.
+        // All of them are for one item: adding that ends them.
         client.run("BF.ADD {f} 42");
         assert_eq!(client.info_number("bf_bloom_leases"), 0);
     });
@@ -75,7 +75,7 @@ fn above_maxmemory_only_values_are_refused() {
 }
 
 #[test]
-fn a_cache_that_evicts_loses_values_and_no_lease() {
+fn an_eviction_takes_values_and_no_lease() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

@@ -1,4 +1,4 @@
-//! The guard where the server does other things: access control, clusters, what the server says of the commands.
+//! The guard and other parts of the server: access control, clusters, key specifications, restarts, databases.
 
 use super::{FETCH, fill, load, token, with_filter, word};
 use crate::harness::{Reply, Server, Stop, error, nil, ok, on_every_server};
@@ -27,7 +27,7 @@ fn access_control_sees_two_keys_and_what_is_done_to_each() {
         assert!(!denied(&user.run(changed)));
         let mut user = login("~{f}");
         assert!(denied(&user.run(FETCH)), "the cache key is a key");
-        // Who may not SET may FILL.
+        // A user without SET may FILL.
         let mut user = login("~{f} ~{f}:42 -set");
         client.run("BF.CHANGED {f} 42 {f}:42");
         let lease = token(&user.run(FETCH));
@@ -90,5 +90,32 @@ fn nothing_of_it_is_saved() {
         assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:43 {lease} VALUE v")), nil(2));
         assert_eq!(word(&client.run(FETCH)), "load", "the miss is not remembered");
         assert_eq!(word(&client.run("BF.FETCH {f} 43 {f}:43")), "load", "the announcement is");
+    });
+}
+
+/// On some versions of Valkey a module that listens to events moves clients to another database. The log says so on those.
+#[test]
+fn the_log_says_where_move_and_copy_change_a_client_s_database() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let database = |client: &mut crate::harness::Connection| {
+            let text = client.run("CLIENT INFO").text();
+            text.split(' ').find_map(|field| field.strip_prefix("db=")).unwrap().to_owned()
+        };
+        let warns = |server: &Server| server.log().contains("leave their client in the other database");
+        client.run("SET a 1");
+        assert_eq!(client.run("MOVE a 5").number(), 1);
+        assert_eq!((database(&mut client).as_str(), warns(&server)), ("0", false), "without the guard");
+        with_filter(&mut client);
+        load(&mut client, FETCH);
+        client.run("SET a 1");
+        assert_eq!(client.run("MOVE a 6").number(), 1);
+        let moved = database(&mut client) != "0";
+        client.run("SELECT 0");
+        client.run("SET b 1");
+        assert_eq!(client.run("COPY b b DB 7").number(), 1);
+        assert_eq!(database(&mut client) != "0", moved);
+        assert_eq!(warns(&server), moved, "the log warns of what happens, and of nothing else");
     });
 }

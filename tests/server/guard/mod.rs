@@ -4,10 +4,12 @@ mod answers;
 mod carried;
 mod crowds;
 mod elsewhere;
+mod stress;
 mod voiding;
 mod waiting;
+mod waking;
 
-use crate::harness::{Connection, Reply, array, bulk, ok};
+use crate::harness::{Connection, Reply, Server, array, bulk, eventually, ok};
 
 /// The filter of most tests holds this item. Cache keys are named so that all keys of a command lie in one slot.
 const ITEM: &str = "42";
@@ -19,12 +21,31 @@ fn with_filter(client: &mut Connection) {
     assert!(client.run(&format!("BF.ADD {{f}} {ITEM}")).truth());
 }
 
+/// How many clients wait.
+fn waiters(client: &mut Connection) -> i64 {
+    client.info_number("bf_bloom_waiting")
+}
+
+/// Clients that wait for the usual cache key, in the order in which they came.
+fn waiting(server: &Server, clients: usize, milliseconds: u64) -> Vec<Connection> {
+    (0..clients).map(|_| wait_with(server, &format!("{FETCH} WAIT {milliseconds}"))).collect()
+}
+
+/// A client that waits with this command.
+fn wait_with(server: &Server, line: &str) -> Connection {
+    let (mut client, mut watcher) = (server.connect(), server.connect());
+    let before = waiters(&mut watcher);
+    client.send(&line.split(' ').collect::<Vec<_>>()).unwrap();
+    eventually("the client to wait", || waiters(&mut watcher) == before + 1);
+    client
+}
+
 /// The word that a reply of BF.FETCH begins with.
 fn word(reply: &Reply) -> String {
     reply.elements()[0].text()
 }
 
-/// Asks for the value and expects the lease; its token.
+/// Asks for the value and expects the lease. Returns its token.
 fn load(client: &mut Connection, line: &str) -> String {
     token(&client.run(line))
 }
@@ -38,7 +59,7 @@ fn token(reply: &Reply) -> String {
     token
 }
 
-/// Brings what was loaded.
+/// Fills the usual cache key.
 fn fill(client: &mut Connection, token: &str, what: &str) -> Reply {
     client.run(&format!("BF.FILL {{f}} {ITEM} {{f}}:42 {token} {what}"))
 }

@@ -1,27 +1,12 @@
-//! Clients that wait for a value which somebody else loads.
+//! Clients that wait for a value which another caller loads, and what each of them is told.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
+use super::{FETCH, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
 use crate::harness::{Connection, Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
-/// So many clients that wait, in the order in which they came.
-fn waiting(server: &Server, clients: usize, milliseconds: u64) -> Vec<Connection> {
-    let mut watcher = server.connect();
-    let before = watcher.info_number("bf_bloom_waiting");
-    (1..=clients as i64)
-        .map(|number| {
-            let mut client = server.connect();
-            let line = format!("{FETCH} WAIT {milliseconds}");
-            client.send(&line.split(' ').collect::<Vec<_>>()).unwrap();
-            eventually("the client to wait", || watcher.info_number("bf_bloom_waiting") == before + number);
-            client
-        })
-        .collect()
-}
-
-/// The server's number of a client that cannot be asked.
+/// The server's number of a client that is blocked.
 fn id_of(watcher: &mut Connection, client: &Connection) -> String {
     let address = client.address();
     let list = watcher.run("CLIENT LIST").text();
@@ -30,7 +15,7 @@ fn id_of(watcher: &mut Connection, client: &Connection) -> String {
 }
 
 #[test]
-fn all_who_wait_get_the_value() {
+fn all_waiters_get_the_value() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -45,7 +30,7 @@ fn all_who_wait_get_the_value() {
         }
         assert_eq!(client.info_number("bf_bloom_waiting"), 0);
 
-        // By whoever writes it, and where there is no row.
+        // A plain SET has the same effect, and so has NONE.
         client.run("BF.CHANGED {f} 42 {f}:42");
         load(&mut client, FETCH);
         let mut clients = waiting(&server, 3, 100_000);
@@ -60,14 +45,14 @@ fn all_who_wait_get_the_value() {
 }
 
 #[test]
-fn when_a_lease_ends_the_next_in_line_loads() {
+fn when_a_lease_ends_the_next_waiter_loads() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
         let lease = load(&mut client, FETCH);
         let mut clients = waiting(&server, 4, 100_000);
-        // Given up, voided, over.
+        // The leases are given up, voided, and expire.
         assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
         let second = token(&clients[0].receive().unwrap());
         wait_of(&client.run(FETCH));
@@ -78,7 +63,6 @@ fn when_a_lease_ends_the_next_in_line_loads() {
         let fourth = token(&clients[2].receive().unwrap());
         assert_ne!(third, fourth);
         assert_eq!(client.info_number("bf_bloom_waiting"), 1);
-        // The lease of the third came with the default of 3 seconds.
         assert_eq!(fill(&mut client, &fourth, "VALUE row"), ok());
         assert_eq!(clients[3].receive().unwrap(), hit("row"));
 
@@ -92,7 +76,7 @@ fn when_a_lease_ends_the_next_in_line_loads() {
 }
 
 #[test]
-fn who_waited_long_enough_is_told_so() {
+fn a_waiter_whose_time_is_up_is_told_to_come_again() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -108,7 +92,7 @@ fn who_waited_long_enough_is_told_so() {
 }
 
 #[test]
-fn who_goes_away_leaves_its_turn_to_the_next() {
+fn a_waiter_that_disconnects_gets_no_lease() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -116,10 +100,10 @@ fn who_goes_away_leaves_its_turn_to_the_next() {
         let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
         let mut clients = waiting(&server, 4, 100_000);
         drop(clients.remove(0));
-        eventually("one to be gone", || client.info_number("bf_bloom_waiting") == 3);
+        eventually("one waiter to be gone", || client.info_number("bf_bloom_waiting") == 3);
         let id = id_of(&mut client, &clients[0]);
         assert_eq!(client.run(&format!("CLIENT KILL ID {id}")).number(), 1);
-        eventually("two to be gone", || client.info_number("bf_bloom_waiting") == 2);
+        eventually("two waiters to be gone", || client.info_number("bf_bloom_waiting") == 2);
         assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
         let lease = token(&clients[1].receive().unwrap());
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
@@ -128,7 +112,7 @@ fn who_goes_away_leaves_its_turn_to_the_next() {
 }
 
 #[test]
-fn the_turn_of_a_client_that_is_killed_when_it_is_woken_goes_on() {
+fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_next() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -137,11 +121,16 @@ fn the_turn_of_a_client_that_is_killed_when_it_is_woken_goes_on() {
             let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
             let mut clients = waiting(&server, 2, 100_000);
             let id = id_of(&mut client, &clients[0]);
-            // The first is woken by one command of the transaction and gone by the next, before it can look.
+            // One command of the transaction ends the lease, the next removes the first waiter.
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
             client.run(&format!("{how} {id}"));
-            client.run("EXEC");
+            let replies = client.run("EXEC");
+            assert_eq!(replies.elements()[1].number(), 1, "{how}");
+            if how == "CLIENT UNBLOCK" {
+                wait_of(&clients[0].receive().unwrap());
+                assert_eq!(clients[0].run("PING").text(), "PONG");
+            }
             let lease = token(&clients[1].receive().unwrap());
             assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok(), "{how}");
             assert_eq!(client.info_number("bf_bloom_waiting"), 0);
@@ -150,7 +139,7 @@ fn the_turn_of_a_client_that_is_killed_when_it_is_woken_goes_on() {
 }
 
 #[test]
-fn a_client_can_be_unblocked_by_hand() {
+fn a_waiter_can_be_unblocked_by_hand() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -173,7 +162,7 @@ fn a_client_can_be_unblocked_by_hand() {
 }
 
 #[test]
-fn who_comes_while_another_has_the_turn_does_not_take_it() {
+fn a_new_caller_does_not_overtake_the_waiters() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -190,7 +179,7 @@ fn who_comes_while_another_has_the_turn_does_not_take_it() {
 }
 
 #[test]
-fn who_waits_is_woken_by_whatever_becomes_of_the_keys() {
+fn whatever_becomes_of_the_keys_answers_the_waiters() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -222,12 +211,79 @@ fn both_protocols_wait_alike() {
         let mut other = server.connect_speaking(3);
         wait_of(&other.run(&format!("{FETCH} WAIT 20")));
         other.send(&format!("{FETCH} WAIT 100000").split(' ').collect::<Vec<_>>()).unwrap();
-        // It goes on with what it sent meanwhile only then.
+        // The server runs this command when the client is unblocked.
         other.send(&["PING"]).unwrap();
         eventually("the client to wait", || client.info_number("bf_bloom_waiting") == 1);
         sleep(Duration::from_millis(20));
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
         assert_eq!(other.receive().unwrap(), hit("row"));
         assert_eq!(other.receive().unwrap().text(), "PONG");
+    });
+}
+
+/// A transaction that fills and deletes leaves no value: no waiter may be told of it, and none is sent away.
+#[test]
+fn a_value_that_does_not_stay_answers_no_waiter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        for line in ["BF.CHANGED {f} 42 {f}:42", "DEL {f}:42", "BF.ADD {f} 42"] {
+            let lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
+            let mut clients = waiting(&server, 5, 100_000_000);
+            client.run("MULTI");
+            client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} VALUE row"));
+            client.run("DEL {f}:42");
+            client.run(line);
+            assert_eq!(client.run("EXEC").elements()[0], ok(), "{line}");
+            let lease = token(&clients[0].receive().unwrap());
+            assert_eq!(waiters(&mut client), 4, "{line}: the others wait for the second load");
+            assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+            clients[1..].iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("row")));
+            client.run("DEL {f}:42");
+        }
+    });
+}
+
+/// A NONE needs a filter to apply: without one, each waiter loads in its turn, and the others go on waiting.
+#[test]
+fn without_a_filter_one_waiter_loads_at_a_time() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let mut lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
+        let mut clients = waiting(&server, 20, 100_000_000);
+        for (number, waiter) in clients.iter_mut().enumerate() {
+            let line = format!("BF.FILL {{f}} 42 {{f}}:42 {lease} NONE EX 100");
+            assert_eq!(client.run(&line), ok());
+            lease = token(&waiter.receive().unwrap());
+            assert_eq!(waiters(&mut client), 19 - number as i64, "the others go on waiting");
+        }
+        assert_eq!(client.info_number("bf_bloom_fetches_wait"), 0);
+        assert_eq!(client.info_number("bf_bloom_fetches_unguarded"), 21, "each command counts once");
+    });
+}
+
+/// The record of a cache key is for one item. Waiters that ask for two items under one cache key do not take the lease from
+/// each other.
+#[test]
+fn waiters_of_two_items_share_a_lease() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.ADD {f} 43");
+        let fetch = |item: u32| format!("BF.FETCH {{f}} {item} {{f}}:42 LEASE 100000000");
+        let first = load(&mut client, &fetch(42));
+        let mut one = wait_with(&server, &format!("{} WAIT 100000000", fetch(42)));
+        // A caller with another item takes the lease over.
+        let second = load(&mut client, &fetch(43));
+        let mut two = wait_with(&server, &format!("{} WAIT 100000000", fetch(43)));
+        assert_eq!(fill(&mut client, &first, "VALUE v"), nil(2));
+        assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:42 {second} GIVEUP")), ok());
+        let lease = token(&one.receive().unwrap());
+        assert_eq!(waiters(&mut client), 1, "the other one waits for the same lease");
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        assert_eq!(two.receive().unwrap(), hit("row"));
     });
 }

@@ -1,12 +1,12 @@
-//! The guard where memory is refused: a lease that cannot be noted is one that nobody can fill, a miss that cannot be noted is
-//! loaded again, and who cannot be put into the queue is told to come again.
+//! The guard where memory is refused: a lease that cannot be noted cannot be filled, a NONE that cannot be noted is loaded
+//! again, a client that cannot be queued is told to come again, and waiters that cannot be scheduled are served later.
 
 use super::{run_under, with_faults, words};
-use crate::harness::{Connection, Reply, figures, nil, ok, on_every_server};
+use crate::harness::{Connection, Reply, eventually, figures, nil, ok, on_every_server};
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 100000";
 
-/// On a server that is as it was at its start, as far as the guard goes.
+/// Empties the server: the guard knows nothing then.
 fn begin(client: &mut Connection) {
     client.run("FLUSHALL");
     client.run("BF.RESERVE {f} 0.01 1000 SEED 500");
@@ -17,7 +17,7 @@ fn word(reply: &Reply) -> String {
     reply.elements()[0].text()
 }
 
-/// Refuses each request of a command in turn, alone and with all after it; `look` sees the reply, and whether any was refused.
+/// Refuses each request of a command in turn, alone and with all after it; `look` sees the reply.
 fn each_fault(
     client: &mut Connection,
     prepare: &dyn Fn(&mut Connection) -> String,
@@ -83,5 +83,36 @@ fn without_memory_a_row_is_loaded_and_not_cached() {
         );
         figures(&format!("memory refused, the guard: {fetch} + {none} + {changed} + {wait} faults"));
         assert!(fetch > 0 && none > 0 && wait > 0, "{fetch}, {none}, {wait}");
+    });
+}
+
+/// If memory for the alarm is refused when a lease ends, its waiters are served by the next caller that finds them.
+#[test]
+fn waiters_that_could_not_be_scheduled_are_served_by_the_next_caller() {
+    on_every_server(|program| {
+        let mut refusals = 0;
+        // The alarm asks for memory when it is full, which it is with some numbers of waiters on a new server.
+        for crowd in 1..=8 {
+            let server = with_faults(program).start();
+            let mut client = server.connect();
+            begin(&mut client);
+            let token = client.run(FETCH).elements()[1].text();
+            let mut waiters: Vec<Connection> = (0..crowd).map(|_| server.connect()).collect();
+            for (number, waiter) in waiters.iter_mut().enumerate() {
+                waiter.send(&words(&format!("{FETCH} WAIT 100000000"))).unwrap();
+                eventually("the client to wait", || client.info_number("bf_bloom_waiting") == number as i64 + 1);
+            }
+            let give_up = words(&format!("BF.FILL {{f}} 42 {{f}}:42 {token} GIVEUP"));
+            let (reply, [_, refused, unrefusable]) = run_under(&mut client, "1 ON", &give_up);
+            assert_eq!((reply, unrefusable), (ok(), 0));
+            if refused > 0 {
+                refusals += 1;
+                assert_eq!(client.info_number("bf_bloom_waiting"), crowd, "no waiter is served yet");
+                assert_eq!(word(&client.run(FETCH)), "wait", "a caller does not overtake them");
+            }
+            assert_eq!(word(&waiters[0].receive().unwrap()), "load");
+            assert_eq!(client.info_number("bf_bloom_waiting"), crowd - 1);
+        }
+        assert!(refusals > 0, "no request was refused");
     });
 }

@@ -1,0 +1,420 @@
+//! The guard under random commands, against a model of the cache, of the filters and of the clients. Times are numbers, so
+//! every interleaving of leases, deadlines and commands can come up, and a seed brings one back.
+
+use std::collections::HashMap;
+
+use super::alarm::Due;
+use super::ids::{CacheKeyId, FilterId, ItemId};
+use super::queues::WaiterId;
+use super::state::{Asker, Guard, Standing};
+use super::table::Instant;
+
+const KEYS: usize = 3;
+const FILTERS: usize = 2;
+const ITEMS: u64 = 2;
+/// The most leases, and the most NONEs: fewer than cache keys, so that some are evicted.
+const MAX: usize = 2;
+
+/// splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap()
+    }
+}
+
+/// What a client asked: a cache key, a filter by its number, an item.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Question {
+    key: usize,
+    filter: usize,
+    item: u64,
+}
+
+/// A client that waits.
+#[derive(Clone, Copy)]
+struct Client {
+    question: Question,
+    deadline: Instant,
+}
+
+/// The guard, and what the model knows besides.
+struct World {
+    guard: Guard<Question>,
+    rng: Rng,
+    now: Instant,
+    /// Which cache keys have a value.
+    values: [bool; KEYS],
+    /// The instance of each filter; nothing: it is missing.
+    instances: [Option<u64>; FILTERS],
+    last_instance: u64,
+    /// The tokens that may still be taken, by cache key, with what they were granted for.
+    tokens: Vec<(u64, Question, ItemId)>,
+    last_token: u64,
+    clients: HashMap<WaiterId, Client>,
+    last_client: WaiterId,
+    /// Answers that the server has not sent yet: the client, its cache key, its token.
+    unsent: Vec<(WaiterId, CacheKeyId, Option<u64>)>,
+    answers: [u64; 3],
+}
+
+fn key_id(key: usize) -> CacheKeyId {
+    CacheKeyId { database: 0, name: [key as u64, 1] }
+}
+
+fn filter_key(filter: usize) -> CacheKeyId {
+    CacheKeyId { database: 0, name: [filter as u64, 2] }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        Self {
+            guard: Guard::default(),
+            rng: Rng(seed),
+            now: 1,
+            values: [false; KEYS],
+            instances: [Some(1), None],
+            last_instance: 1,
+            tokens: Vec::new(),
+            last_token: 0,
+            clients: HashMap::new(),
+            last_client: 0,
+            unsent: Vec::new(),
+            answers: [0; 3],
+        }
+    }
+
+    fn item_id(&self, question: Question) -> ItemId {
+        let filter = match self.instances[question.filter] {
+            Some(instance) => FilterId::existing(instance),
+            None => FilterId::missing(filter_key(question.filter)),
+        };
+        ItemId { filter, item: [question.item, 0] }
+    }
+
+    fn question(&mut self) -> Question {
+        // Mostly one item of one filter for a cache key, as it should be.
+        let key = self.rng.index(KEYS);
+        let odd = self.rng.below(8) == 0;
+        let filter = if odd { self.rng.index(FILTERS) } else { key % FILTERS };
+        Question { key, filter, item: if odd { self.rng.below(ITEMS) } else { 0 } }
+    }
+
+    fn grant(&mut self, question: Question) -> u64 {
+        let (key, item) = (key_id(question.key), self.item_id(question));
+        let end = self.now + 1 + self.rng.below(20);
+        self.last_token += 1;
+        let token = self.last_token;
+        self.guard.grant(key, item, token, (self.now, end), MAX).unwrap();
+        self.tokens.push((token, question, item));
+        token
+    }
+
+    /// BF.FETCH, as `commands/fetch.rs` does it: nothing if another caller has the lease, else the token if it grants one.
+    fn look(&mut self, question: Question, asker: Asker) -> Option<Option<u64>> {
+        let item = self.item_id(question);
+        let standing = self.guard.standing(key_id(question.key), item, asker, self.now);
+        match standing {
+            Standing::NoRow => Some(None),
+            _ if self.values[question.key] => Some(None),
+            Standing::Leased(left) => {
+                assert!(left > 0);
+                None
+            }
+            Standing::Free => Some(Some(self.grant(question))),
+        }
+    }
+
+    fn fetch(&mut self) {
+        let question = self.question();
+        let key = key_id(question.key);
+        let is_waited_for = self.guard.waited_for().contains(&key);
+        let has_lease = self.guard.has_lease(key, self.now);
+        let answer = self.look(question, Asker::Caller);
+        if is_waited_for && !has_lease {
+            assert!(!matches!(answer, Some(Some(_))), "a caller overtakes the waiters");
+        }
+        if answer.is_none() && self.rng.below(4) > 0 {
+            let wait = if self.rng.below(2) == 0 { 1000 } else { 1 + self.rng.below(30) };
+            self.last_client += 1;
+            let (client, deadline) = (self.last_client, self.now + wait);
+            let filter = filter_key(question.filter);
+            self.guard.join(key, filter, client, question, (self.now, deadline)).unwrap();
+            self.clients.insert(client, Client { question, deadline });
+        }
+    }
+
+    fn fill(&mut self) {
+        if self.tokens.is_empty() {
+            return;
+        }
+        // Mostly one of the last, which may still be good.
+        let tokens = self.tokens.len();
+        let back = if self.rng.below(8) == 0 { tokens } else { tokens.min(4) };
+        let place = tokens - 1 - self.rng.index(back);
+        let (token, question, granted_for) = self.tokens[place];
+        let (key, item) = (key_id(question.key), self.item_id(question));
+        if !self.guard.holds(key, item, token, self.now) {
+            return;
+        }
+        assert_eq!(item, granted_for, "a token is taken for the item and the filter that it was granted for");
+        self.tokens.swap_remove(place);
+        match self.rng.below(3) {
+            0 => self.guard.end(key),
+            1 => {
+                self.values[question.key] = true;
+                self.guard.end(key);
+            }
+            _ => {
+                self.values[question.key] = false;
+                let end = self.now + 1 + self.rng.below(20);
+                self.guard.note_no_row(key, item, (self.now, end), MAX);
+                let expected = if item.filter.is_missing() { Standing::Free } else { Standing::NoRow };
+                assert_eq!(self.guard.standing(key, item, Asker::Waiter, self.now), expected);
+                assert!(self.guard.knows(key) && !self.guard.is_idle() || item.filter.is_missing());
+            }
+        }
+        assert!(!self.guard.holds(key, item, token, self.now), "a token is taken once");
+    }
+
+    fn changed(&mut self) {
+        let question = self.question();
+        self.values[question.key] = false;
+        self.guard.end(key_id(question.key));
+        let item = self.item_id(question);
+        self.guard.end_item(item);
+        self.guard.end_item(ItemId { filter: FilterId::missing(filter_key(question.filter)), ..item });
+        let others = self.tokens.iter().filter(|(.., granted_for)| *granted_for == item);
+        for (token, other, _) in others {
+            assert!(!self.guard.holds(key_id(other.key), item, *token, self.now), "it was granted before the change");
+        }
+    }
+
+    fn replace_filter(&mut self) {
+        let filter = self.rng.index(FILTERS);
+        self.last_instance += 1;
+        let instance = (self.rng.below(2) == 0).then_some(self.last_instance);
+        self.instances[filter] = instance;
+        self.guard.end_leases_waited_for(filter_key(filter));
+        for client in self.clients.values().filter(|client| client.question.filter == filter) {
+            assert!(!self.guard.has_lease(key_id(client.question.key), self.now), "its token would be refused");
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(client) = self.clients.keys().copied().min() {
+            self.clients.remove(&client);
+            assert!(self.guard.leave(client).is_some());
+        }
+    }
+
+    fn answered(&mut self, client: WaiterId, token: Option<u64>) {
+        assert!(self.guard.answered(client, token));
+        let asked = self.clients.remove(&client).unwrap().question;
+        self.unsent.push((client, key_id(asked.key), token));
+    }
+
+    /// The server sends an answer, or finds that the client is gone. Then its lease ends, and no other.
+    fn send(&mut self) {
+        let Some((client, key, token)) = self.unsent.pop() else { return };
+        let held = self.holder(key);
+        let is_gone = self.rng.below(4) == 0;
+        self.guard.finish(client, is_gone);
+        let is_ended = is_gone && token.is_some() && token == held;
+        assert_eq!(self.holder(key), held.filter(|_| !is_ended), "{key:?}: {token:?} of {client}, gone: {is_gone}");
+    }
+
+    /// The token of the live lease of a cache key, whatever its item.
+    fn holder(&self, key: CacheKeyId) -> Option<u64> {
+        let holds = |token: &u64| self.guard.has_token(key, *token);
+        (1..=self.last_token).rev().take(50).find(holds).filter(|_| self.guard.has_lease(key, self.now))
+    }
+
+    /// The timer, as `blocking.rs` does it.
+    fn go_off(&mut self) {
+        while let Some(due) = self.guard.take_due(self.now) {
+            match due {
+                Due::Serve(key) => {
+                    while let Some((client, question)) = self.guard.first(key) {
+                        assert_eq!(self.clients[&client].question, question);
+                        let Some(token) = self.look(question, Asker::Waiter) else {
+                            assert!(self.guard.put_back(client, question).is_none());
+                            break;
+                        };
+                        self.answers[usize::from(token.is_some())] += 1;
+                        self.answered(client, token);
+                    }
+                }
+                Due::Deadline(client, ticket) => {
+                    let Some(question) = self.guard.take(client, ticket) else { continue };
+                    let token = self.look(question, Asker::Waiter).unwrap_or_else(|| {
+                        assert!(self.clients[&client].deadline <= self.now, "told to come again too early");
+                        self.answers[2] += 1;
+                        None
+                    });
+                    self.answered(client, token);
+                }
+                Due::Sweep => panic!("the guard sweeps by itself"),
+            }
+        }
+        assert!(self.clients.values().all(|client| client.deadline > self.now), "a client waits too long");
+        for key in self.guard.waited_for() {
+            let other = self.item_id(Question { key: 0, filter: 0, item: 9 });
+            let standing = self.guard.standing(key, other, Asker::Waiter, self.now);
+            let left = self.guard.lease_left(key, self.now);
+            assert_eq!(standing, Standing::Leased(left), "{key:?}: clients wait for nothing");
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(100) {
+            0..45 => self.fetch(),
+            45..65 => self.fill(),
+            65..75 => self.changed(),
+            75..80 => self.replace_filter(),
+            80..82 => self.guard.end_all(),
+            82..84 => {
+                let epoch = self.rng.below(2);
+                self.guard.see_epochs([epoch, 0]);
+            }
+            84..88 => self.leave(),
+            88..92 => self.send(),
+            _ => self.now += self.rng.below(5),
+        }
+        if self.guard.next_due().is_none_or(|at| at > self.now) {
+            assert_eq!(self.guard.forgotten(self.now), None, "the timer will not go off for it");
+        }
+        assert_eq!(self.guard.counts(self.now).2, self.clients.len() as u64);
+        assert!(self.clients.is_empty() || !self.guard.is_idle());
+        assert!(self.clients.values().all(|client| self.guard.knows(key_id(client.question.key))));
+        // Commands may come in one transaction: the timer goes off after it.
+        if self.rng.below(3) > 0 {
+            self.go_off();
+            assert_eq!(self.guard.forgotten(self.now), None);
+        }
+    }
+}
+
+#[test]
+fn a_waiter_gets_an_answer_or_waits_to_its_end() {
+    let mut answers = [0; 3];
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        for _ in 0..2000 {
+            world.step();
+        }
+        world.now += 1_000_000;
+        world.go_off();
+        while !world.unsent.is_empty() {
+            world.send();
+        }
+        assert!(world.clients.is_empty() && world.guard.waited_for().is_empty());
+        // Whatever is left expires and is swept.
+        while let Some(at) = world.guard.next_due() {
+            world.now = at;
+            world.go_off();
+        }
+        assert!(world.guard.is_idle(), "seed {seed}");
+        (0..3).for_each(|kind| answers[kind] += world.answers[kind]);
+    }
+    assert!(answers.iter().all(|count| *count > 500), "a value or absent, a lease, come again: {answers:?}");
+}
+
+/// A guard with a lease of the first cache key until 1000, and one client that waits for it.
+fn with_a_waiter() -> (Guard<&'static str>, ItemId) {
+    let mut guard = Guard::default();
+    let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
+    guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", (0, 5000)).unwrap();
+    (guard, item)
+}
+
+#[test]
+fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
+    let (mut guard, item) = with_a_waiter();
+    for number in 0..10_000 {
+        let other = ItemId { item: [number % 2, 0], ..item };
+        guard.grant(key_id(0), other, number, (0, 1000 + number), MAX).unwrap();
+    }
+    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
+    assert_eq!(guard.forgotten(0), None);
+    assert!(guard.take(1, 0).is_some());
+}
+
+#[test]
+fn the_alarm_does_not_fill_with_waiters_that_left() {
+    let (mut guard, _) = with_a_waiter();
+    for waiter in 2..10_000 {
+        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
+        guard.leave(waiter).unwrap();
+    }
+    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
+    assert_eq!(guard.forgotten(0), None);
+    // What is needed is still there: the end of the lease, the waiter's own time, and the sweep.
+    assert_eq!((guard.take_due(1000), guard.take_due(4999)), (Some(Due::Serve(key_id(0))), None));
+    assert!(std::iter::from_fn(|| guard.take_due(5000)).any(|due| due == Due::Deadline(1, 0)));
+    guard.leave(1).unwrap();
+    while guard.take_due(10_000).is_some() {}
+    assert!(guard.is_idle(), "the lease is swept");
+}
+
+#[test]
+fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
+    let (mut guard, _) = with_a_waiter();
+    guard.end(key_id(0));
+    for waiter in 2..1000 {
+        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
+        guard.leave(waiter).unwrap();
+    }
+    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
+}
+
+#[test]
+fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
+    let (mut guard, _) = with_a_waiter();
+    for waiter in 2..1000 {
+        guard.join(key_id(1), filter_key(0), waiter, "question", (1000, 5000)).unwrap();
+        guard.leave(waiter).unwrap();
+    }
+    assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(key_id(0))));
+}
+
+#[test]
+fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
+    let (mut guard, item) = with_a_waiter();
+    guard.end(key_id(0));
+    // As if memory for the entry was refused.
+    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
+    assert_eq!(guard.take_due(0), None);
+    assert_eq!(guard.standing(key_id(0), item, Asker::Caller, 0), Standing::Leased(1));
+    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
+}
+
+#[test]
+fn a_client_that_joins_as_the_lease_expires_is_served() {
+    let mut guard = Guard::default();
+    let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
+    guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", (1000, 5000)).unwrap();
+    assert_eq!(guard.take_due(1000), Some(Due::Serve(key_id(0))));
+}
+
+#[test]
+fn expired_records_are_removed_as_others_come() {
+    let mut guard = Guard::<()>::default();
+    for number in 0..50_000 {
+        let item = ItemId { filter: FilterId::existing(1), item: [number, 0] };
+        let key = CacheKeyId { database: 0, name: [number, 1] };
+        guard.grant(key, item, number, (number, number + 10), 1_000_000).unwrap();
+    }
+    assert!(guard.records() < 20, "{}", guard.records());
+}

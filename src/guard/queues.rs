@@ -1,0 +1,346 @@
+//! The clients that wait for a value which another caller loads: a queue for each cache key, first come, first served.
+//!
+//! A waiter stays in its queue until it has an answer. [`first`](Queues::first) gives the one to serve next; it is either
+//! answered, and leaves, or keeps its place.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, TryReserveError, VecDeque};
+
+use super::ids::{ByHash, CacheKeyId};
+
+/// A waiter: the server's handle of a blocked client.
+pub type WaiterId = usize;
+
+/// A client that waits, with its question.
+struct Waiter<Q> {
+    cache_key: CacheKeyId,
+    /// The filter's key.
+    filter: CacheKeyId,
+    /// Tells it from earlier waiters with the same handle.
+    ticket: u64,
+    state: State<Q>,
+}
+
+/// The state of a waiter.
+enum State<Q> {
+    /// It waits.
+    Waiting(Q),
+    /// It waits, and is being served: the caller of [`Queues::take`] has its question.
+    Serving,
+    /// It is answered, and the server has not sent the answer yet. The token is that of the lease that the answer grants.
+    Answered(Option<u64>),
+}
+
+/// The queue of a cache key.
+struct Queue {
+    /// The waiters in order of arrival. The entry of one that has left stays until it reaches the front, or until such entries
+    /// outnumber the others.
+    line: VecDeque<(WaiterId, u64)>,
+    /// How many of them wait.
+    waiting: usize,
+    /// Whether the alarm has an entry that serves them at once.
+    is_due: bool,
+}
+
+/// All queues. Each has at least one waiter.
+pub struct Queues<Q> {
+    queues: ByHash<CacheKeyId, Queue>,
+    waiters: HashMap<WaiterId, Waiter<Q>>,
+    /// How many waiters asked each filter.
+    filters: ByHash<CacheKeyId, usize>,
+    /// How many waiters there are that are not answered.
+    waiting: usize,
+    next_ticket: u64,
+}
+
+impl<Q> Default for Queues<Q> {
+    fn default() -> Self {
+        Self {
+            queues: ByHash::default(),
+            waiters: HashMap::new(),
+            filters: ByHash::default(),
+            waiting: 0,
+            next_ticket: 0,
+        }
+    }
+}
+
+impl<Q> Queues<Q> {
+    /// Puts a waiter at the end of the queue of a cache key. Returns its ticket.
+    ///
+    /// # Errors
+    /// The question, if memory is refused. Nothing has changed.
+    pub fn join(&mut self, cache_key: CacheKeyId, filter: CacheKeyId, waiter: WaiterId, question: Q) -> Result<u64, Q> {
+        let Ok(line) = self.reserve(cache_key) else { return Err(question) };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, is_due: false });
+        queue.line.push_back((waiter, ticket));
+        queue.waiting += 1;
+        *self.filters.entry(filter).or_default() += 1;
+        self.waiting += 1;
+        self.waiters.insert(waiter, Waiter { cache_key, filter, ticket, state: State::Waiting(question) });
+        Ok(ticket)
+    }
+
+    /// Reserves memory for one more waiter. Returns a line for its queue, with room for it if there is no such queue yet.
+    fn reserve(&mut self, cache_key: CacheKeyId) -> Result<VecDeque<(WaiterId, u64)>, TryReserveError> {
+        self.waiters.try_reserve(1)?;
+        self.filters.try_reserve(1)?;
+        self.queues.try_reserve(1)?;
+        let mut new = VecDeque::new();
+        let line = self.queues.get_mut(&cache_key).map_or(&mut new, |queue| &mut queue.line);
+        line.try_reserve(1)?;
+        Ok(new)
+    }
+
+    /// Whether a cache key has waiters.
+    pub fn has(&self, cache_key: CacheKeyId) -> bool {
+        self.queues.contains_key(&cache_key)
+    }
+
+    /// The waiter of a cache key that has waited longest.
+    pub fn first(&mut self, cache_key: CacheKeyId) -> Option<WaiterId> {
+        let queue = self.queues.get_mut(&cache_key)?;
+        while let Some((waiter, ticket)) = queue.line.front().copied() {
+            if waits(&self.waiters, waiter, ticket) {
+                return Some(waiter);
+            }
+            queue.line.pop_front();
+        }
+        None
+    }
+
+    /// Takes out the question of a waiter, which then has to be answered or put back. `ticket`: only if it has this one.
+    pub fn take(&mut self, waiter: WaiterId, ticket: Option<u64>) -> Option<Q> {
+        let waiter = self.waiters.get_mut(&waiter)?;
+        if ticket.is_some_and(|ticket| ticket != waiter.ticket) || !matches!(waiter.state, State::Waiting(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut waiter.state, State::Serving) {
+            State::Waiting(question) => Some(question),
+            State::Serving | State::Answered(_) => None,
+        }
+    }
+
+    /// Puts the question of a waiter back: the waiter keeps its place. Returns the question if the waiter has left.
+    pub fn put_back(&mut self, waiter: WaiterId, question: Q) -> Option<Q> {
+        match self.waiters.get_mut(&waiter) {
+            Some(Waiter { state: state @ State::Serving, .. }) => {
+                *state = State::Waiting(question);
+                None
+            }
+            _ => Some(question),
+        }
+    }
+
+    /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
+    pub fn answered(&mut self, waiter: WaiterId, token: Option<u64>) -> bool {
+        let Some(found) = self.waiters.get_mut(&waiter).filter(|found| !matches!(found.state, State::Answered(_)))
+        else {
+            return false;
+        };
+        found.state = State::Answered(token);
+        let (cache_key, filter) = (found.cache_key, found.filter);
+        self.one_less(cache_key, filter);
+        true
+    }
+
+    /// Removes a waiter that is not answered. Returns its cache key and its question.
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<Q>)> {
+        let Entry::Occupied(entry) = self.waiters.entry(waiter) else { return None };
+        if matches!(entry.get().state, State::Answered(_)) {
+            return None;
+        }
+        let Waiter { cache_key, filter, state, .. } = entry.remove();
+        self.one_less(cache_key, filter);
+        let question = if let State::Waiting(question) = state { Some(question) } else { None };
+        Some((cache_key, question))
+    }
+
+    /// Removes a waiter that is answered. Returns its cache key, and its token if it got a lease.
+    pub fn finish(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<u64>)> {
+        let Entry::Occupied(entry) = self.waiters.entry(waiter) else { return None };
+        let State::Answered(token) = entry.get().state else { return None };
+        Some((entry.remove().cache_key, token))
+    }
+
+    /// Whether a waiter has this ticket and is not answered.
+    pub fn waits(&self, waiter: WaiterId, ticket: u64) -> bool {
+        waits(&self.waiters, waiter, ticket)
+    }
+
+    /// Whether any waiter asked this filter.
+    pub fn has_asked(&self, filter: CacheKeyId) -> bool {
+        self.filters.contains_key(&filter)
+    }
+
+    /// Calls `visit` with the cache key of every waiter that asked this filter, and with the mark that its waiters are
+    /// scheduled. Visits every waiter.
+    pub fn each_asking(&mut self, filter: CacheKeyId, mut visit: impl FnMut(CacheKeyId, &mut bool)) {
+        let asks = |waiter: &&Waiter<Q>| waiter.filter == filter && !matches!(waiter.state, State::Answered(_));
+        for waiter in self.waiters.values().filter(asks) {
+            if let Some(queue) = self.queues.get_mut(&waiter.cache_key) {
+                visit(waiter.cache_key, &mut queue.is_due);
+            }
+        }
+    }
+
+    /// Marks the waiters of a cache key as scheduled if `schedule` succeeds. Does nothing if there are none, or if they are
+    /// marked already.
+    pub fn mark_due(&mut self, cache_key: CacheKeyId, schedule: impl FnOnce() -> bool) {
+        if let Some(queue) = self.queues.get_mut(&cache_key).filter(|queue| !queue.is_due) {
+            queue.is_due = schedule();
+        }
+    }
+
+    /// [`mark_due`](Self::mark_due) for every cache key.
+    pub fn mark_all_due(&mut self, mut schedule: impl FnMut(CacheKeyId) -> bool) {
+        for (cache_key, queue) in self.queues.iter_mut().filter(|(_, queue)| !queue.is_due) {
+            queue.is_due = schedule(*cache_key);
+        }
+    }
+
+    /// Whether the waiters of a cache key are scheduled.
+    #[cfg(test)]
+    pub fn is_due(&self, cache_key: CacheKeyId) -> bool {
+        self.queues.get(&cache_key).is_some_and(|queue| queue.is_due)
+    }
+
+    /// Removes the mark that the waiters of a cache key are scheduled. Returns whether there was one.
+    pub fn clear_due(&mut self, cache_key: CacheKeyId) -> bool {
+        self.queues.get_mut(&cache_key).is_some_and(|queue| std::mem::take(&mut queue.is_due))
+    }
+
+    /// The number of clients that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether there is no waiter, answered or not.
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
+    fn one_less(&mut self, cache_key: CacheKeyId, filter: CacheKeyId) {
+        self.waiting -= 1;
+        if let Some(asking) = self.filters.get_mut(&filter) {
+            *asking -= 1;
+            if *asking == 0 {
+                self.filters.remove(&filter);
+            }
+        }
+        let Some(queue) = self.queues.get_mut(&cache_key) else { return };
+        queue.waiting -= 1;
+        if queue.waiting == 0 {
+            self.queues.remove(&cache_key);
+        } else if queue.line.len() > 2 * queue.waiting + 16 {
+            let waiters = &self.waiters;
+            queue.line.retain(|(waiter, ticket)| waits(waiters, *waiter, *ticket));
+        }
+    }
+
+    /// The cache keys that have waiters.
+    #[cfg(test)]
+    pub fn cache_keys(&self) -> impl Iterator<Item = CacheKeyId> {
+        self.queues.keys().copied()
+    }
+}
+
+fn waits<Q>(waiters: &HashMap<WaiterId, Waiter<Q>>, waiter: WaiterId, ticket: u64) -> bool {
+    let waits = |waiter: &Waiter<Q>| waiter.ticket == ticket && !matches!(waiter.state, State::Answered(_));
+    waiters.get(&waiter).is_some_and(waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: CacheKeyId = CacheKeyId { database: 0, name: [1, 2] };
+    const FILTER: CacheKeyId = CacheKeyId { database: 0, name: [3, 4] };
+
+    fn join(queues: &mut Queues<&'static str>, waiter: WaiterId) -> u64 {
+        queues.join(KEY, FILTER, waiter, "question").unwrap()
+    }
+
+    fn queues(waiters: &[WaiterId]) -> Queues<&'static str> {
+        let mut queues = Queues::default();
+        for waiter in waiters {
+            join(&mut queues, *waiter);
+        }
+        queues
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_and_keep_their_place() {
+        let mut queues = queues(&[10, 20, 30]);
+        assert_eq!(queues.first(KEY), Some(10));
+        assert_eq!(queues.take(10, None), Some("question"));
+        assert_eq!(queues.take(10, None), None, "it is being served");
+        assert_eq!(queues.put_back(10, "question"), None);
+        assert_eq!(queues.first(KEY), Some(10), "it keeps its place");
+        assert!(queues.take(10, None).is_some() && queues.answered(10, Some(7)));
+        assert!(!queues.answered(10, None), "it is answered already");
+        assert_eq!(queues.put_back(10, "question"), Some("question"));
+        assert_eq!((queues.first(KEY), queues.waiting()), (Some(20), 2));
+        assert_eq!(queues.leave(20), Some((KEY, Some("question"))));
+        assert_eq!(queues.first(KEY), Some(30));
+        assert_eq!(queues.take(30, None), Some("question"));
+        assert_eq!((queues.finish(30), queues.leave(30)), (None, Some((KEY, None))));
+        assert!(!queues.has(KEY) && queues.waiting() == 0 && !queues.is_empty());
+        assert_eq!((queues.leave(10), queues.finish(10)), (None, Some((KEY, Some(7)))));
+        assert!(queues.is_empty() && queues.finish(10).is_none());
+    }
+
+    #[test]
+    fn a_handle_that_is_used_again_is_another_waiter() {
+        let mut queues = Queues::default();
+        let ticket = join(&mut queues, 10);
+        assert!(queues.waits(10, ticket));
+        queues.answered(10, None);
+        assert!(!queues.waits(10, ticket));
+        queues.finish(10).unwrap();
+        let other = join(&mut queues, 10);
+        assert!(queues.take(10, Some(ticket)).is_none() && !queues.waits(10, ticket));
+        assert!(queues.waits(10, other) && queues.take(10, Some(other)).is_some());
+    }
+
+    #[test]
+    fn the_waiters_of_a_filter_are_known_while_they_wait() {
+        let mut queues = queues(&[10, 20]);
+        assert!(queues.has_asked(FILTER) && !queues.has_asked(KEY));
+        queues.answered(10, None);
+        let mut asking = Vec::new();
+        queues.each_asking(FILTER, |key, _| asking.push(key));
+        assert_eq!(asking, [KEY]);
+        queues.each_asking(KEY, |key, _| panic!("{key:?} is not a filter"));
+        queues.leave(20);
+        assert!(!queues.has_asked(FILTER));
+    }
+
+    #[test]
+    fn a_queue_is_marked_once_and_only_if_it_was_scheduled() {
+        let mut queues = queues(&[10]);
+        queues.mark_due(KEY, || false);
+        assert!(!queues.is_due(KEY));
+        queues.mark_due(KEY, || true);
+        queues.mark_due(KEY, || panic!("it is marked"));
+        queues.mark_all_due(|_| panic!("it is marked"));
+        assert!(queues.clear_due(KEY) && !queues.clear_due(KEY));
+        queues.mark_all_due(|key| key == KEY);
+        assert!(queues.is_due(KEY));
+        queues.mark_due(FILTER, || panic!("nobody waits for it"));
+    }
+
+    #[test]
+    fn waiters_that_left_do_not_fill_the_line() {
+        let mut queues = queues(&[1]);
+        for waiter in 2..1000 {
+            join(&mut queues, waiter);
+            queues.leave(waiter).unwrap();
+        }
+        assert!(queues.queues.get(&KEY).unwrap().line.len() < 20);
+        assert_eq!(queues.first(KEY), Some(1));
+    }
+}

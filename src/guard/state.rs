@@ -1,0 +1,374 @@
+//! The guard's state and its decisions: which client may load a value, which ones wait, and when waiters are served. Nothing
+//! here calls the server, so all of it runs under one lock.
+//!
+//! A cache key with waiters always has a live lease, or its waiters are scheduled. A waiter leaves its queue with a value, with
+//! `absent`, with a lease of its own, or when its WAIT expires.
+
+use std::collections::TryReserveError;
+
+use super::alarm::{Alarm, Due};
+use super::ids::{CacheKeyId, FilterId, ItemId};
+use super::queues::{Queues, WaiterId};
+use super::table::{Instant, Known, Table};
+
+/// Expired records are swept this often, in milliseconds, and this many of each sort at a time.
+const SWEEP_EVERY: Instant = 1000;
+const SWEPT_AT_ONCE: usize = 4096;
+/// This many expired records of each sort are removed with each new record.
+const SWEPT_WITH_EACH: usize = 4;
+
+/// What BF.FETCH may do about a cache key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is no record that applies: the caller may take the lease.
+    Free,
+    /// The item has no row.
+    NoRow,
+    /// Another caller loads its value, for this many milliseconds more.
+    Leased(u64),
+}
+
+/// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
+pub type Epochs = [u64; 2];
+
+/// The client that BF.FETCH looks on behalf of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// A client that has just sent the command.
+    Caller,
+    /// A waiter: the first in its queue, or one whose WAIT expires.
+    Waiter,
+}
+
+/// The guard's state. `Q` is the question of a waiter.
+pub struct Guard<Q> {
+    table: Table,
+    queues: Queues<Q>,
+    alarm: Alarm,
+    /// Whether the alarm has a sweep.
+    has_sweep: bool,
+    /// The epochs of the cluster, as last seen.
+    epochs: Option<Epochs>,
+}
+
+impl<Q> Default for Guard<Q> {
+    fn default() -> Self {
+        Self {
+            table: Table::default(),
+            queues: Queues::default(),
+            alarm: Alarm::default(),
+            has_sweep: false,
+            epochs: None,
+        }
+    }
+}
+
+impl<Q> Guard<Q> {
+    /// Whether there is no record and no waiter.
+    pub fn is_idle(&self) -> bool {
+        self.table.is_empty() && self.queues.is_empty()
+    }
+
+    /// Whether a cache key has a record or a waiter.
+    pub fn knows(&self, key: CacheKeyId) -> bool {
+        self.table.has(key) || self.queues.has(key)
+    }
+
+    /// The numbers of leases, of NONEs and of waiting clients. Visits every record.
+    pub fn counts(&self, now: Instant) -> (u64, u64, u64) {
+        let (leases, nones) = self.table.counts(now);
+        (leases, nones, self.queues.waiting() as u64)
+    }
+
+    /// Decides what BF.FETCH may do about a cache key.
+    ///
+    /// A new caller does not overtake the waiters. A waiter does not end a lease of another item: otherwise waiters for two
+    /// items with one cache key would keep taking the lease from each other.
+    pub fn standing(&mut self, key: CacheKeyId, item: ItemId, asker: Asker, now: Instant) -> Standing {
+        match self.table.known(key, item, now) {
+            Some((Known::NoRow, _)) => return Standing::NoRow,
+            Some((Known::Lease(_), end)) => return Standing::Leased(end - now),
+            None => {}
+        }
+        match (asker, self.table.lease_end(key, now)) {
+            (Asker::Waiter, Some(end)) => Standing::Leased(end - now),
+            (Asker::Caller, None) if self.queues.has(key) => {
+                self.serve_soon(key);
+                Standing::Leased(1)
+            }
+            _ => Standing::Free,
+        }
+    }
+
+    /// In how many milliseconds the lease of a cache key expires, whatever its item; 1 if there is none.
+    pub fn lease_left(&self, key: CacheKeyId, now: Instant) -> u64 {
+        self.table.lease_end(key, now).map_or(1, |end| end - now)
+    }
+
+    /// Grants the lease of a cache key from `now` until `end`. Of more than `max` leases, those nearest their end are evicted.
+    ///
+    /// # Errors
+    /// If memory is refused. The cache key has no lease then.
+    pub fn grant(
+        &mut self,
+        key: CacheKeyId,
+        item: ItemId,
+        token: u64,
+        (now, end): (Instant, Instant),
+        max: usize,
+    ) -> Result<(), TryReserveError> {
+        let noted = self.note(key, item, Known::Lease(token), (now, end), max);
+        if self.queues.has(key) {
+            // If memory is refused, the waiters wait until WAIT expires.
+            _ = self.alarm.push(end, Due::Serve(key));
+            self.tidy_alarm(now);
+        }
+        noted
+    }
+
+    /// Whether the live lease of a cache key is for this item and has this token.
+    pub fn holds(&self, key: CacheKeyId, item: ItemId, token: u64, now: Instant) -> bool {
+        matches!(self.table.known(key, item, now), Some((Known::Lease(held), _)) if held == token)
+    }
+
+    /// Records that an item has no row, from `now` until `end`, and schedules its waiters. Of more than `max` NONEs, those
+    /// nearest their end are evicted.
+    ///
+    /// Without a filter nothing is `absent`, so no NONE is recorded: only the lease ends. If memory is refused, the next caller
+    /// loads again.
+    pub fn note_no_row(&mut self, key: CacheKeyId, item: ItemId, (now, end): (Instant, Instant), max: usize) {
+        self.end(key);
+        if !item.filter.is_missing() {
+            _ = self.note(key, item, Known::NoRow, (now, end), max);
+        }
+    }
+
+    /// Ends the record of a cache key, and schedules its waiters.
+    pub fn end(&mut self, key: CacheKeyId) {
+        self.table.remove(key);
+        self.serve_soon(key);
+    }
+
+    /// Ends the records of an item, under every cache key.
+    pub fn end_item(&mut self, item: ItemId) {
+        while let Some(key) = self.table.key_of(item) {
+            self.end(key);
+        }
+    }
+
+    /// Ends the leases that waiters of a filter wait for, and schedules the waiters. For a filter that was replaced: BF.FILL
+    /// will refuse the tokens of those leases.
+    pub fn end_leases_waited_for(&mut self, filter: CacheKeyId) {
+        if !self.queues.has_asked(filter) {
+            return;
+        }
+        let (table, alarm) = (&mut self.table, &mut self.alarm);
+        self.queues.each_asking(filter, |key, is_due| {
+            table.remove(key);
+            *is_due = *is_due || alarm.push(0, Due::Serve(key)).is_ok();
+        });
+    }
+
+    /// Ends the NONEs of a filter.
+    pub fn end_nones_of(&mut self, filter: FilterId) {
+        self.table.remove_nones_of(filter);
+    }
+
+    /// Ends all records, and schedules all waiters.
+    pub fn end_all(&mut self) {
+        self.table.clear();
+        let alarm = &mut self.alarm;
+        self.queues.mark_all_due(|key| alarm.push(0, Due::Serve(key)).is_ok());
+    }
+
+    /// Updates the epochs of the cluster. If they have changed, slots may have left this node and come back, and rows may have
+    /// changed in between: all records end.
+    pub fn see_epochs(&mut self, epochs: Epochs) {
+        if self.epochs.replace(epochs).is_some_and(|before| before != epochs) {
+            self.end_all();
+        }
+    }
+
+    /// Puts a waiter into the queue of a cache key, until `deadline`.
+    ///
+    /// # Errors
+    /// The question, if memory is refused. Nothing has changed.
+    pub fn join(
+        &mut self,
+        key: CacheKeyId,
+        filter: CacheKeyId,
+        waiter: WaiterId,
+        question: Q,
+        (now, deadline): (Instant, Instant),
+    ) -> Result<(), Q> {
+        let is_first = !self.queues.has(key);
+        let ticket = self.queues.join(key, filter, waiter, question)?;
+        let lease_end = self.table.lease_end(key, now);
+        let scheduled = match lease_end {
+            Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
+            _ => Ok(()),
+        };
+        if scheduled.and_then(|()| self.alarm.push(deadline, Due::Deadline(waiter, ticket))).is_err()
+            && let Some((_, Some(question))) = self.queues.leave(waiter)
+        {
+            return Err(question);
+        }
+        if lease_end.is_none() {
+            self.serve_soon(key);
+        }
+        self.tidy_alarm(now);
+        Ok(())
+    }
+
+    /// Takes the question of the first waiter of a cache key, which then has to be [answered](Self::answered) or
+    /// [put back](Self::put_back).
+    pub fn first(&mut self, key: CacheKeyId) -> Option<(WaiterId, Q)> {
+        let waiter = self.queues.first(key)?;
+        Some((waiter, self.queues.take(waiter, None)?))
+    }
+
+    /// Takes the question of a waiter whose WAIT expires, which then has to be [answered](Self::answered).
+    pub fn take(&mut self, waiter: WaiterId, ticket: u64) -> Option<Q> {
+        self.queues.take(waiter, Some(ticket))
+    }
+
+    /// Puts back the question of a waiter that cannot be answered yet: it keeps its place. Returns the question if the waiter
+    /// has left.
+    pub fn put_back(&mut self, waiter: WaiterId, question: Q) -> Option<Q> {
+        self.queues.put_back(waiter, question)
+    }
+
+    /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
+    pub fn answered(&mut self, waiter: WaiterId, token: Option<u64>) -> bool {
+        self.queues.answered(waiter, token)
+    }
+
+    /// Removes a waiter that is not answered. Returns its cache key and its question.
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<Q>)> {
+        self.queues.leave(waiter)
+    }
+
+    /// Removes a waiter that is answered. If the client `is_gone`, so that the answer was not sent, the lease that it grants
+    /// ends.
+    pub fn finish(&mut self, waiter: WaiterId, is_gone: bool) {
+        if let Some((key, Some(token))) = self.queues.finish(waiter)
+            && is_gone
+            && self.table.has_token(key, token)
+        {
+            self.end(key);
+        }
+    }
+
+    /// When something is due next.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.alarm.next()
+    }
+
+    /// Takes out an entry that is due and needs the server. Does the sweeps itself.
+    pub fn take_due(&mut self, now: Instant) -> Option<Due> {
+        loop {
+            match self.alarm.take(now)? {
+                Due::Sweep => self.sweep(now),
+                // A lease that was granted since then has an entry of its own.
+                Due::Serve(key) if self.queues.clear_due(key) || self.table.lease_end(key, now).is_none() => {
+                    return Some(Due::Serve(key));
+                }
+                Due::Serve(_) => {}
+                due @ Due::Deadline(..) => return Some(due),
+            }
+        }
+    }
+
+    /// Inserts a record, in place of the one that the cache key had.
+    fn note(
+        &mut self,
+        key: CacheKeyId,
+        item: ItemId,
+        known: Known,
+        (now, end): (Instant, Instant),
+        max: usize,
+    ) -> Result<(), TryReserveError> {
+        self.table.sweep(now, SWEPT_WITH_EACH);
+        self.table.remove(key);
+        while let Some(evicted) = self.table.evict(known, max) {
+            self.serve_soon(evicted);
+        }
+        let noted = self.table.insert(key, item, known, end);
+        self.sweep_after(end);
+        noted
+    }
+
+    /// Schedules the waiters of a cache key, to be served after the running command or transaction. If memory is refused, the
+    /// next caller schedules them, or their WAIT expires.
+    fn serve_soon(&mut self, key: CacheKeyId) {
+        let alarm = &mut self.alarm;
+        self.queues.mark_due(key, || alarm.push(0, Due::Serve(key)).is_ok());
+    }
+
+    /// Schedules a sweep for some time after `end`. If memory is refused, the next record does.
+    fn sweep_after(&mut self, end: Instant) {
+        if !self.has_sweep && !self.table.is_empty() {
+            self.has_sweep = self.alarm.push(end.saturating_add(SWEEP_EVERY), Due::Sweep).is_ok();
+        }
+    }
+
+    /// Removes expired records, and goes on later while there are records.
+    fn sweep(&mut self, now: Instant) {
+        self.has_sweep = false;
+        self.table.sweep(now, SWEPT_AT_ONCE);
+        self.sweep_after(now);
+    }
+
+    /// Removes unneeded entries from the alarm, once they may outnumber the others. Each waiter needs one, each cache key
+    /// with waiters up to two.
+    fn tidy_alarm(&mut self, now: Instant) {
+        let (queues, table) = (&self.queues, &self.table);
+        self.alarm.tidy(3 * queues.waiting(), |at, due| match due {
+            Due::Sweep => true,
+            // The lease may have expired a moment ago, before the timer goes off.
+            Due::Serve(key) if at <= now => queues.has(key),
+            Due::Serve(key) => queues.has(key) && table.lease_end(key, now) == Some(at),
+            Due::Deadline(waiter, ticket) => queues.waits(waiter, ticket),
+        });
+    }
+}
+
+#[cfg(test)]
+impl<Q> Guard<Q> {
+    /// A cache key with waiters that nothing will serve: neither is it about to be, nor has it a live lease whose end is in
+    /// the alarm.
+    pub fn forgotten(&self, now: Instant) -> Option<CacheKeyId> {
+        let has = |at, key| self.alarm.entries().any(|entry| entry == (at, Due::Serve(key)));
+        let is_kept = |key: &CacheKeyId| match self.table.lease_end(*key, now) {
+            _ if self.queues.is_due(*key) => has(0, *key),
+            Some(end) => has(end, *key),
+            None => false,
+        };
+        self.queues.cache_keys().find(|key| !is_kept(key))
+    }
+
+    /// Whether a cache key has a live lease.
+    pub fn has_lease(&self, key: CacheKeyId, now: Instant) -> bool {
+        self.table.lease_end(key, now).is_some()
+    }
+
+    /// Whether the record of a cache key is a lease with this token.
+    pub fn has_token(&self, key: CacheKeyId, token: u64) -> bool {
+        self.table.has_token(key, token)
+    }
+
+    /// How many records there are, expired ones included.
+    pub fn records(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many entries the alarm has.
+    pub fn alarm_entries(&self) -> usize {
+        self.alarm.entries().count()
+    }
+
+    /// The cache keys with waiters.
+    pub fn waited_for(&self) -> Vec<CacheKeyId> {
+        self.queues.cache_keys().collect()
+    }
+}
