@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::{Server, on_every_server};
-use crate::running::{run, url};
+use crate::running::{run, run_with, url};
 
 /// Words of the tool, and of BF.PLAN and BF.RESERVE for the same.
 const FILTERS: [(&str, &str); 7] = [
@@ -92,4 +92,36 @@ fn what_no_filter_can_be_is_refused_in_the_words_of_the_module() {
     run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).refused("ROLLING");
     run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).refused("full");
     assert_eq!(run(["plan", "0.01"]).status, Some(2));
+}
+
+/// The page accepts the same forms: `web::the_calculator_answers_as_bf_plan`.
+#[test]
+fn counts_and_rates_are_read_in_every_usual_form() {
+    let expected = plan("0.01 1000000 --items 2500000", &[]);
+    for words in ["1% 1e6 --items 2.5M", "1M 0.01 --items 2_500_000", "0.01 1,000,000 --items 25e5"] {
+        assert_eq!(plan(words, &[]), expected, "{words}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let built = run_with(["build", "1%", "1e6", "--nonscaling", "-o", &out, "--json"], "a\n").well().text();
+    assert_eq!(serde_json::from_str::<Value>(&built).unwrap()["filters"][0]["capacity"], 1_000_000);
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let url = url(&server);
+        for (key, words) in [
+            ("loaded", vec!["load", "-", "--key", "loaded", "--create", "0.1%", "10k"]),
+            ("deduped", vec!["dedup", "--key", "deduped", "--create", "0.1%", "1e4"]),
+            ("crawled", vec!["crawl", "-", "--key", "crawled", "--rate", "0.1%", "--capacity", "10,000"]),
+        ] {
+            run_with(words.into_iter().chain(["--url", &url]), "a\n").well();
+            let stats = client.run(&format!("BF.STATS {key}"));
+            assert_eq!(
+                (stats.field("Capacity").number(), stats.field("Error rate").text()),
+                (10_000, "0.001".to_owned())
+            );
+        }
+        run(["shards", "--url", &url, "create", "many", "0.1%", "10K", "--shards", "1"]).well();
+        assert_eq!(client.run("BF.STATS many:{0}").field("Error rate").text(), "0.001");
+    });
 }

@@ -11,6 +11,7 @@ use indicatif::{BinaryBytes, HumanCount, HumanFloatCount};
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use crate::links::{self, Links};
+use crate::numbers;
 use crate::progress::Progress;
 use crate::report::{Report, percent};
 use crate::server::{Options, Server};
@@ -30,10 +31,10 @@ pub struct Arguments {
     #[arg(long, default_value = "seen")]
     key: String,
     /// Create the filter with room for that many links if the key is missing [default: the server's configuration]
-    #[arg(long)]
+    #[arg(long, value_parser = numbers::capacity)]
     capacity: Option<u64>,
     /// With --capacity: the share of new links that may be taken for seen ones [default: 0.01]
-    #[arg(long, requires = "capacity")]
+    #[arg(long, requires = "capacity", value_parser = numbers::rate)]
     rate: Option<f64>,
     /// Links in one BF.MADD
     #[arg(long, default_value = "500")]

@@ -8,6 +8,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::numbers;
 use crate::progress::Bar;
 use crate::report::percent;
 use crate::server::{Address, Options, Server, shown};
@@ -81,9 +82,10 @@ struct Create {
     /// The filter
     name: String,
     /// The share of absent items that may be called present
-    rate: String,
+    #[arg(value_parser = numbers::rate)]
+    rate: f64,
     /// Items of all shards together
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = numbers::capacity)]
     capacity: u64,
     /// Number of shards: several for each node, so that nodes that come later get some
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]

@@ -180,6 +180,7 @@ fn the_calculator_answers_as_bf_plan() {
         let cases = [
             ("rate=0.01&capacity=1000", "0.01 1000"),
             ("rate=0.001&capacity=1000&items=123456&expansion=3", "0.001 1000 EXPANSION 3 ITEMS 123456"),
+            ("rate=0.1%25&capacity=1e3&items=123,456", "0.001 1000 ITEMS 123456"),
             ("rate=0.0001&capacity=5000&kind=nonscaling", "0.0001 5000 NONSCALING"),
             ("rate=0.01&capacity=777&kind=counting&hash=siphash", "0.01 777 COUNTING HASH siphash"),
             ("rate=0.01&capacity=900&kind=window&window=60&buckets=5", "0.01 900 WINDOW 60 BUCKETS 5"),

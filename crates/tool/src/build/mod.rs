@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
 use crate::links::size_bytes;
+use crate::numbers::{count_in_digits, rate_in_digits};
 use crate::progress::Bar;
 use adding::{AsAClient, Tally, add_all};
 
@@ -143,8 +144,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 impl Arguments {
     /// What BF.RESERVE with these words makes on a server as it comes.
     fn creation(&self) -> Result<Creation> {
-        let mut words: Vec<String> =
-            ["BF.RESERVE", &self.key, &self.rate, &self.capacity].into_iter().map(str::to_owned).collect();
+        let mut words: Vec<String> = vec![
+            "BF.RESERVE".to_owned(),
+            self.key.clone(),
+            rate_in_digits(&self.rate),
+            count_in_digits(&self.capacity),
+        ];
         let mut say = |word: &str, value: Option<String>| {
             words.extend(value.map(|value| [word.to_owned(), value]).into_iter().flatten());
         };

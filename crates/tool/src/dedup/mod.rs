@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use redis::{Value, cmd};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::numbers::creation;
 use crate::server::{Options, Server};
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
@@ -144,11 +145,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 
 /// Creates the filter if its key is missing.
 fn create(server: &mut Server, key: &str, words: &[String]) -> Result<()> {
-    let [rate, capacity] = words else { return Err(anyhow!("--create takes a rate and a capacity")) };
-    let rate: f64 = rate.parse().map_err(|_| anyhow!("--create: `{rate}` is no rate, as 0.001 is"))?;
-    ensure!(rate > 0.0 && rate < 1.0, "--create: the rate is {rate}, and must be between 0 and 1");
-    let capacity: u64 = capacity.parse().map_err(|_| anyhow!("--create: `{capacity}` is no number of lines"))?;
-    ensure!(capacity > 0, "--create: the capacity is 0");
+    let (rate, Some(capacity)) = creation(words)? else { return Err(anyhow!("--create takes a rate and a capacity")) };
     if server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
         return Ok(());
     }

@@ -11,11 +11,12 @@ mod sqlite;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::numbers::creation;
 use crate::server::{Lost, Options, Server};
 use crate::stream::Flow;
 use crate::stream::flow::Answer;
@@ -187,16 +188,12 @@ impl Arguments {
         self.create.as_ref().is_some_and(|words| words.len() == 1)
     }
 
-    /// Rate and capacity of the filter, if one is to be created.
+    /// Rate and capacity of the filter, if one is to be created. Counts the items if no capacity was given.
     fn capacity(&self, source: &Source) -> Result<Option<(f64, u64)>> {
         let Some(words) = &self.create else { return Ok(None) };
-        let rate = words.first().and_then(|word| word.parse::<f64>().ok()).filter(|rate| *rate > 0.0 && *rate < 1.0);
-        let rate = rate.context("--create: the rate is a number between 0 and 1, as 0.001 is")?;
-        let capacity = match words.get(1) {
-            Some(word) => {
-                let capacity = word.parse().ok().filter(|capacity| *capacity > 0);
-                capacity.with_context(|| format!("--create: `{word}` is no number of items"))?
-            }
+        let (rate, capacity) = creation(words)?;
+        let capacity = match capacity {
+            Some(capacity) => capacity,
             None => {
                 let spinner = ProgressBar::new_spinner().with_message("counting the items");
                 spinner.enable_steady_tick(Duration::from_millis(100));

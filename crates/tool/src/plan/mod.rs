@@ -14,6 +14,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, from_redis_value};
 use serde_json::json;
 
+use crate::numbers::{self, count_in_digits, rate_in_digits};
 use crate::report::{percent, print};
 use crate::server::{Options, Server};
 
@@ -36,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=32768))]
     expansion: Option<u32>,
     /// Work it out as it is after so many items
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = numbers::count)]
     items: Option<u64>,
     /// murmur3, or siphash: under a secret key, and items can be deleted
     #[arg(long, value_parser = ["murmur3", "siphash"])]
@@ -105,12 +106,12 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 impl Arguments {
     /// As words of BF.PLAN. The rate comes first: it is below 1, and a capacity is not.
     fn words(&self) -> Vec<String> {
-        let is_rate = |word: &str| word.parse::<f64>().is_ok_and(|number| number < 1.0);
+        let is_rate = |word: &str| rate_in_digits(word).parse::<f64>().is_ok_and(|number| number < 1.0);
         let (rate, capacity) = match (is_rate(&self.rate), is_rate(&self.capacity)) {
             (false, true) => (&self.capacity, &self.rate),
             _ => (&self.rate, &self.capacity),
         };
-        let mut words = vec!["BF.PLAN".to_owned(), rate.clone(), capacity.clone()];
+        let mut words = vec!["BF.PLAN".to_owned(), rate_in_digits(rate), count_in_digits(capacity)];
         let mut say = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 words.extend([name.to_owned(), value]);

@@ -8,6 +8,7 @@ use bloomgate_filter::words::{Refusal, plan};
 use serde_json::{Value, json};
 
 use super::http::Query;
+use crate::numbers::{count_in_digits, rate_in_digits};
 
 /// Points of a curve.
 const CURVE_POINTS: u32 = 64;
@@ -74,7 +75,6 @@ pub fn answer(query: &Query) -> Result<Value, String> {
 
 impl Asked {
     fn of(query: &Query) -> Result<Self, String> {
-        let word = |name: &str| query.word(name).map(str::to_owned);
         let mut words = Vec::new();
         let mut add = |name: &str, value: Option<&str>| {
             words.push(name.to_owned());
@@ -86,7 +86,8 @@ impl Asked {
             "nonscaling" => add("NONSCALING", None),
             "counting" => add("COUNTING", None),
             "window" => {
-                add("WINDOW", Some(query.word("window").ok_or("a window has a length in seconds")?));
+                let window = query.word("window").ok_or("a window has a length in seconds")?;
+                add("WINDOW", Some(&count_in_digits(window)));
                 buckets.into_iter().for_each(|number| add("BUCKETS", Some(number)));
                 query.word("sliding").into_iter().for_each(|_| add("SLIDING", None));
             }
@@ -106,9 +107,9 @@ impl Asked {
             }
             Some(name) => add("LAYOUT", Some(name)),
         }
-        let rate = word("rate").ok_or("which false positive rate?")?;
-        let capacity = word("capacity").ok_or("for how many items?")?;
-        Ok(Self { rate, capacity, items: word("items"), words, needs_insert })
+        let rate = query.word("rate").map(rate_in_digits).ok_or("which false positive rate?")?;
+        let capacity = query.word("capacity").map(count_in_digits).ok_or("for how many items?")?;
+        Ok(Self { rate, capacity, items: query.word("items").map(count_in_digits), words, needs_insert })
     }
 
     fn plan(&self, rate: &str, capacity: &str, items: Option<&str>) -> Result<(bloomgate_filter::Spec, Plan), Refusal> {

@@ -3,7 +3,7 @@
 import { ask } from "./asking.js";
 import { chartPlace, lineChart } from "./charts.js";
 import { byId, element, terms } from "./dom.js";
-import { bytes, count, percent, rate, wholeNumber } from "./words.js";
+import { bytes, count, percent } from "./words.js";
 
 const MOMENT = 300;
 
@@ -38,12 +38,12 @@ const isShown = (field) => !field.closest("[hidden]");
 function words() {
   const text = (id) => (isShown(byId(id)) ? byId(id).value.trim() : "");
   const said = {
-    rate: rate(text("plan-rate")),
-    capacity: wholeNumber(text("plan-capacity")),
-    items: wholeNumber(text("plan-items")),
+    rate: text("plan-rate"),
+    capacity: text("plan-capacity"),
+    items: text("plan-items"),
     kind: byId("plan-kind").value,
     expansion: text("plan-expansion"),
-    window: wholeNumber(text("plan-window")),
+    window: text("plan-window"),
     buckets: text("plan-buckets"),
     sliding: isShown(byId("plan-sliding")) && byId("plan-sliding").checked ? "1" : "",
     hash: text("plan-hash"),

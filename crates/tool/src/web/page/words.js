@@ -1,4 +1,4 @@
-// Numbers as people read them, and as people write them.
+// Numbers as people read them.
 
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 14 });
 
@@ -64,23 +64,6 @@ export function moment(ms) {
 }
 
 const two = (number) => String(number).padStart(2, "0");
-
-// "1,000,000", "10M", "2.5k" as a whole number in digits; what is none of these stays as it is, for the answer to refuse.
-export function wholeNumber(text) {
-  const plain = text.trim().replace(/[,_\s']/g, "");
-  const parts = /^(\d+(?:\.\d+)?)([kmgt]?)$/i.exec(plain);
-  if (!parts) return plain;
-  const power = { "": 0, k: 3, m: 6, g: 9, t: 12 }[parts[2].toLowerCase()];
-  if (!power) return plain;
-  return String(Math.round(Number(parts[1]) * 10 ** power));
-}
-
-// "1%" as 0.01.
-export function rate(text) {
-  const plain = text.trim();
-  const parts = /^(\d*\.?\d+)\s*%$/.exec(plain);
-  return parts ? String(Number((Number(parts[1]) / 100).toPrecision(12))) : plain;
-}
 
 // Text as hexadecimal, two digits a byte.
 export function hexadecimal(text) {

@@ -1,0 +1,147 @@
+//! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
+//! calculator of `web` read them here, so both accept the same forms.
+
+use anyhow::{Result, anyhow, bail};
+
+/// Parses a count. Commas, underscores, apostrophes and spaces may separate digits; `k`, `M`, `G`, `T` and an exponent
+/// multiply by powers of ten.
+///
+/// # Errors
+/// Says which forms are accepted. A number with a fraction left over, or above 2^64 - 1, is refused.
+pub fn count(text: &str) -> Result<u64, String> {
+    parse_count(text).ok_or_else(|| format!("`{text}` is not a whole number such as 1000000, 1,000,000, 1e6 or 10M"))
+}
+
+/// Parses a count of at least 1.
+///
+/// # Errors
+/// As [`count`].
+pub fn capacity(text: &str) -> Result<u64, String> {
+    count(text).and_then(|number| if number > 0 { Ok(number) } else { Err("it must be at least 1".to_owned()) })
+}
+
+/// Parses a false positive rate: a number inside (0, 1), or a percentage.
+///
+/// # Errors
+/// Says which forms are accepted.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let rate = rate_in_digits(text).parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate < 1.0);
+    rate.ok_or_else(|| format!("`{text}` is not a rate between 0 and 1 such as 0.001 or 0.1%"))
+}
+
+/// Parses the values of `--create RATE [CAPACITY]`.
+///
+/// # Errors
+/// Says which of the two is wrong.
+pub fn creation(words: &[String]) -> Result<(f64, Option<u64>)> {
+    let told = |text: String| anyhow!("--create: {text}");
+    let (Some(first), second) = (words.first(), words.get(1)) else { bail!("--create takes a rate") };
+    Ok((rate(first).map_err(told)?, second.map(|word| capacity(word)).transpose().map_err(told)?))
+}
+
+/// Writes a count as the module's commands take it. Text that is no count stays as it is, for the module's own parser to
+/// refuse.
+pub fn count_in_digits(text: &str) -> String {
+    parse_count(text).map_or_else(|| text.to_owned(), |number| number.to_string())
+}
+
+/// Writes a rate as the module's commands take it: `1%` becomes `0.01`, anything else stays as it is.
+pub fn rate_in_digits(text: &str) -> String {
+    let text = text.trim();
+    let percentage = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+    // 0.7 / 100 is 0.006999999999999999: twelve digits are enough for a rate, and hide that.
+    let rate = percentage.and_then(|number| format!("{:.11e}", number / 100.0).parse::<f64>().ok());
+    rate.map_or_else(|| text.to_owned(), |rate| rate.to_string())
+}
+
+fn parse_count(text: &str) -> Option<u64> {
+    let plain: String = text.chars().filter(|character| !matches!(character, ',' | '_' | '\'' | ' ')).collect();
+    let plain = plain.to_ascii_lowercase();
+    let (number, power) = match plain.char_indices().last()? {
+        (place, 'k') => (plain.get(..place)?, 3),
+        (place, 'm') => (plain.get(..place)?, 6),
+        (place, 'g') => (plain.get(..place)?, 9),
+        (place, 't') => (plain.get(..place)?, 12),
+        _ => match plain.split_once('e') {
+            Some((number, exponent)) => (number, exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?),
+            None => (&*plain, 0),
+        },
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let power = u32::checked_sub(power, u32::try_from(fraction.len()).ok()?)?;
+    let digits = format!("{whole}{fraction}");
+    // `parse` takes a sign, which no count has.
+    if whole.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(10u64.checked_pow(power)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_exact_in_every_form() {
+        for (text, number) in [
+            ("0", 0),
+            ("1000000", 1_000_000),
+            ("1,000,000", 1_000_000),
+            ("1_000 000", 1_000_000),
+            ("1'000", 1000),
+            ("1e6", 1_000_000),
+            ("1E+6", 1_000_000),
+            ("1.5e3", 1500),
+            ("10M", 10_000_000),
+            ("2.5k", 2500),
+            ("0.5G", 500_000_000),
+            ("3t", 3_000_000_000_000),
+            ("7.0", 7),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(count(text), Ok(number), "{text}");
+        }
+        for text in [
+            "",
+            "x",
+            "-1",
+            "+1",
+            "1.5",
+            "1e-3",
+            "1.2345k",
+            "e6",
+            "M",
+            ".5k",
+            "1e",
+            "1e6M",
+            "18446744073709551616",
+            "1e20",
+            "nan",
+        ] {
+            assert!(count(text).is_err() && count_in_digits(text) == text, "{text}");
+        }
+        assert!(capacity("0").is_err() && capacity("1k") == Ok(1000));
+    }
+
+    #[test]
+    fn rates_are_shares_or_percentages() {
+        for (text, expected) in [("0.01", 0.01), ("1%", 0.01), (" 0.7 % ", 0.007), ("1e-9", 1e-9), ("99.9%", 0.999)] {
+            assert_eq!(rate(text), Ok(expected), "{text}");
+        }
+        assert_eq!((&*rate_in_digits("0.7%"), &*rate_in_digits("0.0100")), ("0.007", "0.0100"));
+        for text in ["0", "1", "100%", "0%", "-1%", "nan", "x", "%", ""] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_creation_names_the_option_that_is_wrong() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        assert_eq!(creation(&words(&["0.1%", "1e6"])).unwrap(), (0.001, Some(1_000_000)));
+        assert_eq!(creation(&words(&["0.5"])).unwrap(), (0.5, None));
+        for wrong in [&["2", "5"][..], &["0.1", "0"], &["0.1", "x"], &[]] {
+            assert!(creation(&words(wrong)).unwrap_err().to_string().starts_with("--create"), "{wrong:?}");
+        }
+    }
+}
