@@ -90,14 +90,18 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     };
-    refused(&["1.5", "10"], "error rate must be in the range");
-    refused(&["0.01", "0"], "capacity must be in the range");
-    refused(&["0.01", "many"], "bad capacity");
-    refused(&["0.01", "10", "--seed", "x"], "bad seed");
-    refused(&["0.01", "10", "--seed", "7", "--hash", "siphash"], "bad seed");
-    refused(&["0.01", "10", "--expansion", "40000"], "expansion must be in the range");
-    refused(&["0.01", "10", "--layout", "redisbloom", "--counting"], "exclude each other");
-    refused(&["0.01", "18446744073709551615"], "bad capacity");
+    let misused = |words: &[&str], part: &str| {
+        run([&["build"], words, &["-o", &out]].concat()).misused(part);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    };
+    misused(&["1.5", "10"], "error rate must be in the range");
+    misused(&["0.01", "0"], "capacity must be in the range");
+    misused(&["0.01", "many"], "bad capacity");
+    misused(&["0.01", "10", "--seed", "x"], "bad seed");
+    misused(&["0.01", "10", "--seed", "7", "--hash", "siphash"], "bad seed");
+    misused(&["0.01", "10", "--expansion", "40000"], "expansion must be in the range");
+    misused(&["0.01", "10", "--layout", "redisbloom", "--counting"], "exclude each other");
+    misused(&["0.01", "18446744073709551615"], "bad capacity");
     refused(&["0.01", "9223372036854775807"], "no such filter");
     refused(&["0.01", "10", "/nowhere"], "cannot read /nowhere");
     for threads in ["1", "2", "5"] {

@@ -237,12 +237,6 @@ fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
         run_with(words(&url, "text", &[]), "a\n").refused("something else than a filter");
         run_with(words(&url, "text", &EXACT), "a\n").refused("something else than a filter");
         for wrong in
-            [["--create", "1", "5"], ["--create", "x", "5"], ["--create", "0.1", "0"], ["--create", "0.1", "-5"]]
-        {
-            let ended = run_with(words(&url, "new", &wrong), "a\n");
-            assert!(matches!(ended.status, Some(1 | 2)), "{ended:?}");
-        }
-        for wrong in
             [&["--field", "1"][..], &["--tsv", "--field", "0"], &["--tsv", "--json", "a"], &["--seen", "--only-new"]]
         {
             assert_eq!(run_with(words(&url, "seen", wrong), "").status, Some(2), "{wrong:?}");

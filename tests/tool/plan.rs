@@ -87,10 +87,10 @@ fn the_table_is_plain_and_the_plots_are_for_terminals() {
 
 #[test]
 fn what_no_filter_can_be_is_refused_in_the_words_of_the_module() {
-    run(["plan", "0.01", "0"]).refused("capacity must be in the range");
-    run(["plan", "2", "1000"]).refused("error rate must be in the range");
-    run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).refused("ROLLING");
-    run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).refused("full");
+    run(["plan", "0.01", "0"]).misused("capacity must be in the range");
+    run(["plan", "2", "1000"]).misused("error rate must be in the range");
+    run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).misused("ROLLING");
+    run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).misused("full");
     assert_eq!(run(["plan", "0.01"]).status, Some(2));
 }
 

@@ -32,6 +32,14 @@ impl Ended {
         self
     }
 
+    /// It ended with status 2, before it did anything, and its error output has this in it.
+    #[track_caller]
+    pub fn misused(self, part: &str) -> Self {
+        assert_eq!(self.status, Some(2), "{self:?}");
+        assert!(self.stderr.contains(part) && self.stdout.is_empty(), "{self:?}");
+        self
+    }
+
     /// It ended with status 1 and one line on the error output, which has this in it.
     #[track_caller]
     pub fn refused(self, part: &str) -> Self {

@@ -22,6 +22,7 @@ mod shards;
 mod stream;
 mod survey;
 mod target;
+mod usage;
 mod watch;
 mod web;
 
@@ -60,7 +61,7 @@ enum Subcommands {
     Web(web::Arguments),
 }
 
-/// Exit status: 0 when all went well, 1 with one line on the error output when not, 2 for a wrong command line.
+/// Exit status: 0 on success; 1 after a failure, with one line on the error output; 2 for invalid options or values.
 fn main() -> ExitCode {
     let Arguments { server, subcommand, .. } = Arguments::parse();
     let result = match subcommand {
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bloomgate: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
 //! calculator of `web` read them here, so both accept the same forms.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
+
+use crate::usage::usage;
 
 /// Parses a count. Commas, underscores, apostrophes and spaces may separate digits; `k`, `M`, `G`, `T` and an exponent
 /// multiply by powers of ten.
@@ -34,8 +36,8 @@ pub fn rate(text: &str) -> Result<f64, String> {
 /// # Errors
 /// Says which of the two is wrong.
 pub fn creation(words: &[String]) -> Result<(f64, Option<u64>)> {
-    let told = |text: String| anyhow!("--create: {text}");
-    let (Some(first), second) = (words.first(), words.get(1)) else { bail!("--create takes a rate") };
+    let told = |text: String| usage(format!("--create: {text}"));
+    let (Some(first), second) = (words.first(), words.get(1)) else { return Err(usage("--create takes a rate")) };
     Ok((rate(first).map_err(told)?, second.map(|word| capacity(word)).transpose().map_err(told)?))
 }
 

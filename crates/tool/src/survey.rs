@@ -64,8 +64,11 @@ struct Found {
 
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
+    let beside = arguments.beside.as_deref().map(Options::of_url);
+    // A URL that is wrong is refused before the first server is asked.
+    beside.as_ref().map(Options::client).transpose()?;
     let mut server = Server::connect(options)?;
-    let mut beside = arguments.beside.as_deref().map(|url| Server::connect(&Options::of_url(url))).transpose()?;
+    let mut beside = beside.as_ref().map(Server::connect).transpose()?;
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     let (mut plain, mut compared, mut differing) = (0u64, 0u64, Vec::new());
     for_each_key(&mut server, |server, keys| {

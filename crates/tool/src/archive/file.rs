@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::{Catalogue, Writer};
+use crate::usage::usage;
 
 const BUFFER_BYTES: usize = 1 << 18;
 
@@ -55,10 +56,9 @@ impl Output {
     /// What cannot be written to; a terminal.
     pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
         let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
-            ensure!(
-                !io::stdout().is_terminal(),
-                "filters are not for a terminal: say -o FILE, or send the output elsewhere"
-            );
+            if io::stdout().is_terminal() {
+                return Err(usage("filters are not for a terminal: say -o FILE, or redirect the output"));
+            }
             (None, None, Box::new(io::stdout()))
         } else {
             // Through links, so that the file is replaced and not the link to it.
@@ -181,7 +181,9 @@ impl Input {
     /// What cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            ensure!(!io::stdin().is_terminal(), "filters do not come from a terminal: name a file");
+            if io::stdin().is_terminal() {
+                return Err(usage("filters do not come from a terminal: name a file"));
+            }
             return Self::spooled(io::stdin(), "the standard input".to_owned());
         }
         let name = path.display().to_string();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, from_redis_value};
 use serde_json::json;
@@ -19,6 +19,7 @@ use crate::filters::{contents, is_filter};
 use crate::keys::{ask_of_each, for_each_key_like};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown};
+use crate::usage::usage;
 use parts::{Next, Parts, Told, asked, told};
 
 /// How often a dump begins that was overtaken by a change of its filter.
@@ -74,11 +75,13 @@ enum Dumped {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let Arguments { output, compress, verify, json, .. } = arguments;
+    if *verify && output.as_os_str() == "-" {
+        return Err(usage("--verify reads the file again: say -o FILE"));
+    }
     let mut server = Server::connect(options)?;
     let made_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
     let output_file = Output::create(output, *compress, u64::try_from(made_at)?)?;
     let to_stdout = output_file.is_stdout();
-    ensure!(!(to_stdout && *verify), "--verify reads a file again: say -o FILE");
     let (mut listing, bytes) = output_file.fill(*verify, |archive| {
         let mut backup =
             Backup { archive, listing: Listing::default(), data_bytes: 0, skipped: 0, bar: Bar::new(None) };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use bloomgate_filter::Filter;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::kinds::{Arrival, Defaults, HashName, LayoutName};
@@ -22,6 +22,7 @@ use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
 use crate::links::size_bytes;
 use crate::numbers::{count_in_digits, rate_in_digits};
 use crate::progress::Bar;
+use crate::usage::usage;
 use adding::{AsAClient, Tally, add_all};
 
 /// Make a filter of the lines of files without a server, in a file for `restore`
@@ -101,7 +102,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let made_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
     let output = Output::create(&arguments.output, arguments.compress, u64::try_from(made_at)?)?;
     let to_stdout = output.is_stdout();
-    ensure!(!(to_stdout && arguments.verify), "--verify reads a file again: say -o FILE");
+    if to_stdout && arguments.verify {
+        return Err(usage("--verify reads the file again: say -o FILE"));
+    }
     let ((filter, tally, kind), bytes) = output.fill(arguments.verify, |archive| {
         let mut filter = Filter::new(&spec, &AsAClient).map_err(refused)?;
         let tally = arguments.add(&mut filter)?;
@@ -173,7 +176,7 @@ impl Arguments {
             has_random_seeds: true,
             must_obey: false,
         };
-        reserve::parse(&words, &defaults).map_err(said)
+        reserve::parse(&words, &defaults).map_err(|refusal| usage(format!("no such filter: {}", words_of(&refusal))))
     }
 
     fn add(&self, filter: &mut Filter) -> Result<Tally> {
@@ -220,10 +223,10 @@ fn contents(filter: &Filter) -> Contents {
 }
 
 fn refused(error: Error) -> anyhow::Error {
-    said(Refusal::from(error))
+    anyhow!("no such filter: {}", words_of(&Refusal::from(error)))
 }
 
-/// In the server's words.
-fn said(refusal: Refusal) -> anyhow::Error {
-    anyhow!("{}", refusal.to_string().trim_start_matches("ERR ")).context("no such filter")
+/// A refusal in the module's words.
+fn words_of(refusal: &Refusal) -> String {
+    refusal.to_string().trim_start_matches("ERR ").to_owned()
 }

@@ -122,9 +122,10 @@ impl Parts {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let reading = Reading { files: arguments.files.clone(), field: arguments.field()?, skip_bad: arguments.skip_bad };
+    let created = arguments.create.as_deref().map(creation).transpose()?;
     let mut server = Server::connect(options)?;
-    if let Some(words) = &arguments.create {
-        create(&mut server, &arguments.key, words)?;
+    if let Some(created) = created {
+        create(&mut server, &arguments.key, created)?;
     }
     let target = Target::open(&mut server, &arguments.key, arguments.shards)?;
     let question = if arguments.dry_run { Question::Lookup } else { Question::Add };
@@ -144,8 +145,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 }
 
 /// Creates the filter if its key is missing.
-fn create(server: &mut Server, key: &str, words: &[String]) -> Result<()> {
-    let (rate, Some(capacity)) = creation(words)? else { return Err(anyhow!("--create takes a rate and a capacity")) };
+fn create(server: &mut Server, key: &str, (rate, capacity): (f64, Option<u64>)) -> Result<()> {
     if server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
         return Ok(());
     }

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
 use super::source::Sink;
 use crate::stream::input::{self, BytesRead};
+use crate::usage::usage;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 17;
@@ -28,7 +29,7 @@ impl Column {
     /// The number 0.
     pub fn of(text: &str, has_header: bool) -> Result<Self> {
         match text.parse::<usize>() {
-            Ok(0) => bail!("--column: columns are counted from 1 on"),
+            Ok(0) => Err(usage("--column: columns are counted from 1")),
             Ok(number) => Ok(Self::Place { place: number - 1, has_header }),
             Err(_) => Ok(Self::Name(text.to_owned())),
         }

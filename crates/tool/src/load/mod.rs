@@ -11,7 +11,7 @@ mod sqlite;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
@@ -22,6 +22,7 @@ use crate::stream::Flow;
 use crate::stream::flow::Answer;
 use crate::stream::input::BytesRead;
 use crate::target::{Question, Target};
+use crate::usage::usage;
 use checkpoint::{Checkpoint, Keys};
 use files::Column;
 use pace::{Pace, Total};
@@ -112,10 +113,10 @@ impl Arguments {
             return Ok(Source::Sqlite { path: path.clone(), rows: rows()? });
         }
         if let Some(url) = &self.postgres {
-            ensure!(
-                !self.resume || self.table.is_some(),
-                "--resume needs a --table: a query of PostgreSQL's has no order"
-            );
+            postgres::config(url)?;
+            if self.resume && self.table.is_none() {
+                return Err(usage("--resume needs a --table: the rows of a PostgreSQL query have no order"));
+            }
             return Ok(Source::Postgres { url: url.clone(), rows: rows()?, is_ordered: self.resume });
         }
         let path = self.file.clone().unwrap_or_default();
@@ -141,6 +142,15 @@ struct Load<'a> {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let source = arguments.source()?;
+    let created = arguments.create.as_deref().map(creation).transpose()?;
+    if source.is_stream() && arguments.resume {
+        return Err(usage("--resume: the source can be read only once"));
+    }
+    if source.is_stream() && matches!(created, Some((_, None))) {
+        return Err(usage(
+            "the source can be read only once, so its items cannot be counted: say --create RATE CAPACITY",
+        ));
+    }
     let mut server = Server::connect(options)?;
     let keys = Keys::of(&arguments.key);
     ensure!(
@@ -148,10 +158,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         "no other key is in the slot of `{}`, because of its braces: say --in-place, or name another --key",
         keys.key
     );
-    ensure!(!arguments.resume || !source.is_stream(), "--resume: the source can be read only once");
     // Nothing but a filter is replaced.
     server.ask(cmd("BF.CARD").arg(&keys.key), &keys.key)?;
-    let capacity = arguments.capacity(&source)?;
+    let create = created.map(|(rate, capacity)| Ok::<_, Error>((rate, capacity.map_or_else(|| counted(&source), Ok)?)));
+    let create = create.transpose()?;
     let mut load = Load {
         arguments,
         source,
@@ -161,14 +171,14 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         confirmed: Position::default(),
         new: 0,
     };
-    load.begin(&mut server, capacity)?;
-    let total = match (arguments.counts(), load.source.size_bytes()) {
-        (true, _) => Total::Rows(capacity.map_or(0, |(_, capacity)| capacity)),
-        (false, Some(bytes)) => Total::Bytes(bytes, load.bytes_read.clone()),
-        (false, None) => Total::Unknown,
+    load.begin(&mut server, create)?;
+    let total = match (created, create, load.source.size_bytes()) {
+        (Some((_, None)), Some((_, items)), _) => Total::Rows(items),
+        (.., Some(bytes)) => Total::Bytes(bytes, load.bytes_read.clone()),
+        _ => Total::Unknown,
     };
     let mut pace = Pace::new(total, load.confirmed.rows);
-    let result = load.fill(&mut server, capacity, &mut pace);
+    let result = load.fill(&mut server, create, &mut pace);
     pace.finish();
     if let Some(checkpoint) = &load.checkpoint {
         match &result {
@@ -182,28 +192,13 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     load.report(&mut server, &pace)
 }
 
-impl Arguments {
-    /// Whether the capacity is what the source has.
-    fn counts(&self) -> bool {
-        self.create.as_ref().is_some_and(|words| words.len() == 1)
-    }
-
-    /// Rate and capacity of the filter, if one is to be created. Counts the items if no capacity was given.
-    fn capacity(&self, source: &Source) -> Result<Option<(f64, u64)>> {
-        let Some(words) = &self.create else { return Ok(None) };
-        let (rate, capacity) = creation(words)?;
-        let capacity = match capacity {
-            Some(capacity) => capacity,
-            None => {
-                let spinner = ProgressBar::new_spinner().with_message("counting the items");
-                spinner.enable_steady_tick(Duration::from_millis(100));
-                let count = source.count();
-                spinner.finish_and_clear();
-                count?.max(1)
-            }
-        };
-        Ok(Some((rate, capacity)))
-    }
+/// Counts the items of the source: the capacity of a filter for which none was given.
+fn counted(source: &Source) -> Result<u64> {
+    let spinner = ProgressBar::new_spinner().with_message("counting the items");
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let count = source.count();
+    spinner.finish_and_clear();
+    Ok(count?.max(1))
 }
 
 impl Load<'_> {

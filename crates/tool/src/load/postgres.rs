@@ -4,9 +4,10 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context, Result, bail, ensure};
 use postgres::types::Type;
-use postgres::{Client, NoTls};
+use postgres::{Client, Config, NoTls};
 
 use super::source::{Position, Rows, Sink};
+use crate::usage::usage;
 
 /// The file header of binary COPY: a signature, flags, and the length of an extension.
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
@@ -66,11 +67,16 @@ pub fn count(url: &str, rows: &Rows) -> Result<u64> {
 const ASKING: &str = "PostgreSQL refuses";
 const READING: &str = "lost the PostgreSQL server";
 
+/// Parses the URL of a server.
+///
+/// # Errors
+/// It is of another form. A password in it is not repeated.
+pub fn config(url: &str) -> Result<Config> {
+    url.parse().map_err(|_| usage("--postgres is not of the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]"))
+}
+
 fn connect(url: &str) -> Result<Client> {
-    let config: postgres::Config = url.parse().map_err(|_| {
-        anyhow::anyhow!("--postgres is not of the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]")
-    })?;
-    let client = config.clone().application_name("bloomgate").connect(NoTls);
+    let client = config(url)?.application_name("bloomgate").connect(NoTls);
     client.context("cannot reach the PostgreSQL server")
 }
 

@@ -5,13 +5,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::UNIX_EPOCH;
 use std::{fs, thread};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
 use super::files::{self, Column};
 use super::{postgres, sqlite};
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
+use crate::usage::usage;
 
 /// Items and bytes that are handed over together at most.
 const ITEMS_AT_ONCE: usize = 1024;
@@ -101,17 +102,15 @@ impl Source {
         }
     }
 
-    /// Counts its items. Files are read for it.
+    /// Counts its items, by reading it if it is a file. A [stream](Self::is_stream) would be used up by that.
     ///
     /// # Errors
-    /// It cannot be read, or only once.
+    /// It cannot be read.
     pub fn count(&self) -> Result<u64> {
         match self {
             Self::Sqlite { path, rows } => return sqlite::count(path, rows),
             Self::Postgres { url, rows, .. } => return postgres::count(url, rows),
-            Self::Lines(path) | Self::Columns { path, .. } => {
-                ensure!(path != Path::new("-"), "the standard input is read once: say --create RATE CAPACITY");
-            }
+            Self::Lines(_) | Self::Columns { .. } => {}
         }
         let mut count = 0;
         self.read(&Position::default(), &BytesRead::default(), &mut |item| {
@@ -139,11 +138,11 @@ impl Source {
         )
     }
 
-    /// Whether it can be read only once.
+    /// Whether it can be read only once: the standard input, a pipe.
     pub fn is_stream(&self) -> bool {
         match self {
             Self::Lines(path) | Self::Columns { path, .. } => {
-                !fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+                path == Path::new("-") || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
             }
             _ => false,
         }
@@ -189,7 +188,7 @@ impl Rows {
                 let query = query.trim().trim_end_matches(';').to_owned();
                 Ok(Self::Query { query, column: column.cloned() })
             }
-            _ => bail!("say which rows to load: --table TABLE --column COLUMN, or --query SQL"),
+            _ => Err(usage("say which rows to load: --table TABLE --column COLUMN, or --query SQL")),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use bloomgate_filter::{Scaling, words};
 use indicatif::{BinaryBytes, HumanCount};
@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::numbers::{self, count_in_digits, rate_in_digits};
 use crate::report::{percent, print};
 use crate::server::{Options, Server};
+use crate::usage::usage;
 
 /// Of more layers than this, the first and the last are shown.
 const LAYERS_SHOWN: usize = 24;
@@ -92,7 +93,11 @@ struct Layer {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let words = arguments.words();
-    let plan = if options.is_named() { asked(options, &words)? } else { worked_out(&words)? };
+    // Words that no server takes are refused before one is asked.
+    let mut plan = worked_out(&words)?;
+    if options.is_named() {
+        plan = asked(options, &words)?;
+    }
     if arguments.json {
         return Ok(print(&format!("{}\n", plan.json()))?);
     }
@@ -148,7 +153,7 @@ fn worked_out(words: &[String]) -> Result<Plan> {
         has_random_seeds: false,
         must_obey: false,
     };
-    let refused = |text: String| anyhow!("{}", text.strip_prefix("ERR ").unwrap_or(&text));
+    let refused = |text: String| usage(text.strip_prefix("ERR ").unwrap_or(&text));
     let asked = words::plan::parse(words, &defaults).map_err(|refusal| refused(refusal.to_string()))?;
     let plan = asked.spec.plan(asked.items).map_err(|error| refused(words::Refusal::from(error).to_string()))?;
     let names = asked.spec.names();

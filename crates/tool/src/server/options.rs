@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
+
+use crate::usage::usage;
 
 const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
 
@@ -121,7 +123,10 @@ impl Options {
 
     fn info(&self) -> Result<ConnectionInfo> {
         let info = match &self.url {
-            Some(url) => url.as_str().into_connection_info().map_err(|_| anyhow!("--url is not of the form {FORM}"))?,
+            Some(url) => url
+                .as_str()
+                .into_connection_info()
+                .map_err(|_| usage(format!("the URL of a server is not of the form {FORM}")))?,
             None => self.addr().into_connection_info()?,
         };
         let info = match info.addr() {
@@ -140,7 +145,9 @@ impl Options {
             }
             _ => info,
         };
-        ensure!(!self.insecure || matches!(info.addr(), ConnectionAddr::TcpTls { .. }), "--insecure is for --tls");
+        if self.insecure && !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(usage("--insecure needs --tls or a rediss:// URL"));
+        }
         let redis = self.settings(info.redis_settings());
         // Commands that are sent before earlier ones are answered must not wait for those.
         Ok(info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true)))

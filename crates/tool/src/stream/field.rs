@@ -3,9 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::usage::usage;
 
 /// What of a line is the item.
 #[derive(Clone, Debug)]
@@ -36,7 +38,9 @@ impl Field {
         let Some(pointer) = text.strip_prefix('/') else { return Ok(Self::Json(vec![text.to_owned()])) };
         let parts = pointer.split('/').map(|part| {
             let rest = part.replace("~0", "").replace("~1", "");
-            ensure!(!rest.contains('~'), "`{text}` is no JSON Pointer: write ~0 for ~ and ~1 for /");
+            if rest.contains('~') {
+                return Err(usage(format!("`{text}` is no JSON Pointer: write ~0 for ~ and ~1 for /")));
+            }
             Ok(part.replace("~1", "/").replace("~0", "~"))
         });
         Ok(Self::Json(parts.collect::<Result<_>>()?))
