@@ -213,6 +213,17 @@ fn begun(server: &Server, words: &[String]) -> Child {
     child
 }
 
+/// Starts a load and kills it when it has written how far it is.
+fn interrupted(server: &Server, words: &[String]) {
+    let mut child = begun(server, words);
+    let mut client = server.connect();
+    client.run("CLIENT PAUSE 100000 WRITE");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    client.run("CLIENT UNPAUSE");
+    assert_eq!(client.run("EXISTS seen {seen}:loading").number(), 1);
+}
+
 const COUNT: usize = 1_000_000;
 
 fn numbers(files: &Files) -> String {
@@ -236,19 +247,33 @@ fn an_interrupted_load_goes_on() {
         let files = Files::new();
         let path = numbers(&files);
         let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
-        let mut child = begun(&server, &words);
-        let mut client = server.connect();
-        client.run("CLIENT PAUSE 100000 WRITE");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        client.run("CLIENT UNPAUSE");
-        assert_eq!(client.run("EXISTS seen {seen}:loading").number(), 1);
+        interrupted(&server, &words);
         let ended = run(&words).well();
         let rows = ended.stderr.split_once("goes on after ").unwrap_or_else(|| panic!("{}", ended.stderr)).1;
         assert!(!rows.starts_with("0 "), "{rows}");
         assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
         are_all_in(&server);
         assert!(run(&words).well().stderr.contains("no load of this source to go on with"));
+    });
+}
+
+/// Three rows have each item: the load that goes on begins at an item that it has in part.
+#[test]
+fn a_resumed_postgresql_load_counts_each_row_once() {
+    let database = Database::with_rows(0);
+    let mut session = database.connect().unwrap();
+    let rows = format!("CREATE TABLE thrice AS SELECT id / 3 AS id FROM generate_series(0, {COUNT} - 1) AS id");
+    session.batch_execute(&format!("{rows}; CREATE INDEX ON thrice (id)")).unwrap();
+    let url = database.url();
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let table = ["--postgres", &url, "--table", "thrice", "--column", "id", "--key", "seen"];
+        let words = words(&server, &[&table[..], &["--create", "1e-9", "1000000", "--resume"]].concat());
+        interrupted(&server, &words);
+        let ended = run(&words).well();
+        assert!(ended.stderr.contains("goes on after "), "{ended:?}");
+        assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
+        assert_eq!(server.connect().run("BF.CARD seen").number(), COUNT as i64 / 3 + 1);
     });
 }
 

@@ -152,7 +152,8 @@ impl Checkpoint {
 
     fn text(&self, position: &Position) -> String {
         let last = position.last.as_ref().map(|last| last.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-        json!({ "run": self.run, "source": self.source, "rows": position.rows, "last": last }).to_string()
+        let Position { rows, repeats, .. } = position;
+        json!({ "run": self.run, "source": self.source, "rows": rows, "last": last, "repeats": repeats }).to_string()
     }
 }
 
@@ -163,7 +164,8 @@ fn position(checkpoint: &Json) -> Position {
         let digits = digits.as_bytes().chunks(2).filter_map(|two| str::from_utf8(two).ok());
         digits.filter_map(|two| u8::from_str_radix(two, 16).ok()).collect()
     });
-    Position { rows: checkpoint["rows"].as_u64().unwrap_or(0), last }
+    let number = |name: &str| checkpoint[name].as_u64().unwrap_or(0);
+    Position { rows: number("rows"), last, repeats: number("repeats") }
 }
 
 #[cfg(test)]
@@ -184,7 +186,7 @@ mod tests {
     fn a_position_is_read_as_it_was_written() {
         let checkpoint = Checkpoint { keys: Keys::of("a"), run: "1".to_owned(), source: json!(["x"]) };
         for last in [None, Some(vec![]), Some(b"\x00\xff'".to_vec())] {
-            let written = Position { rows: u64::MAX, last };
+            let written = Position { rows: u64::MAX, last, repeats: 3 };
             assert_eq!(position(&serde_json::from_str(&checkpoint.text(&written)).unwrap()), written);
         }
     }

@@ -45,8 +45,10 @@ pub enum Rows {
 pub struct Position {
     /// Rows, those without an item among them.
     pub rows: u64,
-    /// The last item.
+    /// The last item, if there was any.
     pub last: Option<Vec<u8>>,
+    /// How many rows with that item were read one after another.
+    pub repeats: u64,
 }
 
 /// What takes rows: the item of each, if it has one.
@@ -74,13 +76,16 @@ impl Source {
         let (sender, receiver) = sync_channel(WAITING);
         let source = self.clone();
         thread::spawn(move || {
-            let mut gathering = Gathering { items: Items::default(), sender, rows: 0 };
+            let mut gathering = Gathering { items: Items::default(), sender, position: from.clone() };
+            // PostgreSQL begins at the last item, which several rows may have. Other sources begin at their first row.
             let seeks = matches!(source, Self::Postgres { .. });
-            let (skipped, mut row) = (if seeks { 0 } else { from.rows }, 0);
-            gathering.rows = from.rows;
+            let mut known = if seeks { from.repeats } else { from.rows };
             let result = source.read(&from, &bytes_read, &mut |item| {
-                row += 1;
-                if row <= skipped { Ok(()) } else { gathering.add(item) }
+                if known > 0 && (!seeks || item == from.last.as_deref()) {
+                    known -= 1;
+                    return Ok(());
+                }
+                gathering.add(item)
             });
             let result = result.and_then(|()| gathering.hand_over());
             if let Err(error) = result {
@@ -197,12 +202,12 @@ impl Rows {
 struct Gathering {
     items: Items,
     sender: SyncSender<Result<Items>>,
-    rows: u64,
+    position: Position,
 }
 
 impl Gathering {
     fn add(&mut self, item: Option<&[u8]>) -> Result<()> {
-        self.rows += 1;
+        self.position.rows += 1;
         let Some(item) = item else { return Ok(()) };
         self.items.bytes.extend_from_slice(item);
         self.items.ends.push(self.items.bytes.len());
@@ -214,8 +219,14 @@ impl Gathering {
 
     fn hand_over(&mut self) -> Result<()> {
         let mut items = std::mem::take(&mut self.items);
-        let last = items.items().last().map(|item| item.to_vec());
-        items.after = Position { rows: self.rows, last };
+        let all = items.items();
+        if let Some(last) = all.last() {
+            let repeats = all.iter().rev().take_while(|item| *item == last).count();
+            let goes_on = repeats == all.len() && self.position.last.as_deref() == Some(*last);
+            self.position.repeats = if goes_on { self.position.repeats } else { 0 } + repeats as u64;
+            self.position.last = Some(last.to_vec());
+        }
+        items.after = self.position.clone();
         self.sender.send(Ok(items)).map_err(|_| anyhow!("nobody takes rows any more"))
     }
 }
