@@ -114,7 +114,7 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
             .refused("cannot read -");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
-    run(["build", "0.01", "10", "/dev/null", "-o", "/dev/full"]).refused("cannot write /dev/full");
+    run(["build", "0.01", "10", "/dev/null", "--allow-empty", "-o", "/dev/full"]).refused("cannot write /dev/full");
     assert_eq!(run(["build", "0.01", "10", "--expansion", "2", "--nonscaling", "-o", &out]).status, Some(2));
     assert_eq!(run(["build", "0.01", "10", "--hash", "md5", "-o", &out]).status, Some(2));
 }

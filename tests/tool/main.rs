@@ -13,6 +13,7 @@ mod crawl;
 #[path = "../guard/database.rs"]
 mod database;
 mod dedup;
+mod empty;
 mod exit_status;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]

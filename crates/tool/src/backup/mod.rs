@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, from_redis_value};
 use serde_json::json;
@@ -56,6 +56,9 @@ pub struct Arguments {
     /// Read the file again before it gets its name
     #[arg(long)]
     verify: bool,
+    /// Write the file even if there is no filter to put in it
+    #[arg(long)]
+    allow_empty: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -88,6 +91,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         backup.run(&mut server, arguments)?;
         let Backup { mut listing, data_bytes, skipped, bar, .. } = backup;
         bar.finish();
+        ensure!(
+            arguments.allow_empty || !listing.rows.is_empty(),
+            "no filter was found, so no file is written. To write one without filters, say --allow-empty"
+        );
         listing.facts = vec![("data_bytes", json!(data_bytes)), ("skipped", json!(skipped))];
         Ok(listing)
     })?;

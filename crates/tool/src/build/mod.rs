@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use bloomgate_filter::Filter;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::kinds::{Arrival, Defaults, HashName, LayoutName};
@@ -76,6 +76,9 @@ pub struct Arguments {
     /// Read the file again before it gets its name
     #[arg(long)]
     verify: bool,
+    /// Write the file even if the input has no lines
+    #[arg(long)]
+    allow_empty: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -108,6 +111,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let ((filter, tally, kind), bytes) = output.fill(arguments.verify, |archive| {
         let mut filter = Filter::new(&spec, &AsAClient).map_err(refused)?;
         let tally = arguments.add(&mut filter)?;
+        ensure!(
+            arguments.allow_empty || tally.lines > 0,
+            "the input has no lines, so no file is written. To write an empty filter, say --allow-empty"
+        );
         let kind = put(archive, &arguments.key, &filter)?;
         Ok((filter, tally, kind))
     })?;

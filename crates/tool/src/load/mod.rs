@@ -98,6 +98,9 @@ pub struct Arguments {
     /// Add to the filter under KEY itself, instead of building another one
     #[arg(long)]
     in_place: bool,
+    /// Replace KEY even if the source has no items
+    #[arg(long, conflicts_with = "in_place")]
+    allow_empty: bool,
     /// The key is the name of a filter in shards
     #[arg(long, requires = "in_place", conflicts_with_all = ["create", "resume"])]
     shards: bool,
@@ -178,13 +181,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         _ => Total::Unknown,
     };
     let mut pace = Pace::new(total, load.confirmed.rows);
-    let result = load.fill(&mut server, create, &mut pace);
+    let result = load.fill(&mut server, create, &mut pace).and_then(|()| load.ensure_replaceable());
     pace.finish();
     if let Some(checkpoint) = &load.checkpoint {
         match &result {
             Ok(()) => checkpoint.finish(&mut server, !arguments.in_place)?,
-            // What nobody goes on with would only take memory. If that fails, the first failure is what counts.
-            Err(error) if !arguments.resume && !error.is::<Lost>() => _ = checkpoint.discard(&mut server),
+            // A filter that no later run continues only takes memory. If deleting it fails, the first failure is reported.
+            Err(error) if !error.is::<Lost>() && (!arguments.resume || load.confirmed.last.is_none()) => {
+                _ = checkpoint.discard(&mut server);
+            }
             Err(_) => {}
         }
     }
@@ -264,6 +269,17 @@ impl Load<'_> {
             }
             ensure!(!self.source.is_stream(), "{error}; the source can be read only once: begin again");
         }
+    }
+
+    /// Refuses to put a filter without items in the place of another one.
+    fn ensure_replaceable(&self) -> Result<()> {
+        let Arguments { in_place, allow_empty, .. } = self.arguments;
+        ensure!(
+            *in_place || *allow_empty || self.confirmed.last.is_some(),
+            "the source has no items: `{}` stays as it is. To replace it with an empty filter, say --allow-empty",
+            self.keys.key
+        );
+        Ok(())
     }
 
     /// Connects again, and finds out how much of the load the server still knows.

@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Put filters in the place of those that the server has under the same keys
     #[arg(long)]
     replace: bool,
+    /// Restore a file without filters; with --replace, put a filter without items in the place of one that has some
+    #[arg(long)]
+    allow_empty: bool,
     /// Check the file and list what it has; no server is asked
     #[arg(long)]
     dry_run: bool,
@@ -86,9 +89,16 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         return listing.print(arguments.json, false, &last);
     }
 
+    ensure!(
+        arguments.allow_empty || !chosen.is_empty(),
+        "{name} has no filters: nothing is restored. If that is meant, say --allow-empty"
+    );
     let mut server = Server::connect(options)?;
     check_commands(&mut server, &chosen)?;
     check_targets(&mut server, &chosen, arguments.replace)?;
+    if arguments.replace && !arguments.allow_empty {
+        check_losses(&mut server, &chosen)?;
+    }
     let bar = Bar::new(Some(catalogue.file_bytes));
     let mut restore = Restore { server: &mut server, replace: arguments.replace, rows: Vec::new() };
     let loaded = restore.run(Counted::new(input.read()?, &bar, "loading"), &chosen);
@@ -169,6 +179,24 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
     let names = taken.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
     bail!("the server has {names}{more} already: say --replace, or --key KEY=NEW")
+}
+
+/// Refuses to put a filter without items in the place of one that has some.
+fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
+    let empty: Vec<_> = chosen.iter().filter(|chosen| chosen.entry.after.items == 0).collect();
+    for some in empty.chunks(KEYS_AT_ONCE) {
+        let keys: Vec<_> = some.iter().map(|chosen| chosen.target.clone()).collect();
+        for (key, items) in keys.iter().zip(ask_of_each(server, &["BF.CARD"], &keys)?) {
+            let items: u64 = from_redis_value(items)?;
+            ensure!(
+                items == 0,
+                "the file has no items of `{}`, the server has {}: it is not replaced. If that is meant, say --allow-empty",
+                shown(key),
+                HumanCount(items)
+            );
+        }
+    }
+    Ok(())
 }
 
 struct Restore<'a> {

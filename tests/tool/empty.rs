@@ -1,0 +1,105 @@
+//! Sources without items: nothing that is there is replaced by nothing, unless somebody says so.
+
+use std::fs;
+
+use crate::backup::{Files, backup, restore};
+use crate::harness::{Server, integer, on_every_server};
+use crate::running::{run, run_with, url};
+
+#[test]
+fn a_load_of_an_empty_source_leaves_the_filter_as_it_was() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, url) = (server.connect(), url(&server));
+        client.run("BF.MADD seen a b c");
+        let path = |name: &str| files.path(name).display().to_string();
+        fs::write(path("empty"), "").unwrap();
+        fs::write(path("blank"), "\n\r\n\n").unwrap();
+        fs::write(path("header.csv"), "id,name\n").unwrap();
+        let database = rusqlite::Connection::open(path("data.db")).unwrap();
+        database.execute_batch("CREATE TABLE rows (id); INSERT INTO rows VALUES (NULL)").unwrap();
+        let (empty, blank, header, data) = (path("empty"), path("blank"), path("header.csv"), path("data.db"));
+        let sources = [
+            vec![&*empty],
+            vec![&blank],
+            vec!["-"],
+            vec![&header, "--column", "name"],
+            vec!["--sqlite", &data, "--table", "rows", "--column", "id"],
+            vec![&empty, "--resume"],
+        ];
+        let load = |source: &[&str], more: &[&str]| {
+            let words = ["load", "--url", &url, "--key", "seen", "--create", "0.01", "100"];
+            run_with([&words, source, more].concat(), "")
+        };
+        for source in &sources {
+            load(source, &[]).refused("the source has no items: `seen` stays as it is");
+            assert_eq!(client.run("BF.CARD seen"), integer(3), "{source:?}");
+            assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
+        }
+        // Nothing is replaced in place.
+        run_with(["load", "--url", &url, "-", "--key", "seen", "--in-place"], "").well();
+        for source in &sources {
+            client.run("BF.ADD seen a");
+            load(source, &["--allow-empty"]).well();
+            assert_eq!(client.run("BF.CARD seen"), integer(0), "{source:?}");
+            assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
+        }
+    });
+}
+
+#[test]
+fn a_backup_of_nothing_leaves_the_file_as_it_was() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.MADD seen a b c");
+        backup(&server, &["--all"], &file).well();
+        let before = fs::read(&file).unwrap();
+        backup(&server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file is written");
+        client.run("FLUSHALL");
+        backup(&server, &["--all"], &file).refused("say --allow-empty");
+        assert_eq!((fs::read(&file).unwrap() == before, files.names().len()), (true, 1));
+        let text = backup(&server, &["--all", "--allow-empty"], &file).well().text();
+        assert!(text.starts_with("0 filters in "), "{text}");
+        restore(&server, &[], &file).refused("has no filters");
+        restore(&server, &["--allow-empty"], &file).well();
+        run(["restore", "--dry-run", file.to_str().unwrap()]).well();
+    });
+}
+
+#[test]
+fn an_empty_filter_of_a_file_replaces_none_that_has_items() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let (mut client, file) = (server.connect(), files.path("file"));
+        client.run("BF.RESERVE seen 0.01 100");
+        client.run("BF.MADD other a b");
+        backup(&server, &["--all"], &file).well();
+        // One that is empty itself may be replaced, and one with items by one with fewer.
+        client.run("BF.ADD other c");
+        restore(&server, &["--replace"], &file).well();
+        assert_eq!(client.run("BF.CARD other"), integer(2));
+        client.run("BF.MADD seen a b c");
+        client.run("BF.ADD other c");
+        restore(&server, &["--replace"], &file).refused("the file has no items of `seen`, the server has 3");
+        // It is found before anything is written.
+        assert_eq!([client.run("BF.CARD seen"), client.run("BF.CARD other")], [integer(3), integer(3)]);
+        restore(&server, &["--replace", "--allow-empty"], &file).well();
+        assert_eq!(client.run("BF.CARD seen"), integer(0));
+    });
+}
+
+#[test]
+fn a_filter_built_of_nothing_replaces_no_file() {
+    let files = Files::new();
+    let out = files.path("out").display().to_string();
+    let words = ["build", "0.01", "100", "-o", &out];
+    run_with(words, "a\n").well();
+    let before = fs::read(&out).unwrap();
+    for input in ["", "\n\n"] {
+        run_with(words, input).refused("the input has no lines, so no file is written");
+        assert_eq!((fs::read(&out).unwrap() == before, files.names().len()), (true, 1));
+    }
+    run_with([&words[..], &["--allow-empty"]].concat(), "").well();
+    assert!(fs::read(&out).unwrap() != before);
+}
