@@ -26,6 +26,7 @@ mod pages;
 mod plan;
 mod restore;
 mod running;
+mod sharded_backup;
 mod shards;
 mod watch;
 mod web;

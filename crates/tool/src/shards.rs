@@ -27,7 +27,7 @@ Examples:
   bloomgate shards -c -p 7000 create seen 0.01 10000000000 --shards 48
   bloomgate dedup -c -p 7000 --key seen --shards < links > new-links
   bloomgate shards -c -p 7000 info seen
-  bloomgate backup -c -p 7000 --match 'seen:*' -o seen.backup
+  bloomgate backup -c -p 7000 seen -o seen.bloom
 
 An item lies in the shard `NAME:{i}` whose number i is the CRC-32 of the item modulo the number of shards.";
 

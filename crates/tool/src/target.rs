@@ -89,7 +89,7 @@ impl Target {
         let mut places: Vec<(u32, usize)> = shards_of_items.zip(0..).collect();
         places.sort_unstable();
         let parts = places.chunk_by(|(one, _), (other, _)| one == other).filter_map(|run| {
-            let key = shard_key(&self.key, run.first()?.0);
+            let key = shard_key(self.key.as_bytes(), run.first()?.0);
             let mut command = question.command(&key);
             let places: Vec<usize> = run.iter().map(|(_, place)| *place).collect();
             places.iter().filter_map(|place| items.get(*place)).for_each(|item| _ = command.arg(item.as_ref()));
@@ -158,17 +158,29 @@ impl Question {
 }
 
 /// The keys of some shards of the filter `name`.
-pub fn shard_keys(name: &str, shards: Range<u32>) -> Vec<Vec<u8>> {
-    shards.map(|shard| shard_key(name, shard)).collect()
+pub fn shard_keys(name: impl AsRef<[u8]>, shards: Range<u32>) -> Vec<Vec<u8>> {
+    shards.map(|shard| shard_key(name.as_ref(), shard)).collect()
 }
 
-fn shard_key(name: &str, shard: u32) -> Vec<u8> {
-    format!("{name}:{{{shard}}}").into_bytes()
+fn shard_key(name: &[u8], shard: u32) -> Vec<u8> {
+    [name, format!(":{{{shard}}}").as_bytes()].concat()
 }
+
+const COUNT_SUFFIX: &str = ":shards";
 
 /// The key that says how many shards the filter `name` has.
-pub fn count_key(name: &str) -> String {
-    format!("{name}:shards")
+pub fn count_key(name: impl AsRef<[u8]>) -> Vec<u8> {
+    [name.as_ref(), COUNT_SUFFIX.as_bytes()].concat()
+}
+
+/// The name of the filter whose number of shards is under `key`, if `key` has that form.
+pub fn sharded_name(key: &[u8]) -> Option<&[u8]> {
+    key.strip_suffix(COUNT_SUFFIX.as_bytes())
+}
+
+/// Parses a number of shards.
+pub fn parse_shards(text: &[u8]) -> Option<u32> {
+    str::from_utf8(text).ok()?.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards))
 }
 
 /// How many shards the filter `name` has.
@@ -177,10 +189,12 @@ pub fn count_key(name: &str) -> String {
 /// It is not there, or is no such number.
 pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     let key = count_key(name);
-    let text: Option<String> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
-    let text = text.with_context(|| format!("there is no filter in shards `{name}`: its key `{key}` is missing"))?;
-    let shards = text.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards));
-    shards.with_context(|| format!("the key `{key}` holds `{text}`, not a number of shards from 1 to {SHARDS_MAX}"))
+    let text: Option<Vec<u8>> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
+    let text =
+        text.with_context(|| format!("there is no filter in shards `{name}`: its key `{}` is missing", shown(&key)))?;
+    parse_shards(&text).with_context(|| {
+        format!("the key `{}` holds `{}`, not a number of shards from 1 to {SHARDS_MAX}", shown(&key), shown(&text))
+    })
 }
 
 /// The shard of an item.

@@ -45,6 +45,7 @@ impl<'a> Body<'a> {
         let how = match self.u8()? {
             1 => How::Records,
             2 => How::Dump,
+            3 => How::Shards,
             how => bail!("its data was got in a way that this bloomgate does not know ({how})"),
         };
         let ttl_ms = Some(self.u64()?).filter(|time| *time != u64::MAX);

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::{Contents, Event, Head, Reader};
+use super::{Contents, Event, Head, How, Reader};
 use crate::server::shown;
+use crate::target::{parse_shards, shard_keys, sharded_name};
 
 /// A filter that is whole in the file.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Entry {
     pub number: u64,
     /// Bytes of its data.
     pub bytes: u64,
+    /// The number of shards, where it is not a filter but the key that holds that of a sharded one.
+    pub shards: Option<u32>,
 }
 
 /// What a file has.
@@ -42,20 +45,24 @@ impl Catalogue {
     pub fn of(source: impl Read) -> Result<Self> {
         let mut reader = Reader::begin(source)?;
         let (mut entries, mut keys) = (Vec::new(), BTreeSet::new());
-        let mut open: Option<(Head, u64)> = None;
+        let mut open: Option<(Head, u64, Option<u32>)> = None;
         loop {
             match reader.next()? {
-                Event::Filter(head) => open = Some((head, 0)),
+                Event::Filter(head) => open = Some((head, 0, None)),
                 Event::Part(_, data) => {
-                    if let Some((_, bytes)) = &mut open {
+                    if let Some((head, bytes, shards)) = &mut open {
                         *bytes += data.len() as u64;
+                        *shards = if head.how == How::Shards { parse_shards(&data) } else { None };
                     }
                 }
                 Event::FilterVoid => open = None,
                 Event::FilterEnd(after) => {
-                    let Some((head, bytes)) = open.take() else { continue };
+                    let Some((head, bytes, shards)) = open.take() else { continue };
+                    if head.how == How::Shards {
+                        ensure_whole(&head.key, shards, &keys)?;
+                    }
                     ensure!(keys.insert(head.key.clone()), "damaged: it has the key `{}` twice", shown(&head.key));
-                    entries.push(Entry { head, after, number: reader.filters(), bytes });
+                    entries.push(Entry { head, after, number: reader.filters(), bytes, shards });
                 }
                 Event::End => break,
             }
@@ -65,9 +72,18 @@ impl Catalogue {
     }
 }
 
+/// Makes sure that all shards of a sharded filter came before the number of them.
+fn ensure_whole(key: &[u8], shards: Option<u32>, keys: &BTreeSet<Vec<u8>>) -> Result<()> {
+    let (name, shards) = sharded_name(key)
+        .zip(shards)
+        .with_context(|| format!("damaged: `{}` holds no number of shards", shown(key)))?;
+    let missing = shard_keys(name, 0..shards).into_iter().find(|shard| !keys.contains(shard));
+    missing.map_or(Ok(()), |shard| bail!("damaged: the shard `{}` is missing", shown(shard)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{How, Writer};
+    use super::super::Writer;
     use super::*;
 
     fn file(packs: bool) -> Vec<u8> {
@@ -136,6 +152,33 @@ mod tests {
         let twice = [&file[..end], &file[begin..]].concat();
         for torn in [lost, twice] {
             assert!(Catalogue::of(&*torn).unwrap_err().to_string().contains("checksum"));
+        }
+    }
+
+    #[test]
+    fn a_sharded_filter_is_whole_or_the_file_is_damaged() {
+        let of = |keys: &[&str], shards: &str| {
+            let mut writer = Writer::begin(Vec::new(), false, 7).unwrap();
+            for key in keys {
+                let how = if key.ends_with("shards") { How::Shards } else { How::Records };
+                let (type_name, kind) = (String::new(), String::new());
+                let head = Head { key: (*key).into(), type_name, kind, how, ttl_ms: None, before: Contents::default() };
+                writer.filter(&head).unwrap();
+                writer.part(1, shards.as_bytes()).unwrap();
+                writer.filter_end(Contents::default()).unwrap();
+            }
+            Catalogue::of(&*writer.finish().unwrap().0)
+        };
+        let whole = of(&["seen:{0}", "seen:{1}", "seen:shards"], "2").unwrap();
+        assert_eq!(whole.entries.iter().map(|entry| entry.shards).collect::<Vec<_>>(), [None, None, Some(2)]);
+        for (keys, shards, part) in [
+            (&["seen:{0}", "seen:shards"][..], "2", "the shard `seen:{1}` is missing"),
+            (&["seen:{0}", "seen:shards", "seen:{1}"], "2", "the shard `seen:{1}` is missing"),
+            (&["seen:{0}", "seen:shards"], "x", "holds no number of shards"),
+            (&["seen:{0}", "seen:shards"], "0", "holds no number of shards"),
+            (&["shards"], "1", "holds no number of shards"),
+        ] {
+            assert!(of(keys, shards).unwrap_err().to_string().contains(part), "{keys:?}");
         }
     }
 

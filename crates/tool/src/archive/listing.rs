@@ -34,6 +34,8 @@ pub struct Row {
 pub struct Listing {
     /// A row a filter.
     pub rows: Vec<Row>,
+    /// Sharded filters, all of whose shards are among the rows: their names and how many shards they have.
+    pub sharded: Vec<(Vec<u8>, u32)>,
     /// Names and values, of JSON's top level and of the last line.
     pub facts: Vec<(&'static str, Value)>,
     /// Whether all rows are printed, however many.
@@ -81,12 +83,16 @@ impl Listing {
         if more > 0 {
             text.push_str(&format!("... and {} more: --json has all\n", HumanCount(more as u64)));
         }
+        for (name, shards) in &self.sharded {
+            text.push_str(&format!("{} is whole: {} shards\n", short(name), HumanCount((*shards).into())));
+        }
         text
     }
 
     fn json(&self) -> Value {
         let filters: Vec<Value> = self.rows.iter().map(Row::json).collect();
-        let mut all = json!({ "filters": filters });
+        let sharded = self.sharded.iter().map(|(name, shards)| json!({ "name": shown(name), "shards": shards }));
+        let mut all = json!({ "filters": filters, "sharded": sharded.collect::<Vec<_>>() });
         if let Value::Object(fields) = &mut all {
             fields.extend(self.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         }

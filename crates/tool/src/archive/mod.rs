@@ -5,7 +5,7 @@
 //! record  u8 tag | u32 length of the body | the body | u32 checksum
 //!
 //! tag 1, the first        u64 when it was made, in ms since 1970 | text: by what
-//! tag 2, a filter begins  text key | text type | text kind | u8 how | u64 time to live in ms | contents
+//! tag 2, a key begins     text key | text type | text kind | u8 how | u64 time to live in ms | contents
 //! tag 3, a part of it     u64 iterator | u8 packed | u32 length unpacked | data
 //! tag 4, it ends          contents | u64 parts | u64 bytes of data, unpacked
 //! tag 5, it is void       nothing: it was replaced while it was dumped, and comes again
@@ -19,7 +19,8 @@
 //! noticed, as is one with a damaged byte.
 //!
 //! `how` is 1 where the parts are the records of BF.SCANDUMP, which BF.LOADCHUNK takes with their iterators in this order, and 2
-//! where they are, one after another, what DUMP answered and RESTORE takes. `packed` is 1 where the data is a frame of zstd. A
+//! where they are, one after another, what DUMP answered and RESTORE takes. It is 3 for the key `NAME:shards` of a sharded
+//! filter: its only part is the number of shards in decimal digits, and all of them come before it. `packed` is 1 where the data is a frame of zstd. A
 //! time to live of 2^64 - 1 is none. No record has more than 64 MiB.
 
 mod body;
@@ -59,6 +60,8 @@ pub enum How {
     Records,
     /// DUMP and RESTORE.
     Dump,
+    /// The number of shards of a sharded filter: GET and SET.
+    Shards,
 }
 
 /// What BF.INFO tells of a filter.

@@ -55,6 +55,7 @@ impl<W: Write> Writer<W> {
         body.push(match head.how {
             How::Records => 1,
             How::Dump => 2,
+            How::Shards => 3,
         });
         body.extend(head.ttl_ms.unwrap_or(u64::MAX).to_le_bytes());
         put_contents(&mut body, head.before);

@@ -2,6 +2,7 @@
 //! and neither side needs memory for a whole filter.
 
 mod parts;
+mod sharded;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use crate::filters::{contents, is_filter};
 use crate::keys::{ask_of_each, for_each_key_like};
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown};
+use crate::target::{count_key, sharded_name};
 use crate::usage::usage;
 use parts::{Next, Parts, Told, asked, told};
 
@@ -35,10 +37,12 @@ Examples:
   bloomgate backup --all -o - | ssh elsewhere 'cat > filters.bloom'
   bloomgate backup --cluster -p 7000 --match 'seen:*' --compress --verify -o seen.bloom
 
+A filter in shards is named as one filter, and kept whole: its shards and their number.
+
 The file has its name only when it is whole and on the disk. It is readable for its owner only: filters with
 HASH siphash have their keys in it.")]
 pub struct Arguments {
-    /// The keys of the filters
+    /// The keys of the filters, or the names of filters in shards
     #[arg(value_name = "KEY", required_unless_present_any = ["all", "pattern"], conflicts_with_all = ["all", "pattern"])]
     keys: Vec<OsString>,
     /// Every filter of the server, or of all primaries of the cluster
@@ -86,8 +90,8 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let output_file = Output::create(output, *compress, u64::try_from(made_at)?)?;
     let to_stdout = output_file.is_stdout();
     let (mut listing, bytes) = output_file.fill(*verify, |archive| {
-        let mut backup =
-            Backup { archive, listing: Listing::default(), data_bytes: 0, skipped: 0, bar: Bar::new(None) };
+        let (listing, done) = (Listing::default(), BTreeSet::new());
+        let mut backup = Backup { archive, listing, done, data_bytes: 0, skipped: 0, bar: Bar::new(None) };
         backup.run(&mut server, arguments)?;
         let Backup { mut listing, data_bytes, skipped, bar, .. } = backup;
         bar.finish();
@@ -108,6 +112,8 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 struct Backup<'a, 'b> {
     archive: &'a mut Archive<'b>,
     listing: Listing,
+    /// Keys that were looked at.
+    done: BTreeSet<Vec<u8>>,
     data_bytes: u64,
     skipped: u64,
     bar: Bar,
@@ -115,10 +121,9 @@ struct Backup<'a, 'b> {
 
 impl Backup<'_, '_> {
     fn run(&mut self, server: &mut Server, arguments: &Arguments) -> Result<()> {
-        let mut done = BTreeSet::new();
         if !arguments.all && arguments.pattern.is_none() {
             for key in arguments.keys.iter().map(|key| key.as_encoded_bytes()) {
-                if done.insert(key.to_vec()) {
+                if self.done.insert(key.to_vec()) {
                     self.take_named(server, key)?;
                 }
             }
@@ -127,9 +132,12 @@ impl Backup<'_, '_> {
         let pattern = arguments.pattern.as_ref().map(|pattern| pattern.as_encoded_bytes());
         for_each_key_like(server, pattern, |server, keys| {
             for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
+                let name: String = from_redis_value(name)?;
                 // A key may come twice, and from two nodes while it moves between them.
-                if is_filter(&from_redis_value::<String>(name)?) && done.insert(key.clone()) {
+                if is_filter(&name) && self.done.insert(key.clone()) {
                     self.take_found(server, key)?;
+                } else if name == "string" && sharded_name(key).is_some() && self.done.insert(key.clone()) {
+                    self.take_sharded_found(server, key)?;
                 }
             }
             Ok(())
@@ -139,7 +147,8 @@ impl Backup<'_, '_> {
     fn take_named(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         match self.dump(server, key)? {
             Dumped::Written(row) => self.listing.rows.push(row),
-            Dumped::Gone => bail!("there is no key `{}`", shown(key)),
+            Dumped::Gone if self.take_sharded_named(server, &count_key(key))? => {}
+            Dumped::Gone => bail!("there is no key `{}`, and no sharded filter of that name", shown(key)),
             Dumped::NoFilter(name) => bail!("the key `{}` is no filter, but of type {name}", shown(key)),
             Dumped::Loading => bail!("the filter `{}` is still being loaded", shown(key)),
         }
@@ -202,10 +211,7 @@ impl Backup<'_, '_> {
     /// One dump; why it has to begin again where it has.
     fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<std::result::Result<Row, String>> {
         let key = head.key.clone();
-        let mut parts = match head.how {
-            How::Records => Parts::records(&key),
-            How::Dump => Parts::dump(&key, head.before)?,
-        };
+        let mut parts = if head.how == How::Dump { Parts::dump(&key, head.before)? } else { Parts::records(&key) };
         let (mut after, mut begun) = (head.before, false);
         loop {
             match parts.next(server)? {
@@ -258,9 +264,9 @@ impl Backup<'_, '_> {
 
 /// The kind of filter that begins with this data.
 fn kind_of(head: &Head, first: &[u8]) -> &'static str {
-    match head.how {
-        How::Dump => "valkey-bloom",
-        // Of a later version there may be kinds that this one does not know.
-        How::Records => bloomgate_filter::kinds::Arrival::kind_of(first).unwrap_or("unknown"),
+    if head.how == How::Dump {
+        return "valkey-bloom";
     }
+    // A later version may have kinds that this one does not know.
+    bloomgate_filter::kinds::Arrival::kind_of(first).unwrap_or("unknown")
 }

@@ -148,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         },
         BinaryBytes(bytes)
     );
-    Listing { rows: vec![row], facts, is_whole: true }.print(arguments.json, to_stdout, &last)
+    Listing { rows: vec![row], facts, is_whole: true, ..Listing::default() }.print(arguments.json, to_stdout, &last)
 }
 
 impl Arguments {

@@ -7,8 +7,10 @@ use anyhow::{Result, bail, ensure};
 
 use crate::archive::Entry;
 use crate::server::shown;
+use crate::target::{count_key, shard_keys};
 
 /// A filter that is to be restored.
+#[derive(Clone)]
 pub struct Chosen<'a> {
     /// What the file has of it.
     pub entry: &'a Entry,
@@ -16,7 +18,8 @@ pub struct Chosen<'a> {
     pub target: Vec<u8>,
 }
 
-/// Those that the words name, or all where there are none. A word is a key of the file; or one, `=` and a new key.
+/// Those that the words name, or all where there are none. A word is a key of the file, or the name of a sharded filter; or one
+/// of these, `=` and a new key or name.
 ///
 /// # Errors
 /// A key that the file has not, and one that two filters would get.
@@ -26,8 +29,11 @@ pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Resul
         all.collect()
     } else {
         let by_key: BTreeMap<&[u8], &Entry> = entries.iter().map(|entry| (&*entry.head.key, entry)).collect();
-        let mut chosen: Vec<_> =
-            words.iter().map(|word| named(&by_key, word.as_encoded_bytes(), file)).collect::<Result<_>>()?;
+        let mut chosen: Vec<_> = words
+            .iter()
+            .map(|word| named(&by_key, word.as_encoded_bytes(), file))
+            .collect::<Result<Vec<_>>>()?
+            .concat();
         chosen.sort_by_key(|chosen| chosen.entry.number);
         chosen
     };
@@ -40,20 +46,32 @@ pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Resul
 }
 
 /// A key may have `=` in it: the longest that the file has is meant.
-fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Chosen<'a>> {
-    if let Some(entry) = by_key.get(word) {
-        return Ok(Chosen { entry, target: word.to_vec() });
+fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Vec<Chosen<'a>>> {
+    if let Some(chosen) = under(by_key, word, word) {
+        return Ok(chosen);
     }
     for (place, _) in word.iter().enumerate().rev().filter(|(_, byte)| **byte == b'=') {
         let (key, target) = word.split_at(place);
-        if let (Some(entry), Some(target)) = (by_key.get(key), target.get(1..)) {
-            return Ok(Chosen { entry, target: target.to_vec() });
+        if let Some(chosen) = target.get(1..).and_then(|target| under(by_key, key, target)) {
+            return Ok(chosen);
         }
     }
     bail!(
         "{file} has no filter `{}`: --dry-run lists what it has",
         shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
     )
+}
+
+/// The filter with this key, or all keys of the sharded filter of this name, to be restored as `target`.
+fn under<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, key: &[u8], target: &[u8]) -> Option<Vec<Chosen<'a>>> {
+    if let Some(entry) = by_key.get(key).filter(|entry| entry.shards.is_none()) {
+        return Some(vec![Chosen { entry, target: target.to_vec() }]);
+    }
+    let count = by_key.get(&*count_key(key))?;
+    let shards = count.shards?;
+    let pairs = shard_keys(key, 0..shards).into_iter().zip(shard_keys(target, 0..shards));
+    let chosen = pairs.filter_map(|(key, target)| Some(Chosen { entry: by_key.get(&*key)?, target }));
+    Some(chosen.chain([Chosen { entry: count, target: count_key(target) }]).collect())
 }
 
 #[cfg(test)]
@@ -70,7 +88,7 @@ mod tests {
             ttl_ms: None,
             before: Contents::default(),
         };
-        Entry { head, after: Contents::default(), number, bytes: 0 }
+        Entry { head, after: Contents::default(), number, bytes: 0, shards: None }
     }
 
     fn targets(words: &[&str]) -> Result<Vec<(u64, String)>> {

@@ -22,6 +22,7 @@ use crate::filters::is_filter;
 use crate::keys::ask_of_each;
 use crate::progress::Bar;
 use crate::server::{Options, Server, shown};
+use crate::target::{parse_shards, sharded_name};
 use chosen::{Chosen, choose};
 use loading::Loading;
 
@@ -42,7 +43,7 @@ The whole file is checked first: a damaged one changes nothing on the server.")]
 pub struct Arguments {
     /// The file; `-` is the standard input
     file: PathBuf,
-    /// Only this filter; with `=NEW` under another key. May be said more than once
+    /// Only this filter, or all of this filter in shards; with `=NEW` under another key. May be said more than once
     #[arg(long = "key", value_name = "KEY[=NEW]")]
     keys: Vec<OsString>,
     /// Put filters in the place of those that the server has under the same keys
@@ -76,7 +77,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         ("made_by", json!(catalogue.made_by)),
     ];
     if arguments.dry_run {
-        listing.rows = chosen.iter().map(|chosen| row(chosen, remark(chosen.entry))).collect();
+        let of_filters = chosen.iter().filter(|chosen| chosen.entry.shards.is_none());
+        listing.rows = of_filters.map(|chosen| row(chosen, remark(chosen.entry))).collect();
+        listing.sharded = chosen.iter().filter_map(sharded).collect();
         let age =
             UNIX_EPOCH.checked_add(Duration::from_millis(catalogue.made_at_ms)).and_then(|made| made.elapsed().ok());
         let age = age.map_or_else(String::new, |age| format!(", made {} ago", HumanDuration(age)));
@@ -100,12 +103,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         check_losses(&mut server, &chosen)?;
     }
     let bar = Bar::new(Some(catalogue.file_bytes));
-    let mut restore = Restore { server: &mut server, replace: arguments.replace, rows: Vec::new() };
+    let mut restore =
+        Restore { server: &mut server, replace: arguments.replace, rows: Vec::new(), sharded: Vec::new() };
     let loaded = restore.run(Counted::new(input.read()?, &bar, "loading"), &chosen);
     bar.finish();
     let rows = restore.rows;
+    listing.sharded = restore.sharded;
     if !rows.is_empty() {
-        let (done, all) = (HumanCount(rows.len() as u64), HumanCount(chosen.len() as u64));
+        let all = chosen.iter().filter(|chosen| chosen.entry.shards.is_none()).count();
+        let (done, all) = (HumanCount(rows.len() as u64), HumanCount(all as u64));
         loaded.with_context(|| format!("{done} of {all} filters are restored; then"))?;
     } else {
         loaded?;
@@ -128,6 +134,11 @@ fn row(chosen: &Chosen<'_>, remark: &str) -> Row {
 
 fn remark(entry: &Entry) -> &'static str {
     if entry.head.before == entry.after { "" } else { "changed while it was dumped" }
+}
+
+/// The name of a sharded filter and the number of its shards, where that number is what was chosen.
+fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
+    Some((sharded_name(&chosen.target)?.to_vec(), chosen.entry.shards?))
 }
 
 /// Looks whether the servers know the commands: what they do not know they repeat in their error, and that would be no text.
@@ -153,6 +164,11 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
             let name: String = from_redis_value(name)?;
             let is_temporary = index % 2 == 1;
             if name == "none" {
+                continue;
+            }
+            if let Some(shards) = some.get(index / 2).and_then(|chosen| chosen.entry.shards).filter(|_| !is_temporary) {
+                check_shards(server, key, shards)?;
+                taken.push(shown(key));
                 continue;
             }
             ensure!(
@@ -181,9 +197,23 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
     bail!("the server has {names}{more} already: say --replace, or --key KEY=NEW")
 }
 
+/// Refuses another number of shards than the server has: clients would look for items in the wrong shards.
+fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
+    let text: Vec<u8> = from_redis_value(server.ask(cmd("GET").arg(key), key)?)?;
+    let name = sharded_name(key).map(shown).unwrap_or_default();
+    ensure!(
+        parse_shards(&text) == Some(shards),
+        "the key `{}` on the server holds `{}`, the file has {shards} shards: delete that filter first, or say --key {name}=NEW",
+        shown(key),
+        shown(&text)
+    );
+    Ok(())
+}
+
 /// Refuses to put a filter without items in the place of one that has some.
 fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
-    let empty: Vec<_> = chosen.iter().filter(|chosen| chosen.entry.after.items == 0).collect();
+    let is_empty = |chosen: &&Chosen<'_>| chosen.entry.shards.is_none() && chosen.entry.after.items == 0;
+    let empty: Vec<_> = chosen.iter().filter(is_empty).collect();
     for some in empty.chunks(KEYS_AT_ONCE) {
         let keys: Vec<_> = some.iter().map(|chosen| chosen.target.clone()).collect();
         for (key, items) in keys.iter().zip(ask_of_each(server, &["BF.CARD"], &keys)?) {
@@ -203,6 +233,7 @@ struct Restore<'a> {
     server: &'a mut Server,
     replace: bool,
     rows: Vec<Row>,
+    sharded: Vec<(Vec<u8>, u32)>,
 }
 
 impl Restore<'_> {
@@ -215,14 +246,32 @@ impl Restore<'_> {
                 Event::Filter(_) => {
                     number += 1;
                     if let Some(chosen) = by_number.get(&number) {
-                        self.load(&mut reader, chosen)
-                            .with_context(|| format!("cannot restore `{}`", shown(&chosen.target)))?;
+                        let restored = match chosen.entry.shards {
+                            Some(shards) => self.set_shards(chosen, shards),
+                            None => self.load(&mut reader, chosen),
+                        };
+                        restored.with_context(|| format!("cannot restore `{}`", shown(&chosen.target)))?;
                     }
                 }
                 Event::End => return Ok(()),
                 Event::Part(..) | Event::FilterEnd(_) | Event::FilterVoid => {}
             }
         }
+    }
+
+    /// Writes the number of shards, all of which came before it.
+    fn set_shards(&mut self, chosen: &Chosen<'_>, shards: u32) -> Result<()> {
+        let mut set = cmd("SET").arg(&chosen.target).arg(shards).to_owned();
+        if let Some(ttl_ms) = chosen.entry.head.ttl_ms {
+            set.arg("PX").arg(ttl_ms.max(1));
+        }
+        if !self.replace {
+            set.arg("NX");
+        }
+        let reply = self.server.ask(&set, &chosen.target)?;
+        ensure!(reply != Value::Nil, "the key `{}` was created meanwhile", shown(&chosen.target));
+        self.sharded.extend(sharded(chosen));
+        Ok(())
     }
 
     /// Loads the filter that was begun; nothing is left of it where that fails.
