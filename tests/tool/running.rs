@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -54,6 +54,16 @@ impl From<Output> for Ended {
     fn from(output: Output) -> Self {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         Self { status: output.status.code(), stdout: output.stdout, stderr }
+    }
+}
+
+/// A run of the tool that is killed where the test ends before it does.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
     }
 }
 

@@ -1,14 +1,14 @@
 //! `watch`: what it shows beside what the server answers.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Server, on_every_server, tool};
-use crate::running::{command, run, url};
+use crate::harness::{Server, eventually, on_every_server, tool};
+use crate::running::{Ended, Running, command, run, url};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -127,5 +127,50 @@ fn a_terminal_is_put_back_when_q_ends_it() {
         assert!(text.contains("\u{1b}[?1049h") && text.contains("3 filters"), "{text}");
         let after = text.rsplit("\u{1b}[?1049l").next().unwrap();
         assert!(after.contains(" icanon") && after.contains(" echo "), "{text}");
+    });
+}
+
+/// The reader of `| head -1` takes one line and leaves: the next sample would be a day away.
+#[test]
+fn it_ends_as_soon_as_its_reader_leaves() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let url = url(&server);
+        let words = ["watch", "--json", "--interval", "86400", "--url", &url];
+        let mut watch = Running(command(words).stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(watch.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with('{') && line.ends_with("}\n"), "{line}");
+        let mut status = None;
+        eventually("it to end", || {
+            status = watch.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success());
+    });
+}
+
+/// A reader that is gone before the first line is no failure of any subcommand.
+#[test]
+fn nothing_fails_where_nobody_reads() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let url = url(&server);
+        run(["shards", "--url", &url, "create", "many", "0.01", "100", "--shards", "2"]).well();
+        for words in [
+            vec!["watch"],
+            vec!["watch", "--json", "--samples", "2"],
+            vec!["survey"],
+            vec!["shards", "info", "many"],
+            vec!["plan", "0.01", "100"],
+            vec!["load", "/dev/null", "--key", "small", "--in-place"],
+            vec!["completions", "bash"],
+        ] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = command(words.iter().copied().chain(["--url", &url]));
+            let ended = Ended::from(command.stdout(writer).stderr(Stdio::piped()).output().unwrap());
+            assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
+        }
     });
 }

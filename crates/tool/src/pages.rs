@@ -2,12 +2,13 @@
 //! line themselves.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
+
+use crate::report::print;
 
 /// Write the manual pages, one for each subcommand
 #[derive(clap::Args)]
@@ -44,6 +45,7 @@ impl Completions {
     pub fn run(&self, mut command: Command) -> Result<()> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut command, "bloomgate", &mut text);
-        io::stdout().write_all(&text).context("cannot write the completions")
+        print(&String::from_utf8(text)?)?;
+        Ok(())
     }
 }

@@ -1,7 +1,11 @@
-//! The figures at the end of a run: a name, a right-aligned figure and what it means, a line each.
+//! What goes to the standard output: the figures at the end of a run, a line each, and other texts. A reader that leaves
+//! (`| head`) is no error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Lines of figures, printed in one go.
 #[derive(Default)]
@@ -17,17 +21,45 @@ impl Report {
         self.text.push('\n');
     }
 
-    /// Prints the lines. A reader that went away (`| head`) is no error.
+    /// Prints the lines.
+    ///
+    /// # Errors
+    /// As [`print`].
     pub fn print(&self) -> io::Result<()> {
-        print(&self.text)
+        print(&self.text).map(drop)
     }
 }
 
-/// Prints a text. A reader that went away (`| head`) is no error.
-pub fn print(text: &str) -> io::Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+/// Prints a text. Answers whether its reader is still there.
+///
+/// # Errors
+/// Those of the standard output, such as a full disk.
+pub fn print(text: &str) -> io::Result<bool> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true),
+    }
+}
+
+/// Waits until `until`, or until the reader of the standard output leaves. Answers whether it is still there.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
+    let stdout = io::stdout();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left == Duration::ZERO {
+            return Ok(true);
+        }
+        // No event is asked for: only a reader that left, or an error, ends the wait.
+        let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
+        match poll(&mut outputs, Timespec::try_from(left).ok().as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

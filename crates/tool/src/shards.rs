@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::numbers;
 use crate::progress::Bar;
-use crate::report::percent;
+use crate::report::{percent, print};
 use crate::server::{Address, Options, Server, shown};
 use crate::target::{SHARDS_MAX, Target, count_key, shard_keys, shards_of};
 
@@ -118,7 +118,7 @@ impl Create {
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
-        println!("created {name}: {shards} shards for {} items each", HumanCount(capacity));
+        say(&format!("created {name}: {shards} shards for {} items each", HumanCount(capacity)))?;
         Ok(())
     }
 }
@@ -215,12 +215,7 @@ fn info(server: &mut Server, name: &str, is_json: bool) -> Result<()> {
     for ((key, info), memory) in keys.iter().zip(infos).zip(memory) {
         shards.push(Shard::of_info(server.node_of_key(key)?, info, memory)?);
     }
-    if is_json {
-        println!("{}", as_json(name, &shards));
-    } else {
-        print(&shards);
-    }
-    Ok(())
+    if is_json { say(&as_json(name, &shards).to_string()) } else { say(&table(&shards)) }
 }
 
 fn as_json(name: &str, shards: &[Shard]) -> serde_json::Value {
@@ -231,16 +226,16 @@ fn as_json(name: &str, shards: &[Shard]) -> serde_json::Value {
     json!({"name": name, "shards": rows.collect::<Vec<_>>()})
 }
 
-fn print(shards: &[Shard]) {
+fn table(shards: &[Shard]) -> String {
     let row = |names: [&str; 6]| {
         let [shard, node, items, fill, layers, memory] = names;
-        println!("{shard:>6}  {node:<22} {items:>15} {fill:>7} {layers:>7} {memory:>12}");
+        format!("{shard:>6}  {node:<22} {items:>15} {fill:>7} {layers:>7} {memory:>12}")
     };
-    row(["shard", "node", "items", "full", "layers", "memory"]);
-    let line = |name: &str, node: &str, items: u64, capacity: u64, layers: u64, bytes: u64| {
+    let mut lines = vec![row(["shard", "node", "items", "full", "layers", "memory"])];
+    let mut line = |name: &str, node: &str, items: u64, capacity: u64, layers: u64, bytes: u64| {
         let full = percent(items as f64 / capacity.max(1) as f64);
         let (items, memory) = (HumanCount(items).to_string(), BinaryBytes(bytes).to_string());
-        row([name, node, &items, &full, &layers.to_string(), &memory]);
+        lines.push(row([name, node, &items, &full, &layers.to_string(), &memory]));
     };
     for (number, Shard { node, items, capacity, layers, bytes }) in shards.iter().enumerate() {
         line(&number.to_string(), node, *items, *capacity, *layers, *bytes);
@@ -248,6 +243,12 @@ fn print(shards: &[Shard]) {
     let sum = |field: fn(&Shard) -> u64| shards.iter().map(field).sum::<u64>();
     let layers = shards.iter().map(|shard| shard.layers).max().unwrap_or_default();
     line("all", "", sum(|shard| shard.items), sum(|shard| shard.capacity), layers, sum(|shard| shard.bytes));
+    lines.join("\n")
+}
+
+fn say(text: &str) -> Result<()> {
+    print(&format!("{text}\n"))?;
+    Ok(())
 }
 
 /// What the filters under these keys counted so far.
@@ -284,8 +285,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     }
     let key = count_key(name);
     server.ask(cmd("SET").arg(&key).arg(doubled), &key)?;
-    println!("{name} has {doubled} shards");
-    Ok(())
+    say(&format!("{name} has {doubled} shards"))
 }
 
 fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<()> {
@@ -310,8 +310,7 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
         ensure!(keys.len() == shards, "{destination} has {} shards, and the others have {shards}", keys.len());
         merge(server, &keys).context("some shards may be merged and others not; the same again does the rest")?;
     }
-    println!("merged into {destination}: {shards} shards");
-    Ok(())
+    say(&format!("merged into {destination}: {shards} shards"))
 }
 
 fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Result<()> {
@@ -326,8 +325,7 @@ fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Resul
         }
         Ok(())
     })?;
-    println!("copied {name}: {shards} shards");
-    Ok(())
+    say(&format!("copied {name}: {shards} shards"))
 }
 
 /// Copies a filter, a chunk at a time, to another key of the same or of another server.
@@ -351,8 +349,7 @@ fn delete(server: &mut Server, name: &str) -> Result<()> {
     server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;
-    println!("deleted {name}: {} shards", keys.len());
-    Ok(())
+    say(&format!("deleted {name}: {} shards", keys.len()))
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //! of modules bloomgate does not read. Beside a second server it compares the filters of both, after the move.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, cmd, from_redis_value};
 
 use crate::keys::{ask_of_each, for_each_key};
+use crate::report::print;
 use crate::server::{Options, Server, shown};
 
 /// Names of keys that are shown for each type that stays behind, and of filters that differ.
@@ -95,21 +97,24 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         Ok(())
     })?;
 
-    println!("{:<12} {:>12} {:>12}", "type", "keys", "memory");
+    let mut text = format!("{:<12} {:>12} {:>12}\n", "type", "keys", "memory");
     for (name, Found { keys, bytes, .. }) in &found {
         let bytes = BinaryBytes(*bytes).to_string();
-        println!("{name:<12} {:>12} {bytes:>12}   {}", HumanCount(*keys).to_string(), meaning(name));
+        writeln!(text, "{name:<12} {:>12} {bytes:>12}   {}", HumanCount(*keys).to_string(), meaning(name))?;
     }
-    println!("{:<12} {:>12} {:>12}   keys of the server's own types", "others", HumanCount(plain).to_string(), "");
+    let others = HumanCount(plain).to_string();
+    writeln!(text, "{:<12} {others:>12} {:>12}   keys of the server's own types", "others", "")?;
     let foreign: Vec<_> = found.iter().filter(|(name, _)| kind(name) == Kind::Foreign).collect();
     for (name, found) in &foreign {
-        println!("{name}: {}", some(&found.names));
+        writeln!(text, "{name}: {}", some(&found.names))?;
     }
     if beside.is_some() {
-        println!("compared: {} filters, {} of them differ", HumanCount(compared), HumanCount(differing.len() as u64));
-        if !differing.is_empty() {
-            bail!("these filters differ: {}", some(&differing));
-        }
+        let differing = HumanCount(differing.len() as u64);
+        writeln!(text, "compared: {} filters, {differing} of them differ", HumanCount(compared))?;
+    }
+    print(&text)?;
+    if !differing.is_empty() {
+        bail!("these filters differ: {}", some(&differing));
     }
     if !foreign.is_empty() {
         bail!("a snapshot with these keys does not load without the module that made them: move or delete them first");

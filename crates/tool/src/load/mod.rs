@@ -17,6 +17,7 @@ use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::numbers::creation;
+use crate::report::print;
 use crate::server::{Lost, Options, Server};
 use crate::stream::Flow;
 use crate::stream::flow::Answer;
@@ -349,12 +350,12 @@ impl Load<'_> {
             bytes += from_redis_value::<Option<u64>>(usage)?.unwrap_or(0);
         }
         let (rows, new, rate) = (self.confirmed.rows, HumanCount(self.new), HumanCount(pace.rate(self.confirmed.rows)));
-        println!(
-            "{} rows, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}",
+        print(&format!(
+            "{} rows, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}\n",
             HumanCount(rows),
             pace.elapsed().as_secs_f64(),
             BinaryBytes(bytes)
-        );
+        ))?;
         Ok(())
     }
 }

@@ -99,13 +99,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         plan = asked(options, &words)?;
     }
     if arguments.json {
-        return Ok(print(&format!("{}\n", plan.json()))?);
+        print(&format!("{}\n", plan.json()))?;
+        return Ok(());
     }
     let mut text = plan.table()?;
     if arguments.plot || stdout().is_terminal() {
         text.push_str(&chart::charts(&plan));
     }
-    Ok(print(&text)?)
+    print(&text)?;
+    Ok(())
 }
 
 impl Arguments {

@@ -7,12 +7,11 @@ mod screen;
 mod table;
 
 use std::io::{IsTerminal, stdout};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::report::print;
+use crate::report::{print, wait_with_reader};
 use crate::server::{Options, Server};
 use sampler::Sampler;
 use screen::{Asked, Screen};
@@ -42,7 +41,7 @@ pub struct Arguments {
     /// Print one sample and end, as where the output is no terminal
     #[arg(long)]
     once: bool,
-    /// Print a line of JSON for each sample
+    /// Print a line of JSON for each sample, until the reader of the output leaves
     #[arg(long)]
     json: bool,
     /// End after so many samples
@@ -82,12 +81,16 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         if samples.is_some_and(|samples| number >= samples) {
             break;
         }
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        if !wait_with_reader(next)? {
+            break;
+        }
         next = Instant::now() + arguments.interval;
         // The first look is at every key: what follows is compared with it.
         let sample = sampler.sample(number == 0, arguments.sort, top)?;
         let text = if arguments.json { format!("{}\n", sample.json()) } else { table::plain(&sample) };
-        print(&text)?;
+        if !print(&text)? {
+            break;
+        }
     }
     Ok(())
 }
