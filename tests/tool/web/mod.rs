@@ -2,6 +2,7 @@
 //! goes and comes back; that nothing changes. The page in a browser is in `tests/page`.
 
 mod asking;
+mod crowd;
 mod metrics;
 
 use serde_json::{Value, json};

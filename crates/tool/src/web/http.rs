@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local};
 
 use super::board::Board;
+use super::connections::Connections;
 use super::gate::{self, Door};
 use super::sampler::Question;
 use super::{json, metrics, names, plan};
 
-/// Connections at a time. Further ones wait.
-const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may take to say what it wants.
+/// How long a connection may be idle, or take to send the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an item's answer is waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,28 +84,29 @@ impl Site {
 pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(accept(tokio::net::TcpListener::from_std, listener, Arc::new(site)))
+    LocalSet::new().block_on(&runtime, accept(listener, Rc::new(site)))
 }
 
-async fn accept(
-    make: impl Fn(TcpListener) -> std::io::Result<tokio::net::TcpListener>,
-    listener: TcpListener,
-    site: Arc<Site>,
-) -> Result<()> {
-    let listener = make(listener)?;
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+async fn accept(listener: TcpListener, site: Rc<Site>) -> Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut connections = Connections::default();
     loop {
-        let place = Arc::clone(&places).acquire_owned().await?;
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors: some will come back.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let site = Arc::clone(&site);
-        tokio::spawn(async move {
+        let usage = connections.make_room();
+        let (site, used) = (Rc::clone(&site), Rc::clone(&usage));
+        let task = spawn_local(async move {
             let service = service_fn(|request| {
-                let site = Arc::clone(&site);
-                async move { Ok::<_, Infallible>(answer(&site, &request).await) }
+                let (site, used) = (Rc::clone(&site), Rc::clone(&used));
+                async move {
+                    used.begin();
+                    let answer = answer(&site, &request).await;
+                    used.end();
+                    Ok::<_, Infallible>(answer)
+                }
             });
             // A client that breaks off is no error of ours.
             _ = hyper::server::conn::http1::Builder::new()
@@ -112,8 +114,8 @@ async fn accept(
                 .header_read_timeout(HEADER_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
-            drop(place);
         });
+        connections.add(task.abort_handle(), usage);
     }
 }
 

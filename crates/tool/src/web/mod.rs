@@ -3,6 +3,7 @@
 //! answered from there, so that any number of open pages costs the server nothing.
 
 mod board;
+mod connections;
 mod gate;
 mod history;
 mod http;

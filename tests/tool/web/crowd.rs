@@ -1,0 +1,71 @@
+//! Clients that hold connections open: they keep nobody else out.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::asking::Web;
+use crate::harness::{Server, patience};
+
+fn connect(web: &Web) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", web.port)).unwrap();
+    stream.set_read_timeout(Some(patience())).unwrap();
+    stream
+}
+
+/// More requests than answers fit into the buffers between the two, of which none is read.
+fn stuck(web: &Web) -> TcpStream {
+    let mut stream = connect(web);
+    let request = format!("GET /page.css HTTP/1.1\r\nHost: {}\r\n\r\n", web.host());
+    stream.write_all(request.repeat(4000).as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn clients_that_do_not_read_keep_nobody_out() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let web = Web::start(&server, &[]);
+    let stuck: Vec<_> = (0..64).map(|_| stuck(&web)).collect();
+    for path in ["/", "/metrics"] {
+        web.get(path, &[]).well();
+    }
+    drop(stuck);
+}
+
+#[test]
+fn the_connection_that_was_used_last_stays_open_in_a_crowd_of_idle_ones() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let web = Web::start(&server, &[]);
+    let mut used = connect(&web);
+    let request = format!("GET /icon.svg HTTP/1.1\r\nHost: {}\r\n\r\n", web.host());
+    let mut crowd = Vec::new();
+    // Between two requests fewer come than there may be, even if a batch is accepted late.
+    for _ in 0..10 {
+        crowd.extend((0..25).map(|_| connect(&web)));
+        used.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // The picture ends the answer.
+        while !answer.ends_with(b"</svg>\n") {
+            let mut byte = [0];
+            used.read_exact(&mut byte).unwrap();
+            answer.extend(byte);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    }
+    // Of the crowd, the oldest were closed.
+    assert_eq!(crowd[0].read(&mut [0]).unwrap_or(0), 0);
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let web = Web::start(&server, &[]);
+    let mut silent = connect(&web);
+    let mut half = connect(&web);
+    half.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
+    let mut kept = connect(&web);
+    kept.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", web.host()).as_bytes()).unwrap();
+    for stream in [&mut silent, &mut half, &mut kept] {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+    }
+}
