@@ -22,7 +22,7 @@ pub enum Door {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no GET.
+    /// It is neither GET nor HEAD.
     Method,
     /// It is for another host.
     Host,
@@ -34,7 +34,7 @@ impl Refused {
     /// The status of the answer and its one line.
     pub const fn answer(self) -> (StatusCode, &'static str) {
         match self {
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "nothing can be changed here: GET only\n"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "nothing can be changed here: GET and HEAD only\n"),
             Self::Host => (StatusCode::MISDIRECTED_REQUEST, "this is 127.0.0.1, by that name and with its port only\n"),
             Self::Site => (StatusCode::FORBIDDEN, "this page answers its own questions only\n"),
         }
@@ -46,7 +46,7 @@ impl Refused {
 /// # Errors
 /// Why it is not answered.
 pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: Door) -> Result<(), Refused> {
-    if method != Method::GET {
+    if method != Method::GET && method != Method::HEAD {
         return Err(Refused::Method);
     }
     let mut hosts = headers.get_all(HOST).iter();

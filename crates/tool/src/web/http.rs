@@ -130,7 +130,7 @@ async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes
         let (status, text) = refused.answer();
         let mut response = respond(status, TEXT, text);
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         return response;
     }

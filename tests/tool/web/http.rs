@@ -1,4 +1,4 @@
-//! Clients that hold connections open: they keep nobody else out.
+//! HTTP itself: HEAD, and clients that hold connections open.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -67,5 +67,22 @@ fn idle_connections_are_closed() {
     for stream in [&mut silent, &mut half, &mut kept] {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
+    }
+}
+
+#[test]
+fn head_answers_as_get_does_without_the_body() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let web = Web::start(&server, &[]);
+    for path in ["/", "/page.css", "/icon.svg", "/metrics", "/api/plan?rate=0.01&capacity=5", "/api/plan", "/nothing"] {
+        let ask = |method| web.request(method, path, &web.host(), &[("X-Bloomgate", "page")]);
+        let (get, head) = (ask("GET"), ask("HEAD"));
+        assert_eq!((head.status, &*head.body), (get.status, ""), "{path}");
+        for name in ["content-type", "content-security-policy", "cache-control"] {
+            assert_eq!(head.header(name), get.header(name), "{path}: {name}");
+        }
+        let length = head.header("content-length").unwrap();
+        // The metrics have the time in them.
+        assert!(length == get.body.len().to_string() || path == "/metrics" && length.len() > 3, "{path}: {length}");
     }
 }
