@@ -11,6 +11,7 @@ mod filters;
 mod keys;
 mod links;
 mod load;
+mod names;
 mod numbers;
 mod pages;
 mod plan;

@@ -1,9 +1,9 @@
 //! `web`: what the page, its questions and the metrics say, beside what the server says; who is not answered; a server that
 //! goes and comes back; that nothing changes. The page in a browser is in `tests/page`.
 
-mod asking;
+pub mod asking;
 mod http;
-mod metrics;
+pub mod metrics;
 
 use serde_json::{Value, json};
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use redis::{Client, Cmd, Connection, ErrorKind, Pipeline, RedisError, Value, cmd};
 
+pub use crate::names::shown;
 pub use options::Options;
 use slots::Slots;
 pub use slots::{Address, slot};
@@ -359,11 +360,6 @@ impl Server {
     fn full_address(&self, node: &str) -> Address {
         if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
     }
-}
-
-/// A key as it is shown: what is not printable ASCII is escaped.
-pub fn shown(key: impl AsRef<[u8]>) -> String {
-    key.as_ref().escape_ascii().to_string()
 }
 
 fn open(client: &Client, address: &str) -> Result<Connection> {

@@ -151,24 +151,35 @@ async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes
 type Answer = Result<Value, (StatusCode, String)>;
 
 fn filter(site: &Site, query: &Query) -> Answer {
-    let key = query.bytes("key").ok_or((StatusCode::BAD_REQUEST, "which key? It is told in hexadecimal".to_owned()))?;
+    let key = key(site, query)?;
     let state = site.board.state();
-    let filter =
-        state.filters.get(&key).ok_or((StatusCode::NOT_FOUND, "there is no such filter any more".to_owned()))?;
+    let filter = state.filters.get(&key).ok_or_else(gone)?;
     Ok(json::filter(&key, filter))
+}
+
+/// The key that a request is about.
+fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
+    let no_key = || (StatusCode::BAD_REQUEST, "which key? It is told in hexadecimal".to_owned());
+    let id = query.raw("key").ok_or_else(no_key)?;
+    let key = names::of_id(id, site.board.state().filters.keys());
+    key.ok_or_else(if id.starts_with('~') { gone } else { no_key })
+}
+
+fn gone() -> (StatusCode, String) {
+    (StatusCode::NOT_FOUND, "there is no such filter any more".to_owned())
 }
 
 async fn exists(site: &Site, query: &Query) -> Answer {
     let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
-    let key = query.bytes("key").ok_or_else(|| bad("which key? It is told in hexadecimal"))?;
+    let key = key(site, query)?;
     let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal: two digits a byte"))?;
     let (answer, answered) = oneshot::channel();
-    let gone = |text: String| (StatusCode::BAD_GATEWAY, text);
-    site.questions.send(Question { key, item, answer }).map_err(|_| gone("nobody asks the server".to_owned()))?;
+    let failed = |text: String| (StatusCode::BAD_GATEWAY, text);
+    site.questions.send(Question { key, item, answer }).map_err(|_| failed("nobody asks the server".to_owned()))?;
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
         Ok(Ok(Ok(is_in))) => Ok(json!({ "is_in": is_in })),
-        Ok(Ok(Err(text))) => Err(gone(text)),
-        Ok(Err(_)) | Err(_) => Err(gone("the server has not answered".to_owned())),
+        Ok(Ok(Err(text))) => Err(failed(text)),
+        Ok(Err(_)) | Err(_) => Err(failed("the server has not answered".to_owned())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::board::{Board, COUNTERS, Filter, State, now_ms};
-use super::names::{hex, readable};
+use super::names::{id, readable};
 use super::stats::{Bucket, Layer, Stats};
 
 type Map = serde_json::Map<String, Value>;
@@ -61,7 +61,7 @@ fn history(state: &State) -> Value {
 /// A line of the table.
 fn brief(key: &[u8], filter: &Filter) -> Map {
     let mut line = filter.stats.as_ref().map(numbers).unwrap_or_default();
-    line.insert("id".to_owned(), hex(key).into());
+    line.insert("id".to_owned(), id(key).into());
     line.insert("name".to_owned(), readable(key).into());
     line.insert("problem".to_owned(), filter.problem.clone().into());
     line

@@ -1,8 +1,14 @@
-//! Keys are any bytes: how one is written for people, and how one is named in a request.
+//! How the page and the metrics write keys, and how a request names one.
 
-/// A key as people read it: text as it is, and as `\n`, `\\`, `\u{202e}` or `\xff` what cannot be seen, what would change
-/// how the line looks, and what is no text. Two keys never look alike by this.
+use crate::names::{NAME_BYTES_MAX, clipped, digest};
+
+/// Writes a key for people: text as it is, and as `\n`, `\\`, `\u{202e}` or `\xff` what cannot be seen, would change how the
+/// line looks, or is not text. A long one is [cut](clipped). Two keys never look alike.
 pub fn readable(key: &[u8]) -> String {
+    clipped(key, escaped)
+}
+
+fn escaped(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
     for chunk in key.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -18,12 +24,23 @@ pub fn readable(key: &[u8]) -> String {
     text
 }
 
-/// A key in a request: two hexadecimal digits a byte.
-pub fn hex(key: &[u8]) -> String {
+/// Names a key in a request and in the page's URL: two hexadecimal digits a byte; `~` and its digest if it is long.
+pub fn id(key: &[u8]) -> String {
+    if key.len() > NAME_BYTES_MAX {
+        return format!("~{}", digest(key));
+    }
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The key, or the item, of such digits.
+/// Finds the key that an id names. `keys` are those that are known: the id of a long one does not tell it.
+pub fn of_id<'a>(id_of_key: &str, mut keys: impl Iterator<Item = &'a Vec<u8>>) -> Option<Vec<u8>> {
+    if id_of_key.starts_with('~') {
+        return keys.find(|key| key.len() > NAME_BYTES_MAX && id(key) == id_of_key).cloned();
+    }
+    of_hex(id_of_key)
+}
+
+/// The bytes of hexadecimal digits.
 pub fn of_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -41,13 +58,19 @@ mod tests {
         assert_eq!(readable(b"a\\n\n\0\xff\xc3"), "a\\\\n\\n\\0\\xff\\xc3");
         assert_eq!(readable("\u{202e}gnp\u{200b}".as_bytes()), "\\u{202e}gnp\\u{200b}");
         assert_eq!(readable(b""), "");
+        let long = "\u{65e5}".repeat(100);
+        let cut = "\u{65e5}".repeat(66) + "...#" + &digest(long.as_bytes());
+        assert_eq!(readable(long.as_bytes()), cut);
     }
 
     #[test]
     fn a_key_comes_back_from_its_digits() {
-        let key: Vec<u8> = (0..=255).collect();
-        assert_eq!(of_hex(&hex(&key)), Some(key));
-        assert_eq!(of_hex(""), Some(Vec::new()));
+        let keys = [(0..200).collect(), (56..=255).collect(), vec![], vec![b'x'; 201], vec![b'x'; 300]];
+        for key in &keys {
+            assert!(id(key).len() <= 2 * NAME_BYTES_MAX);
+            assert_eq!(of_id(&id(key), keys.iter()).as_ref(), Some(key));
+        }
+        assert_eq!(of_id(&id(&[b'x'; 400]), keys.iter()), None);
         for text in ["0", "0g", "+1", "éé"] {
             assert_eq!(of_hex(text), None, "{text}");
         }

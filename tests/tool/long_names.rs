@@ -1,0 +1,83 @@
+//! Keys of any length: what is printed of them is bounded, and two of them are never printed alike.
+
+use std::collections::BTreeSet;
+
+use crate::backup::{Files, backup};
+use crate::harness::{Connection, Server, on_every_server};
+use crate::running::{run, url};
+use crate::web::asking::{Web, hex};
+use crate::web::metrics;
+
+const LONG: usize = 5_000_000;
+
+/// Three long keys, the first two of which differ in their last byte, and one that is printed as it is.
+fn fill(client: &mut Connection) -> Vec<Vec<u8>> {
+    let long = |last: &[u8]| [&vec![b'x'; LONG], last].concat();
+    let keys = vec![long(b"1"), long(b"2"), [&[0xff; 300][..], b"\n"].concat(), b"short".to_vec()];
+    for key in &keys {
+        client.call(&[&b"BF.ADD"[..], key, b"item"]);
+    }
+    keys
+}
+
+#[test]
+fn tables_and_json_have_the_beginning_of_a_long_name_and_its_digest() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let keys = fill(&mut client);
+        let (files, url) = (Files::new(), url(&server));
+        let file = files.path("file").display().to_string();
+        for words in [
+            vec!["watch"],
+            vec!["watch", "--json", "--once"],
+            vec!["survey"],
+            vec!["backup", "--all", "-o", &file, "--json"],
+            vec!["restore", &file, "--dry-run"],
+        ] {
+            let ended = run(words.iter().copied().chain(["--url", &url])).well();
+            assert!(ended.stdout.len() < 5000, "{words:?}: {}", ended.stdout.len());
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&run(["watch", "--json", "--once", "--url", &url]).well().text()).unwrap();
+        let names: BTreeSet<_> =
+            json["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), keys.len());
+        assert!(names.contains("short") && names.iter().any(|name| name.contains("xxx...#")), "{names:?}");
+        // What is backed up is the whole key.
+        client.run("FLUSHALL");
+        run(["restore", &file, "--url", &url]).well();
+        assert!(keys.iter().all(|key| client.call(&[&b"BF.EXISTS"[..], key, b"item"]).number() == 1));
+        client.call(&[&b"SET"[..], &keys[0], b"1"]);
+        let refused = backup(&server, &["no such key", "short"], &files.path("other")).refused("no such key");
+        assert!(refused.stderr.len() < 1000);
+        assert!(run(["restore", &file, "--url", &url, "--replace"]).refused("is no filter").stderr.len() < 1000);
+    });
+}
+
+#[test]
+fn the_page_and_the_metrics_name_long_keys_in_short() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let mut client = server.connect();
+    let keys = fill(&mut client);
+    let web = Web::start(&server, &[]);
+    let state = web.state_when("all filters", |state| {
+        let filters = state["filters"].as_array().unwrap();
+        filters.len() == keys.len() && filters.iter().all(|filter| filter["kind"].is_string())
+    });
+    assert!(state.to_string().len() < 20_000);
+    let metrics = metrics::of(&web);
+    assert!(metrics.len() < 40_000, "{}", metrics.len());
+    let series: BTreeSet<_> = metrics.lines().filter(|line| line.starts_with("bloomgate_filter_items{")).collect();
+    assert_eq!(series.len(), keys.len(), "{series:?}");
+    // Each is found by its id, and asked about.
+    for filter in state["filters"].as_array().unwrap() {
+        let id = filter["id"].as_str().unwrap();
+        assert!(id.len() <= 400);
+        let told = web.ask(&format!("/api/filter?key={id}")).json();
+        assert_eq!(told["name"], filter["name"]);
+        assert_eq!(web.ask(&format!("/api/exists?key={id}&item={}", hex(b"item"))).json()["is_in"], true, "{id}");
+        assert_eq!(web.ask(&format!("/api/exists?key={id}&item={}", hex(b"none"))).json()["is_in"], false, "{id}");
+    }
+    assert_eq!(web.ask("/api/filter?key=~0123").status, 404);
+}
