@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::harness::{Server, integer, on_every_server};
-use crate::running::{run, run_with, url};
+use crate::harness::{Server, eventually, integer, on_every_server};
+use crate::running::{Running, command, run, run_with, url};
 
 /// Words of `build` after the rate and the capacity, and the same of BF.RESERVE.
 const SPECS: [(&str, &str, &str); 8] = [
@@ -117,4 +118,25 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
     run(["build", "0.01", "10", "/dev/null", "--allow-empty", "-o", "/dev/full"]).refused("cannot write /dev/full");
     assert_eq!(run(["build", "0.01", "10", "--expansion", "2", "--nonscaling", "-o", &out]).status, Some(2));
     assert_eq!(run(["build", "0.01", "10", "--hash", "md5", "-o", &out]).status, Some(2));
+}
+
+#[test]
+fn a_signal_ends_it_and_leaves_no_partial_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let words = ["build", "0.01", "1000", "-o", &out];
+    run_with(words, "a\n").well();
+    let before = fs::read(&out).unwrap();
+    for signal in ["INT", "TERM"] {
+        // It waits for its input, which does not end.
+        let mut running = Running(command(words).stdin(Stdio::piped()).spawn().unwrap());
+        let partial = folder.path().join("out.partial");
+        eventually("the partial file", || partial.exists());
+        let kill = format!("kill -{signal} {}", running.0.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        let status = running.0.wait().unwrap();
+        assert_eq!(status.code(), None, "{signal}: {status}");
+        assert!(!partial.exists() && fs::read(&out).unwrap() == before, "{signal}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use super::partial::Partial;
 use super::{Catalogue, Writer};
 use crate::usage::usage;
 
@@ -16,7 +17,7 @@ pub struct Output {
     /// Its name; nothing for the standard output.
     path: Option<PathBuf>,
     /// What it is written to until it is whole; nothing where it is no regular file.
-    partial: Option<PathBuf>,
+    partial: Option<Partial>,
     writer: Writer<BufWriter<Box<dyn Sink>>>,
 }
 
@@ -64,13 +65,18 @@ impl Output {
             // Through links, so that the file is replaced and not the link to it.
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let is_special = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
-            let written_to = if is_special { path.clone() } else { partial_of(&path)? };
-            let file = open(&written_to, is_special).with_context(|| cannot_write(&written_to))?;
-            (Some(path), (!is_special).then_some(written_to), Box::new(file))
+            if is_special {
+                let file = OpenOptions::new().write(true).open(&path).with_context(|| cannot_write(&path))?;
+                (Some(path), None, Box::new(file))
+            } else {
+                let written_to = partial_of(&path)?;
+                let (partial, file) = Partial::create(&written_to, open).with_context(|| cannot_write(&written_to))?;
+                (Some(path), Some(partial), Box::new(file))
+            }
         };
         let begun = Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, sink), packs, made_at_ms);
         let name = path.as_deref().unwrap_or(Path::new("the standard output")).to_owned();
-        let writer = begun.inspect_err(|_| remove(partial.as_deref())).with_context(|| cannot_write(&name))?;
+        let writer = begun.inspect_err(|_| remove(partial.as_ref())).with_context(|| cannot_write(&name))?;
         Ok(Self { path, partial, writer })
     }
 
@@ -89,7 +95,7 @@ impl Output {
         let name = self.name();
         let filled = fill(&mut Archive { writer: &mut self.writer, name: &name });
         let done = filled.and_then(|done| Ok((done, self.finish(verifies)?)));
-        done.inspect_err(|_| remove(partial.as_deref()))
+        done.inspect_err(|_| remove(partial.as_ref()))
     }
 
     fn finish(self, verifies: bool) -> Result<u64> {
@@ -105,7 +111,7 @@ impl Output {
             ensure!(catalogue.file_bytes == bytes, "{} is of another length than was written", name.display());
         }
         if let (Some(path), Some(partial)) = (&self.path, &self.partial) {
-            fs::rename(partial, path).with_context(|| cannot_write(path))?;
+            partial.rename(path).with_context(|| cannot_write(path))?;
             // The name, too.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| cannot_write(path))?;
@@ -138,9 +144,8 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-fn remove(partial: Option<&Path>) {
-    // What was wrong is said already.
-    _ = partial.map(fs::remove_file);
+fn remove(partial: Option<&Partial>) {
+    _ = partial.map(Partial::remove);
 }
 
 fn partial_of(path: &Path) -> Result<PathBuf> {
@@ -151,13 +156,9 @@ fn partial_of(path: &Path) -> Result<PathBuf> {
 
 /// Filters may have secret keys: the file is for its owner. What was left of a run that was killed is overwritten, what is being
 /// written by another one is not.
-fn open(path: &Path, is_special: bool) -> Result<File> {
+fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true);
-    if is_special {
-        return Ok(options.open(path)?);
-    }
-    options.read(true).create(true).truncate(false);
+    options.write(true).read(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path)?;

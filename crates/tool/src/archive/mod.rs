@@ -27,6 +27,7 @@ mod body;
 mod catalogue;
 mod file;
 mod listing;
+mod partial;
 mod read;
 mod write;
 
