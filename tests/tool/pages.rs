@@ -1,6 +1,6 @@
 //! Manual pages and completions.
 
-use crate::running::run;
+use crate::running::{Ended, command, run};
 
 #[test]
 fn every_subcommand_has_a_manual_page() {
@@ -15,6 +15,14 @@ fn every_subcommand_has_a_manual_page() {
         pages += 1;
     }
     assert!(pages > 3, "{help}");
+}
+
+#[test]
+fn without_a_folder_the_manual_page_is_printed_and_no_file_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).well();
+    assert!(ended.text().contains(".SH NAME") && ended.text().contains("bloomgate"), "{}", ended.text());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -10,12 +10,15 @@ use clap_complete::Shell;
 
 use crate::report::print;
 
-/// Write the manual pages, one for each subcommand
+/// Print the manual page, or write one for each subcommand to a folder
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomgate man | man -l -
+  bloomgate man /usr/local/share/man/man1")]
 pub struct Manual {
-    /// The folder to write them to
-    #[arg(default_value = ".")]
-    folder: PathBuf,
+    /// The folder to write all pages to. It is created if it is missing
+    folder: Option<PathBuf>,
 }
 
 /// Print the completions of a shell: `source <(bloomgate completions bash)`
@@ -26,14 +29,20 @@ pub struct Completions {
 }
 
 impl Manual {
-    /// Writes them.
+    /// Prints the page of the tool, or writes all pages to the folder.
     ///
     /// # Errors
-    /// A folder that cannot be written to.
+    /// An output or a folder that cannot be written to.
     pub fn run(&self, command: Command) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command).render(&mut page)?;
+            print(&String::from_utf8(page)?)?;
+            return Ok(());
+        };
         let write = |path: &Path| format!("cannot write to {}", path.display());
-        fs::create_dir_all(&self.folder).with_context(|| write(&self.folder))?;
-        clap_mangen::generate_to(command, &self.folder).with_context(|| write(&self.folder))
+        fs::create_dir_all(folder).with_context(|| write(folder))?;
+        clap_mangen::generate_to(command, folder).with_context(|| write(folder))
     }
 }
 
