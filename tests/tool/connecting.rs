@@ -1,7 +1,10 @@
 //! The ways to a server: by URL, host and port, a Unix socket; as an ACL user; with TLS; nobody there.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use crate::harness::{Server, on_every_server, on_servers_with};
 use crate::running::{Ended, command, run, url};
@@ -93,8 +96,75 @@ fn tls_is_spoken_and_asks_for_a_certificate_that_is_trusted() {
         let insecure = ["survey", "-h", "127.0.0.1", "-p", &port, "--tls", "--insecure"].map(str::to_owned);
         run(insecure.iter().chain(&client)).well();
         let untrusted = ["survey", "--url", &url].map(str::to_owned);
-        run(untrusted.iter().chain(&client)).refused("cannot");
+        one_line(
+            run(untrusted.iter().chain(&client)),
+            "is signed by nobody that is trusted: name its authority by --cacert",
+        );
+        one_line(run(&trusted), "it asks for a client's certificate: --cert and --tls-key");
+        std::fs::write(path("garbage"), "garbage\n").unwrap();
+        let garbage = ["survey", "--url", &url, "--cacert", &path("garbage")].map(str::to_owned);
+        one_line(run(garbage.iter().chain(&client)), "garbage has no certificate in PEM form");
+        // A plain server, and TLS's port without TLS.
+        one_line(run(["survey", "-p", &server.port.to_string(), "--tls"]), "does it speak TLS or not?");
+        one_line(run(["survey", "-p", &port]), "127.0.0.1");
     });
+}
+
+/// The server has the authority's own certificate: what `openssl req -x509` makes.
+#[test]
+fn a_certificate_that_is_no_servers_is_named_as_such() {
+    on_servers_with("TLS", has_tls, |program| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        certificates(&path);
+        let tls_port = crate::harness::free_port();
+        let lines = [
+            format!("tls-port {tls_port}"),
+            format!("tls-cert-file {}", path("ca.crt")),
+            format!("tls-key-file {}", path("ca.key")),
+            format!("tls-ca-cert-file {}", path("ca.crt")),
+            "tls-auth-clients no".to_owned(),
+        ];
+        let _server = lines.iter().fold(Server::with(program), |builder, line| builder.line(line)).start();
+        let url = format!("rediss://localhost:{tls_port}");
+        let ended = run(["survey", "--url", &url, "--cacert", &path("ca.crt")]);
+        one_line(ended, "its certificate is that of an authority (CA:TRUE)");
+        run(["survey", "--url", &url, "--insecure"]).well();
+    });
+}
+
+/// Programs that are no Redis servers: one that says nothing, one that speaks HTTP, one that speaks first.
+#[test]
+fn what_is_no_redis_server_is_told_in_one_line() {
+    for (greeting, answer, part) in [
+        ("", "", "no answer from 127.0.0.1:"),
+        ("", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "is no Redis server: it speaks another protocol"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "", "is no Redis server: it speaks another protocol"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(greeting.as_bytes()).unwrap();
+                let read = stream.read(&mut [0; 4096]).unwrap();
+                assert!(read > 0);
+                stream.write_all(answer.as_bytes()).unwrap();
+                // Until the tool hangs up.
+                _ = stream.read_to_end(&mut Vec::new());
+            });
+            let ended = run(["survey", "-p", &port]);
+            assert!(!ended.stderr.contains("os error"), "{ended:?}");
+            one_line(ended, part);
+        });
+    }
+}
+
+/// It ended with status 1 and a single line.
+#[track_caller]
+fn one_line(ended: Ended, part: &str) {
+    let ended = ended.refused(part);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 /// A certificate authority and a certificate for localhost.

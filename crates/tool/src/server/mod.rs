@@ -2,6 +2,7 @@
 //! that says what to do about it.
 
 mod options;
+mod reach;
 mod slots;
 mod stream;
 
@@ -11,15 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use redis::{Client, Cmd, Connection, ErrorKind, Pipeline, RedisError, Value, cmd};
+use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd};
 
 pub use crate::names::shown;
 pub use options::Options;
+use reach::{line, open};
 use slots::Slots;
 pub use slots::{Address, slot};
 
-/// How long to wait for a connection. Commands may take as long as they need.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long commands are sent again that a cluster cannot serve while it moves slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries.
@@ -260,7 +260,7 @@ impl Server {
     }
 
     fn lost(&self, error: &RedisError) -> anyhow::Error {
-        Lost(format!("lost the server at {}: {error}", self.first)).into()
+        Lost(format!("lost the server at {}: {}", self.first, line(error))).into()
     }
 
     fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
@@ -360,14 +360,6 @@ impl Server {
     fn full_address(&self, node: &str) -> Address {
         if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
     }
-}
-
-fn open(client: &Client, address: &str) -> Result<Connection> {
-    client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| match error.kind() {
-        ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {error}"),
-        ErrorKind::AuthenticationFailed => anyhow!("the server at {address} refuses the user or the password"),
-        _ => anyhow!("cannot connect to {address}: {error}"),
-    })
 }
 
 fn host_and_port(node: &str) -> Result<(&str, u16)> {

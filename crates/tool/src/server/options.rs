@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::usage::usage;
 
@@ -118,7 +120,7 @@ impl Options {
             }
             _ => Client::open(info),
         };
-        client.map_err(|error| anyhow!("cannot speak to such a server: {error}"))
+        client.map_err(|error| anyhow!("cannot use these options: {error}"))
     }
 
     fn info(&self) -> Result<ConnectionInfo> {
@@ -184,6 +186,11 @@ impl Options {
             _ => None,
         };
         let root_cert = self.cacert.as_deref().map(read).transpose()?;
+        // A file without any would trust nobody, and say so of the server.
+        if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
+            let first = CertificateDer::pem_slice_iter(bytes).next();
+            ensure!(matches!(first, Some(Ok(_))), "{} has no certificate in PEM form", path.display());
+        }
         Ok(TlsCertificates { client_tls, root_cert })
     }
 }

@@ -1,0 +1,78 @@
+//! Opening a connection, and one line for each way in which that, or a connection itself, fails.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use redis::{Client, Connection, ErrorKind, RedisError};
+use rustls::{AlertDescription, CertificateError};
+
+/// How long to wait for a connection and for the first answers on it. Later commands may take as long as they need.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to a server.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
+    client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
+        if let Some(reason) = tls_reason(&error) {
+            return anyhow!("no TLS with the server at {address}: {reason}");
+        }
+        match error.kind() {
+            _ if error.is_timeout() => {
+                anyhow!(
+                    "no answer from {address} for {} s: is it a Redis server, and does it speak TLS or not?",
+                    CONNECT_TIMEOUT.as_secs()
+                )
+            }
+            ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {}", line(&error)),
+            ErrorKind::AuthenticationFailed => anyhow!("the server at {address} refuses the user or the password"),
+            ErrorKind::Parse => anyhow!("what answers at {address} is no Redis server: it speaks another protocol"),
+            _ => anyhow!("cannot connect to {address}: {}", line(&error)),
+        }
+    })
+}
+
+/// What an error says, in one line.
+pub(super) fn line(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::Parse {
+        return "it answered something that is not Redis's protocol".to_owned();
+    }
+    error.to_string().lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Why TLS failed, where it did.
+fn tls_reason(error: &RedisError) -> Option<String> {
+    let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let tls = inner.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match tls {
+        rustls::Error::InvalidCertificate(fault) => {
+            format!("its certificate {}. --insecure takes any certificate", certificate_reason(fault))
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it asks for a client's certificate: --cert and --tls-key".to_owned()
+        }
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+fn certificate_reason(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::UnknownIssuer => "is signed by nobody that is trusted: name its authority by --cacert FILE".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "is not valid yet".to_owned(),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "is for another host name".to_owned()
+        }
+        // The library that checks certificates has no type for it that is public here.
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "is that of an authority (CA:TRUE), which is none for a server: give the server one that the authority has signed"
+                .to_owned()
+        }
+        other => format!("is refused: {other:?}"),
+    }
+}
