@@ -109,7 +109,7 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
         let words = ["build", "0.01", "10000", "--nonscaling", "--threads", threads, "-o", &out];
         let lines: String = (0..100_000).map(|number| format!("{number}\n")).collect();
         let ended = run_with(words, lines).refused("non scaling filter is full");
-        assert!(ended.stderr.contains("lines were added: line 10,"), "{ended:?}");
+        assert!(ended.stderr.contains("lines: line 10,"), "{ended:?}");
         // What can be compressed no more was cut off.
         run_with(["build", "0.01", "10", "--threads", threads, "-o", &out], &b"\x1f\x8b\x08\0\0"[..])
             .refused("cannot read -");

@@ -64,7 +64,7 @@ fn lines_take_the_place_of_the_filter_that_was_there() {
 
         // In the place itself it is added.
         let more = run_with(words(&server, &["-", "--key", "seen", "--in-place"]), "more\n").well().text();
-        assert!(more.starts_with("1 rows, 1 of them new"), "{more}");
+        assert!(more.starts_with("1 row, 1 of them new"), "{more}");
         assert_eq!(found(&mut client, "seen", &["a", "more"]), ["a", "more"]);
         is_alone(&mut client, "seen");
     });

@@ -106,7 +106,7 @@ fn a_server_that_refuses_a_filter_keeps_nothing_of_it() {
         client.run("BF.ADD large a");
         backup(&server, &["before", "large"], &file).well();
         let small = Server::with(program).line("bf.max-filter-bytes 100000").start();
-        restore(&small, &[], &file).refused("1 of 2 filters are restored; then: cannot restore `large`");
+        restore(&small, &[], &file).refused("1 of 2 filters restored; then: cannot restore `large`");
         let mut there = small.connect();
         assert_eq!((keys(&mut there), there.run("BF.CARD before")), (1, integer(1)));
         let bare = Server::with(program).without_module().start();

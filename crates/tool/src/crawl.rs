@@ -13,7 +13,7 @@ use redis::{Cmd, Pipeline, Value, cmd};
 use crate::links::{self, Links};
 use crate::numbers;
 use crate::progress::Progress;
-use crate::report::{Report, percent};
+use crate::report::{Report, counted, percent};
 use crate::server::{Options, Server};
 
 /// The server's own limit: a rate above it is taken as it.
@@ -85,9 +85,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let held = number(&server.ask(&keyed("BF.CARD", &arguments.key), &arguments.key)?)?;
     ensure!(
         !arguments.exact || held == 0,
-        "the filter `{}` holds {} items already, of which --exact knows nothing: name another --key, or delete it",
+        "the filter `{}` already holds {}, of which --exact knows nothing: name another --key, or delete it",
         arguments.key,
-        HumanCount(held),
+        counted(held, "item"),
     );
     let asked_rate = create(&mut server, arguments)?;
 
@@ -99,8 +99,8 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 
     ensure!(
         crawled.tally.wrongly_new == 0,
-        "{} links were called new that had been seen: a Bloom filter never does that",
-        HumanCount(crawled.tally.wrongly_new),
+        "{} called new that had been seen: a Bloom filter never does that",
+        counted(crawled.tally.wrongly_new, "link"),
     );
     Ok(())
 }
@@ -205,7 +205,7 @@ fn report(
         let distinct = u64::try_from(exact.len())?;
         let asked = asked_rate.map(|rate| format!("; asked: at most {}", percent(rate))).unwrap_or_default();
         let share = percent(quotient(tally.wrongly_seen, distinct));
-        let remark = format!("of {} distinct links: {share}{asked}", HumanCount(distinct));
+        let remark = format!("of {}: {share}{asked}", counted(distinct, "distinct link"));
         report.line("wrongly called seen", HumanCount(tally.wrongly_seen), &remark);
         report.line("wrongly called new", HumanCount(tally.wrongly_new), "a Bloom filter never does that");
     }
@@ -237,8 +237,7 @@ fn describe_filter(server: &mut Server, key: &str) -> Result<String> {
     let Value::Array(fields) = info else { bail!("BF.INFO answered no array: {info:?}") };
     let field = |place: usize| fields.get(place).map_or(Ok(0), number);
     let (capacity, layers) = (field(1)?, field(5)?);
-    let layers = if layers == 1 { "1 layer".to_owned() } else { format!("{layers} layers") };
-    Ok(format!("{layers} with room for {} links", HumanCount(capacity)))
+    Ok(format!("{} with room for {}", counted(layers, "layer"), counted(capacity, "link")))
 }
 
 /// The memory of `key` in bytes by the server's own account, every element of a set counted.

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::report::counted;
+
 /// Elsewhere than on a terminal a line is printed after this time, or after a fifth of the way.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const LINES_A_RUN: u64 = 5;
@@ -55,7 +57,7 @@ impl Progress {
 
     /// Says what has been done so far.
     pub fn show(&self, links: u64, new: u64) {
-        let message = || format!("{} links, {} of them new", HumanCount(links), HumanCount(new));
+        let message = || format!("{}, {} of them new", counted(links, "link"), HumanCount(new));
         let Some(lines) = &self.lines else {
             self.bar.set_message(message());
             return;

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Lines of figures, printed in one go.
@@ -63,6 +64,11 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     }
 }
 
+/// A number of things, in words: `1 line`, `2,000 lines`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
+}
+
 /// `share` (0.0 to 1.0) as a percentage with two digits that count, as in 0.97%, 1%, 12%, 0.000031%.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -80,6 +86,14 @@ pub fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!(
+            [0, 1, 2, 1000].map(|number| counted(number, "line")),
+            ["0 lines", "1 line", "2 lines", "1,000 lines"]
+        );
+    }
 
     #[test]
     fn percentages_keep_two_digits_that_count() {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::numbers;
 use crate::progress::Bar;
-use crate::report::{percent, print};
+use crate::report::{counted, percent, print};
 use crate::server::{Address, Options, Server, shown};
 use crate::target::{SHARDS_MAX, Target, count_key, shard_keys, shards_of};
 
@@ -118,7 +118,7 @@ impl Create {
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
-        say(&format!("created {name}: {shards} shards for {} items each", HumanCount(capacity)))?;
+        say(&format!("created {name}: {} for {} each", counted((*shards).into(), "shard"), counted(capacity, "item")))?;
         Ok(())
     }
 }
@@ -260,7 +260,8 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     let keys = Target::open(server, name, true)?.keys();
     let shards = u32::try_from(keys.len())?;
     let doubled = shards.checked_mul(2).filter(|shards| *shards <= SHARDS_MAX);
-    let doubled = doubled.with_context(|| format!("{name} has {shards} shards, and {SHARDS_MAX} are the most"))?;
+    let doubled = doubled
+        .with_context(|| format!("{name} has {}, and {SHARDS_MAX} are the most", counted(shards.into(), "shard")))?;
     let new_keys = shard_keys(name, shards..doubled);
     if let Some(key) = taken(server, &new_keys)?.first() {
         bail!("the key `{}` exists already", shown(key));
@@ -307,10 +308,14 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
         made_or_undone(server, destination, u32::try_from(shards)?, merge)?;
     } else {
         let keys = Target::open(server, destination, true)?.keys();
-        ensure!(keys.len() == shards, "{destination} has {} shards, and the others have {shards}", keys.len());
+        ensure!(
+            keys.len() == shards,
+            "{destination} has {}, and the others have {shards}",
+            counted(keys.len() as u64, "shard")
+        );
         merge(server, &keys).context("some shards may be merged and others not; the same again does the rest")?;
     }
-    say(&format!("merged into {destination}: {shards} shards"))
+    say(&format!("merged into {destination}: {}", counted(shards as u64, "shard")))
 }
 
 fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Result<()> {
@@ -325,7 +330,7 @@ fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Resul
         }
         Ok(())
     })?;
-    say(&format!("copied {name}: {shards} shards"))
+    say(&format!("copied {name}: {}", counted(shards.into(), "shard")))
 }
 
 /// Copies a filter, a chunk at a time, to another key of the same or of another server.
@@ -349,7 +354,7 @@ fn delete(server: &mut Server, name: &str) -> Result<()> {
     server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;
-    say(&format!("deleted {name}: {} shards", keys.len()))
+    say(&format!("deleted {name}: {}", counted(keys.len() as u64, "shard")))
 }
 
 #[cfg(test)]

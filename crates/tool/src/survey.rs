@@ -9,7 +9,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, cmd, from_redis_value};
 
 use crate::keys::{ask_of_each, for_each_key};
-use crate::report::print;
+use crate::report::{counted, print};
 use crate::server::{Options, Server, shown};
 
 /// Names of keys that are shown for each type that stays behind, and of filters that differ.
@@ -110,7 +110,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     }
     if beside.is_some() {
         let differing = HumanCount(differing.len() as u64);
-        writeln!(text, "compared: {} filters, {differing} of them differ", HumanCount(compared))?;
+        writeln!(text, "compared: {}, {differing} of them differ", counted(compared, "filter"))?;
     }
     print(&text)?;
     if !differing.is_empty() {

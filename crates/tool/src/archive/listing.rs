@@ -7,6 +7,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::Contents;
+use crate::report::counted;
 use crate::server::shown;
 
 /// Rows of a table that is no listing of everything.
@@ -84,7 +85,7 @@ impl Listing {
             text.push_str(&format!("... and {} more: --json has all\n", HumanCount(more as u64)));
         }
         for (name, shards) in &self.sharded {
-            text.push_str(&format!("{} is whole: {} shards\n", short(name), HumanCount((*shards).into())));
+            text.push_str(&format!("{} is whole: {}\n", short(name), counted((*shards).into(), "shard")));
         }
         text
     }
@@ -123,11 +124,6 @@ fn short(key: &[u8]) -> String {
     key.get(..KEY_CHARACTERS_SHOWN)
         .filter(|begin| begin.len() < key.len())
         .map_or(key.clone(), |begin| format!("{begin}..."))
-}
-
-/// So many filters, in words.
-pub fn filters(count: usize) -> String {
-    format!("{} {}", HumanCount(count as u64), if count == 1 { "filter" } else { "filters" })
 }
 
 /// A time in the largest unit that it fills.

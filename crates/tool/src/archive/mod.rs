@@ -33,7 +33,7 @@ mod write;
 
 pub use catalogue::{Catalogue, Entry};
 pub use file::{Archive, Input, Output};
-pub use listing::{Listing, Row, filters};
+pub use listing::{Listing, Row};
 pub use read::{Event, Reader};
 pub use write::Writer;
 

@@ -15,10 +15,11 @@ use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Archive, DUMP_PART_BYTES, Head, How, Listing, Output, Row, filters};
+use crate::archive::{Archive, DUMP_PART_BYTES, Head, How, Listing, Output, Row};
 use crate::filters::{contents, is_filter};
 use crate::keys::{ask_of_each, for_each_key_like};
 use crate::progress::Bar;
+use crate::report::counted;
 use crate::server::{Options, Server, shown};
 use crate::target::{count_key, sharded_name};
 use crate::usage::usage;
@@ -104,7 +105,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     })?;
     let name = if to_stdout { "the standard output".to_owned() } else { output.display().to_string() };
     listing.facts.extend([("file", json!(name)), ("file_bytes", json!(bytes)), ("verified", json!(verify))]);
-    let filters = filters(listing.rows.len());
+    let filters = counted(listing.rows.len() as u64, "filter");
     let verified = if *verify { ", read again and found to be right" } else { "" };
     listing.print(*json, to_stdout, &format!("{filters} in {name}, {}{verified}", BinaryBytes(bytes)))
 }

@@ -17,6 +17,7 @@ use indicatif::HumanCount;
 
 use super::lines::{Blocks, lines};
 use crate::progress::Bar;
+use crate::report::counted;
 
 /// Blocks that wait for each thread.
 const WAITING: usize = 4;
@@ -77,7 +78,7 @@ pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Ba
     let mut tally = Tally::default();
     let mut add = |work: Work| -> Result<()> {
         add_block(filter, work, &mut tally)?;
-        let message = || format!("{} lines, {} of them new", HumanCount(tally.lines), HumanCount(tally.new));
+        let message = || format!("{}, {} of them new", counted(tally.lines, "line"), HumanCount(tally.new));
         bar.set(read_bytes.load(Ordering::Relaxed), message);
         Ok(())
     };
@@ -155,8 +156,7 @@ impl Tally {
         self.new += new;
         let Some(error) = error else { return Ok(()) };
         let refusal = Refusal::from(error).to_string();
-        let lines = HumanCount(self.lines);
         Err(anyhow!("line {} is refused: {}", HumanCount(self.lines + 1), refusal.trim_start_matches("ERR "))
-            .context(format!("{lines} lines were added")))
+            .context(format!("after {}", counted(self.lines, "line"))))
     }
 }

@@ -22,6 +22,7 @@ use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
 use crate::links::size_bytes;
 use crate::numbers::{count_in_digits, rate_in_digits};
 use crate::progress::Bar;
+use crate::report::counted;
 use crate::usage::usage;
 use adding::{AsAClient, Tally, add_all};
 
@@ -138,8 +139,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ("verified", json!(arguments.verify)),
     ];
     let last = format!(
-        "{} lines, {} of them new, in {}; {name} has {}",
-        HumanCount(tally.lines),
+        "{}, {} of them new, in {}; {name} has {}",
+        counted(tally.lines, "line"),
         HumanCount(tally.new),
         if seconds.as_secs() < 10 {
             format!("{:.2} s", seconds.as_secs_f64())

@@ -11,6 +11,7 @@ use indicatif::{HumanCount, ProgressBar};
 use serde_json::json;
 
 use super::{Arguments, Parts};
+use crate::report::counted;
 use crate::stream::Answered;
 use crate::stream::flow::Answer;
 
@@ -114,9 +115,9 @@ impl Output {
             }
             self.progress = ProgressBar::new_spinner();
         }
-        let (lines, new) = (HumanCount(self.lines), HumanCount(self.new));
+        let (lines, new) = (counted(self.lines, "line"), HumanCount(self.new));
         let rate = HumanCount(self.lines / self.started.elapsed().as_secs().max(1));
-        self.progress.set_message(format!("{lines} lines, {new} of them new, {rate} a second"));
+        self.progress.set_message(format!("{lines}, {new} of them new, {rate} a second"));
         self.progress.tick();
     }
 
@@ -132,17 +133,14 @@ impl Output {
             return;
         }
         if unknown > 0 {
-            eprintln!(
-                "bloomgate: the connection was lost: {} lines came out of which it is not known whether they were new",
-                HumanCount(unknown)
-            );
+            eprintln!("bloomgate: the connection was lost: {} came out that may not be new", counted(unknown, "line"));
         }
         if bad > 0 {
-            eprintln!("bloomgate: {} lines without the field were left out", HumanCount(bad));
+            eprintln!("bloomgate: left out {} without the field", counted(bad, "line"));
         }
         if arguments.verbose || io::stderr().is_terminal() && !io::stdout().is_terminal() {
-            let (lines, new) = (HumanCount(lines), HumanCount(new));
-            eprintln!("{lines} lines, {new} of them new, {seconds} s");
+            let (lines, new) = (counted(lines, "line"), HumanCount(new));
+            eprintln!("{lines}, {new} of them new, {seconds} s");
         }
     }
 }

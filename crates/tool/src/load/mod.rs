@@ -17,7 +17,7 @@ use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
 use crate::numbers::creation;
-use crate::report::print;
+use crate::report::{counted, print};
 use crate::server::{Lost, Options, Server};
 use crate::stream::Flow;
 use crate::stream::flow::Answer;
@@ -164,7 +164,8 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     );
     // Nothing but a filter is replaced.
     server.ask(cmd("BF.CARD").arg(&keys.key), &keys.key)?;
-    let create = created.map(|(rate, capacity)| Ok::<_, Error>((rate, capacity.map_or_else(|| counted(&source), Ok)?)));
+    let create =
+        created.map(|(rate, capacity)| Ok::<_, Error>((rate, capacity.map_or_else(|| count_items(&source), Ok)?)));
     let create = create.transpose()?;
     let mut load = Load {
         arguments,
@@ -199,7 +200,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 }
 
 /// Counts the items of the source: the capacity of a filter for which none was given.
-fn counted(source: &Source) -> Result<u64> {
+fn count_items(source: &Source) -> Result<u64> {
     let spinner = ProgressBar::new_spinner().with_message("counting the items");
     spinner.enable_steady_tick(Duration::from_millis(100));
     let count = source.count();
@@ -225,7 +226,7 @@ impl Load<'_> {
         self.checkpoint = Some(checkpoint);
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
         if let Some(position) = earlier.filter(|_| self.arguments.resume && exists) {
-            eprintln!("bloomgate: goes on after {} rows", HumanCount(position.rows));
+            eprintln!("bloomgate: goes on after {}", counted(position.rows, "row"));
             self.confirmed = position;
             return Ok(());
         }
@@ -351,8 +352,8 @@ impl Load<'_> {
         }
         let (rows, new, rate) = (self.confirmed.rows, HumanCount(self.new), HumanCount(pace.rate(self.confirmed.rows)));
         print(&format!(
-            "{} rows, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}\n",
-            HumanCount(rows),
+            "{}, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}\n",
+            counted(rows, "row"),
             pace.elapsed().as_secs_f64(),
             BinaryBytes(bytes)
         ))?;

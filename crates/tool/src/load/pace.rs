@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
+use crate::report::counted;
 use crate::stream::input::BytesRead;
 
 /// Elsewhere than on a terminal a line is printed after this time.
@@ -61,7 +62,7 @@ impl Pace {
             Total::Unknown => 0,
         };
         let rate = HumanCount(self.rate(rows));
-        let message = format!("{} rows, {rate} a second", HumanCount(rows));
+        let message = format!("{}, {rate} a second", counted(rows, "row"));
         if let Some(next) = &mut self.next_line {
             *next = now + LINE_INTERVAL;
             let share = self.bar.length().filter(|length| *length > 0);

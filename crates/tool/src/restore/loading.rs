@@ -10,6 +10,7 @@ use super::chosen::Chosen;
 use super::place;
 use crate::archive::{Contents, Event, How, Reader};
 use crate::filters::contents;
+use crate::report::counted;
 use crate::server::{Server, shown};
 
 /// What a run that was killed has left goes away by itself after so long.
@@ -100,11 +101,11 @@ impl<'a> Loading<'a> {
         };
         ensure!(
             is_same,
-            "the server has {} items in {} layers of it, the file says {} items in {}",
-            now.items,
-            now.layers,
-            noted.items,
-            noted.layers
+            "the server has {} in {} of it, the file says {} in {}",
+            counted(now.items, "item"),
+            counted(now.layers, "layer"),
+            counted(noted.items, "item"),
+            counted(noted.layers, "layer")
         );
         Ok(())
     }

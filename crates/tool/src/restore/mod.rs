@@ -17,10 +17,11 @@ use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
-use crate::archive::{Catalogue, Entry, Event, How, Input, Listing, Reader, Row, filters};
+use crate::archive::{Catalogue, Entry, Event, How, Input, Listing, Reader, Row};
 use crate::filters::is_filter;
 use crate::keys::ask_of_each;
 use crate::progress::Bar;
+use crate::report::counted;
 use crate::server::{Options, Server, shown};
 use crate::target::{parse_shards, sharded_name};
 use chosen::{Chosen, choose};
@@ -85,7 +86,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         let age = age.map_or_else(String::new, |age| format!(", made {} ago", HumanDuration(age)));
         let last = format!(
             "{} in {name}, {}{age} by {}; nothing is damaged",
-            filters(listing.rows.len()),
+            counted(listing.rows.len() as u64, "filter"),
             BinaryBytes(catalogue.file_bytes),
             catalogue.made_by
         );
@@ -111,12 +112,12 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     listing.sharded = restore.sharded;
     if !rows.is_empty() {
         let all = chosen.iter().filter(|chosen| chosen.entry.shards.is_none()).count();
-        let (done, all) = (HumanCount(rows.len() as u64), HumanCount(all as u64));
-        loaded.with_context(|| format!("{done} of {all} filters are restored; then"))?;
+        let (done, all) = (HumanCount(rows.len() as u64), counted(all as u64, "filter"));
+        loaded.with_context(|| format!("{done} of {all} restored; then"))?;
     } else {
         loaded?;
     }
-    let done = filters(rows.len());
+    let done = counted(rows.len() as u64, "filter");
     listing.rows = rows;
     listing.print(arguments.json, false, &format!("{done} restored from {name}"))
 }
@@ -203,9 +204,10 @@ fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
     let name = sharded_name(key).map(shown).unwrap_or_default();
     ensure!(
         parse_shards(&text) == Some(shards),
-        "the key `{}` on the server holds `{}`, the file has {shards} shards: delete that filter first, or say --key {name}=NEW",
+        "the key `{}` on the server holds `{}`, the file has {}: delete that filter first, or say --key {name}=NEW",
         shown(key),
-        shown(&text)
+        shown(&text),
+        counted(shards.into(), "shard")
     );
     Ok(())
 }

@@ -75,16 +75,24 @@ fn tab(line: &[u8], number: usize) -> Result<Item> {
 /// Strings are items by their text, everything else by the bytes that stand in the line: no digit of a number is lost.
 fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
-    let found = Step(path).deserialize(&mut deserializer)?;
-    deserializer.end()?;
+    let found = Step(path).deserialize(&mut deserializer).map_err(no_json)?;
+    deserializer.end().map_err(no_json)?;
     let raw = found.map(RawValue::get).filter(|raw| *raw != "null");
     let Some(raw) = raw else { anyhow::bail!("it has no `{}`", path.join("/")) };
     if raw.starts_with('"') {
-        decoded.extend_from_slice(serde_json::from_str::<String>(raw)?.as_bytes());
+        decoded.extend_from_slice(serde_json::from_str::<String>(raw).map_err(no_json)?.as_bytes());
         return Ok(Item::Decoded);
     }
     decoded.extend_from_slice(raw.as_bytes());
     Ok(Item::Decoded)
+}
+
+/// Why a line is refused. The parser counts lines, too, and would always say that it is the first.
+#[expect(clippy::needless_pass_by_value, reason = "the form of map_err")]
+fn no_json(error: serde_json::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
+    anyhow::anyhow!("no JSON: {what} at column {}", error.column())
 }
 
 /// The rest of the way to the value that is wanted.
@@ -207,6 +215,8 @@ mod tests {
         {
             assert!(item(&field, line).is_err(), "{}", line.escape_ascii());
         }
+        let told = item(&field, b"{\"a\":").unwrap_err().to_string();
+        assert_eq!(told, "no JSON: EOF while parsing a value at column 5");
         assert!(item(&field, b"[1]").is_err() && item(&field, b"7").is_err());
         assert_eq!(item(&field, br#"{"a":1,"a":2}"#).unwrap(), b"2");
     }

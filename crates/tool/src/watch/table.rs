@@ -4,7 +4,7 @@ use indicatif::{BinaryBytes, HumanCount};
 
 use super::filter::Filter;
 use super::sampler::Sample;
-use crate::report::percent;
+use crate::report::{counted, percent};
 use crate::server::shown;
 
 /// Characters of a key, on a screen: what is longer is cut.
@@ -46,9 +46,9 @@ pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
 
 fn of_server(sample: &Sample) -> String {
     let Some(counts) = sample.counts else {
-        return format!("{} filters", HumanCount(sample.known as u64));
+        return counted(sample.known as u64, "filter");
     };
-    let (filters, memory) = (HumanCount(counts.filters), BinaryBytes(counts.size_bytes));
+    let (filters, memory) = (counted(counts.filters, "filter"), BinaryBytes(counts.size_bytes));
     let busy = match sample.speeds {
         Some(speeds) => {
             let positive = if speeds.lookups > 0.0 { speeds.positives / speeds.lookups } else { 0.0 };
@@ -59,9 +59,9 @@ fn of_server(sample: &Sample) -> String {
                 percent(positive)
             )
         }
-        None => format!("{} adds and {} lookups so far", HumanCount(counts.adds), HumanCount(counts.lookups)),
+        None => format!("{} and {} so far", counted(counts.adds, "add"), counted(counts.lookups, "lookup")),
     };
-    format!("{filters} filters, {memory}, {busy}")
+    format!("{filters}, {memory}, {busy}")
 }
 
 fn of_filter(filter: &Filter) -> String {

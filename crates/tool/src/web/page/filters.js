@@ -2,7 +2,7 @@
 // has the focus keeps it.
 
 import { byId, element, fillCell, say } from "./dom.js";
-import { aboutPercent, bytes, count, percent } from "./words.js";
+import { aboutPercent, bytes, count, counted, percent } from "./words.js";
 
 const ROWS_A_PAGE = 25;
 
@@ -75,7 +75,7 @@ export function showFilters(state) {
   const keys = `${count(state.walk.looked_at)} of ${count(state.server.keys)} keys`;
   const note = byId("filters-note");
   note.hidden = state.left_out === 0;
-  say(note, `${count(state.left_out)} further filters are not watched: begin with a larger --max, or a --match for those that matter.`);
+  say(note, `Not watched: ${counted(state.left_out, "further filter")}. Begin with a larger --max, or a --match for those that matter.`);
   const empty = byId("filters-empty");
   empty.hidden = filters.length > 0;
   say(empty, state.walk.is_complete ? "There is no filter on this server. BF.RESERVE makes one." : `Looking for filters: ${keys} so far.`);
@@ -99,7 +99,7 @@ function draw() {
   const found = filters.filter((filter) => `${filter.name} ${kind(filter)}`.toLowerCase().includes(wanted)).sort(order);
   const pages = Math.max(1, Math.ceil(found.length / ROWS_A_PAGE));
   page = Math.min(Math.max(0, page), pages - 1);
-  say(byId("filters-count"), `${found.length === filters.length ? "" : `${count(found.length)} of `}${count(filters.length)} ${filters.length === 1 ? "filter" : "filters"}`);
+  say(byId("filters-count"), `${found.length === filters.length ? "" : `${count(found.length)} of `}${counted(filters.length, "filter")}`);
   byId("pages").hidden = pages === 1;
   say(byId("page-number"), `Page ${page + 1} of ${pages}`);
   byId("page-before").disabled = page === 0;

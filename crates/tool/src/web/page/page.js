@@ -7,7 +7,7 @@ import { chartPlace, lineChart } from "./charts.js";
 import { openDetail, refreshDetail, startDetail } from "./detail.js";
 import { byId, say, terms } from "./dom.js";
 import { showFilters, startTable } from "./filters.js";
-import { bytes, clock, count, duration, percent, perSecond } from "./words.js";
+import { bytes, clock, count, counted, duration, percent, perSecond } from "./words.js";
 
 const INTERVAL_MIN = 1000;
 const INTERVAL_MAX = 30_000;
@@ -86,7 +86,7 @@ function showOverview() {
   const { maxmemory, used_memory: used, policy, keys } = state.server;
   const [lookups, positives] = [total("lookups"), total("positives")];
   terms(byId("tiles"), [
-    ["Filters", count(total("num_objects")), `${count(total("num_filters_across_objects"))} layers, ${count(keys)} keys`],
+    ["Filters", count(total("num_objects")), `${counted(total("num_filters_across_objects"), "layer")}, ${counted(keys, "key")}`],
     ["Items", count(total("num_items_across_objects")), `room for ${count(total("capacity_across_objects"))}`],
     ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed, ${policy}` : ""}`],
     ["Adds", perSecond(rates("adds").at(-1) ?? 0), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
@@ -118,7 +118,7 @@ function showGuard() {
     ["Wait", count(total("fetches_wait")), share(total("fetches_wait"))],
     ["Without a filter", count(total("fetches_unguarded")), "counted besides"],
     ["BF.FILL", count(total("fills")), `${count(total("fills_refused"))} refused`],
-    ["Leases now", count(total("leases")), `${count(total("waiting"))} clients wait`],
+    ["Leases now", count(total("leases")), `${counted(total("waiting"), "client")} waiting`],
     ["Remembered misses", count(total("nones")), "now"],
   ]);
   const history = (name) => state.history[PREFIX + name];

@@ -9,6 +9,9 @@ export function count(number) {
   return scaled(number, 1000, ["", " k", " M", " G", " T", " P", " E"]);
 }
 
+// A number of things in words: 1 key, 2 keys.
+export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 export function bytes(number) {
   if (number === null || number === undefined) return "";
   return scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"]);
