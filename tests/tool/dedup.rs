@@ -238,9 +238,14 @@ fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
         server.connect().run("SET text x");
         run_with(words(&url, "text", &[]), "a\n").refused("something else than a filter");
         run_with(words(&url, "text", &EXACT), "a\n").refused("something else than a filter");
-        for wrong in
-            [&["--field", "1"][..], &["--tsv", "--field", "0"], &["--tsv", "--json", "a"], &["--seen", "--only-new"]]
-        {
+        for wrong in [
+            &["--tsv"][..],
+            &["--tsv", "--column", "0"],
+            &["--column", "a", "--json", "a"],
+            &["-z", "--column", "1"],
+            &["--header"],
+            &["--seen", "--only-new"],
+        ] {
             assert_eq!(run_with(words(&url, "seen", wrong), "").status, Some(2), "{wrong:?}");
         }
     });

@@ -7,6 +7,7 @@
 mod backup;
 mod build;
 mod cluster;
+mod columns;
 mod connecting;
 mod crawl;
 #[allow(dead_code, reason = "the guard needs more of it")]

@@ -20,7 +20,7 @@ use crate::server::{Options, Server};
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
 use crate::stream::reader::{LINES_AT_ONCE, Reading};
-use crate::stream::{Field, Flow, Lines};
+use crate::stream::{Column, Field, Flow, Lines};
 use crate::target::{Question, Target};
 use output::Output;
 
@@ -32,14 +32,18 @@ Examples:
   Lines that no earlier run has passed on; one new line in 10,000 may be taken for a seen one:
     bloomgate dedup --key urls --create 0.0001 10000000 < urls.txt > new-urls.txt
   A log as it grows, by the third field of its lines:
-    tail -f events.tsv | bloomgate dedup --key events --tsv --field 3
+    tail -f events.tsv | bloomgate dedup --key events --tsv --column 3
+  A CSV file by a column that its first line names; file names with any bytes:
+    bloomgate dedup --key emails --column email users.csv > new-users.csv
+    find . -print0 | bloomgate dedup --key names -z > new-names
   JSON lines by a member, of compressed files:
     bloomgate dedup --key orders --json /order/id orders-*.jsonl.gz > new-orders.jsonl
   What was seen already, without adding anything:
     bloomgate dedup --key urls --seen --dry-run < urls.txt
 
 A line is an item without its end (LF or CRLF); an empty line is an item, too. Lines come out as
-they came in; a last line without an end gets one. A line that was seen is dropped, and so is
+they came in; a last line without an end gets one. The first line of a file with names of columns
+comes out once. Records of CSV may have line ends in quotes; blank lines between them are dropped. A line that was seen is dropped, and so is
 the filter's rate of new ones.
 
 After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer
@@ -63,12 +67,18 @@ pub struct Arguments {
     /// The key is the name of a filter in shards
     #[arg(long)]
     shards: bool,
-    /// The item is a field of a line whose fields have tabs between them [default: the first]
-    #[arg(long, conflicts_with = "json")]
+    /// The item is a column: its name in the first line, or its number from 1 on; the input is CSV then
+    #[arg(long, alias = "field", value_name = "NAME|N", conflicts_with = "json")]
+    column: Option<String>,
+    /// The columns have tabs between them, and no quotes
+    #[arg(long, requires = "column")]
     tsv: bool,
-    /// With --tsv: the number of the field, from 1 on
-    #[arg(long, value_name = "N", requires = "tsv", value_parser = clap::value_parser!(u32).range(1..))]
-    field: Option<u32>,
+    /// With the number of a column: the first line has the names of the columns
+    #[arg(long, requires = "column")]
+    header: bool,
+    /// Lines end with a NUL byte, as those of `find -print0`, and so do those that come out
+    #[arg(short, long, conflicts_with = "column")]
+    zero_terminated: bool,
     /// The item is a field of a line of JSON: the name of a member, or a JSON Pointer as in /order/id
     #[arg(long, value_name = "FIELD")]
     json: Option<String>,
@@ -94,10 +104,11 @@ pub struct Arguments {
 
 impl Arguments {
     fn field(&self) -> Result<Field> {
-        match &self.json {
-            Some(text) => Field::json(text),
-            None if self.tsv => Ok(Field::Tab(self.field.map_or(0, |number| number as usize - 1))),
-            None => Ok(Field::Line),
+        let delimiter = if self.tsv { b'\t' } else { b',' };
+        match (&self.column, &self.json) {
+            (Some(column), _) => Ok(Field::Column { delimiter, column: Column::of(column, self.header)? }),
+            (None, Some(text)) => Field::json(text),
+            (None, None) => Ok(Field::Line),
         }
     }
 }
@@ -121,7 +132,12 @@ impl Parts {
 
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
-    let reading = Reading { files: arguments.files.clone(), field: arguments.field()?, skip_bad: arguments.skip_bad };
+    let reading = Reading {
+        files: arguments.files.clone(),
+        field: arguments.field()?,
+        end: if arguments.zero_terminated { 0 } else { b'\n' },
+        skip_bad: arguments.skip_bad,
+    };
     let created = arguments.create.as_deref().map(creation).transpose()?;
     let mut server = Server::connect(options)?;
     if let Some(created) = created {

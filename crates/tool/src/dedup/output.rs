@@ -67,6 +67,7 @@ impl Output {
             }
             self.bad += lines.bad;
             let buffer = &mut self.buffer;
+            buffer.write_all(&lines.header).context(WRITING)?;
             lines.write(|place| wanted.get(place) == Some(&true), |part| buffer.write_all(part)).context(WRITING)?;
         }
         if self.written.elapsed() > OUTPUT_DELAY {

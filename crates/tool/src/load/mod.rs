@@ -19,13 +19,12 @@ use serde_json::json;
 use crate::numbers::creation;
 use crate::report::{counted, print};
 use crate::server::{Lost, Options, Server};
-use crate::stream::Flow;
 use crate::stream::flow::Answer;
 use crate::stream::input::BytesRead;
+use crate::stream::{Column, Flow};
 use crate::target::{Question, Target};
 use crate::usage::usage;
 use checkpoint::{Checkpoint, Keys};
-use files::Column;
 use pace::{Pace, Total};
 use source::{Position, Rows, Source};
 
@@ -73,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     postgres: Option<String>,
     /// The column with the items. Of a file: its name in the first line, or its number from 1 on; the file is CSV then
-    #[arg(long, value_name = "NAME|N")]
+    #[arg(long, alias = "field", value_name = "NAME|N")]
     column: Option<String>,
     /// The columns of the file have tabs between them, and no quotes
     #[arg(long, requires = "column")]
@@ -81,6 +80,9 @@ pub struct Arguments {
     /// With the number of a column: the first line has the names of the columns
     #[arg(long, requires = "column")]
     header: bool,
+    /// Lines end with a NUL byte, as those of `find -print0`
+    #[arg(short, long, conflicts_with_all = ["column", "sqlite", "postgres"])]
+    zero_terminated: bool,
     /// Leave out lines without that column, instead of ending with an error
     #[arg(long, requires = "column")]
     skip_bad: bool,
@@ -124,7 +126,8 @@ impl Arguments {
             return Ok(Source::Postgres { url: url.clone(), rows: rows()?, is_ordered: self.resume });
         }
         let path = self.file.clone().unwrap_or_default();
-        let Some(column) = &self.column else { return Ok(Source::Lines(path)) };
+        let end = if self.zero_terminated { 0 } else { b'\n' };
+        let Some(column) = &self.column else { return Ok(Source::Lines { path, end }) };
         let (delimiter, column) = (if self.tsv { b'\t' } else { b',' }, Column::of(column, self.header)?);
         Ok(Source::Columns { path, delimiter, column, skip_bad: self.skip_bad })
     }

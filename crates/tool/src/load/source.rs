@@ -8,8 +8,9 @@ use std::{fs, thread};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use super::files::{self, Column};
+use super::files;
 use super::{postgres, sqlite};
+use crate::stream::Column;
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
 use crate::usage::usage;
@@ -23,8 +24,8 @@ const WAITING: usize = 16;
 /// A source of rows.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file with an item a line.
-    Lines(PathBuf),
+    /// A file with an item a line, and what ends a line.
+    Lines { path: PathBuf, end: u8 },
     /// A file with columns, and what is between them.
     Columns { path: PathBuf, delimiter: u8, column: Column, skip_bad: bool },
     /// A file of SQLite's.
@@ -98,7 +99,7 @@ impl Source {
 
     fn read(&self, from: &Position, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
         match self {
-            Self::Lines(path) => files::lines(path, bytes_read, sink),
+            Self::Lines { path, end } => files::lines(path, *end, bytes_read, sink),
             Self::Columns { path, delimiter, column, skip_bad } => {
                 files::columns(path, *delimiter, column, *skip_bad, bytes_read, sink)
             }
@@ -115,7 +116,7 @@ impl Source {
         match self {
             Self::Sqlite { path, rows } => return sqlite::count(path, rows),
             Self::Postgres { url, rows, .. } => return postgres::count(url, rows),
-            Self::Lines(_) | Self::Columns { .. } => {}
+            Self::Lines { .. } | Self::Columns { .. } => {}
         }
         let mut count = 0;
         self.read(&Position::default(), &BytesRead::default(), &mut |item| {
@@ -128,7 +129,7 @@ impl Source {
     /// Bytes of a file, for the progress; nothing where that is not known.
     pub fn size_bytes(&self) -> Option<u64> {
         match self {
-            Self::Lines(path) | Self::Columns { path, .. } => {
+            Self::Lines { path, .. } | Self::Columns { path, .. } => {
                 fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
             }
             _ => None,
@@ -139,14 +140,14 @@ impl Source {
     pub const fn is_ordered(&self) -> bool {
         matches!(
             self,
-            Self::Lines(_) | Self::Columns { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. }
+            Self::Lines { .. } | Self::Columns { .. } | Self::Sqlite { .. } | Self::Postgres { is_ordered: true, .. }
         )
     }
 
     /// Whether it can be read only once: the standard input, a pipe.
     pub fn is_stream(&self) -> bool {
         match self {
-            Self::Lines(path) | Self::Columns { path, .. } => {
+            Self::Lines { path, .. } | Self::Columns { path, .. } => {
                 path == Path::new("-") || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
             }
             _ => false,
@@ -159,7 +160,7 @@ impl Source {
     /// There is no such file.
     pub fn fingerprint(&self) -> Result<Value> {
         Ok(match self {
-            Self::Lines(path) => json!(["lines", state(path)?]),
+            Self::Lines { path, end } => json!(["lines", end, state(path)?]),
             Self::Columns { path, delimiter, column, skip_bad } => {
                 json!(["columns", delimiter, format!("{column:?}"), skip_bad, state(path)?])
             }

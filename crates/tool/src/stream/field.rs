@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::Column;
 use crate::usage::usage;
 
 /// What of a line is the item.
@@ -14,8 +15,8 @@ use crate::usage::usage;
 pub enum Field {
     /// All of it, without its end.
     Line,
-    /// What stands between tabs; the first is 0.
-    Tab(usize),
+    /// A column of CSV, or of lines with another delimiter and no quotes.
+    Column { delimiter: u8, column: Column },
     /// What a JSON Pointer (RFC 6901) leads to: its parts.
     Json(Vec<String>),
 }
@@ -46,28 +47,28 @@ impl Field {
         Ok(Self::Json(parts.collect::<Result<_>>()?))
     }
 
-    /// The item of a line that has lost its end. What has to be decoded is added to `decoded`.
+    /// The item of a line that has lost its end; `place` is that of the column. What has to be decoded is added to `decoded`.
     ///
     /// # Errors
     /// The line has no such field.
-    pub fn item(&self, line: &[u8], decoded: &mut Vec<u8>) -> Result<Item> {
+    pub fn item(&self, line: &[u8], place: usize, decoded: &mut Vec<u8>) -> Result<Item> {
         match self {
             Self::Line => Ok(Item::Within(0..line.len())),
-            Self::Tab(number) => tab(line, *number),
+            Self::Column { delimiter, .. } => delimited(line, *delimiter, place),
             Self::Json(path) => json(line, path, decoded),
         }
     }
 }
 
-fn tab(line: &[u8], number: usize) -> Result<Item> {
-    let (mut start, mut left) = (0, number);
-    let mut ends = memchr::memchr_iter(b'\t', line).chain([line.len()]);
+fn delimited(line: &[u8], delimiter: u8, place: usize) -> Result<Item> {
+    let (mut start, mut left) = (0, place);
+    let mut ends = memchr::memchr_iter(delimiter, line).chain([line.len()]);
     loop {
         let end = ends.next();
         match end {
             Some(end) if left == 0 => return Ok(Item::Within(start..end)),
             Some(end) => (start, left) = (end + 1, left - 1),
-            None => anyhow::bail!("it has no field {}", number + 1),
+            None => anyhow::bail!("it has no column {}", place + 1),
         }
     }
 }
@@ -175,8 +176,12 @@ mod tests {
     use super::*;
 
     fn item(field: &Field, line: &[u8]) -> Result<Vec<u8>> {
+        item_at(field, line, 0)
+    }
+
+    fn item_at(field: &Field, line: &[u8], place: usize) -> Result<Vec<u8>> {
         let mut decoded = Vec::new();
-        Ok(match field.item(line, &mut decoded)? {
+        Ok(match field.item(line, place, &mut decoded)? {
             Item::Within(range) => line[range].to_vec(),
             Item::Decoded => decoded,
         })
@@ -184,12 +189,12 @@ mod tests {
 
     #[test]
     fn tabs_part_fields_and_nothing_else_does() {
-        let line = b"a\t\tc \"d";
-        assert_eq!(item(&Field::Tab(0), line).unwrap(), b"a");
-        assert_eq!(item(&Field::Tab(1), line).unwrap(), b"");
-        assert_eq!(item(&Field::Tab(2), line).unwrap(), b"c \"d");
-        assert!(item(&Field::Tab(3), line).unwrap_err().to_string().contains("no field 4"));
-        assert_eq!(item(&Field::Tab(0), b"").unwrap(), b"");
+        let (line, column) = (b"a\t\tc \"d", Column::of("1", false).unwrap());
+        let field = Field::Column { delimiter: b'\t', column };
+        let at = |place| item_at(&field, line, place);
+        assert_eq!((at(0).unwrap(), at(1).unwrap(), at(2).unwrap()), (b"a".to_vec(), vec![], b"c \"d".to_vec()));
+        assert!(at(3).unwrap_err().to_string().contains("no column 4"));
+        assert_eq!(item(&field, b"").unwrap(), b"");
     }
 
     #[test]

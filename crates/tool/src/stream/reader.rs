@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::csv::Records;
 use super::field::{Field, Item};
 use super::input::{self, BytesRead};
 
@@ -22,6 +23,8 @@ const WAITING: usize = 32;
 /// Some lines, and the item of each.
 #[derive(Debug, Default)]
 pub struct Lines {
+    /// The names of columns, which come out before these lines.
+    pub header: Vec<u8>,
     text: Vec<u8>,
     decoded: Vec<u8>,
     lines: Vec<Line>,
@@ -79,6 +82,8 @@ pub struct Reading {
     pub files: Vec<PathBuf>,
     /// What of a line is the item.
     pub field: Field,
+    /// The byte that ends a line. A carriage return before a line feed belongs to it.
+    pub end: u8,
     /// Lines without an item are left out and counted, instead of ending it.
     pub skip_bad: bool,
 }
@@ -88,9 +93,10 @@ impl Reading {
     pub fn start(self, bytes_read: BytesRead) -> Receiver<Result<Lines>> {
         let (sender, receiver) = sync_channel(WAITING);
         thread::spawn(move || {
+            let mut header = Header::default();
             for path in &self.files {
                 let result = input::open(path, &bytes_read).and_then(|source| {
-                    let mut splitter = Splitter { reading: &self, sender: &sender, line: 0, bad: 0 };
+                    let mut splitter = Splitter::new(&self, &sender, &mut header);
                     splitter.read(source).with_context(|| format!("cannot read {}", path.display()))
                 });
                 match result {
@@ -107,15 +113,38 @@ impl Reading {
     }
 }
 
+/// The line with the names of columns, of the first file that has one.
+#[derive(Default)]
+struct Header {
+    is_known: bool,
+    /// Where it was not handed over yet.
+    text: Vec<u8>,
+}
+
 /// Splits a file into lines.
 struct Splitter<'a> {
     reading: &'a Reading,
     sender: &'a SyncSender<Result<Lines>>,
+    header: &'a mut Header,
+    /// The place of the column, once the first line was seen.
+    place: Option<usize>,
+    /// Where lines are records of CSV.
+    records: Option<Records>,
     line: u64,
     bad: u64,
 }
 
-impl Splitter<'_> {
+/// A line without its end has lost that byte already; here it loses the carriage return before a line feed.
+pub fn without_end(line: &[u8], end: u8) -> &[u8] {
+    if end == b'\n' { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
+}
+
+impl<'a> Splitter<'a> {
+    fn new(reading: &'a Reading, sender: &'a SyncSender<Result<Lines>>, header: &'a mut Header) -> Self {
+        let is_csv = matches!(reading.field, Field::Column { delimiter: b',', .. });
+        Self { reading, sender, header, place: None, records: is_csv.then(Records::new), line: 0, bad: 0 }
+    }
+
     /// Reads all of it; false if nobody listens any more.
     fn read(&mut self, mut source: impl Read) -> Result<bool> {
         let mut buffer = vec![0; READ_BYTES];
@@ -126,16 +155,30 @@ impl Splitter<'_> {
                 result => result?,
             };
             let read = buffer.get(filled..filled + count).unwrap_or_default();
-            let end = if count > 0 { memchr::memrchr(b'\n', read).map(|place| filled + place + 1) } else { None };
+            let last_end = memchr::memrchr(self.reading.end, read);
+            let end = last_end.filter(|_| self.records.is_none()).map(|place| filled + place + 1);
             filled += count;
             if count == 0 && filled > 0 {
                 // The last line has no end: what comes out has one, as of `uniq`.
                 let mut rest = buffer.get(..filled).unwrap_or_default().to_vec();
-                rest.push(b'\n');
-                return self.split(&rest);
+                if rest.last() != Some(&self.reading.end) {
+                    rest.push(self.reading.end);
+                }
+                return if self.records.is_some() {
+                    Ok(self.split_csv(&rest, true)?.is_some())
+                } else {
+                    self.split(&rest)
+                };
             }
             if count == 0 {
                 return self.hand_over(Lines::default());
+            }
+            if self.records.is_some() && last_end.is_some() {
+                let Some(end) = self.split_csv(buffer.get(..filled).unwrap_or_default(), false)? else {
+                    return Ok(false);
+                };
+                buffer.copy_within(end..filled, 0);
+                filled -= end;
             }
             if let Some(end) = end {
                 if !self.split(buffer.get(..end).unwrap_or_default())? {
@@ -155,15 +198,25 @@ impl Splitter<'_> {
         let mut lines = Lines::default();
         let mut start = 0;
         let mut first = 0;
-        for newline in memchr::memchr_iter(b'\n', text) {
-            let end = newline + 1;
+        for line_end in memchr::memchr_iter(self.reading.end, text) {
+            let end = line_end + 1;
             self.line += 1;
-            let bytes = text.get(start..newline).unwrap_or_default();
-            let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+            let bytes = without_end(text.get(start..line_end).unwrap_or_default(), self.reading.end);
+            if let Field::Column { delimiter, column } = &self.reading.field
+                && self.place.is_none()
+            {
+                let fields = bytes.split(|byte| byte == delimiter);
+                self.place = Some(column.place(fields)?);
+                if column.has_header() {
+                    self.keep_header(text.get(start..end).unwrap_or_default());
+                    (start, first) = (end, end);
+                    continue;
+                }
+            }
             let decoded = lines.decoded.len();
             let (at, whole) = (start - first, start - first..end - first);
             start = end;
-            match self.reading.field.item(bytes, &mut lines.decoded) {
+            match self.reading.field.item(bytes, self.place.unwrap_or_default(), &mut lines.decoded) {
                 Ok(Item::Within(item)) => {
                     let item = item.start + at..item.end + at;
                     lines.lines.push(Line { whole, item, is_decoded: false });
@@ -191,9 +244,63 @@ impl Splitter<'_> {
         self.hand_over(lines)
     }
 
+    /// Hands over the whole records at the beginning of `text`, and answers where they end; nothing if nobody listens.
+    fn split_csv(&mut self, text: &[u8], is_last: bool) -> Result<Option<usize>> {
+        let Field::Column { column, .. } = &self.reading.field else { return Ok(Some(0)) };
+        let Some(mut records) = self.records.take() else { return Ok(Some(0)) };
+        let (mut lines, mut end) = (Lines::default(), 0);
+        while let Some(range) = records.next(text.get(end..).unwrap_or_default(), is_last) {
+            let (from, to) = (end + range.start, end + range.end);
+            let newlines = |from: usize, to: usize| {
+                memchr::memchr_iter(b'\n', text.get(from..to).unwrap_or_default()).count() as u64
+            };
+            let number = self.line + newlines(end, from) + 1;
+            self.line += newlines(end, to);
+            end = to;
+            let record = text.get(from..to).unwrap_or_default();
+            let place = match self.place {
+                Some(place) => place,
+                None => {
+                    let place = *self.place.insert(column.place(records.fields())?);
+                    if column.has_header() {
+                        self.keep_header(record);
+                        continue;
+                    }
+                    place
+                }
+            };
+            match records.field(place) {
+                Some(field) => {
+                    let (whole, item) = (lines.text.len(), lines.decoded.len());
+                    lines.text.extend_from_slice(record);
+                    lines.decoded.extend_from_slice(field);
+                    let (whole, item) = (whole..lines.text.len(), item..lines.decoded.len());
+                    lines.lines.push(Line { whole, item, is_decoded: true });
+                }
+                None if self.reading.skip_bad => self.bad += 1,
+                None => {
+                    self.hand_over(lines)?;
+                    return Err(anyhow!("line {number}: it has no column {}", place + 1));
+                }
+            }
+            if lines.len() == LINES_AT_ONCE && !self.hand_over(std::mem::take(&mut lines))? {
+                return Ok(None);
+            }
+        }
+        self.records = Some(records);
+        Ok(self.hand_over(lines)?.then_some(end))
+    }
+
+    fn keep_header(&mut self, line: &[u8]) {
+        if !self.header.is_known {
+            (self.header.is_known, self.header.text) = (true, line.to_vec());
+        }
+    }
+
     fn hand_over(&mut self, mut lines: Lines) -> Result<bool> {
         lines.bad = std::mem::take(&mut self.bad);
-        if lines.len() == 0 && lines.bad == 0 {
+        lines.header = std::mem::take(&mut self.header.text);
+        if lines.len() == 0 && lines.bad == 0 && lines.header.is_empty() {
             return Ok(true);
         }
         Ok(self.sender.send(Ok(lines)).is_ok())
@@ -202,6 +309,7 @@ impl Splitter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Column;
     use super::*;
 
     fn read(files: &[&[u8]], field: Field, skip_bad: bool) -> (Vec<Vec<u8>>, Vec<u8>, u64, Option<String>) {
@@ -209,7 +317,7 @@ mod tests {
         let paths: Vec<_> = (0..files.len()).map(|number| folder.path().join(number.to_string())).collect();
         paths.iter().zip(files).for_each(|(path, text)| std::fs::write(path, text).unwrap());
         let (mut items, mut text, mut bad) = (Vec::new(), Vec::new(), 0);
-        for lines in (Reading { files: paths, field, skip_bad }).start(BytesRead::default()) {
+        for lines in (Reading { files: paths, field, end: b'\n', skip_bad }).start(BytesRead::default()) {
             let lines = match lines {
                 Ok(lines) => lines,
                 Err(error) => return (items, text, bad, Some(format!("{error:#}"))),
@@ -245,18 +353,19 @@ mod tests {
     #[test]
     fn a_line_without_the_field_ends_it_with_its_number_or_is_counted() {
         let file: &[u8] = b"a\t1\nb\t2\nbad\nc\t3\n";
-        let (items, _, _, error) = read(&[b"x\t0\n", file], Field::Tab(1), false);
+        let column = || Field::Column { delimiter: b'\t', column: Column::of("2", false).unwrap() };
+        let (items, _, _, error) = read(&[b"x\t0\n", file], column(), false);
         assert_eq!(items, [b"0", b"1", b"2"]);
-        assert!(error.unwrap().contains("1: line 3: it has no field 2"));
-        let (items, text, bad, error) = read(&[file, b"worse"], Field::Tab(1), true);
+        assert!(error.unwrap().contains("1: line 3: it has no column 2"));
+        let (items, text, bad, error) = read(&[file, b"worse"], column(), true);
         assert_eq!((items.len(), text, bad, error), (3, b"a\t1\nb\t2\nc\t3\n".to_vec(), 2, None));
     }
 
     #[test]
     fn wanted_lines_are_written_in_order() {
-        let reading = Reading { files: vec![], field: Field::json("a").unwrap(), skip_bad: false };
-        let (sender, receiver) = sync_channel(9);
-        let mut splitter = Splitter { reading: &reading, sender: &sender, line: 0, bad: 0 };
+        let reading = Reading { files: vec![], field: Field::json("a").unwrap(), end: b'\n', skip_bad: false };
+        let ((sender, receiver), mut header) = (sync_channel(9), Header::default());
+        let mut splitter = Splitter::new(&reading, &sender, &mut header);
         splitter.split(b"{\"a\":\"1\"}\n{\"a\":22}\n{\"a\":\"3\"}\n{\"a\":4}\n").unwrap();
         let lines = receiver.recv().unwrap().unwrap();
         assert_eq!(lines.items().collect::<Vec<_>>(), [&b"1"[..], b"22", b"3", b"4"]);
