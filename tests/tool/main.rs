@@ -20,7 +20,7 @@ mod exit_status;
 #[path = "../server/harness/mod.rs"]
 mod harness;
 mod load;
-mod long_names;
+mod names;
 #[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
 #[path = "../server/fleet/nodes.rs"]
 mod nodes;

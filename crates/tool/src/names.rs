@@ -5,8 +5,13 @@ use bloomgate_filter::hash::siphash::siphash24_128;
 /// A longer name is cut. Names of filters are short; a key may have 512 MB.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// Writes a key as printable ASCII: any other byte is escaped.
+/// Writes a key for people, as printable ASCII: any other byte is escaped. The empty key is `""`, which no other is written as.
 pub fn shown(key: impl AsRef<[u8]>) -> String {
+    if key.as_ref().is_empty() { "\"\"".to_owned() } else { escaped(key) }
+}
+
+/// Does the same for JSON, where the empty key is an empty string.
+pub fn escaped(key: impl AsRef<[u8]>) -> String {
     clipped(key.as_ref(), |key| key.escape_ascii().to_string())
 }
 
@@ -40,6 +45,7 @@ mod tests {
     #[test]
     fn keys_are_escaped_and_long_ones_cut() {
         assert_eq!(shown(b"a\xff \"\n"), "a\\xff \\\"\\n");
+        assert_eq!([shown(b""), escaped(b""), shown(b"\"\"")], ["\"\"", "", "\\\"\\\""]);
         let limit = vec![b'x'; NAME_BYTES_MAX];
         assert_eq!(shown(&limit).as_bytes(), limit);
         for key in [vec![b'x'; NAME_BYTES_MAX + 1], vec![0; NAME_BYTES_MAX / 4 + 1], vec![b'x'; 5_000_000]] {

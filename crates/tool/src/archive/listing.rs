@@ -7,6 +7,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde_json::{Value, json};
 
 use super::Contents;
+use crate::names::escaped;
 use crate::report::counted;
 use crate::server::shown;
 
@@ -92,7 +93,7 @@ impl Listing {
 
     fn json(&self) -> Value {
         let filters: Vec<Value> = self.rows.iter().map(Row::json).collect();
-        let sharded = self.sharded.iter().map(|(name, shards)| json!({ "name": shown(name), "shards": shards }));
+        let sharded = self.sharded.iter().map(|(name, shards)| json!({ "name": escaped(name), "shards": shards }));
         let mut all = json!({ "filters": filters, "sharded": sharded.collect::<Vec<_>>() });
         if let Value::Object(fields) = &mut all {
             fields.extend(self.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
@@ -105,7 +106,7 @@ impl Row {
     fn json(&self) -> Value {
         let Contents { capacity, layers, items, bytes } = self.contents;
         json!({
-            "key": shown(&self.key),
+            "key": escaped(&self.key),
             "kind": self.kind,
             "items": items,
             "capacity": capacity,

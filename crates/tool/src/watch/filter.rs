@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::Order;
 use crate::archive::Contents;
 use crate::filters::contents;
-use crate::server::shown;
+use crate::names::escaped;
 
 /// A filter, as it was when it was asked last.
 #[derive(Clone, Default)]
@@ -85,7 +85,7 @@ impl Filter {
     /// As an object of JSON.
     pub fn json(&self) -> Json {
         json!({
-            "key": shown(&self.key),
+            "key": escaped(&self.key),
             "kind": self.kind,
             "items": self.items,
             "capacity": self.capacity,

@@ -1,4 +1,4 @@
-//! Keys of any length: what is printed of them is bounded, and two of them are never printed alike.
+//! Keys of any length: what is printed of them is bounded, and two of them are never printed alike. The empty key is seen.
 
 use std::collections::BTreeSet;
 
@@ -80,4 +80,21 @@ fn the_page_and_the_metrics_name_long_keys_in_short() {
         assert_eq!(web.ask(&format!("/api/exists?key={id}&item={}", hex(b"none"))).json()["is_in"], false, "{id}");
     }
     assert_eq!(web.ask("/api/filter?key=~0123").status, 404);
+}
+
+#[test]
+fn the_empty_name_is_written_as_such() {
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let mut client = server.connect();
+        client.call(&["BF.ADD", "", "item"]);
+        let table = run(["watch", "--url", &url(&server)]).well().text();
+        assert!(table.lines().nth(2).unwrap().starts_with("\"\" "), "{table}");
+        let file = files.path("file");
+        let table = backup(&server, &[""], &file).well().text();
+        assert!(table.lines().nth(1).unwrap().starts_with("\"\" "), "{table}");
+        run(["restore", file.to_str().unwrap(), "--url", &url(&server)]).refused("the server has `\"\"` already");
+        let json = run(["watch", "--json", "--once", "--url", &url(&server)]).well().text();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["filters"][0]["key"], "");
+    });
 }
