@@ -20,6 +20,7 @@ mod exit_status;
 #[path = "../server/harness/mod.rs"]
 mod harness;
 mod load;
+mod missing_module;
 mod names;
 #[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
 #[path = "../server/fleet/nodes.rs"]

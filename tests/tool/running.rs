@@ -1,8 +1,9 @@
 //! Running the tool.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -106,6 +107,19 @@ pub fn run_slowly<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &s
         });
         child.wait_with_output().unwrap().into()
     })
+}
+
+/// Reads an output of a running program, in a thread. The returned text grows as the program writes.
+pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let collected = Arc::clone(&text);
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = source.read(&mut bytes) {
+            collected.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    });
+    text
 }
 
 /// The URL of a server.

@@ -71,6 +71,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     beside.as_ref().map(Options::client).transpose()?;
     let mut server = Server::connect(options)?;
     let mut beside = beside.as_ref().map(Server::connect).transpose()?;
+    for server in [Some(&mut server), beside.as_mut()].into_iter().flatten() {
+        server.require_command("BF.INFO")?;
+    }
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     let (mut plain, mut compared, mut differing) = (0u64, 0u64, Vec::new());
     for_each_key(&mut server, |server, keys| {

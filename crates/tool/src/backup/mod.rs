@@ -87,6 +87,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         return Err(usage("--verify reads the file again: say -o FILE"));
     }
     let mut server = Server::connect(options)?;
+    server.require_command("BF.INFO")?;
     let made_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis();
     let output_file = Output::create(output, *compress, u64::try_from(made_at)?)?;
     let to_stdout = output_file.is_stdout();

@@ -98,7 +98,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         "{name} has no filters: nothing is restored. If that is meant, say --allow-empty"
     );
     let mut server = Server::connect(options)?;
-    check_commands(&mut server, &chosen)?;
+    let has_records = chosen.iter().any(|chosen| chosen.entry.head.how == How::Records);
+    // An unknown command's error quotes the command's arguments, and these are binary.
+    server.require_command(if has_records { "BF.LOADCHUNK" } else { "BF.INFO" })?;
     check_targets(&mut server, &chosen, arguments.replace)?;
     if arguments.replace && !arguments.allow_empty {
         check_losses(&mut server, &chosen)?;
@@ -140,19 +142,6 @@ fn remark(entry: &Entry) -> &'static str {
 /// The name of a sharded filter and the number of its shards, where that number is what was chosen.
 fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
     Some((sharded_name(&chosen.target)?.to_vec(), chosen.entry.shards?))
-}
-
-/// Looks whether the servers know the commands: what they do not know they repeat in their error, and that would be no text.
-fn check_commands(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
-    let has_records = chosen.iter().any(|chosen| chosen.entry.head.how == How::Records);
-    let command = if has_records { "BF.LOADCHUNK" } else { "BF.INFO" };
-    for node in server.nodes() {
-        // Whoever may not ask may try.
-        let Ok(known) = server.ask_node(&node, cmd("COMMAND").arg("INFO").arg(command)) else { continue };
-        let is_known = matches!(&known, Value::Array(known) if !matches!(known.first(), None | Some(Value::Nil)));
-        ensure!(is_known, "the server at {node} does not know {command}: it has not loaded the module bloomgate");
-    }
-    Ok(())
 }
 
 /// Looks before anything is written whether all keys are free, or may be replaced.

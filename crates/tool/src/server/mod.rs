@@ -1,6 +1,7 @@
 //! The server, or the nodes of a cluster: commands go to the node that holds their key, and every failure becomes one line
 //! that says what to do about it.
 
+mod module;
 mod options;
 mod reach;
 mod slots;
@@ -15,6 +16,7 @@ use anyhow::{Result, anyhow, bail};
 use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd};
 
 pub use crate::names::shown;
+pub use module::no_module;
 pub use options::Options;
 use reach::{line, open};
 use slots::Slots;
@@ -235,10 +237,7 @@ impl Server {
     pub fn describe(&self, code: &str, details: &str, key: impl AsRef<[u8]>) -> anyhow::Error {
         let (address, key) = (&self.first, shown(key));
         match code {
-            "ERR" if details.starts_with("unknown command") => anyhow!(
-                "the server at {address} has not loaded the module: start it with \
-                 redis-server --loadmodule /path/to/libbloomgate.so"
-            ),
+            "ERR" if details.starts_with("unknown command") => no_module(address),
             "ERR" if details == "non scaling filter is full" => anyhow!(
                 "the filter `{key}` is full and was created to stay as it is (NONSCALING): name another --key, or delete \
                  it and reserve a larger one"

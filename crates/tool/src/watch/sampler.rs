@@ -64,6 +64,8 @@ pub(super) struct Sampler {
     /// The last filter that was asked by BF.INFO.
     last_asked: Vec<u8>,
     counted: Option<(Instant, Counts)>,
+    /// Whether the server is known to have the module.
+    has_module: bool,
 }
 
 impl Sampler {
@@ -76,6 +78,7 @@ impl Sampler {
             next_pass: Instant::now(),
             last_asked: Vec::new(),
             counted: None,
+            has_module: false,
         }
     }
 
@@ -84,6 +87,10 @@ impl Sampler {
     /// # Errors
     /// The server's, in words.
     pub fn sample(&mut self, whole: bool, order: Order, top: usize) -> Result<Sample> {
+        if !self.has_module {
+            self.server.require_command("BF.INFO")?;
+            self.has_module = true;
+        }
         let (counts, speeds) = self.count()?;
         self.find(whole, counts)?;
         self.ask(if whole { usize::MAX } else { FILTERS_A_SAMPLE })?;

@@ -15,7 +15,7 @@ use super::names::readable;
 use super::pace::pause_after;
 use super::stats::{Info, Stats};
 use super::walk::Walk;
-use crate::server::{Address, Lost, Options, Server};
+use crate::server::{Address, Lost, Options, Server, no_module};
 
 /// Filters asked for at once.
 const FILTERS_AT_ONCE: usize = 16;
@@ -108,9 +108,13 @@ impl Sampler {
 
     fn failed(&mut self, error: &anyhow::Error) -> Instant {
         self.is_lost = true;
-        let mut state = self.board.state();
+        let (mut state, text) = (self.board.state(), format!("{error:#}"));
         state.asked = None;
-        state.fail(format!("{error:#}"));
+        let is_new = state.problem.as_ref().is_none_or(|problem| problem.text != text);
+        if is_new {
+            eprintln!("bloomgate: {text}");
+        }
+        state.fail(text);
         drop(state);
         let until = Instant::now() + self.retry;
         self.retry = self.retry.saturating_mul(2).min(RETRY_MAX);
@@ -186,10 +190,7 @@ impl Sampler {
         let (nodes, _) = self.ask(nodes)?;
         if nodes.iter().all(|node| node.info.text("bf_version").is_none()) {
             let address = nodes.first().map(|node| node.address.clone()).unwrap_or_default();
-            return Err(anyhow!(
-                "the server at {address} has not loaded the module: start it with \
-                 redis-server --loadmodule /path/to/libbloomgate.so"
-            ));
+            return Err(no_module(&address));
         }
         let keys: Vec<Vec<u8>> = self.board.state().filters.keys().cloned().collect();
         let mut sampled = Vec::with_capacity(keys.len());
@@ -204,7 +205,11 @@ impl Sampler {
             }
             self.answer_until(Instant::now() + pause_after(took))?;
         }
-        self.board.state().take_sample(nodes, sampled, begun.elapsed());
+        let mut state = self.board.state();
+        if state.problem.is_some() {
+            eprintln!("bloomgate: the server is back");
+        }
+        state.take_sample(nodes, sampled, begun.elapsed());
         Ok(())
     }
 
