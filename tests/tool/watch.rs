@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Server, eventually, on_every_server, tool};
-use crate::running::{Ended, Running, command, run, url};
+use crate::harness::{Server, Stop, eventually, on_every_server, tool};
+use crate::running::{Ended, Running, collect, command, run, url};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -172,5 +172,73 @@ fn nothing_fails_where_nobody_reads() {
             let ended = Ended::from(command.stdout(writer).stderr(Stdio::piped()).output().unwrap());
             assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
         }
+    });
+}
+
+#[test]
+fn it_continues_when_the_server_is_back() {
+    on_every_server(|program| {
+        let mut server = filled(program);
+        let url = url(&server);
+        let words = ["watch", "--json", "--interval", "0.1", "--url", &url];
+        let mut watch = Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let samples = collect(watch.0.stdout.take().unwrap());
+        let errors = collect(watch.0.stderr.take().unwrap());
+        eventually("samples", || samples.lock().unwrap().lines().count() > 1);
+        let port = server.port;
+        server.stop(Stop::Kill);
+        eventually("the report of the lost server", || errors.lock().unwrap().contains("; waiting for it"));
+        server.start_again();
+        assert_eq!(server.port, port, "another program took the port of the killed server");
+        server.connect().run("BF.ADD after a");
+        eventually("a sample with only the filter of the new server", || {
+            let text = samples.lock().unwrap();
+            let last = text.lines().rfind(|line| line.ends_with('}')).unwrap_or_default();
+            let last: Value = serde_json::from_str(last).unwrap();
+            last["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).eq(["after"])
+        });
+        let text = errors.lock().unwrap().clone();
+        assert!(text.lines().count() == 2 && text.ends_with("bloomgate: the server is back\n"), "{text}");
+        // Without the module the new server has no samples.
+        server.stop(Stop::Kill);
+        let port = server.port.to_string();
+        let _bare =
+            Running(Command::new(program).args(["--port", &port, "--save", ""]).stdout(Stdio::null()).spawn().unwrap());
+        eventually("the end", || watch.0.try_wait().unwrap().is_some());
+        assert!(errors.lock().unwrap().contains("has not loaded the module"), "{}", errors.lock().unwrap());
+    });
+}
+
+#[test]
+fn a_single_sample_does_not_wait_for_a_lost_server() {
+    let mut server = filled(&crate::harness::servers()[0]);
+    let url = url(&server);
+    server.stop(Stop::Kill);
+    run(["watch", "--url", &url]).refused("cannot reach");
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
+fn a_terminal_shows_that_the_server_is_gone_and_back() {
+    on_every_server(|program| {
+        let mut server = filled(program);
+        let line = format!("{} watch --interval 0.1 --url {}", tool().display(), url(&server));
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+        let mut watch = Running(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let mut keys = watch.0.stdin.take().unwrap();
+        let shown = collect(watch.0.stdout.take().unwrap());
+        eventually("the first sample", || shown.lock().unwrap().contains("3 filters"));
+        let port = server.port;
+        server.stop(Stop::Kill);
+        eventually("the report of the lost server", || shown.lock().unwrap().contains("waiting for the server"));
+        server.start_again();
+        assert_eq!(server.port, port, "another program took the port of the killed server");
+        server.connect().run("BF.ADD after a");
+        eventually("its new filter", || shown.lock().unwrap().contains("after "));
+        eventually("it to end by a key", || {
+            _ = keys.write_all(b"q");
+            watch.0.try_wait().unwrap().is_some()
+        });
     });
 }

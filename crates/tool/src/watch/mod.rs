@@ -9,12 +9,15 @@ mod table;
 use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
 use crate::report::{print, wait_with_reader};
-use crate::server::{Options, Server};
+use crate::server::{Lost, Options, Server};
 use sampler::Sampler;
 use screen::{Asked, Screen};
+
+/// The pause between two attempts to reconnect.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watch the filters of a server: how full, how wrong, how busy. Keys: m by memory, a by activity, q to end
 #[derive(clap::Args)]
@@ -24,7 +27,7 @@ use screen::{Asked, Screen};
   bloomgate watch --json --interval 10      a line each ten seconds, for a program
 
 Adds and lookups a second are the server's own counts (INFO bf), of all its filters together. For each filter there is the
-number of new items a second; the first sample has none of these.")]
+number of new items a second; the first sample has none of these. If the server is lost, watch waits until it is back.")]
 pub struct Arguments {
     /// Only filters whose keys match, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]
@@ -76,17 +79,24 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let samples =
         if arguments.once || !arguments.json && arguments.samples.is_none() { Some(1) } else { arguments.samples };
     let top = if arguments.top == 0 { usize::MAX } else { arguments.top };
-    let mut next = Instant::now();
-    for number in 0.. {
-        if samples.is_some_and(|samples| number >= samples) {
-            break;
-        }
+    let (mut next, mut taken) = (Instant::now(), 0);
+    while samples.is_none_or(|samples| taken < samples) {
         if !wait_with_reader(next)? {
             break;
         }
         next = Instant::now() + arguments.interval;
         // The first look is at every key: what follows is compared with it.
-        let sample = sampler.sample(number == 0, arguments.sort, top)?;
+        let sample = match sampler.sample(taken == 0, arguments.sort, top) {
+            Err(error) if error.is::<Lost>() && samples != Some(1) => {
+                if !await_server(&mut sampler, &error)? {
+                    break;
+                }
+                next = Instant::now();
+                continue;
+            }
+            sample => sample?,
+        };
+        taken += 1;
         let text = if arguments.json { format!("{}\n", sample.json()) } else { table::plain(&sample) };
         if !print(&text)? {
             break;
@@ -95,18 +105,34 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// On a terminal, until somebody asks it to end.
+/// Retries until the server accepts a connection. Returns false if the reader of the output leaves first.
+fn await_server(sampler: &mut Sampler, lost: &Error) -> Result<bool> {
+    eprintln!("bloomgate: {lost:#}; waiting for it");
+    while sampler.reconnect().is_err() {
+        if !wait_with_reader(Instant::now() + RECONNECT_INTERVAL)? {
+            return Ok(false);
+        }
+    }
+    eprintln!("bloomgate: the server is back");
+    Ok(true)
+}
+
+/// Redraws the table on a terminal until a key ends it.
 fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
     let (mut order, mut number) = (arguments.sort, 0u64);
     // Before the screen changes: a server that cannot be asked is one line.
     let mut sample = sampler.sample(false, order, screen::rows())?;
+    let mut lost = None;
     let screen = Screen::enter()?;
     loop {
-        let next = Instant::now() + arguments.interval;
-        number += 1;
-        screen.draw(&sample, order)?;
-        if arguments.samples.is_some_and(|samples| number >= samples) {
-            return Ok(());
+        let interval = if lost.is_none() { arguments.interval } else { arguments.interval.min(RECONNECT_INTERVAL) };
+        let next = Instant::now() + interval;
+        screen.draw(&sample, order, lost.as_deref())?;
+        if lost.is_none() {
+            number += 1;
+            if arguments.samples.is_some_and(|samples| number >= samples) {
+                return Ok(());
+            }
         }
         while let Some(asked) = screen.wait(next)? {
             match asked {
@@ -115,8 +141,14 @@ fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
                 Asked::Draw => {}
             }
             sample.sort(order);
-            screen.draw(&sample, order)?;
+            screen.draw(&sample, order, lost.as_deref())?;
         }
-        sample = sampler.sample(false, order, screen::rows())?;
+        if lost.is_some() && sampler.reconnect().is_err() {
+            continue;
+        }
+        match sampler.sample(false, order, screen::rows()) {
+            Err(error) if error.is::<Lost>() => lost = Some(format!("{error:#}")),
+            result => (sample, lost) = (result?, None),
+        }
     }
 }

@@ -103,6 +103,18 @@ impl Sampler {
         Ok(sample)
     }
 
+    /// Connects to a lost server again. Known filters stay until the next sample asks for them.
+    ///
+    /// # Errors
+    /// The server does not answer yet.
+    pub fn reconnect(&mut self) -> Result<()> {
+        self.server.reconnect(Duration::ZERO)?;
+        // A restarted server counts from 0, and may have other keys or no module.
+        (self.cursors, self.next_pass, self.counted) = (Vec::new(), Instant::now(), None);
+        self.has_module = false;
+        Ok(())
+    }
+
     /// Reads INFO bf of each node.
     fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
         let (mut sum, mut has_any) = (Counts::default(), false);

@@ -38,12 +38,14 @@ impl Screen {
         Ok(screen)
     }
 
-    pub fn draw(&self, sample: &Sample, order: Order) -> io::Result<()> {
+    /// Draws a sample. `lost` is the error of a lost server, shown in the last line.
+    pub fn draw(&self, sample: &Sample, order: Order, lost: Option<&str>) -> io::Result<()> {
         let (columns, rows) = size();
         let mut lines = table::lines(sample, true);
         lines.truncate(usize::from(rows.saturating_sub(1)));
         let by = if order == Order::Memory { "memory" } else { "activity" };
-        lines.push(format!("by {by} · m memory · a activity · q ends"));
+        let keys = format!("by {by} · m memory · a activity · q ends");
+        lines.push(lost.map_or(keys, |lost| format!("waiting for the server · q ends · {lost}")));
         let mut out = stdout().lock();
         queue!(out, MoveTo(0, 0))?;
         for (number, line) in lines.iter().enumerate() {
