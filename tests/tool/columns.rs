@@ -54,7 +54,7 @@ fn dedup_finds_what_load_loaded_in_the_same_words() {
             (CSV.as_bytes(), vec!["--column", "2", "--header"]),
             (tsv.as_bytes(), vec!["--tsv", "--column", "2"]),
             (tsv.as_bytes(), vec!["--tsv", "--column", "y"]),
-            (tsv.as_bytes(), vec!["--tsv", "--field", "1"]),
+            (tsv.as_bytes(), vec!["--tsv", "--column", "1"]),
             (nul, vec!["-z"]),
             (nul, vec!["--zero-terminated"]),
         ]
@@ -76,6 +76,15 @@ fn dedup_finds_what_load_loaded_in_the_same_words() {
             assert!(new.stderr.contains(&format!("\"new\":{items},")), "{words:?}: {new:?}");
         }
     });
+}
+
+#[test]
+fn a_column_is_named_in_one_way() {
+    for words in [&["dedup", "--key", "k"][..], &["load", "file", "--key", "k", "--create", "0.01"]] {
+        run([words, &["--tsv", "--field", "2"]].concat()).misused("unexpected argument '--field'");
+        let ended = run([words, &["--tsv", "--column", "2", "-p", "1"]].concat());
+        assert_eq!(ended.status, Some(1), "{ended:?}");
+    }
 }
 
 #[test]

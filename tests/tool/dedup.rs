@@ -143,7 +143,7 @@ fn the_item_is_a_field_and_the_line_comes_out() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
-        let tsv = [&EXACT[..], &["--tsv", "--field", "2"]].concat();
+        let tsv = [&EXACT[..], &["--tsv", "--column", "2"]].concat();
         let text = "1\ta\tx\r\n2\tb\n3\ta\n\tb\ty\n5\tc";
         assert_eq!(run_with(words(&url, "tsv", &tsv), text).well().text(), "1\ta\tx\r\n2\tb\n5\tc\n");
         let json = [&EXACT[..], &["--json", "/user/id"]].concat();

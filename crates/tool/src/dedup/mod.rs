@@ -68,7 +68,7 @@ pub struct Arguments {
     #[arg(long)]
     shards: bool,
     /// The item is a column: its name in the first line, or its number from 1 on; the input is CSV then
-    #[arg(long, alias = "field", value_name = "NAME|N", conflicts_with = "json")]
+    #[arg(long, value_name = "NAME|N", conflicts_with = "json")]
     column: Option<String>,
     /// The columns have tabs between them, and no quotes
     #[arg(long, requires = "column")]

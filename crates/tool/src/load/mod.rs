@@ -72,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     postgres: Option<String>,
     /// The column with the items. Of a file: its name in the first line, or its number from 1 on; the file is CSV then
-    #[arg(long, alias = "field", value_name = "NAME|N")]
+    #[arg(long, value_name = "NAME|N")]
     column: Option<String>,
     /// The columns of the file have tabs between them, and no quotes
     #[arg(long, requires = "column")]
