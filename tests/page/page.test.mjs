@@ -39,7 +39,7 @@ test("figures are those of the server", async (t) => {
 test("a filter shows its layers, its buckets and whether an item is in it", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
-  await page.getByRole("button", { name: "seen:links", exact: true }).click();
+  await page.getByRole("link", { name: "seen:links", exact: true }).click();
   const stats = redis(site.port, "BF.STATS", "seen:links");
   await page.locator("#layers-body tr").nth(stats.Layers.length - 1).waitFor();
   const capacities = await page.locator("#layers-body td:nth-child(3)").allTextContents();
@@ -58,7 +58,7 @@ test("a filter shows its layers, its buckets and whether an item is in it", asyn
   }
   // The refused one is an error in the browser's console, and meant to be.
   assert(page.faults.splice(0).every((fault) => fault.includes("400")));
-  await page.getByRole("button", { name: "requests:minute", exact: true }).click();
+  await page.getByRole("link", { name: "requests:minute", exact: true }).click();
   const buckets = redis(site.port, "BF.STATS", "requests:minute").Buckets;
   await eventually("the buckets", async () => (await page.locator("#buckets-body tr").count()) >= buckets.length);
   redis(site.port, "DEL", "requests:minute");
@@ -73,8 +73,7 @@ test("names of keys are text, whatever is in them", async (t) => {
   const page = await openPage(t, site);
   const shown = (name) => name.replace("\u202e", "\\u{202e}").replace("\u200b", "\\u{200b}");
   for (const name of HOSTILE) {
-    const button = page.getByRole("button", { name: shown(name), exact: true });
-    await button.click();
+    await page.getByRole("link", { name: shown(name), exact: true }).click();
     await eventually("its details", async () => (await page.locator("#detail-title").textContent()) === shown(name));
   }
   assert.equal(await page.evaluate(() => window.broken), undefined);
@@ -83,6 +82,8 @@ test("names of keys are text, whatever is in them", async (t) => {
 
 test("a phone and a desk need no scrolling to the side", async (t) => {
   const site = await startSite(t, { names: [...HOSTILE, "x".repeat(300), "long words ".repeat(20)] });
+  // A long name is cut.
+  const long = /^x{150,}\.\.\.#[0-9a-f]+$/;
   for (const width of [320, 390, 768, 1280]) {
     const page = await openPage(t, site, { viewport: { width, height: 844 } });
     const fits = async (what) => {
@@ -93,10 +94,12 @@ test("a phone and a desk need no scrolling to the side", async (t) => {
       assert(found <= width, `${what} at ${width}: ${found}, ${wide}`);
     };
     await fits("the table");
-    for (const name of ["requests:minute", "seen:links", "x".repeat(300)]) {
-      await page.getByRole("button", { name, exact: true }).click();
-      await eventually("its details", async () => (await page.locator("#detail-title").textContent()) === name);
-      await fits(name.slice(0, 20));
+    for (const name of ["requests:minute", "seen:links", long]) {
+      const link = page.getByRole("link", { name, exact: true });
+      const text = await link.textContent();
+      await link.click();
+      await eventually("its details", async () => (await page.locator("#detail-title").textContent()) === text);
+      await fits(text.slice(0, 20));
     }
     for (const kind of ["window", "rolling", "counting", "nonscaling", "scaling"]) {
       await page.locator("#plan-kind").selectOption(kind);
@@ -106,6 +109,62 @@ test("a phone and a desk need no scrolling to the side", async (t) => {
   }
 });
 
+test("each filter has a URL, and Back returns to what was open before", async (t) => {
+  const site = await startSite(t, { names: [...HOSTILE, "", "x".repeat(300)] });
+  const page = await openPage(t, site);
+  const title = page.locator("#detail-title");
+  const shows = (name) => eventually(`the details of ${name}`, async () => (await title.isVisible()) && (await title.textContent()) === name);
+  const isClosed = () => eventually("no details", () => page.locator("#detail").isHidden());
+  const open = (name) => page.getByRole("link", { name, exact: true }).click();
+  await open("orders");
+  await shows("orders");
+  const address = page.url();
+  await open("coupons");
+  await shows("coupons");
+  assert.notEqual(page.url(), address);
+  await page.goBack();
+  await shows("orders");
+  assert.equal(page.url(), address);
+  await page.goBack();
+  await isClosed();
+  assert.equal(page.url(), site.address);
+  await page.goForward();
+  await shows("orders");
+  // Close and Escape are steps, too.
+  await page.getByRole("button", { name: "Close" }).click();
+  await isClosed();
+  assert.equal(page.url(), site.address);
+  await page.goBack();
+  await shows("orders");
+  await title.press("Escape");
+  await isClosed();
+  await page.goBack();
+  await page.getByRole("link", { name: "Calculator" }).click();
+  await isClosed();
+  await eventually("the calculator on the screen", () => page.locator("#calculator-title").evaluate((head) => head.getBoundingClientRect().top >= 0 && head.getBoundingClientRect().top < innerHeight));
+  await page.goBack();
+  await shows("orders");
+  // The URL works in another window and after a reload.
+  for (const name of ["(the empty name)", HOSTILE[0], /^x{150,}/]) {
+    const link = page.getByRole("link", { name, exact: true });
+    const text = await link.textContent();
+    await link.click();
+    await shows(text);
+    const other = await openPage(t, { ...site, address: page.url() }, {});
+    await eventually("the same filter", async () => (await other.locator("#detail-title").textContent()) === text);
+    await other.reload();
+    await eventually("the same filter", async () => (await other.locator("#detail-title").textContent()) === text);
+    await eventually("its figures", async () => (await other.locator("#layers-body tr").count()) > 0);
+    await other.close();
+  }
+  // Any other fragment opens nothing, and an ID that names no filter is refused.
+  await page.goto(`${site.address}#other`);
+  await isClosed();
+  await page.goto(`${site.address}#filter=zz%`);
+  await eventually("a refusal", async () => (await page.locator("#detail-problem").textContent()) !== "");
+  assert(page.faults.splice(0).every((fault) => /40[04]/.test(fault)));
+});
+
 test("light and dark differ and can be read", async (t) => {
   const site = await startSite(t);
   const grounds = new Set();
@@ -113,7 +172,7 @@ test("light and dark differ and can be read", async (t) => {
     const page = await openPage(t, site, { colorScheme });
     const pairs = await page.evaluate(() => {
       const ground = getComputedStyle(document.body).backgroundColor;
-      const places = ["body", ".muted", "main a, header a", "#filters-body button", ".tiles dt", ".tiles dd", "thead button", ".key"];
+      const places = ["body", ".muted", "main a, header a", "#filters-body a", ".tiles dt", ".tiles dd", "thead button", ".key"];
       return places.map((place) => [place, getComputedStyle(document.querySelector(place)).color, ground]);
     });
     grounds.add(pairs[0][2]);
@@ -191,7 +250,7 @@ test("the keyboard is enough", async (t) => {
 test("every field has a label and every table a head", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
-  await page.getByRole("button", { name: "requests:minute", exact: true }).click();
+  await page.getByRole("link", { name: "requests:minute", exact: true }).click();
   await page.locator("#buckets-body tr").first().waitFor();
   const bare = await page.evaluate(() => [...document.querySelectorAll("input, select")].filter((field) => field.labels.length === 0).map((field) => field.id));
   assert.deepEqual(bare, []);
@@ -289,7 +348,7 @@ test("pictures for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? 
   const desk = await openPage(t, site, { viewport: { width: 1040, height: 1130 } });
     await desk.screenshot({ path: join(folder, "web-desktop.png") });
   const phone = await openPage(t, site, { viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce" });
-  await phone.getByRole("button", { name: "requests:minute", exact: true }).click();
+  await phone.getByRole("link", { name: "requests:minute", exact: true }).click();
   await eventually("its details", async () => (await phone.locator("#layers-body tr").count()) > 0);
   await phone.screenshot({ path: join(folder, "web-phone.png") });
 });

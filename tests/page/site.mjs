@@ -103,7 +103,7 @@ export async function openPage(test, { address, browser }, options = {}) {
   page.on("pageerror", (error) => faults.push(error.message));
   page.on("dialog", (dialog) => faults.push(`a dialog: ${dialog.message()}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith(address)) faults.push(`it asks for ${request.url()}`);
+    if (new URL(request.url()).origin !== new URL(address).origin) faults.push(`it asks for ${request.url()}`);
   });
   // What tests provoke themselves they take off this list.
   page.faults = faults;
@@ -116,7 +116,7 @@ export async function openPage(test, { address, browser }, options = {}) {
 // The cells of a filter's row, by the names of their columns.
 export async function row(page, name) {
   const heads = await page.locator("#filters-head th").allTextContents();
-  const cells = await page.locator("#filters-body tr").filter({ has: page.getByRole("button", { name, exact: true }) }).locator("th, td").allTextContents();
+  const cells = await page.locator("#filters-body tr").filter({ has: page.getByRole("link", { name, exact: true }) }).locator("th, td").allTextContents();
   return Object.fromEntries(heads.map((head, index) => [head, cells[index]]));
 }
 

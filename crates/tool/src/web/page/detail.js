@@ -8,20 +8,38 @@ import { bytes, clock, count, duration, hexadecimal, moment, percent } from "./w
 
 const LAYERS_SHOWN = 50;
 
+// In the page's URL: `#filter=ID` while a filter is open.
+const FRAGMENT = "#filter=";
+
 let opened = null;
 
 export function startDetail() {
-  byId("detail-close").addEventListener("click", close);
+  byId("detail-close").addEventListener("click", leave);
   byId("detail").addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
+    if (event.key === "Escape") leave();
   });
+  addEventListener("hashchange", follow);
+  follow();
   byId("try").addEventListener("submit", (event) => {
     event.preventDefault();
     tryItem();
   });
 }
 
-export async function openDetail(id) {
+// The URL of a filter, for a link.
+export const linkTo = (id) => FRAGMENT + id;
+
+// Opens the filter that the URL names, or closes the one that is open.
+export function follow() {
+  const { hash } = location;
+  // The empty key has the empty ID.
+  if (hash.startsWith(FRAGMENT)) return open(hash.slice(FRAGMENT.length));
+  if (opened !== null) close();
+  // Closing moved the section that the browser has scrolled to.
+  if (hash.length > 1) byId(hash.slice(1))?.scrollIntoView();
+}
+
+async function open(id) {
   opened = id;
   markOpened(id);
   say(byId("try-answer"), "");
@@ -30,6 +48,12 @@ export async function openDetail(id) {
   await refreshDetail();
   byId("detail-title").focus();
   byId("detail").scrollIntoView();
+}
+
+// Closing is a step in the browser's history, as opening is.
+function leave() {
+  history.pushState(null, "", location.pathname);
+  close();
 }
 
 function close() {

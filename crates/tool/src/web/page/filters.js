@@ -21,6 +21,7 @@ const sorting = { column: 7, isDescending: true };
 let filters = [];
 let page = 0;
 let opened = null;
+let urlOf = null;
 const rows = new Map();
 
 // What becomes of a filter's items, and whose layout it has where that is not ours.
@@ -37,7 +38,9 @@ export const isOver = (filter) => filter.rate_now > filter.rate * 1.1;
 // A filter that cannot grow, forget or take more.
 export const isFull = (filter) => filter.fill >= 1 && (filter.kind === "nonscaling" || filter.kind === "counting");
 
-export function startTable(open) {
+// `linkTo` makes the URL of a filter, and `follow` shows what the current URL names.
+export function startTable(linkTo, follow) {
+  urlOf = linkTo;
   COLUMNS.forEach((column, index) => {
     const button = element("button", { type: "button" }, column.name);
     button.addEventListener("click", () => sortBy(index));
@@ -50,8 +53,8 @@ export function startTable(open) {
   byId("page-before").addEventListener("click", () => turn(-1));
   byId("page-after").addEventListener("click", () => turn(1));
   byId("filters-body").addEventListener("click", (event) => {
-    const row = event.target.closest("button")?.closest("tr");
-    if (row) open(row.dataset.id);
+    // A link to the current URL is no navigation for the browser.
+    if (event.target.closest("a")?.hash === location.hash) follow();
   });
 }
 
@@ -91,7 +94,7 @@ export function markOpened(id) {
 }
 
 export function focusRow(id) {
-  (rows.get(id)?.querySelector("button") ?? byId("filters")).focus();
+  (rows.get(id)?.querySelector("a") ?? byId("filters")).focus();
 }
 
 function draw() {
@@ -143,7 +146,7 @@ function place(shown) {
 
 function newRow(filter) {
   const cells = COLUMNS.slice(1).map((column) => element("td", { class: column.class }));
-  const head = element("th", { scope: "row", class: "name" }, element("button", { type: "button" }));
+  const head = element("th", { scope: "row", class: "name" }, element("a", { href: urlOf(filter.id) }));
   return element("tr", { "data-id": filter.id, class: filter.id === opened ? "is-open" : null }, head, ...cells);
 }
 

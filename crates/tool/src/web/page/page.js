@@ -4,7 +4,7 @@
 import { ask } from "./asking.js";
 import { drawPlan, startCalculator } from "./calculator.js";
 import { chartPlace, lineChart } from "./charts.js";
-import { openDetail, refreshDetail, startDetail } from "./detail.js";
+import { follow, linkTo, refreshDetail, startDetail } from "./detail.js";
 import { byId, say, terms } from "./dom.js";
 import { showFilters, startTable } from "./filters.js";
 import { bytes, clock, count, counted, duration, percent, perSecond } from "./words.js";
@@ -126,7 +126,7 @@ function showGuard() {
   draw("guard-charts", "Now", [{ name: "leases", ys: history("leases") }, { name: "waiting", ys: history("waiting") }, { name: "misses", ys: history("nones") }], count, { least: 2 });
 }
 
-startTable(openDetail);
+startTable(linkTo, follow);
 startDetail();
 startCalculator();
 refresh();
