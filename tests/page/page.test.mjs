@@ -165,6 +165,38 @@ test("each filter has a URL, and Back returns to what was open before", async (t
   assert(page.faults.splice(0).every((fault) => /40[04]/.test(fault)));
 });
 
+test("headings on a phone keep apart", async (t) => {
+  const site = await startSite(t);
+  for (const width of [320, 390]) {
+    const page = await openPage(t, site, { viewport: { width, height: 844 } });
+    await page.getByRole("link", { name: "requests:minute", exact: true }).click();
+    await page.locator("#buckets-body tr").first().waitFor();
+    for (const sorted of ["Name", "Full", "False positives", "Memory"]) {
+      await page.getByRole("button", { name: sorted, exact: true }).click();
+      // The rectangles of each heading: its lines of text, and the arrow of the column that sorts.
+      const close = await page.evaluate(() => {
+        const boxes = [...document.querySelectorAll("h1, h2, h3, th, header a")].flatMap((head) => {
+          const range = document.createRange();
+          range.selectNodeContents(head);
+          const arrow = head.querySelector(".arrow")?.getBoundingClientRect() ?? [];
+          return [...range.getClientRects()].concat(arrow).filter((box) => box.width > 0 && box.height > 0).map((box) => ({ head, box }));
+        });
+        const apart = (a, b) => Math.max(a.left - b.right, b.left - a.right, a.top - b.bottom, b.top - a.bottom);
+        return boxes.flatMap((one, index) =>
+          boxes
+            .slice(index + 1)
+            .filter((other) => one.head !== other.head && apart(one.box, other.box) < 6 && Math.min(one.box.bottom, other.box.bottom) > Math.max(one.box.top, other.box.top))
+            .map((other) => `${one.head.textContent} and ${other.head.textContent}: ${apart(one.box, other.box)}`),
+        );
+      });
+      assert.deepEqual(close, [], `sorted by ${sorted} at ${width}`);
+      const arrow = page.locator("th[aria-sort] .arrow");
+      assert((await arrow.boundingBox()).width > 3, "the arrow is shown");
+    }
+    await page.close();
+  }
+});
+
 test("light and dark differ and can be read", async (t) => {
   const site = await startSite(t);
   const grounds = new Set();

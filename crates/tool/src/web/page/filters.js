@@ -42,7 +42,7 @@ export const isFull = (filter) => filter.fill >= 1 && (filter.kind === "nonscali
 export function startTable(linkTo, follow) {
   urlOf = linkTo;
   COLUMNS.forEach((column, index) => {
-    const button = element("button", { type: "button" }, column.name);
+    const button = element("button", { type: "button" }, column.name, element("span", { class: "arrow", "aria-hidden": "true" }));
     button.addEventListener("click", () => sortBy(index));
     byId("filters-head").append(element("th", { scope: "col", class: column.class }, button));
   });
