@@ -26,6 +26,7 @@ mod names;
 #[path = "../server/fleet/nodes.rs"]
 mod nodes;
 mod pages;
+mod permissions;
 mod plan;
 mod restore;
 mod running;

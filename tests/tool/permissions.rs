@@ -1,0 +1,134 @@
+//! The tool's README lists the ACL permissions of each subcommand: a user with exactly these can run it, and none is in vain.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backup::Files;
+use crate::harness::{Connection, Server, on_every_server};
+use crate::running::{run, url};
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
+
+/// Subcommands as a user runs them. FILE is a backup, LINES a file of lines, NEW a file that the run makes, URL the server.
+const RUNS: [&str; 25] = [
+    "backup --all --verify -o NEW",
+    "backup plain sharded -o NEW",
+    "crawl LINES --key crawled",
+    "crawl LINES --key planned --capacity 100",
+    "dedup LINES --key deduped --create 0.01 100",
+    "dedup LINES --key plain --dry-run",
+    "dedup LINES --key sharded --shards",
+    "load LINES --key loaded --create 0.01",
+    "load LINES --key loaded --create 0.01 --resume",
+    "load LINES --key plain --in-place",
+    "load LINES --key sharded --in-place --shards",
+    "plan 0.01 1000 --url URL",
+    "restore FILE --replace",
+    "restore FILE --key plain=copy --key counting=copy:counting",
+    "restore FILE --key sharded=copy:sharded",
+    "shards create made 0.01 1000 --shards 2",
+    "shards info made",
+    "shards double made",
+    "shards merge united made",
+    "shards copy made --to URL --to-single --rename other",
+    "shards delete made",
+    "survey",
+    "survey --beside URL",
+    "watch",
+    "watch --json --samples 2 --interval 0.1",
+];
+
+/// What reconnecting sends after the server was lost.
+const AFTER_A_LOSS: [(&str, &str); 1] = [("watch", "exists")];
+
+fn fill(client: &mut Connection) {
+    client.run("FLUSHALL");
+    for words in ["plain 0.01 100", "counting 0.01 100 COUNTING", "window 0.01 100 WINDOW 60"] {
+        client.run(&format!("BF.RESERVE {words}"));
+    }
+    // valkey-bloom's layout, which goes by DUMP and RESTORE.
+    client.run("BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b");
+    client.run("EXPIRE plain 1000");
+}
+
+/// The rows of the README's table: a subcommand and its permissions.
+fn table() -> BTreeMap<String, BTreeSet<String>> {
+    let readme = std::fs::read_to_string(README).unwrap();
+    let section = readme.split("\n## Permissions\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"));
+    rows.map(|(name, words)| {
+        let words = words.trim_end_matches(['|', ' ', '`']).split(' ');
+        (name.to_owned(), words.map(|word| word.strip_prefix('+').unwrap().to_owned()).collect())
+    })
+    .collect()
+}
+
+/// The commands that the server has run since its statistics were reset.
+fn used(client: &mut Connection) -> BTreeSet<String> {
+    let text = client.run("INFO commandstats").text();
+    let lines = text.lines().filter(|line| !line.contains(":calls=0,"));
+    lines.filter_map(|line| Some(line.strip_prefix("cmdstat_")?.split_once(':')?.0.to_owned())).collect()
+}
+
+#[test]
+fn each_subcommand_runs_with_exactly_the_permissions_of_the_readme() {
+    let table = table();
+    on_every_server(|program| {
+        let (server, files) = (Server::start(program), Files::new());
+        let mut client = server.connect();
+        let (file, lines) = (files.path("file").display().to_string(), files.path("lines").display().to_string());
+        std::fs::write(&lines, "a\nb\nc\n").unwrap();
+        let user_url = url(&server).replace("redis://", "redis://limited:secret@");
+        let mut ran: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        let admin = url(&server);
+        let prepare = |client: &mut Connection| {
+            fill(client);
+            for name in ["sharded", "sharded2"] {
+                run(["shards", "create", name, "0.01", "100", "--shards", "2", "--url", &admin]).well();
+            }
+        };
+        prepare(&mut client);
+        run(["backup", "--all", "-o", &file, "--url", &admin]).well();
+        for line in RUNS {
+            let name = line.split(' ').next().unwrap();
+            let listed = table.get(name).unwrap_or_else(|| panic!("the README has no row for {name}"));
+            if !line.starts_with("shards") {
+                prepare(&mut client);
+            }
+            let rules = listed.iter().map(|word| format!(" +{word}")).collect::<String>();
+            let reply = client.run(&format!("ACL SETUSER limited reset on >secret ~* -@all{rules}"));
+            assert!(!reply.is_error(), "{name}: {reply:?}");
+            client.run("CONFIG RESETSTAT");
+            let new = files.path("new").display().to_string();
+            let words = line.split(' ').map(|word| match word {
+                "FILE" => &*file,
+                "LINES" => &*lines,
+                "NEW" => &*new,
+                "URL" => &*user_url,
+                word => word,
+            });
+            let words: Vec<&str> =
+                if line.contains("--url") { words.collect() } else { words.chain(["--url", &user_url]).collect() };
+            let ended = run(words);
+            assert_eq!(ended.status, Some(0), "{line}: {ended:?}");
+            // What the test itself sends, and what the README calls optional.
+            let own = [
+                "info",
+                "config|resetstat",
+                "config",
+                "auth",
+                "hello",
+                "acl|setuser",
+                "client|setinfo",
+                "command|info",
+                "command",
+            ];
+            ran.entry(name)
+                .or_default()
+                .extend(used(&mut client).into_iter().filter(|name| !own.contains(&&**name) || listed.contains(name)));
+        }
+        for (name, mut used) in ran {
+            used.extend(AFTER_A_LOSS.iter().filter(|(other, _)| *other == name).map(|(_, word)| (*word).to_owned()));
+            assert_eq!(used, table[name], "{name}: what it runs, and what the README lists");
+        }
+    });
+}
