@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Read by scripts/package --test, which has built the packages: looks at them, and installs them in a fresh Debian.
 
-: "${packages:?this file is read by scripts/package}" "${target:?}"
+: "${packages:?this file is read by scripts/package}" "${target:?}" "${module:?}"
 
 # The Debian of this machine, whose C library the packages ask for.
 suite=$(
@@ -38,6 +38,25 @@ done < <(sed -n '/--from=/d; s/^COPY \(.*\) [^ ]*$/\1/p' packaging/Containerfile
 cargo metadata --locked --offline --no-deps --format-version 1 --manifest-path "$copied/Cargo.toml" >/dev/null
 rm -r "$copied"
 say "  packaging/Containerfile: what it copies is here, and a workspace"
+# The entry point of Redis 8 loads every library of a folder. A copy of the module stands in for RedisBloom: same commands.
+if have redis-server; then
+  image=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
+  folder=$image/usr/local/lib/redis/modules
+  mkdir -p "$folder"
+  cp "$module" "$folder/redisbloom.so"
+  sed -n "s|^RUN rm -f /usr/local/lib|rm -f $image/usr/local/lib|p" packaging/Containerfile | sh -e
+  words=(--loadmodule "$module")
+  for library in "$folder"/*.so; do [ ! -e "$library" ] || words+=(--loadmodule "$library"); done
+  # A server that has loaded its modules answers on its socket; one that has not ends.
+  redis-server --port 0 --unixsocket "$image/socket" --dir "$image" --save '' --daemonize no "${words[@]}" >"$image/log" &
+  server=$!
+  until [ -S "$image/socket" ] || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
+  redis-cli -s "$image/socket" BF.ADD seen one >/dev/null || fail "the image of Redis 8 would not start: $(tail -n 3 "$image/log")"
+  kill "$server"
+  wait "$server" || true
+  rm -r "$image"
+  say "  packaging/Containerfile: the server starts with the libraries that are left of Redis 8"
+fi
 [ "$(scripts/package --notes "$(version)" | head -n 1)" != '' ]
 if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
   units=$packages/units
