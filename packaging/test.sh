@@ -26,7 +26,7 @@ for name in sys.argv[1:]:
     assert all(job["steps"] and job["runs-on"] for job in jobs.values()), name
     print(f"  {name}: {', '.join(jobs)}")
 END
-if have ruby; then ruby -c packaging/homebrew/bloomgate.rb >/dev/null && say "  packaging/homebrew/bloomgate.rb: syntax"; fi
+if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
 # What it copies has to be enough for cargo.
 copied=$packages/copied
 rm -rf "$copied"

@@ -1,13 +1,14 @@
-# The module and the command-line tool by Homebrew. There is no release to fetch yet: from the project's folder
+# Installs the module and the command-line tool by Homebrew, which takes formulae from taps only. This repository is a tap:
 #
-#   brew install --HEAD ./packaging/homebrew/bloomgate.rb
+#   brew tap bloomgate/bloomgate "$PWD"
+#   brew install --HEAD bloomgate/bloomgate/bloomgate
 #
-# builds the branch that is checked out here.
+# This builds the branch main. There is no release to download yet.
 class Bloomgate < Formula
   desc "Bloom filters inside Redis and Valkey: a module with the BF.* commands, and a tool"
   homepage "https://bloomgate.invalid"
   license any_of: ["MIT", "Apache-2.0"]
-  head "file://#{File.expand_path("../..", __dir__)}", using: :git
+  head "file://#{File.expand_path("..", __dir__)}", using: :git, branch: "main"
 
   depends_on "llvm" => :build
   depends_on "rust" => :build
