@@ -16,16 +16,35 @@ tree=$packages/debian-$suite.tar
 headline "The files beside them"
 # What is there is looked at with what is here.
 python3 - .github/workflows/*.yml <<'END'
-import sys
+import pathlib, re, subprocess, sys, tempfile
 try:
     import yaml
 except ImportError:
     sys.exit(print("  no yaml in this Python: the workflows are not looked at"))
 for name in sys.argv[1:]:
-    jobs = yaml.safe_load(open(name))["jobs"]
+    workflow = yaml.safe_load(open(name))
+    jobs = workflow["jobs"]
     assert all(job["steps"] and job["runs-on"] for job in jobs.values()), name
+    assert workflow["permissions"] == {"contents": "read"}, f"{name}: jobs may write by default"
+    for line in open(name):
+        if "uses:" in line:
+            assert re.search(r"@[0-9a-f]{40} # v\d", line), f"{name}: not pinned by commit: {line.strip()}"
     print(f"  {name}: {', '.join(jobs)}")
+    if name.endswith("release.yml"):
+        assert [job for job in jobs if "permissions" in jobs[job]] == ["release"], "only the release may write"
+        assert set(jobs["release"]["needs"]) == set(jobs) - {"release"}, "the release does not wait for every other job"
+        assert "scripts/test" in [step.get("run") for step in jobs["test"]["steps"]], "no tests before the release"
+        sums = next(step["run"] for step in jobs["release"]["steps"] if "sha256sum" in step.get("run", ""))
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "packages").mkdir()
+            (pathlib.Path(folder) / "packages" / "file").write_text("text")
+            subprocess.run(["sh", "-ec", sums], cwd=folder, check=True)
+            # Users download the files into one folder.
+            for line in open(f"{folder}/SHA256SUMS"):
+                assert "/" not in line, f"a path in SHA256SUMS: {line}"
 END
+(scripts/package --check-tag "v$(version)")
+! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag takes any tag"
 if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
 # What it copies has to be enough for cargo.
 copied=$packages/copied
