@@ -45,6 +45,14 @@ for name in sys.argv[1:]:
 END
 (scripts/package --check-tag "v$(version)")
 ! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag takes any tag"
+for crate in bloomgate bloomgate-filter bloomgate-tool; do
+  for file in LICENSE-MIT LICENSE-APACHE README.md; do
+    cargo package --offline --allow-dirty --list -p "$crate" | grep -x "$file" >/dev/null || fail "the crate $crate has no $file"
+  done
+done
+[ "$(cargo metadata --locked --offline --no-deps --format-version 1 | grep -o '"repository":"https' | wc -l)" -eq 3 ] ||
+  fail "a crate names no repository"
+say "  the crates: licences, READMEs, a repository"
 if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
 # What it copies has to be enough for cargo.
 copied=$packages/copied
