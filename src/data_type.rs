@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use bloomgate_filter::kinds::StoredAs;
+use bloomgate_filter::format::StoredAs;
 use bloomgate_filter::{Ceiling, Error, Unlimited, Value, format};
 use redis_module::raw;
 

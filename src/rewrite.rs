@@ -8,8 +8,9 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use bloomgate_filter::format::AofRecord;
+use bloomgate_filter::kinds::ValkeyBloomFilter;
 use bloomgate_filter::kinds::valkey_bloom::load;
-use bloomgate_filter::kinds::{AofRecord, ValkeyBloomFilter};
 use bloomgate_filter::{Error, cells::Cells as _, format};
 use redis_module::raw;
 

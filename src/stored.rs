@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use bloomgate_filter::format::Value;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
-use bloomgate_filter::kinds::{Contents, Value};
+use bloomgate_filter::kinds::Contents;
 use bloomgate_filter::{Error, try_box};
 
 use super::context::Context;

@@ -1,9 +1,9 @@
 //! Inputs that arrive record by record, as BF.LOADCHUNK gets them: our own dump and RedisBloom's. The first record is the
 //! header; those after the last chunk are held against the filter that is whole.
 
-use bloomgate_filter::format::{Error, Progress};
+use bloomgate_filter::format::{Arrival, Error, Progress};
+use bloomgate_filter::kinds::RedisBloomArrival;
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
-use bloomgate_filter::kinds::{Arrival, RedisBloomArrival};
 use bloomgate_filter::{Filter, Value};
 
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
@@ -82,7 +82,7 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
     let arrived_bytes = match value {
         Some(Value::Arriving(arrival)) => match &**arrival {
             Arrival::RedisBloom(arrival) => arrival.arrived_bytes(),
-            Arrival::Native(_) | Arrival::Windowed(_) | Arrival::Counting(_) => 0,
+            Arrival::Own(_) => 0,
         },
         _ => 0,
     };

@@ -2,12 +2,12 @@
 //! question, a copy and what is saved and read again are equal, an item that was added is in, and what is arriving arrives.
 
 use bloomgate_filter::format::records;
-use bloomgate_filter::format::{Error, LayerCells, Progress};
+use bloomgate_filter::format::{AofRecord, Arrival, Error, Progress};
 use bloomgate_filter::geometry::HASHES_MAX;
 use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{AofRecord, Arrival, Forgets, Kind, NativeSpec, Origin};
+use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin};
 use bloomgate_filter::shape::Rules;
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
@@ -246,17 +246,15 @@ pub fn obey(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progres
 /// A copy of what is small.
 fn copy(arrival: &Arrival) -> Option<Arrival> {
     let allocated_bytes = match arrival {
-        Arrival::Native(arrival) => arrival.filter().allocated_bytes(),
-        Arrival::Windowed(arrival) => Kind::allocated_bytes(arrival.filter()),
-        Arrival::Counting(arrival) => Kind::allocated_bytes(arrival.filter()),
+        Arrival::Own(arrival) => arrival.filter().allocated_bytes(),
         Arrival::RedisBloom(arrival) => arrival.filter().allocated_bytes(),
     };
     (allocated_bytes <= COMPARED_TO_BYTES).then(|| arrival.try_clone().unwrap())
 }
 
 /// Number of chunks of all layers.
-fn chunks(filter: &impl LayerCells) -> u64 {
-    (0..filter.layer_count()).map(|layer| filter.layer_cells(layer).len().div_ceil(1 << 20) as u64).sum()
+fn chunks(filter: &Filter) -> u64 {
+    filter.layers().map(|layer| layer.size_bytes.div_ceil(1 << 20)).sum()
 }
 
 /// What has come can be saved, copied and told record by record, and the rest makes it whole.
@@ -264,24 +262,15 @@ fn of_arriving(mut value: Value) {
     of_copies(&value);
     let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
     let whole: Vec<(u64, Vec<u8>)> = match &**arrival {
-        Arrival::Native(arrival) => {
-            records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
-        }
-        Arrival::Windowed(arrival) => {
-            records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
-        }
-        Arrival::Counting(arrival) => {
-            records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect()
-        }
+        Arrival::Own(arrival) => records::records(arrival.filter(), arrival.generation()).map(Result::unwrap).collect(),
         Arrival::RedisBloom(arrival) => redisbloom::dump::records(arrival.filter())
             .map(Result::unwrap)
             .map(|(iterator, data)| (iterator, data.into_owned()))
             .collect(),
     };
     let has_table_records = match &**arrival {
-        Arrival::Native(arrival) => arrival.next_chunk() > chunks(arrival.filter()),
-        Arrival::Windowed(arrival) => arrival.next_chunk() > chunks(arrival.filter()),
-        Arrival::Counting(_) | Arrival::RedisBloom(_) => false,
+        Arrival::Own(arrival) => arrival.next_chunk() > chunks(arrival.filter()),
+        Arrival::RedisBloom(_) => false,
     };
     // The last one that it lacks makes it whole: after a gap the last ones may have come.
     let mut completed = 0;

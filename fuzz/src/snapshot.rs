@@ -1,8 +1,7 @@
 //! Inputs that are read in one piece: the snapshots of the three types, and the argument of BF.LOAD. A snapshot's numbers
 //! are 8 bytes each, its strings come after their length.
 
-use bloomgate_filter::format::{ByteSink, ByteSource, Error};
-use bloomgate_filter::kinds::StoredAs;
+use bloomgate_filter::format::{ByteSink, ByteSource, Error, StoredAs};
 use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::{Filter, Unlimited, Value};
 

@@ -1,9 +1,8 @@
 //! `BF.LOADCHUNK key iterator data`
 
 use bloomgate_filter::Value;
-use bloomgate_filter::format::{Error, Progress, records};
+use bloomgate_filter::format::{Arrival, Error, Progress, StoredAs, records};
 use bloomgate_filter::kinds::redisbloom::dump::HEADER;
-use bloomgate_filter::kinds::{Arrival, StoredAs};
 use bloomgate_filter::words::iterators;
 
 use crate::args::Args;

@@ -1,7 +1,7 @@
 //! `BF.SCANDUMP key iterator`
 
+use bloomgate_filter::format::Record;
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::kinds::Record;
 use bloomgate_filter::words::iterators;
 use bloomgate_filter::{Filter, try_box};
 

@@ -5,8 +5,9 @@
 //! - [`cells`]: what items leave, bits in blocks of a cache line or in one flat array.
 //! - [`geometry`]: where an item's cells are, and the maths of sizes.
 //! - [`shape`]: a layer of fixed capacity, and the chain of layers that grows.
-//! - [`mod@format`]: bytes from outside, what the codecs share.
-//! - [`kinds`]: a folder for each kind of filter, with what makes it and how it is stored. [`kinds::Filter`] is any of them.
+//! - `codec`: numbers and cells as bytes.
+//! - [`kinds`]: a folder for each kind of filter: its rules and its codec. [`Filter`] is a filter of any kind.
+//! - [`mod@format`]: snapshots and dumps. [`Value`] is a filter, or one that is arriving.
 //! - [`words`]: commands as words, what they ask for and why they are refused. Pure parsers.
 //!
 //! ```
@@ -23,6 +24,7 @@
 mod ceiling;
 pub mod cells;
 mod clock;
+pub(crate) mod codec;
 mod error;
 pub mod format;
 pub mod geometry;
@@ -37,7 +39,8 @@ pub mod words;
 pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};
 pub use clock::{Clock, Moment};
 pub use error::Error;
-pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter, Value};
+pub use format::Value;
+pub use kinds::{BloomFilter, Filter, RedisBloomFilter, Spec, ValkeyBloomFilter};
 pub use mask::{BATCH, Mask};
 pub use memory::try_box;
 pub use scaling::Scaling;

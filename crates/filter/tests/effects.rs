@@ -3,9 +3,9 @@
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use bloomgate_filter::format::{ByteSink, ByteSource};
+use bloomgate_filter::format::{ByteSink, ByteSource, StoredAs};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, Outcome, RedisBloomSpec, StoredAs, Turn, WindowedSpec};
+use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, Outcome, RedisBloomSpec, Turn, WindowedSpec};
 use bloomgate_filter::{BATCH, Error, Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 const NOW: Moment = Moment(1000);

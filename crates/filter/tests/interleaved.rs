@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress};
+use bloomgate_filter::format::{AofRecord, Arrival, ByteSink, ByteSource, Error, Progress, StoredAs};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{AofRecord, Arrival, CountingSpec, Forgets, NativeSpec, Origin, StoredAs, WindowedSpec};
+use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, Origin, WindowedSpec};
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

@@ -6,9 +6,9 @@
 
 use bloomgate_filter::Moment;
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{self, ByteSink, ByteSource, Progress};
+use bloomgate_filter::format::{self, AofRecord, Arrival, ByteSink, ByteSource, Progress};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
-use bloomgate_filter::kinds::{AofRecord, Arrival, NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::kinds::{Origin, Outcome};
 use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Scaling, Spec, Unlimited, Value};

@@ -1,16 +1,20 @@
 //! The receiving end of a dump of ours: a filter whose records come one by one.
 
 use super::known::{can_have_come, check, decode, known_records};
+use super::places::{Chunk, Extent};
 use super::record::{self, Content};
-use super::records::{self, GENERATIONS, HEADER, Recorded, Stream};
-use super::{Error, Progress, Sink, Source, chunks, stored};
+use super::records::{self, GENERATIONS, HEADER, Stream};
+use super::stored;
 use crate::ceiling::{Ceiling, Unlimited};
+use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
+use crate::kinds::Filter;
+use crate::kinds::description::Description;
 
-/// A filter of ours whose records have not all arrived.
+/// A filter of our own layout whose records have not all arrived.
 #[derive(Debug, PartialEq)]
-pub struct Arriving<F> {
-    filter: F,
+pub struct Arriving {
+    filter: Filter,
     /// Of the filter that is dumped.
     generation: u16,
     /// Number of the next record after the header, from 0 on.
@@ -19,15 +23,16 @@ pub struct Arriving<F> {
     tables: usize,
 }
 
-impl<F: Recorded> Arriving<F> {
+impl Arriving {
     /// Begins with a header.
     ///
     /// # Errors
     /// [`Error::NotADump`] and the like for a record that is none; [`Error::Filter`] for a filter that cannot be or
     /// does not fit under the ceiling.
     pub fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let (_, description) = records::decode_header(header)?;
         let (stream, record) = Stream::parse(iterator)?;
-        let filter = F::with_zero_cells(&records::decode_header::<F>(header)?, ceiling)?;
+        let filter = description.with_zero_cells(ceiling)?;
         let (_, record) = records::numbers(&filter, record)?;
         if record != HEADER || filter.layer_count() != stream.layers {
             return Err(Error::WrongGeneration);
@@ -66,8 +71,8 @@ impl<F: Recorded> Arriving<F> {
             });
         }
         let content = decode(&self.filter, own, iterator, data)?;
-        match chunks::chunk_range(&self.filter, 0..self.filter.layer_count(), self.next) {
-            Some(range) => self.take_cells(&range, content)?,
+        match Extent::all().chunk(&self.filter, self.next) {
+            Some(chunk) => self.take_cells(&chunk, content)?,
             None => self.take_entries(content, ceiling)?,
         }
         self.next += 1;
@@ -78,17 +83,18 @@ impl<F: Recorded> Arriving<F> {
         Ok(Progress::Complete)
     }
 
-    fn take_cells(&mut self, range: &chunks::ChunkRange, content: Content<'_>) -> Result<(), Error> {
+    fn take_cells(&mut self, chunk: &Chunk, content: Content<'_>) -> Result<(), Error> {
         match content {
-            Content::Gone if self.filter.is_marked() => self.filter.leave_out(range.layer),
+            Content::Gone if self.filter.is_marked() => self.filter.leave_out(chunk.part),
             Content::Chunk { items, cells } => {
-                if cells.is_some_and(|cells| cells.len() != range.bytes.len()) {
+                if cells.is_some_and(|cells| cells.len() != chunk.bytes.len()) {
                     return Err(Error::WrongLength);
                 }
-                if let Some(items) = items {
-                    self.filter.count_at_least(range.layer, items)?;
+                if let (Some(items), Some(part)) = (items, self.filter.part_mut(chunk.part)) {
+                    part.count_at_least(chunk.layer, items)?;
                 }
-                let target = self.filter.layer_cells_mut(range.layer).get_mut(range.bytes.clone());
+                let part = self.filter.part_mut(chunk.part);
+                let target = part.and_then(|part| part.layer_bytes_mut(chunk.layer)?.get_mut(chunk.bytes.clone()));
                 if let (Some(cells), Some(target)) = (cells, target) {
                     target.copy_from_slice(cells);
                 }
@@ -102,26 +108,25 @@ impl<F: Recorded> Arriving<F> {
         let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
         let run = record::hashes_in(bytes)?;
         ceiling.allow(self.filter.size_bytes(), bytes.len() as u64)?;
-        self.filter.take_deleted(self.tables, &run)?;
+        stored::take_entries(&mut self.filter, self.tables, &run)?;
         self.tables += usize::from(is_last);
         Ok(())
     }
 
     fn is_complete(&self) -> bool {
         let has_tables = self.filter.has_tables();
-        self.next >= chunks::chunks_of(&self.filter, 0..self.filter.layer_count())
-            && (!has_tables || self.tables == self.filter.part_count())
+        self.next >= Extent::all().chunks(&self.filter) && (!has_tables || self.tables == self.filter.part_count())
     }
 
     /// The filter, as far as it has arrived.
     #[must_use]
-    pub const fn filter(&self) -> &F {
+    pub const fn filter(&self) -> &Filter {
         &self.filter
     }
 
     /// The filter, once the last record has come.
     #[must_use]
-    pub fn into_filter(self) -> F {
+    pub fn into_filter(self) -> Filter {
         self.filter
     }
 
@@ -153,25 +158,26 @@ impl<F: Recorded> Arriving<F> {
 
     /// Writes its snapshot, from `kind` on.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
-        sink.put_u64(F::KIND + 1);
+        sink.put_u64(self.filter.kind().unwrap_or_default() + 1);
         self.filter.describe(sink);
         sink.put_u64(u64::from(self.generation));
         sink.put_u64(self.next);
         if self.filter.has_tables() {
             sink.put_u64(self.tables as u64);
         }
-        chunks::write(&self.filter, sink);
+        stored::write_cells(&self.filter, sink);
         stored::write_tables(&self.filter, sink);
     }
 
-    /// Reads what [`write`](Self::write) wrote after `kind`. The ceiling is asked for all of its memory before any is allocated.
+    /// Reads what [`write`](Self::write) wrote after `kind`, which is `kind + 1` there. The ceiling is asked before anything is
+    /// allocated.
     ///
     /// # Errors
     /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
-    pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        let description = F::read_description(source)?;
+    pub(crate) fn read(kind: u64, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        let description = Description::read(kind, source)?;
         let (generation, next) = (source.u64()?, source.u64()?);
-        let filter = F::with_zero_cells(&description, ceiling)?;
+        let filter = description.with_zero_cells(ceiling)?;
         let tables = if filter.has_tables() { source.u64()? } else { 0 };
         let generation = u16::try_from(generation).ok().filter(|generation| *generation < GENERATIONS);
         let (Some(generation), Ok(tables)) = (generation, usize::try_from(tables)) else {
@@ -181,8 +187,8 @@ impl<F: Recorded> Arriving<F> {
         if tables > arriving.filter.part_count() || arriving.is_complete() {
             return Err(Error::OutOfRange);
         }
-        let arrived_bytes = chunks::bytes_before(&arriving.filter, next);
-        chunks::read(&mut arriving.filter, arrived_bytes, source)?;
+        let arrived_bytes = Extent::all().bytes_before(&arriving.filter, next);
+        stored::read_cells(&mut arriving.filter, arrived_bytes, source)?;
         stored::read_tables(&mut arriving.filter, source, ceiling)?;
         if can_have_come(&arriving.filter, next, tables) { Ok(arriving) } else { Err(Error::OutOfRange) }
     }
@@ -195,13 +201,13 @@ mod tests {
     use crate::format::records::{DumpMark, is_header};
     use crate::format::{ByteSink, ByteSource};
     use crate::hash::Hasher;
-    use crate::{BloomFilter, Scaling};
+    use crate::{BloomFilter, Moment, Scaling};
 
-    fn first_record(filter: &BloomFilter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
+    fn first_record(filter: &Filter, generation: u16) -> Result<(u64, Vec<u8>), Error> {
         records::first_record(filter, generation, &mut DumpMark::default())
     }
 
-    fn next_record(filter: &BloomFilter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
+    fn next_record(filter: &Filter, generation: u16, iterator: u64) -> Result<Option<(u64, Vec<u8>)>, Error> {
         records::next_record(filter, generation, iterator, &DumpMark::default())
     }
 
@@ -212,15 +218,19 @@ mod tests {
     /// How many members a filter has before, and gets meanwhile with each record.
     const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
 
-    fn grown() -> BloomFilter {
+    fn grown() -> Filter {
         let mut filter = BloomFilter::new(0.01, CAPACITY, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
         for number in 0..ITEMS {
             filter.add(&number.to_le_bytes(), &Unlimited).unwrap();
         }
-        filter
+        filter.into()
     }
 
-    fn records(filter: &BloomFilter, generation: u16) -> Vec<(u64, Vec<u8>)> {
+    fn native(filter: &mut Filter) -> &mut BloomFilter {
+        filter.mergeable_mut().unwrap()
+    }
+
+    fn records(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
         records::records(filter, generation).collect::<Result<_, _>>().unwrap()
     }
 
@@ -229,7 +239,7 @@ mod tests {
         let filter = grown();
         let records = records(&filter, 5);
         assert!(cfg!(miri) || records.len() > 10, "layers of more than one chunk");
-        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         let (last, others) = records[1..].split_last().unwrap();
         for (iterator, data) in others {
             assert!(*iterator < 1 << 53 && data.len() <= 16 << 20);
@@ -245,10 +255,10 @@ mod tests {
     fn what_does_not_belong_changes_nothing() {
         let filter = grown();
         let records = records(&filter, 5);
-        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         arriving.accept(records[1].0, &records[1].1).unwrap();
         let before = arriving.try_clone().unwrap();
-        let refused = |arriving: &mut Arriving<BloomFilter>, iterator: u64, data: &[u8], error: Error| {
+        let refused = |arriving: &mut Arriving, iterator: u64, data: &[u8], error: Error| {
             assert_eq!(arriving.accept(iterator, data), Err(error));
             assert_eq!(*arriving, before);
         };
@@ -273,49 +283,49 @@ mod tests {
 
     #[test]
     fn a_torn_header_is_refused() {
-        let filter = BloomFilter::new(0.01, 100, Scaling::Fixed, 7, &Unlimited).unwrap();
+        let filter = BloomFilter::new(0.01, 100, Scaling::Fixed, 7, &Unlimited).unwrap().into();
         let (iterator, data) = first_record(&filter, 0).unwrap();
         assert_eq!(iterator, 1);
         assert!(is_header(&data));
         for length in 0..data.len() {
-            assert!(Arriving::<BloomFilter>::begin(iterator, &data[..length], &Unlimited).is_err());
+            assert!(Arriving::begin(iterator, &data[..length], &Unlimited).is_err());
         }
         for position in 0..data.len() {
             let mut torn = data.clone();
             torn[position] ^= 0x80;
-            assert!(Arriving::<BloomFilter>::begin(iterator, &torn, &Unlimited).is_err());
+            assert!(Arriving::begin(iterator, &torn, &Unlimited).is_err());
         }
         for other in [2, iterator + (1 << 27), iterator + (2 << 27)] {
-            assert!(Arriving::<BloomFilter>::begin(other, &data, &Unlimited).is_err(), "{other}");
+            assert!(Arriving::begin(other, &data, &Unlimited).is_err(), "{other}");
         }
     }
 
     #[test]
     fn a_dump_of_a_filter_that_grows_meanwhile_holds_what_was_in_when_it_began() {
-        let mut filter =
-            BloomFilter::new(0.01, u64::from(MEMBERS / 10), Scaling::from_expansion(2), 7, &Unlimited).unwrap();
+        let filter = BloomFilter::new(0.01, u64::from(MEMBERS / 10), Scaling::from_expansion(2), 7, &Unlimited);
+        let mut filter = Filter::from(filter.unwrap());
         let members: Vec<_> = (0..MEMBERS).map(u32::to_le_bytes).collect();
         for item in &members {
-            filter.add(item, &Unlimited).unwrap();
+            native(&mut filter).add(item, &Unlimited).unwrap();
         }
-        let layers = filter.layers().len();
+        let layers = filter.layer_count();
         let (mut iterator, header) = first_record(&filter, 9).unwrap();
-        let mut arriving = Arriving::<BloomFilter>::begin(iterator, &header, &Unlimited).unwrap();
+        let mut arriving = Arriving::begin(iterator, &header, &Unlimited).unwrap();
         let mut later = MEMBERS..;
         while let Some((next, data)) = next_record(&filter, 9, iterator).unwrap() {
             for item in later.by_ref().take(MEMBERS as usize / 2) {
-                filter.add(&item.to_le_bytes(), &Unlimited).unwrap();
+                native(&mut filter).add(&item.to_le_bytes(), &Unlimited).unwrap();
             }
             arriving.accept(next, &data).unwrap();
             iterator = next;
         }
-        assert!(filter.layers().len() > layers);
+        assert!(filter.layer_count() > layers);
         let copy = arriving.into_filter();
-        assert_eq!(copy.layers().len(), layers);
+        assert_eq!(copy.layer_count(), layers);
         // Its bits are those of a full layer when the last chunk is made, and so they are counted: the copy takes no more
         // into it.
         assert_eq!(copy.remaining_capacity(), 0);
-        assert!(members.iter().all(|item| copy.contains(item)));
+        assert!(members.iter().all(|item| copy.contains(item, &Moment(0))));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
         assert_eq!(next_record(&copy, 9, iterator + (8 << 27)), Err(Error::WrongGeneration), "layers it never had");
         assert_eq!(next_record(&copy, 9, 0), Err(Error::OutOfRange));
@@ -326,11 +336,11 @@ mod tests {
         let filters = [7, 8].map(|seed| {
             let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, seed, &Unlimited).unwrap();
             filter.add(&seed.to_le_bytes(), &Unlimited).unwrap();
-            filter
+            filter.into()
         });
         let [one, other] = filters.each_ref().map(|filter| records(filter, 5));
         assert_eq!(one[1].0, other[1].0);
-        let mut arriving = Arriving::<BloomFilter>::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::begin(one[0].0, &one[0].1, &Unlimited).unwrap();
         assert_eq!(arriving.accept(other[1].0, &other[1].1), Err(Error::WrongChecksum));
         assert_eq!(arriving.accept(one[1].0, &one[1].1), Ok(Progress::Complete));
     }
@@ -339,30 +349,31 @@ mod tests {
     fn cells_of_another_length_or_omitted_ones_are_refused() {
         let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
         filter.add(b"an item", &Unlimited).unwrap();
+        let cells = filter.layers()[0].bytes().to_vec();
+        let filter = Filter::from(filter);
         let records = records(&filter, 5);
-        let mut arriving = Arriving::<BloomFilter>::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
+        let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
         let (identity, iterator) = (records::identity(&filter, 1), records[1].0);
-        let cells = filter.layers()[0].bytes();
-        for wrong in [&cells[1..], &[cells, &[1][..]].concat()] {
+        for wrong in [&cells[1..], &[&cells[..], &[1]].concat()] {
             let data = record::encode_chunk(identity, iterator, None, wrong).unwrap();
             assert_eq!(arriving.accept(iterator, &data), Err(Error::WrongLength), "{} bytes", wrong.len());
         }
         // Only the buckets of a ring can be dropped during a dump.
         let omitted = record::encode_gone(identity, iterator).unwrap();
         assert_eq!(arriving.accept(iterator, &omitted), Err(Error::OutOfRange));
-        let data = record::encode_chunk(identity, iterator, None, cells).unwrap();
+        let data = record::encode_chunk(identity, iterator, None, &cells).unwrap();
         assert_eq!(arriving.accept(iterator, &data), Ok(Progress::Complete));
     }
 
     #[test]
     fn a_snapshot_is_of_a_dump_that_is_not_complete_and_fits_under_the_ceiling() {
         let read = |filter: &BloomFilter, generation: u16, next: u64, tables: usize, size_bytes: u64| {
-            let filter = filter.try_clone().unwrap();
+            let filter = filter.try_clone().unwrap().into();
             let mut sink = ByteSink::default();
             Arriving { filter, generation, next, tables }.write(&mut sink);
             let mut source = ByteSource(&sink.0);
-            assert_eq!(source.u64(), Ok(BloomFilter::KIND + 1));
-            Arriving::<BloomFilter>::read(&mut source, &Limits { size_bytes, layers: usize::MAX })
+            assert_eq!(source.u64(), Ok(2));
+            Arriving::read(1, &mut source, &Limits { size_bytes, layers: usize::MAX })
         };
         let plain = BloomFilter::new(0.01, 1000, Scaling::Fixed, 7, &Unlimited).unwrap();
         let size = plain.size_bytes();

@@ -1,11 +1,12 @@
 //! The records that a filter has: those that came while it was arriving. A rewritten AOF contains them, so that a reader goes on
 //! with the same record. And a client that got no answer sends a record again: it is accepted if the filter has it.
 
-use super::Error;
-use super::chunks::{ChunkRange, cells_in, chunk_range, chunks_of};
+use super::places::{Chunk, Extent};
 use super::record::{self, Content, encode_entries, piece_of};
-use super::records::{ENTRIES, HEADER, Recorded, Stream, decode_header, identity, numbered, numbers, records};
+use super::records::{ENTRIES, HEADER, Stream, decode_header, identity, numbered, numbers, records};
 use crate::cells::is_zero;
+use crate::codec::Error;
+use crate::kinds::Filter;
 use crate::shape::HashSet;
 
 /// A record of a table: its entries from number `skipped` on, as many as a record holds.
@@ -18,7 +19,7 @@ struct Piece {
 
 /// The pieces of `tables` whole tables and of the one that is arriving, of as few records as can have brought them: a dump has
 /// more of a table that was left out because it had changed.
-fn pieces<F: Recorded>(filter: &F, tables: usize) -> impl Iterator<Item = Piece> {
+fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
     (0..=tables).flat_map(move |part| {
         let is_whole = part < tables;
         let entries = filter.table(part).map_or(0, HashSet::len);
@@ -32,8 +33,8 @@ fn pieces<F: Recorded>(filter: &F, tables: usize) -> impl Iterator<Item = Piece>
 }
 
 /// Whether `next` records after the header can have come to a filter that has `tables` whole tables.
-pub(super) fn can_have_come<F: Recorded>(filter: &F, next: u64, tables: usize) -> bool {
-    let chunks = chunks_of(filter, 0..filter.layer_count());
+pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
+    let chunks = Extent::all().chunks(filter);
     let is_empty = |part| filter.table(part).is_none();
     let come = next.saturating_sub(chunks);
     let later = if next < chunks { 0 } else { tables + 1 };
@@ -44,13 +45,13 @@ pub(super) fn can_have_come<F: Recorded>(filter: &F, next: u64, tables: usize) -
 
 /// The header and the `next` records after it. If the dump had more records for its tables than their entries need, empty ones
 /// take their place. An error is the last.
-pub(super) fn known_records<F: Recorded>(
-    filter: &F,
+pub(super) fn known_records(
+    filter: &Filter,
     generation: u16,
     next: u64,
     tables: usize,
 ) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
-    let chunks = chunks_of(filter, 0..filter.layer_count()).min(next);
+    let chunks = Extent::all().chunks(filter).min(next);
     let cells = records(filter, generation).take(usize::try_from(chunks).unwrap_or(usize::MAX).saturating_add(1));
     let stream = Stream::of(filter, generation);
     let nothing = Piece { part: usize::MAX, skipped: 0, is_last: false };
@@ -68,12 +69,7 @@ pub(super) fn known_records<F: Recorded>(
 ///
 /// # Errors
 /// [`Error::WrongChecksum`] also for a record of a dump of another shape.
-pub(super) fn decode<'a, F: Recorded>(
-    filter: &F,
-    stream: Stream,
-    iterator: u64,
-    data: &'a [u8],
-) -> Result<Content<'a>, Error> {
+pub(super) fn decode<'a>(filter: &Filter, stream: Stream, iterator: u64, data: &'a [u8]) -> Result<Content<'a>, Error> {
     let bound_to = |layers| record::decode(identity(filter, layers), iterator, data);
     bound_to(stream.layers).or_else(|error| if error == Error::WrongChecksum { bound_to(0) } else { Err(error) })
 }
@@ -82,7 +78,7 @@ pub(super) fn decode<'a, F: Recorded>(
 ///
 /// # Errors
 /// As [`check`].
-pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
+pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     check(filter, filter.part_count(), generation, iterator, data)
 }
 
@@ -95,50 +91,50 @@ pub fn came_already<F: Recorded>(filter: &F, generation: u16, iterator: u64, dat
 /// # Errors
 /// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring whose buckets were others;
 /// [`Error::Different`] for one that the filter has not; and for what is no record.
-pub(super) fn check<F: Recorded>(
-    filter: &F,
-    tables: usize,
-    generation: u16,
-    iterator: u64,
-    data: &[u8],
-) -> Result<(), Error> {
+pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let (_, record) = numbers(filter, record)?;
     if stream.generation != generation || filter.layer_count() < stream.layers {
         return Err(Error::WrongGeneration);
     }
     let has = if record == HEADER {
-        filter.is_described(&decode_header::<F>(data)?, stream.layers)
+        let (kind, description) = decode_header(data)?;
+        if filter.kind() != Some(kind) {
+            return Err(Error::UnknownKind(kind));
+        }
+        description.is_of(filter, stream.layers)
     } else {
         let number = record - HEADER - 1;
         let content = decode(filter, stream, iterator, data)?;
-        match chunk_range(filter, 0..stream.layers, number) {
-            Some(range) => has_chunk(filter, range, content)?,
-            None => has_piece(filter, tables, number - chunks_of(filter, 0..stream.layers), content)?,
+        let extent = Extent::first(stream.layers);
+        match extent.chunk(filter, number) {
+            Some(chunk) => has_chunk(filter, chunk, content)?,
+            None => has_piece(filter, tables, number - extent.chunks(filter), content)?,
         }
     };
     if has { Ok(()) } else { Err(Error::Different) }
 }
 
-fn has_chunk<F: Recorded>(filter: &F, range: ChunkRange, content: Content<'_>) -> Result<bool, Error> {
+fn has_chunk(filter: &Filter, chunk: Chunk, content: Content<'_>) -> Result<bool, Error> {
     let (items, came) = match content {
         Content::Chunk { items, cells } => (items, cells),
-        Content::Gone => return Ok(filter.is_left_out(range.layer)),
+        Content::Gone => return Ok(filter.is_left_out(chunk.part)),
         Content::Entries { .. } => return Err(Error::OutOfRange),
     };
-    if came.is_some_and(|came| came.len() != range.bytes.len()) {
+    if came.is_some_and(|came| came.len() != chunk.bytes.len()) {
         return Err(Error::WrongLength);
     }
-    let here = cells_in(filter, range.layer, range.bytes)?;
+    let layer = filter.part(chunk.part).and_then(|(_, part)| part.layer(chunk.layer)).ok_or(Error::OutOfRange)?;
+    let here = layer.cells_in(chunk.bytes)?;
     let has_cells = match came {
-        Some(came) if F::ONLY_GAINS => came.iter().zip(&*here).all(|(came, here)| came & !here == 0),
+        Some(came) if layer.only_gains() => came.iter().zip(&*here).all(|(came, here)| came & !here == 0),
         Some(came) => *came == *here,
-        None => F::ONLY_GAINS || is_zero(&here),
+        None => layer.only_gains() || is_zero(&here),
     };
-    Ok(has_cells && items.is_none_or(|items| items <= filter.layer_items(range.layer)))
+    Ok(has_cells && items.is_none_or(|items| items <= layer.items()))
 }
 
-fn has_piece<F: Recorded>(filter: &F, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
+fn has_piece(filter: &Filter, tables: usize, number: u64, content: Content<'_>) -> Result<bool, Error> {
     let Content::Entries { bytes, is_last } = content else { return Err(Error::OutOfRange) };
     let number = usize::try_from(number).map_err(|_| Error::OutOfRange)?;
     let piece = pieces(filter, tables).nth(number).filter(|piece| piece.is_last == is_last);
@@ -157,15 +153,16 @@ mod tests {
     fn a_record_that_comes_again_after_the_last_is_known() {
         let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
         (0..70u32).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
-        let records: Vec<_> = records(&filter, 5).collect::<Result<_, _>>().unwrap();
+        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
+        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap().into();
         let mut copy = filter.try_clone().unwrap();
         copy.add(b"added since", &Unlimited).unwrap();
+        let (filter, copy) = (filter.into(), copy.into());
+        let records: Vec<_> = records(&filter, 5).collect::<Result<_, _>>().unwrap();
         for (iterator, data) in &records {
-            assert_eq!(came_already(&copy, 5, *iterator, data), Ok(()));
-            assert_eq!(came_already(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
+            assert_eq!(is_duplicate_record(&copy, 5, *iterator, data), Ok(()));
+            assert_eq!(is_duplicate_record(&copy, 6, *iterator, data), Err(Error::WrongGeneration));
         }
-        let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();
-        let other = BloomFilter::with_zero_bits(filter.spec(), &layers, &Unlimited).unwrap();
-        assert_eq!(came_already(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
+        assert_eq!(is_duplicate_record(&other, 5, records[1].0, &records[1].1), Err(Error::Different));
     }
 }

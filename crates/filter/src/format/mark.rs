@@ -1,27 +1,15 @@
 //! What a dump remembers of a filter whose parts may be dropped or whose tables change meanwhile: the parts as they were when
 //! it began. A file of its own because other filters need no memory of their dumps.
 
-use std::ops::Range;
-
-use super::Error;
-use super::chunks::{ChunkRange, chunk_range, chunks_of};
-use super::records::{ENTRIES, Recorded, identity};
+use super::places::{Chunk, Extent};
+use super::records::{ENTRIES, identity};
+use crate::codec::Error;
+use crate::kinds::Filter;
 use crate::memory::reserve;
 use crate::shape::HashSet;
 
-/// A part of a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Tells it from the others for good.
-    pub name: u64,
-    /// Number of its layers.
-    pub layers: usize,
-    /// How often its table has changed.
-    pub revision: u64,
-}
-
-/// What a filter was when the last dump of it began, if parts of it may be dropped or its tables change. That dump goes on
-/// with what is still there; an earlier one has to begin again if anything has changed between the two.
+/// What a filter was when the last dump of it began, if parts of it may be dropped or its tables may change. That dump
+/// continues with what is left; an earlier dump must start again if anything has changed between the two.
 #[derive(Clone, Debug, Default)]
 pub struct DumpMark {
     number: u8,
@@ -30,39 +18,47 @@ pub struct DumpMark {
     parts: Vec<MarkedPart>,
 }
 
-/// A part, as it was.
+/// A part as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MarkedPart {
-    part: Part,
+    /// Never the name of another part.
+    name: u64,
+    layers: usize,
     chunks: u64,
     entries: u64,
+    /// How often its table had changed.
+    revision: u64,
 }
 
 impl MarkedPart {
-    /// Number of records of its table: at least the one that says that it ends.
+    /// Number of records of its table: at least the one that ends it.
     fn table_records(self) -> u64 {
         self.entries.div_ceil(ENTRIES as u64).max(1)
+    }
+
+    /// Its index now; none if it was dropped.
+    fn index(self, filter: &Filter) -> Option<usize> {
+        filter.parts().position(|(name, _)| name == self.name)
     }
 }
 
 impl DumpMark {
-    /// Whether no dump has begun of a filter that has to be marked.
+    /// Whether no dump of a filter that must be marked has begun.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// Marks a filter as it is now.
-    pub(super) fn set<F: Recorded>(&mut self, filter: &F) -> Result<(), Error> {
+    pub(super) fn set(&mut self, filter: &Filter) -> Result<(), Error> {
         let mut parts = Vec::new();
         reserve(&mut parts, filter.part_count())?;
-        let mut first = 0;
-        for index in 0..filter.part_count() {
-            let Some(part) = filter.part(index) else { break };
-            let chunks = chunks_of(filter, first..first + part.layers);
-            first += part.layers;
-            parts.push(MarkedPart { part, chunks, entries: filter.table(index).map_or(0, HashSet::len) });
-        }
+        parts.extend(filter.parts().enumerate().map(|(index, (name, part))| {
+            let layers = part.layer_count();
+            let chunks = Extent { part: Some(index), layers }.chunks(filter);
+            let entries = part.deleted().map_or(0, HashSet::len);
+            MarkedPart { name, layers, chunks, entries, revision: part.revision() }
+        }));
         if parts != self.parts {
             self.number = self.number.wrapping_add(1);
             self.parts = parts;
@@ -73,10 +69,10 @@ impl DumpMark {
 
     /// Number of layers of the marked filter.
     pub(super) fn layers(&self) -> usize {
-        self.parts.iter().map(|marked| marked.part.layers).sum()
+        self.parts.iter().map(|part| part.layers).sum()
     }
 
-    /// Tells this dump from the ones before it.
+    /// Distinguishes this dump from earlier ones.
     pub(super) const fn number(&self) -> u8 {
         self.number
     }
@@ -86,20 +82,20 @@ impl DumpMark {
         self.identity
     }
 
-    /// Where record `number` after the header is.
-    pub(super) fn place<F: Recorded>(&self, filter: &F, mut number: u64) -> Option<Place> {
+    /// What record `number` after the header contains.
+    pub(super) fn place(&self, filter: &Filter, mut number: u64) -> Option<Place> {
         for marked in &self.parts {
             if number < marked.chunks {
-                let Some((_, first)) = find_part(filter, marked.part.name) else { return Some(Place::Gone) };
-                return place_in(filter, first..first + marked.part.layers, number);
+                let Some(part) = marked.index(filter) else { return Some(Place::Gone) };
+                return Extent { part: Some(part), layers: marked.layers }.chunk(filter, number).map(Place::Cells);
             }
             number -= marked.chunks;
         }
         for marked in self.parts.iter().filter(|_| filter.has_tables()) {
             if number < marked.table_records() {
-                let part = find_part(filter, marked.part.name).map(|(index, _)| index);
-                let is_unchanged = |part: Part| part.revision == marked.part.revision;
-                let part = part.filter(|index| filter.part(*index).is_some_and(is_unchanged));
+                let is_unchanged =
+                    |part: &usize| filter.part(*part).is_some_and(|(_, part)| part.revision() == marked.revision);
+                let part = marked.index(filter).filter(is_unchanged);
                 let is_last = number + 1 == marked.table_records();
                 return Some(Place::Entries { part, skipped: number * ENTRIES as u64, is_last });
             }
@@ -109,35 +105,12 @@ impl DumpMark {
     }
 }
 
-/// What a record after the header is of.
+/// What a record after the header contains.
 pub(super) enum Place {
-    Cells {
-        range: ChunkRange,
-        /// Whether its layer was the newest of its part when the dump began: it may have taken items since.
-        is_newest: bool,
-    },
+    /// Cells. Their layer may have taken items since if it was the last of its part when the dump began.
+    Cells(Chunk),
     /// Cells of a part that was dropped since.
     Gone,
     /// Entries of the table of a part, from number `skipped` on; none if the table has changed or was dropped since.
     Entries { part: Option<usize>, skipped: u64, is_last: bool },
-}
-
-/// Where chunk `number` of a part of these layers is.
-pub(super) fn place_in<F: Recorded>(filter: &F, layers: Range<usize>, number: u64) -> Option<Place> {
-    let end = layers.end;
-    let range = chunk_range(filter, layers, number)?;
-    Some(Place::Cells { is_newest: range.layer + 1 == end, range })
-}
-
-/// The index of the part with this name, and that of its first layer.
-fn find_part<F: Recorded>(filter: &F, name: u64) -> Option<(usize, usize)> {
-    let mut first = 0;
-    for index in 0..filter.part_count() {
-        let part = filter.part(index)?;
-        if part.name == name {
-            return Some((index, first));
-        }
-        first += part.layers;
-    }
-    None
 }

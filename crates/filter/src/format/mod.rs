@@ -1,166 +1,19 @@
-//! Filters as bytes: pure codecs, without Redis and without files. They write to a [`Sink`] and read from a [`Source`],
-//! which are a `Vec` and a slice in tests and dumps, and the server's snapshot in the module.
+//! Filters as bytes: snapshots and dumps. Pure codecs, without Redis and without files.
 //!
-//! Whatever is read may have been made by an enemy: a codec refuses it with an error or gives a filter that is sound;
-//! it does not panic, and it asks for no more memory than the ceiling it is given allows.
+//! A filter of our own layout is a row of parts here, each a chain: a bucket of a ring, or the whole of any other filter.
 
 mod arrival;
-pub(crate) mod chunks;
-mod fields;
+mod arriving;
 mod known;
 mod mark;
-pub(crate) mod ranges;
+mod places;
 mod record;
 pub mod records;
-pub(crate) mod stored;
+mod stored;
+mod value;
 
 pub use arrival::Arriving;
-pub use chunks::{CHUNK_BYTES, LayerCells};
-pub(crate) use fields::Packed;
-pub use fields::{ByteSink, ByteSource};
-pub use known::came_already;
+pub use arriving::Arrival;
+pub use value::{AofRecord, Record, StoredAs, Value};
 
-use crate::ceiling::Ceiling;
-use crate::error;
-use crate::shape::Rules;
-
-/// Where a codec writes to. Writing cannot fail here: a snapshot's errors are kept by the server.
-pub trait Sink {
-    /// Writes an unsigned number.
-    fn put_u64(&mut self, number: u64);
-    /// Writes a double, bit by bit.
-    fn put_f64(&mut self, number: f64);
-    /// Writes bytes and their length.
-    fn put_bytes(&mut self, bytes: &[u8]);
-}
-
-/// Where a codec reads from.
-pub trait Source {
-    /// Bytes as the source hands them out.
-    type Bytes<'a>: AsRef<[u8]>
-    where
-        Self: 'a;
-
-    /// Reads an unsigned number.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
-    fn u64(&mut self) -> Result<u64, Error>;
-    /// Reads a double.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
-    fn f64(&mut self) -> Result<f64, Error>;
-    /// Reads bytes, as many as were written.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
-    fn bytes(&mut self) -> Result<Self::Bytes<'_>, Error>;
-    /// Reads bytes into memory of the caller's own; without a copy where the source has them in such memory.
-    ///
-    /// # Errors
-    /// [`Error::Truncated`] at the end of the source.
-    fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error>;
-}
-
-/// What a record did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It is stored; more are to come.
-    Stored,
-    /// It had come before, with the same bytes: nothing changed.
-    Known,
-    /// It was the last one: the filter is whole.
-    Complete,
-}
-
-/// Why bytes were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// They end too early.
-    Truncated,
-    /// Something is after their end.
-    Overlong,
-    /// They begin with a version that this code does not know.
-    UnknownVersion(u64),
-    /// They are of a kind that this code does not know.
-    UnknownKind(u64),
-    /// The filter uses a hash that this code does not know.
-    UnknownHash(u64),
-    /// A number is not one that can be there.
-    OutOfRange,
-    /// A chunk of bits has not the length of its place.
-    WrongLength,
-    /// The checksum is not that of the bytes, or they belong to another filter, or to a ring with other buckets.
-    WrongChecksum,
-    /// A chunk belongs to another dump.
-    WrongGeneration,
-    /// A chunk came that is not the next one, and not one that came already.
-    WrongOrder {
-        /// The iterator of the chunk that is next.
-        expected: u64,
-    },
-    /// A chunk begins after the bytes that have come.
-    Gap {
-        /// The number of bytes that have come.
-        arrived_bytes: u64,
-    },
-    /// A chunk begins after the end of the filter.
-    BeyondEnd,
-    /// A chunk goes on past the end of its layer.
-    TooLong,
-    /// A chunk that came already came again with other bytes.
-    Different,
-    /// They are no dump of this format.
-    NotADump,
-    /// The filter has a layout without records.
-    NoRecords,
-    /// They describe a filter that cannot be, or that does not fit.
-    Filter(error::Error),
-}
-
-impl From<error::Error> for Error {
-    fn from(error: error::Error) -> Self {
-        Self::Filter(error)
-    }
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("the data ends too early"),
-            Self::Overlong => f.write_str("there is something after the end of the data"),
-            Self::UnknownVersion(version) => write!(f, "version {version} of the layout is not known"),
-            Self::UnknownKind(kind) => write!(f, "filter kind {kind} is not known"),
-            Self::UnknownHash(hash) => write!(f, "hash function {hash} is not known"),
-            Self::OutOfRange => f.write_str("a number is out of range"),
-            Self::WrongLength => f.write_str("a chunk has the wrong length"),
-            Self::WrongChecksum => f.write_str("the checksum is wrong: damaged, or of another filter or dump"),
-            Self::WrongGeneration => f.write_str("the chunk belongs to another dump"),
-            Self::WrongOrder { expected } => write!(f, "the chunk is out of order, {expected} is next"),
-            Self::Gap { arrived_bytes } => {
-                write!(f, "the chunk is out of order, it begins after the {arrived_bytes} bytes that have come")
-            }
-            Self::BeyondEnd => f.write_str("the chunk begins after the end of the filter"),
-            Self::TooLong => f.write_str("the chunk goes on past the end of its layer"),
-            Self::Different => f.write_str("the chunk differs from the one that came before"),
-            Self::NotADump => f.write_str("this is no dump of a filter"),
-            Self::NoRecords => f.write_str("a filter of this layout has no records"),
-            Self::Filter(error) => write!(f, "the filter is refused: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// Reads an unsigned number of at most 32 bits.
-pub(crate) fn read_u32(source: &mut impl Source) -> Result<u32, Error> {
-    u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)
-}
-
-/// A number of layers that a filter of these rules can have, for whom the ceiling binds.
-pub(crate) fn number_of_layers<R: Rules>(number: u64, ceiling: &impl Ceiling) -> Result<usize, Error> {
-    let layers = usize::try_from(number).ok().filter(|layers| (1..=R::LAYERS_MAX).contains(layers));
-    let layers = layers.ok_or(Error::OutOfRange)?;
-    if layers > ceiling.layers_max() { Err(error::Error::TooManyLayers.into()) } else { Ok(layers) }
-}
+pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Sink, Source};

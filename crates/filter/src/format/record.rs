@@ -1,7 +1,7 @@
 //! One record after the header as bytes, which `records.rs` draws: a tag, a checksum, and cells or hashes.
 
-use super::{CHUNK_BYTES, Error};
 use crate::cells::is_zero;
+use crate::codec::{CHUNK_BYTES, Error};
 use crate::error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;

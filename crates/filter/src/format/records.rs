@@ -13,7 +13,7 @@
 //! that went since: their part of the filter is left out. Tag 5 is a piece of a table, tag 6 its last.
 //!
 //! The checksum is CRC-32 (IEEE). The header's covers everything before it. That of another record covers the shape of the
-//! filter when its dump began ([`Recorded::identify`]), the iterator as u64, the tag and what follows. So a record of another
+//! filter when its dump began ([`Filter::identify`]), the iterator as u64, the tag and what follows. So a record of another
 //! filter is refused, and one of another dump of the same ring, whose buckets have changed since. A chunk covers 1 MiB of a
 //! layer, the last one of a layer what is left.
 //!
@@ -25,104 +25,21 @@
 //! has grown meanwhile: layers come after the others, so the chunks before stay what they are. Where parts of a filter may
 //! go, or its tables change, the record is 8 bits of the dump's number and 19 bits: see [`DumpMark`].
 
-use std::fmt::Debug;
-
-use super::chunks::cells_in;
-pub use super::mark::{DumpMark, Part};
-use super::mark::{Place, place_in};
+pub use super::mark::DumpMark;
+use super::mark::Place;
+use super::places::Extent;
 use super::record::{ENTRY_BYTES, encode_chunk, encode_entries, encode_gone};
-use super::{ByteSink, ByteSource, CHUNK_BYTES, Error, LayerCells, Sink, Source};
-use crate::ceiling::Ceiling;
-use crate::error;
-use crate::hash::ItemHash;
+use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Sink, Source};
+use crate::kinds::Filter;
+use crate::kinds::description::Description;
 use crate::memory::reserve;
-use crate::shape::{HashSet, LAYERS_MAX};
-
-/// A filter of ours that is dumped as records and stored as the same description, cells and tables.
-pub trait Recorded: LayerCells + Debug + PartialEq + Sized {
-    /// What `kind` says of it in a snapshot; one more while it is arriving.
-    const KIND: u64;
-    /// Whether adds only set cells: a filter that took more items since still has all cells of a record. A filter that counts
-    /// up and down has a record only while its cells are the same.
-    const ONLY_GAINS: bool = true;
-    /// Everything about it but its cells and tables.
-    type Description;
-
-    /// Writes everything about it but its cells and tables.
-    fn describe(&self, sink: &mut impl Sink);
-    /// Reads what [`describe`](Self::describe) wrote. Whether a filter can be like that is for
-    /// [`with_zero_cells`](Self::with_zero_cells) to say.
-    ///
-    /// # Errors
-    /// For what cannot have been written.
-    fn read_description(source: &mut impl Source) -> Result<Self::Description, Error>;
-    /// A filter as described, its cells all zero and its tables empty. The ceiling is asked once, for the whole of it, before
-    /// anything is allocated.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for what no filter can be, and where the ceiling or the allocator refuses.
-    fn with_zero_cells(description: &Self::Description, ceiling: &impl Ceiling) -> Result<Self, error::Error>;
-    /// Whether it began as described, as far as its first `layers` layers go.
-    fn is_described(&self, description: &Self::Description, layers: usize) -> bool;
-    /// Writes what tells its records from those of other filters: everything about it and its first `layers` layers that adds
-    /// and deletes do not change.
-    fn identify(&self, layers: usize, sink: &mut impl Sink);
-    /// The number of items that were added to a layer.
-    fn layer_items(&self, layer: usize) -> u64;
-    /// Counts at least so many items in a layer whose cells have come.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for more than it is made for. Nothing has changed then.
-    fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), error::Error>;
-    /// A filter with the same fields and cells.
-    ///
-    /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
-    fn try_clone(&self) -> Result<Self, error::Error>;
-
-    /// Number of parts, each of some of the layers, in order: one in most filters.
-    fn part_count(&self) -> usize {
-        1
-    }
-    /// A part.
-    fn part(&self, index: usize) -> Option<Part> {
-        (index == 0).then(|| Part { name: 0, layers: self.layer_count(), revision: 0 })
-    }
-    /// What it is made of, in bytes, as a ceiling is asked for it.
-    fn size_bytes(&self) -> u64;
-    /// Whether each part has a table of deleted items.
-    fn has_tables(&self) -> bool {
-        false
-    }
-    /// The table of a part; nothing where it is empty.
-    fn table(&self, _part: usize) -> Option<&HashSet> {
-        None
-    }
-    /// Takes a run of a part's table, in order.
-    ///
-    /// # Errors
-    /// [`error::Error::Unsound`] for hashes that no such table can have, [`error::Error::OutOfMemory`].
-    fn take_deleted(&mut self, _part: usize, _run: &[ItemHash]) -> Result<(), error::Error> {
-        Err(error::Error::Unsound)
-    }
-    /// Whether its parts may be dropped or its tables change, so that a dump has to be marked.
-    fn is_marked(&self) -> bool {
-        self.has_tables()
-    }
-    /// Drops the part with this layer when the last record has come: the source had dropped it.
-    fn leave_out(&mut self, _layer: usize) {}
-    /// Whether the part with this layer is left out.
-    fn is_left_out(&self, _layer: usize) -> bool {
-        false
-    }
-    /// The last record has come.
-    fn complete(&mut self) {}
-}
+use crate::shape::LAYERS_MAX;
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
 const MAGIC: [u8; 8] = *b"\xb1oomgate";
-/// Of native filters, whose kind is not told.
+/// Of native filters, whose kind is not written.
 const VERSION_NATIVE: u64 = 1;
+const KIND_NATIVE: u64 = 1;
 /// Of the other kinds.
 const VERSION: u64 = 2;
 /// The record that is the header; the chunks follow.
@@ -147,7 +64,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn of<F: Recorded>(filter: &F, generation: u16) -> Self {
+    pub(super) fn of(filter: &Filter, generation: u16) -> Self {
         Self { generation: generation % GENERATIONS, layers: filter.layer_count() }
     }
 
@@ -170,7 +87,7 @@ impl Stream {
 }
 
 /// The number of a marked dump and of the record in it; 0 and the record where the dump of the filter is not marked.
-pub(super) fn numbers<F: Recorded>(filter: &F, record: u64) -> Result<(u8, u64), Error> {
+pub(super) fn numbers(filter: &Filter, record: u64) -> Result<(u8, u64), Error> {
     if !filter.is_marked() {
         return Ok((0, record));
     }
@@ -180,7 +97,7 @@ pub(super) fn numbers<F: Recorded>(filter: &F, record: u64) -> Result<(u8, u64),
 }
 
 /// A record of a dump with this number as an iterator has it.
-pub(super) fn numbered<F: Recorded>(filter: &F, number: u8, record: u64) -> Result<u64, Error> {
+pub(super) fn numbered(filter: &Filter, number: u8, record: u64) -> Result<u64, Error> {
     let bits = if filter.is_marked() { MARKED_RECORD_BITS } else { RECORD_BITS };
     let number = if filter.is_marked() { u64::from(number) << MARKED_RECORD_BITS } else { 0 };
     if record >> bits == 0 { Ok(number | record) } else { Err(Error::OutOfRange) }
@@ -197,7 +114,7 @@ pub fn is_header(data: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Error::Filter`] where there is no memory for the record.
-pub fn first_record<F: Recorded>(filter: &F, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
+pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
     if filter.is_marked() {
         mark.set(filter)?;
     }
@@ -212,8 +129,8 @@ pub fn first_record<F: Recorded>(filter: &F, generation: u16, mark: &mut DumpMar
 /// # Errors
 /// [`Error::OutOfRange`] for what is no iterator of ours; [`Error::WrongGeneration`] for one of another filter, or of a dump
 /// before the one that is marked; [`Error::Filter`] where there is no memory for the record.
-pub fn next_record<F: Recorded>(
-    filter: &F,
+pub fn next_record(
+    filter: &Filter,
     generation: u16,
     iterator: u64,
     mark: &DumpMark,
@@ -236,14 +153,16 @@ pub fn next_record<F: Recorded>(
         if filter.layer_count() < stream.layers {
             return Err(Error::WrongGeneration);
         }
-        (place_in(filter, 0..stream.layers, record - HEADER), identity(filter, stream.layers))
+        let chunk = Extent::first(stream.layers).chunk(filter, record - HEADER);
+        (chunk.map(Place::Cells), identity(filter, stream.layers))
     };
     let Some(place) = place else { return Ok(None) };
     let iterator = stream.iterator(numbered(filter, number, record + 1)?);
     let data = match place {
-        Place::Cells { range, is_newest } => {
-            let cells = cells_in(filter, range.layer, range.bytes)?;
-            encode_chunk(identity, iterator, is_newest.then(|| filter.layer_items(range.layer)), &cells)?
+        Place::Cells(chunk) => {
+            let layer =
+                filter.part(chunk.part).and_then(|(_, part)| part.layer(chunk.layer)).ok_or(Error::OutOfRange)?;
+            encode_chunk(identity, iterator, chunk.is_of_last.then(|| layer.items()), &layer.cells_in(chunk.bytes)?)?
         }
         Place::Gone => encode_gone(identity, iterator)?,
         Place::Entries { part, skipped, is_last } => {
@@ -254,7 +173,7 @@ pub fn next_record<F: Recorded>(
 }
 
 /// The records of a dump, one after another. An error is the last.
-pub fn records<F: Recorded>(filter: &F, generation: u16) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
+pub fn records(filter: &Filter, generation: u16) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
     let mut mark = DumpMark::default();
     let first = first_record(filter, generation, &mut mark);
     std::iter::successors(Some(first), move |before| {
@@ -263,16 +182,18 @@ pub fn records<F: Recorded>(filter: &F, generation: u16) -> impl Iterator<Item =
     })
 }
 
-fn put_version<F: Recorded>(sink: &mut impl Sink) {
-    if F::KIND == 1 {
-        sink.put_u64(VERSION_NATIVE);
-    } else {
-        sink.put_u64(VERSION);
-        sink.put_u64(F::KIND);
+/// Writes the version and, if it is not a native filter, the kind.
+fn put_version(filter: &Filter, sink: &mut impl Sink) {
+    match filter.kind() {
+        Some(kind) if kind != KIND_NATIVE => {
+            sink.put_u64(VERSION);
+            sink.put_u64(kind);
+        }
+        _ => sink.put_u64(VERSION_NATIVE),
     }
 }
 
-fn encode_header<F: Recorded>(filter: &F) -> Result<Vec<u8>, Error> {
+fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     /// Counts what is written.
     struct Length(usize);
     impl Sink for Length {
@@ -287,12 +208,12 @@ fn encode_header<F: Recorded>(filter: &F) -> Result<Vec<u8>, Error> {
         }
     }
     let mut length = Length(MAGIC.len() + size_of::<u32>());
-    put_version::<F>(&mut length);
+    put_version(filter, &mut length);
     filter.describe(&mut length);
     let mut sink = ByteSink(Vec::new());
     reserve(&mut sink.0, length.0)?;
     sink.0.extend_from_slice(&MAGIC);
-    put_version::<F>(&mut sink);
+    put_version(filter, &mut sink);
     filter.describe(&mut sink);
     let checksum = crc32fast::hash(&sink.0);
     sink.0.extend_from_slice(&checksum.to_le_bytes());
@@ -310,30 +231,27 @@ pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
         return Err(Error::WrongChecksum);
     }
     match source.u64()? {
-        VERSION_NATIVE => Ok((1, source)),
+        VERSION_NATIVE => Ok((KIND_NATIVE, source)),
         VERSION => match source.u64()? {
-            kind if kind > 1 => Ok((kind, source)),
+            kind if kind > KIND_NATIVE => Ok((kind, source)),
             kind => Err(Error::UnknownKind(kind)),
         },
         version => Err(Error::UnknownVersion(version)),
     }
 }
 
-/// The description in a header of a filter of this kind.
+/// The kind and the description in a header.
 ///
 /// # Errors
 /// As [`open_header`], [`Error::UnknownKind`], and for what cannot have been written.
-pub(super) fn decode_header<F: Recorded>(data: &[u8]) -> Result<F::Description, Error> {
+pub(super) fn decode_header(data: &[u8]) -> Result<(u64, Description), Error> {
     let (kind, mut source) = open_header(data)?;
-    if kind != F::KIND {
-        return Err(Error::UnknownKind(kind));
-    }
-    let description = F::read_description(&mut source)?;
-    if source.0.is_empty() { Ok(description) } else { Err(Error::Overlong) }
+    let description = Description::read(kind, &mut source)?;
+    if source.0.is_empty() { Ok((kind, description)) } else { Err(Error::Overlong) }
 }
 
-/// What tells the records of a filter with so many layers from those of others: see [`Recorded::identify`].
-pub(super) fn identity<F: Recorded>(filter: &F, layers: usize) -> u32 {
+/// What tells the records of a filter with so many layers from those of others: see [`Filter::identify`].
+pub(super) fn identity(filter: &Filter, layers: usize) -> u32 {
     /// The checksum of what is written to it.
     struct Checksum(crc32fast::Hasher);
     impl Sink for Checksum {
@@ -350,7 +268,7 @@ pub(super) fn identity<F: Recorded>(filter: &F, layers: usize) -> u32 {
     }
     let mut checksum = Checksum(crc32fast::Hasher::new());
     checksum.0.update(&MAGIC);
-    put_version::<F>(&mut checksum);
+    put_version(filter, &mut checksum);
     filter.identify(layers, &mut checksum);
     checksum.0.finalize()
 }
@@ -362,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_large_empty_filter_is_a_few_bytes() {
-        let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap();
+        let filter = BloomFilter::new(0.01, 100_000_000, Scaling::Fixed, 7, &Unlimited).unwrap().into();
         let bytes: usize = records(&filter, 0).map(|record| record.unwrap().1.len()).sum();
         assert!(bytes < 2000, "{bytes}");
     }

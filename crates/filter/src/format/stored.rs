@@ -55,34 +55,56 @@
 //! and the loading server from holding a second copy.
 
 use super::record::{ENTRY_BYTES, entry_of, hashes_in};
-use super::records::Recorded;
-use super::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::ceiling::Ceiling;
+use crate::codec::{CHUNK_BYTES, Error, Sink, Source, chunks};
+use crate::error;
+use crate::hash::ItemHash;
+use crate::kinds::Filter;
+use crate::kinds::description::Description;
 use crate::shape::HashSet;
 
-/// Writes a filter, from `kind` on.
-pub(crate) fn write<F: Recorded>(filter: &F, sink: &mut impl Sink) {
-    sink.put_u64(F::KIND);
+/// Writes a filter of our own layout, from `kind` on.
+pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {
+    sink.put_u64(filter.kind().unwrap_or_default());
     filter.describe(sink);
-    chunks::write(filter, sink);
+    write_cells(filter, sink);
     write_tables(filter, sink);
 }
 
-/// Reads a filter, from what comes after `kind` on. The ceiling is asked for the whole of its memory before any is allocated.
+/// Reads a filter of a kind, from what comes after `kind` on. The ceiling is asked before anything is allocated.
 ///
 /// # Errors
-/// For bytes that [`write`] cannot have written, and where the ceiling or the allocator refuses.
-pub(crate) fn read<F: Recorded>(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<F, Error> {
-    let mut filter = F::with_zero_cells(&F::read_description(source)?, ceiling)?;
-    chunks::read(&mut filter, u64::MAX, source)?;
+/// For bytes that [`write`] cannot have written, and if the ceiling or the allocator refuses.
+pub(super) fn read(kind: u64, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Filter, Error> {
+    let mut filter = Description::read(kind, source)?.with_zero_cells(ceiling)?;
+    read_cells(&mut filter, u64::MAX, source)?;
     read_tables(&mut filter, source, ceiling)?;
     filter.complete();
     Ok(filter)
 }
 
+/// Writes the cells of all layers, oldest first.
+pub(super) fn write_cells(filter: &Filter, sink: &mut impl Sink) {
+    filter.parts().flat_map(|(_, part)| part.layers()).for_each(|layer| layer.write(sink));
+}
+
+/// Reads the cells of all layers, of which the first `arrived_bytes` have arrived.
+///
+/// # Errors
+/// As [`chunks::read_layer`].
+pub(super) fn read_cells(filter: &mut Filter, mut arrived_bytes: u64, source: &mut impl Source) -> Result<(), Error> {
+    for part in 0..filter.part_count() {
+        for layer in 0..filter.part(part).map_or(0, |(_, part)| part.layer_count()) {
+            let cells = filter.part_mut(part).and_then(|part| part.layer_bytes_mut(layer)).unwrap_or_default();
+            chunks::read_layer(cells, &mut arrived_bytes, source)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes the table of each part: the number of its entries, then the entries in ascending order, in strings of 4096 and a
 /// last one that may be shorter. So equal tables are equal bytes, whatever was deleted and added again before.
-pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
+pub(super) fn write_tables(filter: &Filter, sink: &mut impl Sink) {
     if !filter.has_tables() {
         return;
     }
@@ -105,11 +127,7 @@ pub(super) fn write_tables<F: Recorded>(filter: &F, sink: &mut impl Sink) {
 ///
 /// # Errors
 /// For entries that no table of the filter can have, or not in order; [`Error::Truncated`]; where the ceiling refuses.
-pub(super) fn read_tables<F: Recorded>(
-    filter: &mut F,
-    source: &mut impl Source,
-    ceiling: &impl Ceiling,
-) -> Result<(), Error> {
+pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<(), Error> {
     if !filter.has_tables() {
         return Ok(());
     }
@@ -119,10 +137,18 @@ pub(super) fn read_tables<F: Recorded>(
         while left > 0 {
             let run = hashes_in(source.bytes()?.as_ref())?;
             left = left.checked_sub(run.len() as u64).filter(|_| !run.is_empty()).ok_or(Error::WrongLength)?;
-            filter.take_deleted(part, &run)?;
+            take_entries(filter, part, &run)?;
         }
     }
     Ok(())
+}
+
+/// Takes the next entries of the table of a part.
+///
+/// # Errors
+/// As [`PartMut::take_deleted`](crate::kinds::parts::PartMut::take_deleted).
+pub(super) fn take_entries(filter: &mut Filter, part: usize, run: &[ItemHash]) -> Result<(), error::Error> {
+    filter.part_mut(part).ok_or(error::Error::Unsound)?.take_deleted(run)
 }
 
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(16), "a string of entries is not longer than a chunk");

@@ -2,43 +2,39 @@
 //! what it tells of itself. Only this file matches on the kind: [`Spec`] is what makes a filter of any kind, [`Filter`] is
 //! one.
 
-mod arriving;
 pub mod counting;
+pub(crate) mod description;
 pub mod effect;
 pub mod info;
 pub mod kind;
 pub mod native;
+pub(crate) mod parts;
 pub mod plan;
 pub mod redisbloom;
 mod request;
 pub mod stats;
 pub mod valkey_bloom;
-mod value;
 pub mod windowed;
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 
-pub use arriving::Arrival;
 pub use counting::{CountingFilter, CountingSpec};
 pub use kind::{Kind, Origin, Outcome, Removed};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
-pub use value::{AofRecord, Contents, StoredAs, Value};
 pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
 use crate::ceiling::Ceiling;
 use crate::cells::{Mover, relocate_boxed};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::format::records::{self, DumpMark, Recorded};
-use crate::format::{self, Sink, stored};
 use crate::hash::Hasher;
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
+pub use crate::shape::Contents;
 use crate::shape::{Added, Reach};
 use effect::EffectWord;
 use info::{Content, Field, InfoStyle, LayerSummary};
@@ -74,9 +70,6 @@ pub enum Filter {
     /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
     ValkeyBloom(Box<ValkeyBloomFilter>),
 }
-
-/// A record of a dump: its iterator and its data.
-pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
 impl From<BloomFilter> for Filter {
     fn from(filter: BloomFilter) -> Self {
@@ -643,87 +636,4 @@ impl Filter {
             Self::ValkeyBloom(_) => 64,
         }
     }
-}
-
-/// As it is dumped and saved. Its snapshot is that of [`Value`].
-impl Filter {
-    /// The record after the one with this iterator, 0 for the first; nothing after the last one. `generation` is the
-    /// filter's, `mark` what it was when its dump began.
-    ///
-    /// # Errors
-    /// [`format::Error::NoRecords`] for a kind without records; for what is no iterator of this filter; where there is no
-    /// memory for the record.
-    pub fn next_record(
-        &self,
-        generation: u16,
-        iterator: u64,
-        mark: &mut DumpMark,
-    ) -> Result<Option<Record<'_>>, format::Error> {
-        match self {
-            Self::Native(filter) => record_after(filter, generation, iterator, mark),
-            Self::Windowed(filter) => record_after(filter, generation, iterator, mark),
-            Self::Counting(filter) => record_after(filter, generation, iterator, mark),
-            Self::RedisBloom(filter) => redisbloom::dump::next_record(filter, iterator),
-            Self::ValkeyBloom(_) => Err(format::Error::NoRecords),
-        }
-    }
-
-    /// The type that it is stored under.
-    #[must_use]
-    pub const fn stored_as(&self) -> StoredAs {
-        match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => StoredAs::Own,
-            Self::RedisBloom(_) => StoredAs::RedisBloom,
-            Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
-        }
-    }
-
-    /// Writes what a snapshot has of it: of our own layout what comes after the version.
-    pub(crate) fn write(&self, sink: &mut impl Sink) {
-        match self {
-            Self::Native(filter) => stored::write(filter, sink),
-            Self::Windowed(filter) => stored::write(filter, sink),
-            Self::Counting(filter) => stored::write(filter, sink),
-            Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
-            Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
-        }
-    }
-
-    /// What makes it anew in an AOF, record by record.
-    ///
-    /// # Errors
-    /// Where there is no memory for a record, and those of `emit`.
-    pub(crate) fn for_each_record(
-        &self,
-        generation: u16,
-        mut emit: impl FnMut(AofRecord<'_>) -> Result<(), format::Error>,
-    ) -> Result<(), format::Error> {
-        let chunk = |record: Result<(u64, Vec<u8>), format::Error>| {
-            let (iterator, data) = record?;
-            emit(AofRecord::Chunk { iterator, data: &data })
-        };
-        match self {
-            Self::Native(filter) => records::records(filter, generation).try_for_each(chunk),
-            Self::Windowed(filter) => records::records(filter, generation).try_for_each(chunk),
-            Self::Counting(filter) => records::records(filter, generation).try_for_each(chunk),
-            Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
-                let (iterator, data) = record?;
-                emit(AofRecord::Chunk { iterator, data: &data })
-            }),
-            Self::ValkeyBloom(filter) => emit(AofRecord::Whole(filter)),
-        }
-    }
-}
-
-fn record_after<'a, F: Recorded>(
-    filter: &F,
-    generation: u16,
-    iterator: u64,
-    mark: &mut DumpMark,
-) -> Result<Option<Record<'a>>, format::Error> {
-    let next = match iterator {
-        0 => Some(records::first_record(filter, generation, mark)?),
-        _ => records::next_record(filter, generation, iterator, mark)?,
-    };
-    Ok(next.map(|(iterator, data)| (iterator, Cow::Owned(data))))
 }

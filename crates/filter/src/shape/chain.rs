@@ -102,7 +102,7 @@ impl<R: Rules> Chain<R> {
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
-        for (from, to) in (0..).map_while(|index| self.whole(index)).zip(&mut copy.layers) {
+        for (from, to) in self.whole_layers().zip(&mut copy.layers) {
             let pages = from.layer().bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
             from.put_pending_into(to);
@@ -393,7 +393,7 @@ impl<R: Rules> PartialEq for Chain<R> {
         self.rules == other.rules
             && self.layers.len() == other.layers.len()
             && self.layers.iter().zip(&other.layers).all(|(a, b)| a.description() == b.description())
-            && (0..).map_while(|index| self.whole(index).zip(other.whole(index))).all(|(a, b)| a.has_cells_of(b))
+            && self.whole_layers().zip(other.whole_layers()).all(|(a, b)| a.has_cells_of(b))
     }
 }
 

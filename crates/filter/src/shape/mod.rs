@@ -20,6 +20,6 @@ pub use hash_set::{HashSet, Lookup};
 pub use layer::Layer;
 pub(crate) use probes::Probes;
 pub use rules::{HashOf, LAYERS_MAX, Rules};
-pub use totals::Reach;
+pub use totals::{Contents, Reach};
 pub(crate) use totals::{check_layer, reach};
-pub(crate) use whole::CellsReader;
+pub(crate) use whole::{CellsReader, Whole};

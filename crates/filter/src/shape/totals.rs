@@ -91,3 +91,32 @@ pub(crate) fn reach<R: Rules>(
     }
     Reach { capacity, ends_by_rate: false }
 }
+
+/// What there is to count of a filter, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// What it is made of, in bytes; see [`Chain::size_bytes`](super::Chain::size_bytes).
+    pub size_bytes: u64,
+    /// Number of layers.
+    pub layers: u64,
+    /// Number of items that were added.
+    pub items: u64,
+    /// Number of items that the layers are made for.
+    pub capacity: u64,
+    /// What adds that pend take besides, in bytes.
+    pub pending_bytes: u64,
+}
+
+impl Contents {
+    /// Of both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            size_bytes: self.size_bytes.saturating_add(other.size_bytes),
+            layers: self.layers.saturating_add(other.layers),
+            items: self.items.saturating_add(other.items),
+            capacity: self.capacity.saturating_add(other.capacity),
+            pending_bytes: self.pending_bytes.saturating_add(other.pending_bytes),
+        }
+    }
+}

@@ -31,6 +31,11 @@ impl<R: Rules> Chain<R> {
         let pending = self.pending.as_ref().and_then(|pending| pending.of(index));
         Some(Whole { layer: self.layers.get(index)?, pending })
     }
+
+    /// All layers, oldest first, with their pending adds.
+    pub(crate) fn whole_layers(&self) -> impl Iterator<Item = Whole<'_, R::Geometry>> {
+        (0..).map_while(|index| self.whole(index))
+    }
 }
 
 impl<'a, G: Geometry> Whole<'a, G> {

@@ -1,9 +1,10 @@
 //! Sound inputs of many shapes, from which fuzzing goes on: one layer and many, fixed and grown, full, arriving, and the
 //! spellings of old releases.
 
+use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom as Rules, load};
-use bloomgate_filter::kinds::{Arrival, NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{NativeSpec, Origin, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 use super::Inputs;

@@ -2,10 +2,10 @@
 
 use bloomgate_filter::cells::{Cells as _, Counters};
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink as _};
+use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, Progress, Sink as _, StoredAs};
 use bloomgate_filter::geometry::{BlockedCounters, Geometry as _};
 use bloomgate_filter::hash::{Hasher, ItemHash};
-use bloomgate_filter::kinds::{Arrival, CountingSpec, Origin, StoredAs};
+use bloomgate_filter::kinds::{CountingSpec, Origin};
 use bloomgate_filter::{Error as FilterError, Filter, Unlimited, Value};
 use proptest::prelude::*;
 
@@ -93,7 +93,7 @@ proptest! {
         prop_assert_eq!(&value.try_clone().unwrap(), &value);
         let mut told = Vec::new();
         value.for_each_record(GENERATION, |record| {
-            let bloomgate_filter::kinds::AofRecord::Chunk { iterator, data } = record else { panic!("{record:?}") };
+            let bloomgate_filter::format::AofRecord::Chunk { iterator, data } = record else { panic!("{record:?}") };
             told.push((iterator, data.to_vec()));
             Ok(())
         }).unwrap();

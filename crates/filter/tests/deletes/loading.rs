@@ -1,8 +1,8 @@
 //! Tables that no filter can have are refused, and a table that changed since its dump began is left out.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSource, Error, Progress};
-use bloomgate_filter::kinds::{AofRecord, Arrival, Origin, StoredAs};
+use bloomgate_filter::format::{AofRecord, Arrival, ByteSource, Error, Progress, StoredAs};
+use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Ceiling, Filter, Moment, Unlimited, Value};
 
 use super::{Items, add, arrived, delete, filter, records, saved_and_read, written};

@@ -12,9 +12,9 @@ mod native;
 mod ring;
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource};
+use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, StoredAs};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Arrival, NativeSpec, Origin, Removed, StoredAs};
+use bloomgate_filter::kinds::{NativeSpec, Origin, Removed};
 use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;

@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource, Error, Progress, Sink};
+use bloomgate_filter::format::{AofRecord, Arrival, ByteSink, ByteSource, Error, Progress, Sink};
 use bloomgate_filter::kinds::valkey_bloom::load;
-use bloomgate_filter::kinds::{AofRecord, Arrival};
 use bloomgate_filter::{Filter, Unlimited, Value};
 
 use crate::allocator::{Asked, Fault, in_peace, under};

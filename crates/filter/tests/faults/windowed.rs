@@ -1,9 +1,9 @@
 //! Faults in rings: the turn to the next bucket, adds that begin one or grow it, copies, snapshots, records.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource, Error};
+use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, StoredAs};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Arrival, Forgets, Origin, StoredAs, WindowedSpec};
+use bloomgate_filter::kinds::{Forgets, Origin, WindowedSpec};
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 use crate::allocator::in_peace;

@@ -1,9 +1,9 @@
 //! Dumps: of rings that stand still, and of rings whose buckets go and begin meanwhile.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{Error, Progress};
+use bloomgate_filter::format::{Arrival, Error, Progress};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Arrival, Forgets, Origin, WindowedSpec};
+use bloomgate_filter::kinds::{Forgets, Origin, WindowedSpec};
 use bloomgate_filter::{Filter, Moment, Unlimited, Value};
 
 use super::{START, after, new, ring, spec, turn_if_due};

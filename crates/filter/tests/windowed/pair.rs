@@ -1,8 +1,8 @@
 //! A primary and a replica whose clocks differ, and which change places: only what is carried reaches the replica, and both
 //! stay equal bit for bit. The primary does what the model does.
 
-use bloomgate_filter::format::{ByteSink, ByteSource};
-use bloomgate_filter::kinds::{Origin, StoredAs, Turn};
+use bloomgate_filter::format::{ByteSink, ByteSource, StoredAs};
+use bloomgate_filter::kinds::{Origin, Turn};
 use bloomgate_filter::{BATCH, Error, Filter, Moment, Unlimited, Value};
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
 //! Snapshots of rings in every state, and damaged ones: they are refused or make a sound ring.
 
 use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{ByteSink, ByteSource, Error, Source as _};
+use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, Source as _, StoredAs};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Arrival, Forgets, Origin, StoredAs, WindowedSpec};
+use bloomgate_filter::kinds::{Forgets, Origin, WindowedSpec};
 use bloomgate_filter::{Filter, Moment, Unlimited, Value};
 
 use super::{START, after, dumps, new, spec, turn_if_due};

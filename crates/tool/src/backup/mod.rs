@@ -270,5 +270,5 @@ fn kind_of(head: &Head, first: &[u8]) -> &'static str {
         return "valkey-bloom";
     }
     // A later version may have kinds that this one does not know.
-    bloomgate_filter::kinds::Arrival::kind_of(first).unwrap_or("unknown")
+    bloomgate_filter::format::Arrival::kind_of(first).unwrap_or("unknown")
 }

@@ -10,8 +10,9 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Result, anyhow, ensure};
 use bloomgate_filter::Filter;
+use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
-use bloomgate_filter::kinds::{Arrival, Defaults, HashName, LayoutName};
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use bloomgate_filter::words::{Creation, Refusal, reserve};
 use bloomgate_filter::{Error, Scaling};
 use clap::ValueEnum;

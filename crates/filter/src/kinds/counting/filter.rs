@@ -74,7 +74,7 @@ impl CountingFilter {
     }
 
     /// The same, to be filled in.
-    pub(super) const fn chain_mut(&mut self) -> &mut Chain<CountingSpec> {
+    pub(in crate::kinds) const fn chain_mut(&mut self) -> &mut Chain<CountingSpec> {
         &mut self.chain
     }
 

@@ -5,7 +5,6 @@
 //! a delete counts down what its add counted up. As long as nothing is deleted that was not added, no delete makes another
 //! item absent.
 
-mod description;
 mod filter;
 
 use std::ffi::CStr;
@@ -73,7 +72,7 @@ impl CountingSpec {
     }
 
     /// The same with bits: what is written of both is the same.
-    const fn native(&self) -> NativeSpec {
+    pub(super) const fn native(&self) -> NativeSpec {
         let Self { rate, capacity, hasher } = *self;
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
     }

@@ -8,9 +8,9 @@ use super::RedisBloomFilter;
 use super::dump::{HEADER, chunk_from, decode_header, encode_header, offset_of, total_bytes};
 use crate::ceiling::Ceiling;
 use crate::cells::is_zero;
+use crate::codec::ranges::Ranges;
+use crate::codec::{Error, Progress, Sink, Source, chunks};
 use crate::error;
-use crate::format::ranges::Ranges;
-use crate::format::{Error, Progress, Sink, Source, chunks};
 use crate::memory::try_copy;
 use crate::shape::Layer;
 
@@ -172,7 +172,7 @@ impl RedisBloomArrival {
     }
 
     /// Bytes that were asked of the allocator besides the filter's.
-    pub(in crate::kinds) fn own_bytes(&self) -> u64 {
+    pub(crate) fn own_bytes(&self) -> u64 {
         self.header.len() as u64 + self.came.allocated_bytes()
     }
 

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use super::snapshot::{modulus, spelling};
 use super::{DoubleHash, RedisBloom, RedisBloomFilter};
-use crate::format::{Error, Packed, Progress};
+use crate::codec::{Error, Packed, Progress};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::{push, reserve};
 
@@ -175,12 +175,11 @@ pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> R
     Ok(Progress::Stored)
 }
 
-/// Takes note of a chunk that a filter has had already: a client that got no answer sends the last one again. What was
-/// added since may be in the bits as well.
+/// Accepts a chunk that a filter has, which changes nothing. Items that were added since may be in the bits as well.
 ///
 /// # Errors
-/// For a record that did not come with this filter.
-pub fn came_already(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(), Error> {
+/// [`Error::Different`] for a chunk that the filter does not have.
+pub fn is_duplicate_record(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (_, offset) = offset_of(filter, iterator, data)?;
     let here = filter.layers().get(offset.layer).and_then(|layer| layer.bytes().get(offset.begin..));
     let same = here.unwrap_or_default().iter().zip(data).all(|(here, came)| came & !here == 0);

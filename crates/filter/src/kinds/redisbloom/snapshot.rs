@@ -25,8 +25,8 @@
 use super::{RedisBloom, RedisBloomFilter};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::codec::{Error, Sink, Source, number_of_layers, read_u32};
 use crate::error;
-use crate::format::{Error, Sink, Source, number_of_layers, read_u32};
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;

@@ -3,7 +3,7 @@
 use super::parts::Parts;
 use super::{ValkeyBloom, ValkeyBloomFilter};
 use crate::ceiling::Ceiling;
-use crate::format::{Error, Packed, number_of_layers};
+use crate::codec::{Error, Packed, number_of_layers};
 use crate::memory::{reserve, try_copy};
 
 const LOAD_VERSION: u8 = 1;

@@ -3,8 +3,8 @@
 use super::{HashPair, ValkeyBloom, ValkeyBloomFilter};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::codec::{Error, Packed};
 use crate::error;
-use crate::format::{Error, Packed};
 use crate::geometry::sizing::to_f64;
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;

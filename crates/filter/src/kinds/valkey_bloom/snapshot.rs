@@ -20,7 +20,7 @@
 use super::parts::Parts;
 use super::{ValkeyBloom, ValkeyBloomFilter};
 use crate::ceiling::Ceiling;
-use crate::format::{Error, Sink, Source, number_of_layers};
+use crate::codec::{Error, Sink, Source, number_of_layers};
 
 /// The encoding.
 pub const ENCODING: u32 = 1;

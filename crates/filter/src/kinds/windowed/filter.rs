@@ -92,11 +92,11 @@ impl WindowedFilter {
         self.state.ring.buckets.iter()
     }
 
-    pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
+    pub(in crate::kinds) fn bucket(&self, index: usize) -> Option<&Bucket> {
         self.state.ring.buckets.get(index)
     }
 
-    pub(super) fn bucket_mut(&mut self, index: usize) -> Option<&mut Bucket> {
+    pub(in crate::kinds) fn bucket_mut(&mut self, index: usize) -> Option<&mut Bucket> {
         self.state.ring.buckets.get_mut(index)
     }
 
@@ -150,7 +150,7 @@ impl WindowedFilter {
 
     /// Takes the buckets out that a dump left out. Where it left all of them out, the newest stays, with what came of it: a
     /// ring that is stored has a bucket.
-    pub(super) fn drop_left_out(&mut self) {
+    pub(in crate::kinds) fn drop_left_out(&mut self) {
         let buckets = &mut self.state.ring.buckets;
         if buckets.iter().all(|bucket| bucket.is_left_out)
             && let Some(newest) = buckets.back_mut()

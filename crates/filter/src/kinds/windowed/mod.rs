@@ -2,7 +2,7 @@
 //! forget after a window of time, or as many other items came.
 
 mod deleting;
-mod description;
+pub(super) mod description;
 mod filter;
 mod ring;
 

@@ -31,7 +31,7 @@ pub struct Bucket {
     /// The number of its items that a newer bucket also has: with SLIDING, an add of an item renews it there.
     pub(super) renewed: u64,
     /// Whether a dump omitted its records: it is dropped once the dump is complete.
-    pub(super) is_left_out: bool,
+    pub(in crate::kinds) is_left_out: bool,
 }
 
 impl Bucket {

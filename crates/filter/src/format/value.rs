@@ -1,16 +1,14 @@
 //! What a key of ours holds: a filter, or one whose chunks have not all arrived; and the types that it is stored under.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 
-use super::arriving::{came_already, overwrite};
-use super::{
-    Arrival, BloomFilter, CountingFilter, Filter, RedisBloomArrival, ValkeyBloomFilter, WindowedFilter, redisbloom,
-    valkey_bloom,
-};
+use super::records::{self, DumpMark};
+use super::{Arrival, Arriving, stored};
 use crate::ceiling::{Ceiling, Unlimited};
+use crate::codec::{Error, Progress, Sink, Source};
 use crate::error;
-use crate::format::records::Recorded;
-use crate::format::{Arriving, Error, Progress, Sink, Source, stored};
+use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
 use crate::memory::try_box;
 
 /// What a key holds.
@@ -43,37 +41,8 @@ pub enum AofRecord<'a> {
         /// The data.
         data: &'a [u8],
     },
-    /// Of BF.LOAD: the whole filter, whose argument [`load`](super::valkey_bloom::load) writes.
+    /// Of BF.LOAD: the whole filter, whose argument [`load`](valkey_bloom::load) writes.
     Whole(&'a ValkeyBloomFilter),
-}
-
-/// What there is to count of a filter, or of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::shape::Chain::size_bytes).
-    pub size_bytes: u64,
-    /// Number of layers.
-    pub layers: u64,
-    /// Number of items that were added.
-    pub items: u64,
-    /// Number of items that the layers are made for.
-    pub capacity: u64,
-    /// What adds that pend take besides, in bytes.
-    pub pending_bytes: u64,
-}
-
-impl Contents {
-    /// Of both together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            size_bytes: self.size_bytes.saturating_add(other.size_bytes),
-            layers: self.layers.saturating_add(other.layers),
-            items: self.items.saturating_add(other.items),
-            capacity: self.capacity.saturating_add(other.capacity),
-            pending_bytes: self.pending_bytes.saturating_add(other.pending_bytes),
-        }
-    }
 }
 
 /// The version of our own layout, which `format/stored.rs` draws.
@@ -119,25 +88,85 @@ impl StoredAs {
     }
 }
 
-/// What `kind` says of what is arriving.
-const ARRIVING_NATIVE: u64 = BloomFilter::KIND + 1;
-const ARRIVING_WINDOWED: u64 = WindowedFilter::KIND + 1;
-const ARRIVING_COUNTING: u64 = CountingFilter::KIND + 1;
-
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
     let version = source.u64()?;
     if version != VERSION {
         return Err(Error::UnknownVersion(version));
     }
     match source.u64()? {
-        BloomFilter::KIND => Ok(Filter::Native(stored::read(source, ceiling)?).into()),
-        ARRIVING_NATIVE => Ok(Value::arriving(Arrival::Native(Arriving::read(source, ceiling)?))?),
-        WindowedFilter::KIND => Ok(Filter::Windowed(stored::read(source, ceiling)?).into()),
-        ARRIVING_WINDOWED => Ok(Value::arriving(Arrival::Windowed(Arriving::read(source, ceiling)?))?),
-        CountingFilter::KIND => Ok(Filter::Counting(stored::read(source, ceiling)?).into()),
-        ARRIVING_COUNTING => Ok(Value::arriving(Arrival::Counting(Arriving::read(source, ceiling)?))?),
         RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
-        kind => Err(Error::UnknownKind(kind)),
+        kind if Filter::kind_name(kind.wrapping_sub(1)).is_ok() => {
+            Ok(Value::arriving(Arrival::Own(Arriving::read(kind - 1, source, ceiling)?))?)
+        }
+        kind => Ok(stored::read(kind, source, ceiling)?.into()),
+    }
+}
+
+/// A record of a dump: its iterator and its data.
+pub type Record<'a> = (u64, Cow<'a, [u8]>);
+
+/// Dumps and snapshots.
+impl Filter {
+    /// Returns the record after the one with this iterator, 0 for the first; nothing after the last one. `generation` is the
+    /// filter's, `mark` what it was when its dump began.
+    ///
+    /// # Errors
+    /// [`Error::NoRecords`] for a kind without records; for an iterator that is not of this filter; if there is no memory for
+    /// the record.
+    pub fn next_record(
+        &self,
+        generation: u16,
+        iterator: u64,
+        mark: &mut DumpMark,
+    ) -> Result<Option<Record<'_>>, Error> {
+        let next = match (self, iterator) {
+            (Self::RedisBloom(filter), _) => return redisbloom::dump::next_record(filter, iterator),
+            (Self::ValkeyBloom(_), _) => return Err(Error::NoRecords),
+            (_, 0) => Some(records::first_record(self, generation, mark)?),
+            _ => records::next_record(self, generation, iterator, mark)?,
+        };
+        Ok(next.map(|(iterator, data)| (iterator, Cow::Owned(data))))
+    }
+
+    /// The type that it is stored under.
+    #[must_use]
+    pub const fn stored_as(&self) -> StoredAs {
+        match self {
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => StoredAs::Own,
+            Self::RedisBloom(_) => StoredAs::RedisBloom,
+            Self::ValkeyBloom(_) => StoredAs::ValkeyBloom,
+        }
+    }
+
+    /// Writes its snapshot; of our own layout what comes after the version.
+    fn write(&self, sink: &mut impl Sink) {
+        match self {
+            Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
+            Self::ValkeyBloom(filter) => valkey_bloom::snapshot::write(filter, sink),
+            filter => stored::write(filter, sink),
+        }
+    }
+
+    /// Emits the records that restore it from an AOF.
+    ///
+    /// # Errors
+    /// If there is no memory for a record, and those of `emit`.
+    fn for_each_record(
+        &self,
+        generation: u16,
+        mut emit: impl FnMut(AofRecord<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::RedisBloom(filter) => redisbloom::dump::records(filter).try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
+            Self::ValkeyBloom(filter) => emit(AofRecord::Whole(filter)),
+            filter => records::records(filter, generation).try_for_each(|record| {
+                let (iterator, data) = record?;
+                emit(AofRecord::Chunk { iterator, data: &data })
+            }),
+        }
     }
 }
 
@@ -180,9 +209,7 @@ impl Value {
         match self {
             Self::Filter(filter) => filter.write(sink),
             Self::Arriving(arrival) => match &**arrival {
-                Arrival::Native(arrival) => arrival.write(sink),
-                Arrival::Windowed(arrival) => arrival.write(sink),
-                Arrival::Counting(arrival) => arrival.write(sink),
+                Arrival::Own(arrival) => arrival.write(sink),
                 Arrival::RedisBloom(arrival) => arrival.write(sink),
             },
         }
@@ -226,7 +253,7 @@ impl Value {
     ) -> Result<Progress, Error> {
         match self {
             Self::Arriving(arrival) => arrival.accept_within(iterator, data, ceiling),
-            Self::Filter(filter) => came_already(filter, generation, iterator, data).map(|()| Progress::Known),
+            Self::Filter(filter) => filter.accept(generation, iterator, data),
         }
     }
 
@@ -238,7 +265,7 @@ impl Value {
     pub fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Arriving(arrival) => arrival.obey(iterator, data),
-            Self::Filter(filter) => overwrite(filter, generation, iterator, data),
+            Self::Filter(filter) => filter.obey(generation, iterator, data),
         }
     }
 
@@ -289,9 +316,9 @@ mod tests {
     use super::*;
     use crate::error;
     use crate::format::records;
+    use crate::format::{Arrival, StoredAs};
     use crate::format::{ByteSink, ByteSource};
     use crate::kinds::Origin;
-    use crate::kinds::{Arrival, StoredAs};
     use crate::{BloomFilter, Filter, Moment, Scaling, Unlimited, Value};
 
     fn bytes_of(value: &Value) -> Vec<u8> {
@@ -316,13 +343,14 @@ mod tests {
     }
 
     fn arriving(filter: &BloomFilter, chunks: usize) -> Value {
-        let mut records = records::records(filter, 77).map(Result::unwrap);
+        let filter = filter.try_clone().unwrap().into();
+        let mut records = records::records(&filter, 77).map(Result::unwrap);
         let (iterator, header) = records.next().unwrap();
         let mut arrival = Arriving::begin(iterator, &header, &Unlimited).unwrap();
         for (iterator, data) in records.take(chunks) {
             arrival.accept(iterator, &data).unwrap();
         }
-        Arrival::Native(arrival).into()
+        Arrival::Own(arrival).into()
     }
 
     /// What makes a filter grow several times: fewer under miri, which is slow.

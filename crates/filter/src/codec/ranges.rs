@@ -136,7 +136,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{ByteSink, ByteSource};
+    use crate::codec::{ByteSink, ByteSource};
 
     fn of(ranges: &[Range<u64>]) -> Ranges {
         let mut list = Ranges::none().unwrap();
