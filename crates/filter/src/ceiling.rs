@@ -60,26 +60,6 @@ impl Ceiling for Unlimited {
     }
 }
 
-/// A ceiling for what comes beside other bytes, which are counted when it is asked.
-pub(crate) struct Beside<'a, C, F> {
-    pub(crate) ceiling: &'a C,
-    pub(crate) other_bytes: F,
-}
-
-impl<C: Ceiling, F: Fn() -> u64> Ceiling for Beside<'_, C, F> {
-    fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
-        self.ceiling.available_bytes((self.other_bytes)().saturating_add(filter_bytes), asked_bytes)
-    }
-
-    fn layers_max(&self) -> usize {
-        self.ceiling.layers_max()
-    }
-
-    fn pending_from_bytes(&self) -> Option<u64> {
-        self.ceiling.pending_from_bytes()
-    }
-}
-
 /// A size and a length that no filter grows beyond.
 #[cfg(test)]
 #[derive(Clone, Copy)]

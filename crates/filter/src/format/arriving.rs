@@ -5,7 +5,6 @@ use super::{AofRecord, Arriving, records};
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::codec::{Error, Progress};
 use crate::error;
-use crate::kinds::kind::Kind as _;
 use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom};
 
 /// A filter whose records have not all arrived. It is saved, copied and replicated as such.

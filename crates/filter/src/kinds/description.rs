@@ -70,7 +70,7 @@ impl Description {
                     && are_shaped(filter.layers().get(..layers).unwrap_or_default(), described)
             }
             (Self::Counting(spec, described), Filter::Counting(filter)) => {
-                *spec == filter.spec() && are_shaped(filter.chain().layers(), described)
+                *spec == filter.spec() && are_shaped(filter.layers(), described)
             }
             (Self::Windowed(description), Filter::Windowed(filter)) => description.is_of(filter),
             _ => false,
@@ -111,7 +111,7 @@ impl Filter {
             }
             Self::Counting(filter) => {
                 write_spec(&filter.spec().native(), sink);
-                write_layers(filter.chain().layers().iter().map(Layer::description), sink);
+                write_layers(filter.layers().iter().map(Layer::description), sink);
             }
             Self::Windowed(filter) => windowed::write(filter, sink),
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => {}
@@ -129,7 +129,7 @@ impl Filter {
             }
             Self::Counting(filter) => {
                 write_spec(&filter.spec().native(), sink);
-                write_shapes(filter.chain().layers().iter().map(Layer::description), sink);
+                write_shapes(filter.layers().iter().map(Layer::description), sink);
             }
             Self::Windowed(filter) => windowed::identify(filter, layers, sink),
             Self::RedisBloom(_) | Self::ValkeyBloom(_) => {}

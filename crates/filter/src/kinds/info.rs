@@ -2,6 +2,9 @@
 
 use std::ffi::CStr;
 
+use crate::geometry::Geometry;
+use crate::shape::Layer;
+
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
@@ -89,4 +92,17 @@ pub struct LayerSummary {
     pub items: u64,
     /// Its own false positive rate.
     pub rate: f64,
+}
+
+impl LayerSummary {
+    pub(crate) fn of<G: Geometry>(layer: &Layer<G>) -> Self {
+        Self {
+            size_bytes: layer.geometry().size_bytes(),
+            bits: layer.geometry().modulus(),
+            hashes: layer.geometry().hashes(),
+            capacity: layer.capacity(),
+            items: layer.items(),
+            rate: layer.rate(),
+        }
+    }
 }

@@ -6,7 +6,6 @@ pub mod counting;
 pub(crate) mod description;
 pub mod effect;
 pub mod info;
-pub mod kind;
 pub mod native;
 pub(crate) mod parts;
 pub mod plan;
@@ -19,7 +18,6 @@ pub mod windowed;
 use std::ffi::CStr;
 
 pub use counting::{CountingFilter, CountingSpec};
-pub use kind::{Kind, Origin, Outcome, Removed};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
@@ -34,8 +32,8 @@ use crate::hash::Hasher;
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
-pub use crate::shape::Contents;
-use crate::shape::{Added, Reach};
+use crate::shape::{Added, Reach, Rules};
+pub use crate::shape::{Contents, Origin, Outcome, Removed};
 use effect::EffectWord;
 use info::{Content, Field, InfoStyle, LayerSummary};
 use plan::Plan;
@@ -90,47 +88,47 @@ impl From<ValkeyBloomFilter> for Filter {
     }
 }
 
-/// The same expression for the filter inside, whatever its kind.
+/// An expression for the chain that a filter is, and another one for a ring of chains.
 macro_rules! inside {
-    ($filter:expr, $inner:ident => $expression:expr) => {
+    ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
-            Filter::Native($inner) => $expression,
-            Filter::Windowed($inner) => $expression,
-            Filter::Counting($inner) => $expression,
-            Filter::RedisBloom($inner) => $expression,
+            Filter::Native($chain) => $of_chain,
+            Filter::Windowed($ring) => $of_ring,
+            Filter::Counting($chain) => $of_chain,
+            Filter::RedisBloom($chain) => $of_chain,
             Filter::ValkeyBloom(boxed) => {
-                let $inner = &**boxed;
-                $expression
+                let $chain = &**boxed;
+                $of_chain
             }
         }
     };
-    (mut $filter:expr, $inner:ident => $expression:expr) => {
+    (mut $filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
-            Filter::Native($inner) => $expression,
-            Filter::Windowed($inner) => $expression,
-            Filter::Counting($inner) => $expression,
-            Filter::RedisBloom($inner) => $expression,
+            Filter::Native($chain) => $of_chain,
+            Filter::Windowed($ring) => $of_ring,
+            Filter::Counting($chain) => $of_chain,
+            Filter::RedisBloom($chain) => $of_chain,
             Filter::ValkeyBloom(boxed) => {
-                let $inner = &mut **boxed;
-                $expression
+                let $chain = &mut **boxed;
+                $of_chain
             }
         }
     };
 }
 
-/// The same for one item or for what is counted with it, where what the call takes is noticed: of most filters, which are
-/// native, in place; of the others by a call, so that their code takes no room on the way.
+/// The same for a single item, where a call is a measurable cost: a native filter, as most are, is handled inline; the others by
+/// a call, so that their code takes no registers here.
 macro_rules! native_in_place {
-    ($filter:expr, $inner:ident => $expression:expr) => {
+    ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
-            Filter::Native($inner) => $expression,
-            others => by_a_call(move || inside!(others, $inner => $expression)),
+            Filter::Native($chain) => $of_chain,
+            others => by_a_call(move || inside!(others, $chain => $of_chain, $ring => $of_ring)),
         }
     };
-    (mut $filter:expr, $inner:ident => $expression:expr) => {
+    (mut $filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
-            Filter::Native($inner) => $expression,
-            others => by_a_call(move || inside!(mut others, $inner => $expression)),
+            Filter::Native($chain) => $of_chain,
+            others => by_a_call(move || inside!(mut others, $chain => $of_chain, $ring => $of_ring)),
         }
     };
 }
@@ -328,17 +326,18 @@ impl Filter {
         }
     }
 
-    /// A filter as this one was created, without an item; see [`Kind::emptied`].
+    /// A filter as this one was created, without an item. One that forgets after a time has no bucket then. Costs microseconds,
+    /// whatever the size, and asks no ceiling, because it replaces this one.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] where the allocator refuses.
     pub fn emptied(&self) -> Result<Self, Error> {
         match self {
-            Self::Native(filter) => Kind::emptied(filter).map(Self::Native),
-            Self::Windowed(filter) => Kind::emptied(filter).map(Self::Windowed),
-            Self::Counting(filter) => Kind::emptied(filter).map(Self::Counting),
-            Self::RedisBloom(filter) => Kind::emptied(filter).map(Self::RedisBloom),
-            Self::ValkeyBloom(filter) => Self::boxed(Kind::emptied(&**filter)?),
+            Self::Native(filter) => filter.emptied().map(Self::Native),
+            Self::Windowed(filter) => filter.emptied().map(Self::Windowed),
+            Self::Counting(filter) => filter.emptied().map(Self::Counting),
+            Self::RedisBloom(filter) => filter.emptied().map(Self::RedisBloom),
+            Self::ValkeyBloom(filter) => Self::boxed(filter.emptied()?),
         }
     }
 
@@ -373,19 +372,23 @@ impl Filter {
     /// What becomes of it when it is full.
     #[must_use]
     pub fn scaling(&self) -> Scaling {
-        inside!(self, filter => Kind::scaling(filter))
+        inside!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }
 
     /// Number of layers.
     #[inline]
     #[must_use]
     pub fn layer_count(&self) -> usize {
-        native_in_place!(self, filter => Kind::layer_count(filter))
+        native_in_place!(self, chain => chain.layers().len(), ring => ring.layer_count())
     }
 
     /// The layers, oldest first.
     pub fn layers(&self) -> impl Iterator<Item = LayerSummary> {
-        (0..self.layer_count()).filter_map(|index| inside!(self, filter => Kind::layer(filter, index)))
+        (0..).map_while(|index| {
+            inside!(self,
+                chain => chain.layers().get(index).map(LayerSummary::of),
+                ring => ring.layer(index).map(LayerSummary::of))
+        })
     }
 
     /// The number of items that all its layers together are made for.
@@ -403,7 +406,7 @@ impl Filter {
     /// The number of items that can be added before it is full or grows.
     #[must_use]
     pub fn remaining_capacity(&self) -> u64 {
-        inside!(self, filter => Kind::remaining_capacity(filter))
+        inside!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
     /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::shape::Chain::size_bytes).
@@ -417,11 +420,11 @@ impl Filter {
     #[must_use]
     pub fn contents(&self) -> Contents {
         if let Self::Native(filter) = self {
-            return Kind::contents(filter);
+            return filter.contents();
         }
         // Taken apart, so that those of a native filter are in registers.
         let Contents { size_bytes, layers, items, capacity, pending_bytes } =
-            by_a_call(|| inside!(self, filter => Kind::contents(filter)));
+            by_a_call(|| inside!(self, chain => chain.contents(), ring => ring.contents()));
         Contents { size_bytes, layers, items, capacity, pending_bytes }
     }
 
@@ -456,29 +459,25 @@ impl Filter {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let own = size_of::<Self>() as u64;
-        match self {
-            Self::Native(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
-            Self::Windowed(filter) => Kind::allocated_bytes(filter) + own - size_of_val(filter) as u64,
-            Self::Counting(filter) => Kind::allocated_bytes(filter) + own - size_of_val(filter) as u64,
-            Self::RedisBloom(filter) => filter.allocated_bytes() + own - size_of_val(filter) as u64,
-            Self::ValkeyBloom(filter) => filter.allocated_bytes() + own,
+        if let Self::ValkeyBloom(filter) = self {
+            return filter.allocated_bytes() + own;
         }
+        inside!(self,
+            chain => chain.allocated_bytes() + own - size_of_val(chain) as u64,
+            ring => ring.allocated_bytes() + own - size_of_val(ring) as u64)
     }
 
     /// Whether adds pend.
     #[inline]
     #[must_use]
     pub fn pends(&self) -> bool {
-        match self {
-            Self::Native(filter) => filter.chain().pends(),
-            Self::Windowed(filter) => filter.buckets().any(|bucket| bucket.filter.chain().pends()),
-            Self::Counting(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
-        }
+        inside!(self, chain => chain.pends(), ring => ring.pends())
     }
 
-    /// Writes adds that pend into the cells, at most so many; see [`Kind::merge_pending`].
+    /// Flushes up to `most` pending adds into the cells. Returns how many: 0 if none are left. Each costs up to two
+    /// microseconds.
     pub fn merge_pending(&mut self, most: usize) -> usize {
-        inside!(mut self, filter => Kind::merge_pending(filter, most))
+        inside!(mut self, chain => chain.merge_pending(most), ring => ring.merge_pending(most))
     }
 
     /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::shape::Chain::relocate).
@@ -486,23 +485,24 @@ impl Filter {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);
         }
-        inside!(mut self, filter => Kind::relocate(filter, first, mover))
+        inside!(mut self, chain => chain.relocate(first, mover), ring => ring.relocate(first, mover))
     }
 }
 
-/// Adds and lookups: see [`Kind`].
+/// Adds and lookups.
 impl Filter {
     /// Whether an item may be in; `false` is certain.
     #[inline]
     #[must_use]
     pub fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
-        native_in_place!(self, filter => Kind::contains(filter, item, clock))
+        native_in_place!(self, chain => chain.contains(item), ring => ring.contains(item, clock.now()))
     }
 
     /// Adds an item.
     ///
     /// # Errors
-    /// See [`Kind::add`].
+    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`]. The filter is unchanged then.
     #[inline]
     pub fn add(
         &mut self,
@@ -511,13 +511,17 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
-        native_in_place!(mut self, filter => Kind::add(filter, item, origin, clock, ceiling))
+        native_in_place!(mut self,
+            chain => Rules::add_one(chain, chain.hash(item), origin, ceiling),
+            ring => ring.add(item, origin, clock.now(), ceiling))
     }
 
     /// Looks up to [`BATCH`](crate::BATCH) items up together.
     #[inline]
     pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
-        inside!(self, filter => Kind::contains_batch(filter, items, clock))
+        inside!(self,
+            chain => chain.contains_batch(&chain.hash_batch(items)),
+            ring => ring.contains_batch(&ring.hash_batch(items), clock.now()))
     }
 
     /// Adds up to [`BATCH`](crate::BATCH) items together, in order.
@@ -529,7 +533,9 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Added {
-        inside!(mut self, filter => Kind::add_batch(filter, items, origin, clock, ceiling))
+        inside!(mut self,
+            chain => Rules::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
+            ring => ring.add_batch(&ring.hash_batch(items), origin, clock.now(), ceiling))
     }
 }
 
@@ -557,15 +563,16 @@ impl Filter {
     ) -> Result<Outcome, Error> {
         self.guards()?;
         match self {
-            Self::Windowed(filter) => filter.renew(item, origin, clock, ceiling),
+            Self::Windowed(filter) => filter.renew(item, origin, clock.now(), ceiling),
             filter => filter.add(item, origin, clock, ceiling),
         }
     }
 }
 
-/// Deletes: see [`Kind::remove_batch`].
+/// Deletes.
 impl Filter {
-    /// Deletes up to [`BATCH`](crate::BATCH) items, in order.
+    /// Deletes up to [`BATCH`](crate::BATCH) items together, in order: the answers are those of deleting them one by one. An
+    /// effect is applied without a lookup. For no items the answer is whether the filter can delete at all.
     pub fn remove_batch<'a>(
         &mut self,
         items: impl IntoIterator<Item = &'a [u8]>,
@@ -573,7 +580,9 @@ impl Filter {
         clock: &impl Clock,
         ceiling: &impl Ceiling,
     ) -> Removed {
-        inside!(mut self, filter => Kind::remove_batch(filter, items, origin, clock, ceiling))
+        inside!(mut self,
+            chain => Rules::remove_batch(chain, &chain.hash_batch(items), origin, ceiling),
+            ring => ring.remove_batch(&ring.hash_batch(items), origin, clock.now(), ceiling))
     }
 }
 
@@ -623,8 +632,8 @@ impl Filter {
     /// [`Error::OutOfMemory`] where there is no memory for the lists.
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
-        inside!(self, filter => Kind::measure(filter, clock, &mut measured))?;
-        Ok(measured.told(&self.spec(), self.live_contents(clock)))
+        inside!(self, chain => measured.add_chain(chain), ring => ring.measure(clock.now(), &mut measured))?;
+        Ok(measured.into_stats(&self.spec(), self.live_contents(clock)))
     }
 
     /// Width of the hash of an item, in bits.

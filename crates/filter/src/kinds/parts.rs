@@ -106,15 +106,15 @@ impl<'a> PartRef<'a> {
     pub(crate) fn layer_count(self) -> usize {
         match self {
             Self::Bits(filter) => filter.layers().len(),
-            Self::Counters(filter) => filter.chain().layers().len(),
+            Self::Counters(filter) => filter.layers().len(),
         }
     }
 
     /// Returns a layer, counted from the oldest.
     pub(crate) fn layer(self, index: usize) -> Option<LayerRef<'a>> {
         match self {
-            Self::Bits(filter) => filter.chain().whole(index).map(LayerRef::Bits),
-            Self::Counters(filter) => filter.chain().whole(index).map(LayerRef::Counters),
+            Self::Bits(filter) => filter.whole(index).map(LayerRef::Bits),
+            Self::Counters(filter) => filter.whole(index).map(LayerRef::Counters),
         }
     }
 
@@ -188,7 +188,7 @@ impl<'a> PartMut<'a> {
     pub(crate) fn layer_bytes_mut(self, layer: usize) -> Option<&'a mut [u8]> {
         match self {
             Self::Bits(filter) => filter.layer_bytes_mut(layer),
-            Self::Counters(filter) => filter.chain_mut().layer_bytes_mut(layer),
+            Self::Counters(filter) => filter.layer_bytes_mut(layer),
         }
     }
 
@@ -199,7 +199,7 @@ impl<'a> PartMut<'a> {
     pub(crate) fn count_at_least(self, layer: usize, items: u64) -> Result<(), error::Error> {
         match self {
             Self::Bits(filter) => filter.count_at_least(layer, items),
-            Self::Counters(filter) => filter.chain_mut().count_at_least(layer, items),
+            Self::Counters(filter) => filter.count_at_least(layer, items),
         }
     }
 
@@ -209,8 +209,8 @@ impl<'a> PartMut<'a> {
     /// [`error::Error::Unsound`] for entries that no such table can have, [`error::Error::OutOfMemory`].
     pub(crate) fn take_deleted(self, run: &[ItemHash]) -> Result<(), error::Error> {
         match self {
-            Self::Bits(filter) => filter.take_deleted(run),
-            Self::Counters(_) => Err(error::Error::Unsound),
+            Self::Bits(filter) if filter.spec().hasher.is_keyed() => filter.take_deleted(run),
+            Self::Bits(_) | Self::Counters(_) => Err(error::Error::Unsound),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::memory::push;
-use crate::shape::Layer;
+use crate::shape::{Chain, Layer, Rules};
 
 /// What a filter is called by its words of creation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,11 +96,18 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Adds a layer that is so full.
+    /// Adds the layers of a chain, of which it reads at most 1 MiB each, and its table of deleted items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn add<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness) -> Result<(), Error> {
+    pub(crate) fn add_chain<R: Rules>(&mut self, chain: &Chain<R>) -> Result<(), Error> {
+        let (entries, most) = (chain.deleted_entries(), chain.deleted_entries_max());
+        self.deleted.entries = self.deleted.entries.saturating_add(entries);
+        self.deleted.room = self.deleted.room.saturating_add(most.saturating_sub(entries));
+        chain.whole_layers().try_for_each(|layer| self.add_layer(layer.layer(), layer.fullness()))
+    }
+
+    fn add_layer<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness) -> Result<(), Error> {
         self.items += fullness.items;
         self.passes_none += libm::log1p(-fullness.rate);
         let stats = LayerStats {
@@ -122,14 +129,8 @@ impl Measured {
         push(&mut self.buckets, bucket)
     }
 
-    /// Adds a table of deleted items, which may hold `most` entries.
-    pub(crate) const fn add_deleted(&mut self, entries: u64, most: u64) {
-        self.deleted.entries = self.deleted.entries.saturating_add(entries);
-        self.deleted.room = self.deleted.room.saturating_add(most.saturating_sub(entries));
-    }
-
-    /// What there is to tell of the filter that was measured.
-    pub(crate) fn told(self, spec: &Spec, contents: Contents) -> Stats {
+    /// The statistics of the filter that was measured.
+    pub(crate) fn into_stats(self, spec: &Spec, contents: Contents) -> Stats {
         let Self { layers, buckets, items, passes_none, deleted } = self;
         Stats {
             names: spec.names(),

@@ -1,7 +1,9 @@
 //! A chain whose cells count: every add counts, and what was added can be taken back. It has one layer, for what is to be
 //! counted down has to be where it was counted up.
 
-use super::chain::{Added, Chain, batch};
+use super::chain::Chain;
+use super::lookup::batch;
+use super::outcome::{Added, Outcome};
 use super::rules::{HashOf, Rules};
 use crate::error::Error;
 use crate::geometry::Counting;
@@ -11,28 +13,28 @@ impl<R: Rules> Chain<R>
 where
     R::Geometry: Counting,
 {
-    /// Counts an item, whether it is in or not; answers whether it was found before.
+    /// Counts an item, whether it is in or not.
     ///
     /// # Errors
     /// [`Error::Full`]; the filter is then as it was.
     #[inline]
-    pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<bool, Error> {
+    pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<Outcome, Error> {
         let newest = self.layers.last_mut().filter(|newest| !newest.is_full()).ok_or(Error::Full)?;
         let probe = newest.probe(hash);
         let was_in = newest.contains(probe);
         newest.insert(probe);
-        Ok(was_in)
+        Ok(if was_in { Outcome::Renewed } else { Outcome::New })
     }
 
     /// Counts up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at), in order: the answers are
     /// those of counting them one by one. Every item that was counted is an effect.
     pub(crate) fn count_up_batch(&mut self, hashes: &[HashOf<R>]) -> Added {
         let (hashes, all) = batch(hashes);
-        let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+        let mut added = Added::NONE;
         self.prefetch(hashes, all);
         for (index, hash) in hashes.iter().enumerate() {
             match self.count_up(*hash) {
-                Ok(was_in) => added.new.insert_if(index, !was_in),
+                Ok(outcome) => added.new.insert_if(index, outcome == Outcome::New),
                 Err(error) => {
                     added.error = Some(error);
                     break;

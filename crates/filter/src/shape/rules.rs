@@ -1,11 +1,15 @@
-//! By which rules a filter hashes and grows: what the chain does not know.
+//! The rules by which a kind of filter hashes, grows, adds and deletes: what the chain does not know.
 
 use std::fmt::Debug;
 
+use super::chain::Chain;
 use super::layer::Layer;
+use super::outcome::{Added, Origin, Outcome, Removed};
+use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
 use crate::hash::HashBatch;
+use crate::mask::Mask;
 use crate::scaling::Scaling;
 
 /// The longest chain of a filter of ours, wherever it comes from; see [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) for
@@ -44,6 +48,39 @@ pub trait Rules: Clone + PartialEq + Debug {
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] where the allocator refuses.
     fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
+
+    /// Adds the item with this hash.
+    ///
+    /// # Errors
+    /// As [`Chain::add`].
+    #[inline]
+    fn add_one(
+        chain: &mut Chain<Self>,
+        hash: HashOf<Self>,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        let _ = origin;
+        chain.add_absent(hash, ceiling).map(Outcome::of)
+    }
+    /// Adds up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the answers are
+    /// those of adding them one by one.
+    #[inline]
+    fn add_batch(chain: &mut Chain<Self>, hashes: &[HashOf<Self>], origin: Origin, ceiling: &impl Ceiling) -> Added {
+        let _ = origin;
+        chain.add_absent_batch(hashes, Mask::NONE, ceiling)
+    }
+    /// Deletes up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the answers
+    /// are those of deleting them one by one. For no items the answer is whether the filter can delete at all.
+    fn remove_batch(
+        chain: &mut Chain<Self>,
+        hashes: &[HashOf<Self>],
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Removed {
+        let _ = (chain, hashes, origin, ceiling);
+        Removed::REFUSED
+    }
 
     /// A layer as described, its cells all zero.
     ///

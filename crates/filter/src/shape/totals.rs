@@ -40,7 +40,8 @@ impl Totals {
     }
 }
 
-/// Asks a ceiling for a layer after so many others. What is asked for is what the filter's size grows by.
+/// Asks a ceiling for a layer after `layers` others, in a filter with a table of deleted items of `entries_bytes`. The filter
+/// asks for the bytes by which it grows.
 ///
 /// # Errors
 /// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
@@ -48,14 +49,15 @@ pub(crate) fn check_layer<R: Rules>(
     ceiling: &impl Ceiling,
     layers: usize,
     cells_bytes: u64,
+    entries_bytes: u64,
     layer_bytes: u64,
 ) -> Result<(), Error> {
     if layers >= R::LAYERS_MAX.min(ceiling.layers_max()) {
         return Err(Error::TooManyLayers);
     }
-    let filter_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
+    let before_bytes = if layers == 0 { 0 } else { R::size_bytes(layers, cells_bytes) };
     let grown_bytes = R::size_bytes(layers.saturating_add(1), cells_bytes.saturating_add(layer_bytes));
-    ceiling.allow(filter_bytes, grown_bytes.saturating_sub(filter_bytes))
+    ceiling.allow(before_bytes.saturating_add(entries_bytes), grown_bytes.saturating_sub(before_bytes))
 }
 
 /// How far a filter can grow.

@@ -198,7 +198,7 @@ impl<R: Rules> Chain<R> {
         let lacking = || (own..layers).filter_map(|index| self.description(others, index));
         let cells_bytes =
             lacking().fold(self.totals.cells_bytes, |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
-        let size_bytes = if own == 0 { 0 } else { self.size_bytes() };
+        let size_bytes = if own == 0 { 0 } else { R::size_bytes(own, self.totals.cells_bytes) };
         ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes))?;
         reserve(&mut made, layers - own)?;
         for layer in lacking() {

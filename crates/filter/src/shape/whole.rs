@@ -159,8 +159,8 @@ impl<'a, R: Rules> CellsReader<'a, R> {
     }
 
     /// Which of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at) the cells have.
-    pub(crate) fn contains_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
-        let mut found = self.chain.contains_batch(hashes);
+    pub(crate) fn has_cells_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
+        let mut found = self.chain.has_cells_batch(hashes);
         for piece in &mut self.pieces {
             for (item, hash) in (Mask::first(hashes.len()) - found).each_of(hashes) {
                 found |= item.only_if(piece.has(hash));

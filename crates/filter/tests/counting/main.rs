@@ -146,7 +146,7 @@ proptest! {
             prop_assert_eq!(found.contains(index), count(&filter, item) > 0);
             prop_assert_eq!(found.contains(index), filter.contains(item, &NOW));
         }
-        prop_assert!((0.0..=1.0).contains(&filter.counting().unwrap().chain().layers()[0].fill_ratio()));
+        prop_assert!((0.0..=1.0).contains(&filter.counting().unwrap().layers()[0].fill_ratio()));
     }
 
     #[test]
@@ -245,7 +245,7 @@ fn the_laws_hold_for_large_layers() {
         assert_eq!(add(&mut filter, batch), add_one_by_one(&mut twin, batch));
     }
     assert!(filter == twin && filter.items() == members);
-    let fill = filter.counting().unwrap().chain().layers()[0].fill_ratio();
+    let fill = filter.counting().unwrap().layers()[0].fill_ratio();
     assert!((0.35..0.55).contains(&fill), "{fill}");
     // Each has bits for itself or is one of few.
     let sum: u64 = items.iter().map(|item| u64::from(count(&filter, item))).sum();
@@ -254,7 +254,7 @@ fn the_laws_hold_for_large_layers() {
         assert_eq!(remove(&mut filter, batch, Origin::Client).found, Mask::first(batch.len()));
     }
     assert!(filter == new(spec(1e-3, members)));
-    assert_eq!(filter.counting().unwrap().chain().layers()[0].fill_ratio().to_bits(), 0);
+    assert_eq!(filter.counting().unwrap().layers()[0].fill_ratio().to_bits(), 0);
 }
 
 #[test]

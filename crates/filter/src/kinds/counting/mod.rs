@@ -5,11 +5,7 @@
 //! a delete counts down what its add counted up. As long as nothing is deleted that was not added, no delete makes another
 //! item absent.
 
-mod filter;
-
 use std::ffi::CStr;
-
-pub use filter::CountingFilter;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher};
@@ -21,7 +17,7 @@ use crate::error::Error;
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
-use crate::shape::{Reach, Rules, reach};
+use crate::shape::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, reach};
 
 /// What makes a filter that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +59,32 @@ impl Rules for CountingSpec {
     fn zeroed(&self, geometry: &BlockedCounters) -> Result<Counters, Error> {
         Counters::zeroed(geometry.blocks())
     }
+
+    /// Counts the item up, in or not.
+    #[inline]
+    fn add_one(
+        chain: &mut CountingFilter,
+        hash: ItemHash,
+        _origin: Origin,
+        _ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        chain.count_up(hash)
+    }
+
+    #[inline]
+    fn add_batch(chain: &mut CountingFilter, hashes: &[ItemHash], _origin: Origin, _ceiling: &impl Ceiling) -> Added {
+        chain.count_up_batch(hashes)
+    }
+
+    /// Counts down what is found. An effect does the same: the primary found what this filter finds.
+    fn remove_batch(
+        chain: &mut CountingFilter,
+        hashes: &[ItemHash],
+        _origin: Origin,
+        _ceiling: &impl Ceiling,
+    ) -> Removed {
+        Removed { found: chain.count_down_batch(hashes), done: hashes.len(), error: None }
+    }
 }
 
 impl CountingSpec {
@@ -100,5 +122,55 @@ impl CountingSpec {
         say_all(&mut say, &words);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"
+    }
+}
+
+/// A filter of our own layout, with counters in the place of bits.
+pub type CountingFilter = Chain<CountingSpec>;
+
+impl CountingFilter {
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
+    /// [`Error::SizeOverflow`].
+    pub fn with_spec(spec: CountingSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        if !spec.native().has_sound_rate() {
+            return Err(Error::RateOutOfRange);
+        }
+        Self::with_first_layer(spec, &spec.layer()?, ceiling)
+    }
+
+    /// A filter with layers as described, their counters all zero, for a reader that fills them in. The ceiling is asked
+    /// before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for layers that no filter has: there is one, and it is what was asked for;
+    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    pub fn with_zero_counters(
+        spec: CountingSpec,
+        layers: &[LayerDescription<BlockedCounters>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        let is_asked_for = |layer: &LayerDescription<BlockedCounters>| {
+            layer.capacity == spec.capacity && layer.rate.to_bits() == spec.rate.to_bits()
+        };
+        if !spec.native().has_sound_rate() || !layers.iter().all(is_asked_for) {
+            return Err(Error::Unsound);
+        }
+        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
+    }
+
+    /// What made it.
+    #[must_use]
+    pub const fn spec(&self) -> CountingSpec {
+        *self.rules()
+    }
+
+    /// How often an item is in: the least of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX), which stands for
+    /// that or more. Too high if others share all of them, never too low while nothing is deleted that was not added.
+    #[must_use]
+    pub fn count(&self, item: &[u8]) -> u8 {
+        self.least(self.hash(item))
     }
 }

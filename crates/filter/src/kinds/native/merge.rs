@@ -3,17 +3,15 @@
 //! Bits are united layer by layer. Nobody has counted the items of a union, so each layer's number is estimated from how full
 //! it is. An entry in a table of deleted items stays where none of the filters has its item.
 
-use super::deleting::Deleted;
-use super::filter::BloomFilter;
+use super::BloomFilter;
 use crate::ceiling::Ceiling;
 use crate::cells::Histogram;
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, estimate, sizing};
 use crate::hash::ItemHash;
-use crate::kinds::kind::Origin;
 use crate::mask::{BATCH, Mask};
 use crate::memory::try_box;
-use crate::shape::{CellsReader, Chain, HashSet};
+use crate::shape::{CellsReader, Deleted, HashSet, Origin};
 
 /// By how much the items of a layer may be more than it is made for: estimates have a deviation.
 const SLACK: f64 = 1.05;
@@ -25,7 +23,7 @@ impl BloomFilter {
     /// As [`merge`](Self::merge); [`Error::Unsound`] for none.
     pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let first = filters.first().ok_or(Error::Unsound)?;
-        let mut union = Self::of(Chain::hollow(first.spec()));
+        let mut union = Self::hollow(first.spec());
         union.merge(filters, origin, ceiling)?;
         Ok(union)
     }
@@ -43,14 +41,11 @@ impl BloomFilter {
         if others.is_empty() {
             return Ok(());
         }
-        let mut chains = Vec::new();
-        crate::memory::reserve(&mut chains, others.len())?;
-        chains.extend(others.iter().map(|other| other.chain()));
-        let union = self.chain().plan_union(&chains, ceiling, estimated, |layer, items| check(layer, items, origin))?;
+        let union = self.plan_union(others, ceiling, estimated, |layer, items| check(layer, items, origin))?;
         let most = if origin == Origin::Effect { u64::MAX } else { HashSet::capacity_in(union.cells_bytes()) };
         let table = self.union_of_tables(others, most, ceiling)?;
 
-        self.chain_mut().unite(union, &chains, estimated);
+        self.unite(union, others, estimated);
         if let Some(table) = table {
             self.replace_deleted(table);
         }
@@ -70,19 +65,19 @@ impl BloomFilter {
             return Ok(None);
         }
         ceiling.allow(self.size_bytes(), entries.saturating_mul(size_of::<ItemHash>() as u64))?;
-        let mut table = try_box(Deleted { hashes: HashSet::new(), revision: self.revision().wrapping_add(1) })?;
+        let mut table = try_box(Deleted::after(self.revision()))?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;
         // What only seemed to be in may be deleted, too: members can be left where the items come to none.
-        for filter in filters().filter(|filter| filter.chain().items() > 0) {
-            readers.push((filter, CellsReader::new(filter.chain())?));
+        for filter in filters().filter(|filter| filter.items_added() > 0) {
+            readers.push((filter, CellsReader::new(filter)?));
         }
         for deleted in filters().filter_map(Self::deleted) {
             deleted.for_each_sorted_run(|run| {
                 run.chunks(BATCH).try_for_each(|hashes| {
                     let mut stays = Mask::first(hashes.len());
                     for (filter, cells) in &mut readers {
-                        stays = stays - filter.but_deleted(hashes, cells.contains_batch(hashes));
+                        stays = stays - filter.but_deleted(hashes, cells.has_cells_batch(hashes));
                     }
                     stays.each_of(hashes).try_for_each(|(_, hash)| table.hashes.insert(hash).map(drop))
                 })?;

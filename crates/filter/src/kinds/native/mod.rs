@@ -1,14 +1,9 @@
 //! Filters of our own layout: a chain of layers whose rates add up to the rate that was asked for.
 
-mod deleting;
 pub(crate) mod description;
-mod effects;
-mod filter;
 mod merge;
 
 use std::ffi::CStr;
-
-pub use filter::BloomFilter;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
@@ -18,8 +13,9 @@ use crate::cells::Blocks;
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
+use crate::mask::Mask;
 use crate::scaling::Scaling;
-use crate::shape::{Reach, Rules, reach};
+use crate::shape::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
 
 /// What makes a native filter. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +61,36 @@ impl Rules for NativeSpec {
 
     fn zeroed(&self, geometry: &BlockedBits) -> Result<Blocks, Error> {
         Blocks::zeroed(geometry.blocks())
+    }
+
+    /// An effect is inserted without a lookup.
+    #[inline]
+    fn add_one(
+        chain: &mut BloomFilter,
+        hash: ItemHash,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Result<Outcome, Error> {
+        if origin == Origin::Client {
+            return chain.add_absent(hash, ceiling).map(Outcome::of);
+        }
+        let added = chain.insert_batch(&[hash], Mask::NONE, WhenFull::Insert, ceiling);
+        added.error.map_or(Ok(Outcome::New), Err)
+    }
+
+    #[inline]
+    fn add_batch(chain: &mut BloomFilter, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Added {
+        match origin {
+            Origin::Client => chain.add_absent_batch(hashes, Mask::NONE, ceiling),
+            Origin::Effect => chain.insert_batch(hashes, Mask::NONE, WhenFull::Insert, ceiling),
+        }
+    }
+
+    fn remove_batch(chain: &mut BloomFilter, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
+        if !chain.rules().hasher.is_keyed() {
+            return Removed::REFUSED;
+        }
+        chain.delete_batch(hashes, origin, ceiling)
     }
 }
 
@@ -112,6 +138,83 @@ impl NativeSpec {
         say_scaling(scaling, &mut say);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"
+    }
+}
+
+/// A filter of our own layout.
+pub type BloomFilter = Chain<NativeSpec>;
+
+impl BloomFilter {
+    /// An empty filter for `capacity` items (at least 1) at false positive rate `rate`
+    /// ([`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)), hashed by
+    /// MurmurHash3. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub fn new(rate: f64, capacity: u64, scaling: Scaling, seed: u32, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
+    }
+
+    /// An empty filter. Costs microseconds, whatever its size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
+    /// [`Error::SizeOverflow`].
+    pub fn with_spec(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        if !spec.has_sound_rate() {
+            return Err(Error::RateOutOfRange);
+        }
+        Self::part(spec, ceiling)
+    }
+
+    /// An empty filter that is a part of another one, with a share of its rate.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub(crate) fn part(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_first_layer(spec, &spec.layer(0, spec.capacity)?, ceiling)
+    }
+
+    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked once,
+    /// for the whole of it, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for layers that no filter has, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    pub fn with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<BlockedBits>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        if !spec.has_sound_rate() {
+            return Err(Error::Unsound);
+        }
+        Self::part_with_zero_bits(spec, layers, ceiling)
+    }
+
+    /// As [`with_zero_bits`](Self::with_zero_bits), of a part of another filter.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn part_with_zero_bits(
+        spec: NativeSpec,
+        layers: &[LayerDescription<BlockedBits>],
+        ceiling: &impl Ceiling,
+    ) -> Result<Self, Error> {
+        if spec.capacity == 0 {
+            return Err(Error::Unsound);
+        }
+        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
+    }
+
+    /// What is left after a filter was taken out: no layers. It contains nothing and refuses every add.
+    pub(crate) const fn nothing() -> Self {
+        Self::hollow(NativeSpec::NOTHING)
+    }
+
+    /// What made it.
+    #[must_use]
+    pub const fn spec(&self) -> NativeSpec {
+        *self.rules()
     }
 }
 

@@ -70,7 +70,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
         if encoding >= 4 { RedisBloom::stored(options, read_u32(source)?) } else { RedisBloom::before_2_0(options) };
     let (mut layers, mut cells_bytes) = (Vec::new(), 0u64);
     for index in 0..count {
-        let check = |layer_bytes| check_layer::<RedisBloom>(ceiling, index, cells_bytes, layer_bytes);
+        let check = |layer_bytes| check_layer::<RedisBloom>(ceiling, index, cells_bytes, 0, layer_bytes);
         let (capacity, rate) = (source.u64()?, source.f64()?);
         let hashes = read_u32(source)?;
         let bits_per_item = source.f64()?;

@@ -36,7 +36,7 @@ impl Parts {
     /// Asks the ceiling for a layer whose stored form is so long.
     pub(super) fn check(&self, stored_bytes: usize, ceiling: &impl Ceiling) -> Result<(), Error> {
         let layer_bytes = stored_bytes.saturating_sub(ValkeyBloom::PREFIX_BYTES) as u64;
-        Ok(check_layer::<ValkeyBloom>(ceiling, self.layers.len(), self.cells_bytes, layer_bytes)?)
+        Ok(check_layer::<ValkeyBloom>(ceiling, self.layers.len(), self.cells_bytes, 0, layer_bytes)?)
     }
 
     pub(super) fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {

@@ -1,13 +1,13 @@
 //! Deletes from a ring: an item gets an entry in each bucket that has its bits, in all of them or in none.
 
-use super::ring::{Bucket, Ring, is_past, size_of_buckets};
+use super::ring::{BesideBuckets, Bucket, Ring, contents_of, is_past};
 use super::{BUCKETS_MAX, WindowedSpec};
-use crate::ceiling::{Beside, Ceiling};
+use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::hash::ItemHash;
-use crate::kinds::kind::{Origin, Removed};
-use crate::mask::{BATCH, Mask};
+use crate::mask::Mask;
+use crate::shape::{Contents, Origin, Removed};
 
 /// The items of a batch that each bucket finds, oldest first.
 type FoundIn = [Mask; BUCKETS_MAX as usize];
@@ -30,20 +30,9 @@ impl Ring {
             let counts = origin == Origin::Effect || !is_past(bucket, spec, now);
             found |= found_here.only_if(counts);
         }
-        let mut removed = Removed { found: Mask::NONE, done: 0, error: None };
-        for (index, hash) in hashes.iter().take(BATCH).enumerate() {
-            if found.contains(index) {
-                match self.delete(*hash, index, &found_in, origin, ceiling) {
-                    Ok(is_found) => removed.found.insert_if(index, is_found),
-                    Err(error) => {
-                        removed.error = Some(error);
-                        break;
-                    }
-                }
-            }
-            removed.done = index + 1;
-        }
-        removed
+        Removed::each(hashes.len(), found, |index| {
+            hashes.get(index).map_or(Ok(false), |hash| self.delete(*hash, index, &found_in, origin, ceiling))
+        })
     }
 
     /// Deletes an item of a batch from the buckets that find it. Answers whether any did still: an item that comes twice is
@@ -93,9 +82,9 @@ impl Ring {
         origin: Origin,
         ceiling: &impl Ceiling,
     ) -> Result<bool, Error> {
-        let all_bytes = size_of_buckets(&self.buckets);
+        let all = contents_of(&self.buckets);
         let Some(Bucket { filter, .. }) = self.buckets.get_mut(number) else { return Ok(false) };
-        let other_bytes = all_bytes.saturating_sub(filter.size_bytes());
-        filter.delete(hash, origin, &Beside { ceiling, other_bytes: || other_bytes })
+        let others = Contents { size_bytes: all.size_bytes.saturating_sub(filter.size_bytes()), ..all };
+        filter.delete(hash, origin, &BesideBuckets { ceiling, others: || others })
     }
 }

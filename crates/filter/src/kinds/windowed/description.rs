@@ -6,14 +6,12 @@ use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::codec::{Error, Sink, Source, read_u32};
 use crate::error;
-use crate::kinds::Contents;
-use crate::kinds::kind::Kind as _;
 use crate::kinds::native::description::{
     Layers, are_shaped, read_layers, read_spec, write_layers, write_shapes, write_spec,
 };
 use crate::kinds::native::{BloomFilter, NativeSpec};
 use crate::memory::push;
-use crate::shape::{LAYERS_MAX, Layer};
+use crate::shape::{Contents, LAYERS_MAX, Layer};
 
 /// A bucket as it is described.
 struct DescribedBucket {

@@ -7,18 +7,15 @@ use super::ring::{BesideBuckets, Bucket, Ring, Turn, contents_of, is_past};
 use super::{Forgets, WindowedSpec};
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Mover, relocate_boxed};
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::error::Error;
-use crate::hash::ItemHash;
-use crate::kinds::Contents;
-use crate::kinds::info::LayerSummary;
-use crate::kinds::kind::{Kind, Origin, Outcome, Removed};
+use crate::geometry::BlockedBits;
+use crate::hash::{HashBatch, ItemHash};
 use crate::kinds::native::BloomFilter;
 use crate::kinds::stats::{BucketStats, Measured};
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
-use crate::scaling::Scaling;
-use crate::shape::{Added, Probes, WhenFull};
+use crate::shape::{Added, Contents, Layer, Origin, Outcome, Probes, Removed, WhenFull};
 
 /// A filter that forgets. Its fields are larger than those of other kinds, which need not pay for that.
 #[derive(Debug)]
@@ -174,15 +171,15 @@ impl WindowedFilter {
         let mut probes = Probes::new(hashes);
         let mut buckets = buckets.map(|bucket| &bucket.filter).peekable();
         if let Some(first) = buckets.peek() {
-            first.chain().prefetch_first(&mut probes, wanted);
+            first.prefetch_first(&mut probes, wanted);
         }
         let mut found = Mask::NONE;
         while let Some(bucket) = buckets.next().filter(|_| found != wanted) {
             let open = wanted - found;
             if let Some(next) = buckets.peek() {
-                next.chain().prefetch_first(&mut probes, open);
+                next.prefetch_first(&mut probes, open);
             }
-            found |= bucket.contains_fetched(&mut probes, open);
+            found |= bucket.contains_prefetched(&mut probes, open);
         }
         found
     }
@@ -191,15 +188,15 @@ impl WindowedFilter {
     fn add_to_newest(&mut self, hashes: &[ItemHash], origin: Origin, known: Mask, ceiling: &impl Ceiling) -> Added {
         let is_rolling = self.state.spec.forgets == Forgets::Rolling;
         let Some((newest, older)) = self.state.ring.newest_and_older() else {
-            return Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: Some(Error::Unsound) };
+            return Added { error: Some(Error::Unsound), ..Added::NONE };
         };
         let beside = BesideBuckets { ceiling, others: || contents_of(&*older) };
         match origin {
-            Origin::Client => newest.filter.add_batch_unless(hashes, known, &beside),
+            Origin::Client => newest.filter.add_absent_batch(hashes, known, &beside),
             // A rolling ring begins its buckets by the same counts everywhere.
             Origin::Effect => {
                 let when_full = if is_rolling { WhenFull::Refuse } else { WhenFull::Insert };
-                newest.filter.obey_batch(hashes, known, when_full, &beside)
+                newest.filter.insert_batch(hashes, known, when_full, &beside)
             }
         }
     }
@@ -213,24 +210,24 @@ impl WindowedFilter {
         for bucket in older.iter_mut().rev() {
             let asked = if is_past(bucket, spec, now) { open } else { open - absent };
             let renewed = Self::found_in(std::iter::once(&*bucket), hashes, asked);
-            bucket.renewed = bucket.renewed.saturating_add(renewed.len().into()).min(bucket.filter.chain().items());
+            bucket.renewed = bucket.renewed.saturating_add(renewed.len().into()).min(bucket.filter.items_added());
             open = open - renewed;
         }
     }
 
-    /// Adds an item as one of a filter with SLIDING: into the newest bucket where that has it not.
+    /// Adds an item as a filter with SLIDING does: into the newest bucket unless that finds it.
     ///
     /// # Errors
-    /// As [`Kind::add`].
+    /// As [`add`](Self::add).
     pub(crate) fn renew(
         &mut self,
         item: &[u8],
         origin: Origin,
-        clock: &impl Clock,
+        now: Moment,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
         let hash = self.state.spec.hasher.hash(item);
-        outcome_of(self.add_hashes(&[hash], true, origin, clock.now(), ceiling))
+        outcome_of(self.add_hashes(&[hash], true, origin, now, ceiling))
     }
 
     /// Adds a batch; with `renews` into the newest bucket also where older ones have an item. A rolling ring begins the next
@@ -243,7 +240,7 @@ impl WindowedFilter {
         now: Moment,
         ceiling: &impl Ceiling,
     ) -> Added {
-        let mut total = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
+        let mut total = Added::NONE;
         loop {
             let all = Mask::first(hashes.len()) - Mask::first(total.done);
             let found = match origin {
@@ -272,35 +269,32 @@ impl WindowedFilter {
     }
 }
 
-impl Kind for WindowedFilter {
-    fn scaling(&self) -> Scaling {
-        self.state.spec.scaling
-    }
-
-    fn layer_count(&self) -> usize {
+/// What there is of it.
+impl WindowedFilter {
+    /// Number of layers of all buckets.
+    #[must_use]
+    pub fn layer_count(&self) -> usize {
         self.buckets().map(|bucket| bucket.filter.layers().len()).sum()
     }
 
-    fn layer(&self, mut index: usize) -> Option<LayerSummary> {
-        for bucket in self.buckets() {
-            let layers = bucket.filter.layers().len();
-            if index < layers {
-                return bucket.filter.layer(index);
-            }
-            index -= layers;
-        }
-        None
+    /// A layer, counted from the oldest of the oldest bucket.
+    pub(crate) fn layer(&self, index: usize) -> Option<&Layer<BlockedBits>> {
+        self.buckets().flat_map(|bucket| bucket.filter.layers()).nth(index)
     }
 
-    fn contents(&self) -> Contents {
+    /// What there is to count of all buckets.
+    pub(crate) fn contents(&self) -> Contents {
         contents_of(self.buckets())
     }
 
-    fn remaining_capacity(&self) -> u64 {
+    /// The number of items that the newest bucket takes before it is full or grows.
+    pub(crate) fn remaining_capacity(&self) -> u64 {
         self.state.ring.newest().map_or(0, |newest| newest.filter.remaining_capacity())
     }
 
-    fn allocated_bytes(&self) -> u64 {
+    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
         let places = self.state.ring.buckets.capacity() * size_of::<Bucket>();
         let fields = (size_of::<Self>()
             + size_of::<State>()
@@ -311,7 +305,8 @@ impl Kind for WindowedFilter {
         buckets.fold(fields, |sum, filter| sum.saturating_add(inside(filter)))
     }
 
-    fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
+    /// Lets the mover move its memory; see [`Chain::relocate`](crate::shape::Chain::relocate).
+    pub(crate) fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         let mut before = 0;
         if first == 0 {
             relocate_boxed(&mut self.state, mover);
@@ -332,12 +327,22 @@ impl Kind for WindowedFilter {
         None
     }
 
-    fn merge_pending(&mut self, most: usize) -> usize {
+    /// Whether any bucket has pending adds.
+    pub(crate) fn pends(&self) -> bool {
+        self.buckets().any(|bucket| bucket.filter.pends())
+    }
+
+    /// Flushes up to `most` pending adds; see [`Filter::merge_pending`](crate::Filter::merge_pending).
+    pub(crate) fn merge_pending(&mut self, most: usize) -> usize {
         let buckets = self.state.ring.buckets.iter_mut();
         buckets.fold(0, |merged, bucket| merged + bucket.filter.merge_pending(most - merged))
     }
 
-    fn emptied(&self) -> Result<Self, Error> {
+    /// A filter as this one was created, without an item. Only a rolling one has a bucket then.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn emptied(&self) -> Result<Self, Error> {
         let mut empty = Self::without_buckets(self.state.spec)?;
         if self.state.spec.forgets == Forgets::Rolling {
             empty.turn(empty.turn_now(Moment(0)), &Unlimited)?;
@@ -345,58 +350,78 @@ impl Kind for WindowedFilter {
         Ok(empty)
     }
 
-    fn measure(&self, clock: &impl Clock, measured: &mut Measured) -> Result<(), Error> {
-        for bucket in self.live(clock.now()) {
+    /// Measures the live buckets.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn measure(&self, now: Moment, measured: &mut Measured) -> Result<(), Error> {
+        for bucket in self.live(now) {
             let Bucket { slot, begin, end, ref filter, renewed, .. } = *bucket;
             measured.add_bucket(BucketStats { slot, begin, end, items: filter.items() }, renewed)?;
-            filter.measure(clock, measured)?;
+            measured.add_chain(filter)?;
         }
         Ok(())
     }
+}
 
-    fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
+/// Adds, lookups and deletes.
+impl WindowedFilter {
+    /// The hashes of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at).
+    pub(crate) fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
+        self.state.spec.hasher.hash_batch(items)
+    }
+
+    /// Whether an item may be in a live bucket; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, item: &[u8], now: Moment) -> bool {
         let hash = self.state.spec.hasher.hash(item);
-        self.live(clock.now()).rev().any(|bucket| bucket.filter.contains_hash(hash))
+        self.live(now).rev().any(|bucket| bucket.filter.contains_hash(hash))
     }
 
-    fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
-        let hashes = self.state.spec.hasher.hash_batch(items);
-        Self::found_in(self.live(clock.now()).rev(), &hashes, Mask::first(hashes.len()))
+    /// Looks up to [`BATCH`](crate::BATCH) items up together (the rest of a longer list is not looked at).
+    pub(crate) fn contains_batch(&self, hashes: &[ItemHash], now: Moment) -> Mask {
+        Self::found_in(self.live(now).rev(), hashes, Mask::first(hashes.len()))
     }
 
-    fn add(
+    /// Adds an item.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`]. The filter is unchanged then.
+    pub(crate) fn add(
         &mut self,
         item: &[u8],
         origin: Origin,
-        clock: &impl Clock,
+        now: Moment,
         ceiling: &impl Ceiling,
     ) -> Result<Outcome, Error> {
-        outcome_of(self.add_batch([item], origin, clock, ceiling))
+        let hash = self.state.spec.hasher.hash(item);
+        outcome_of(self.add_batch(&[hash], origin, now, ceiling))
     }
 
-    fn add_batch<'a>(
+    /// Adds up to [`BATCH`](crate::BATCH) items together, in order: the answers are those of adding them one by one.
+    pub(crate) fn add_batch(
         &mut self,
-        items: impl IntoIterator<Item = &'a [u8]>,
+        hashes: &[ItemHash],
         origin: Origin,
-        clock: &impl Clock,
+        now: Moment,
         ceiling: &impl Ceiling,
     ) -> Added {
-        let hashes = self.state.spec.hasher.hash_batch(items);
-        self.add_hashes(&hashes, self.is_sliding(), origin, clock.now(), ceiling)
+        self.add_hashes(hashes, self.is_sliding(), origin, now, ceiling)
     }
 
-    fn remove_batch<'a>(
+    /// Deletes up to [`BATCH`](crate::BATCH) items together, in order; see [`Filter::remove_batch`](crate::Filter::remove_batch).
+    pub(crate) fn remove_batch(
         &mut self,
-        items: impl IntoIterator<Item = &'a [u8]>,
+        hashes: &[ItemHash],
         origin: Origin,
-        clock: &impl Clock,
+        now: Moment,
         ceiling: &impl Ceiling,
     ) -> Removed {
         if !self.state.spec.hasher.is_keyed() {
             return Removed::REFUSED;
         }
-        let hashes = self.state.spec.hasher.hash_batch(items);
-        self.state.ring.delete_batch(&self.state.spec, &hashes, origin, clock.now(), ceiling)
+        self.state.ring.delete_batch(&self.state.spec, hashes, origin, now, ceiling)
     }
 }
 

@@ -6,11 +6,9 @@ use super::{BUCKETS_MAX, Forgets, WindowedSpec};
 use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::kinds::Contents;
-use crate::kinds::kind::Kind as _;
 use crate::kinds::native::BloomFilter;
 use crate::memory::reserve;
-use crate::shape::LAYERS_MAX;
+use crate::shape::{Contents, LAYERS_MAX};
 
 /// Slots and times are at most this, so that whoever reads them as signed numbers has them, and the next ones, too.
 pub(super) const NUMBER_MAX: u64 = 1 << 62;
@@ -120,9 +118,7 @@ impl Ring {
     fn turn(&self, spec: &WindowedSpec, slot: u64, begin: Moment, now: Moment) -> Turn {
         let most = match spec.forgets {
             Forgets::Rolling => 0,
-            Forgets::After { .. } => {
-                self.live(spec, now).map(|bucket| bucket.filter.chain().items()).max().unwrap_or(0)
-            }
+            Forgets::After { .. } => self.live(spec, now).map(|bucket| bucket.filter.items_added()).max().unwrap_or(0),
         };
         let end = Moment(begin.0.saturating_add(spec.span()));
         Turn { slot, begin, end, capacity: spec.bucket_capacity().max(most).max(1) }
@@ -199,11 +195,6 @@ pub(super) fn is_past(bucket: &Bucket, spec: &WindowedSpec, now: Moment) -> bool
             now.0 >= bucket.begin.0.saturating_add(spec.span().saturating_mul(spec.buckets.into()))
         }
     }
-}
-
-/// What buckets are made of, in bytes.
-pub(super) fn size_of_buckets<'a>(buckets: impl IntoIterator<Item = &'a Bucket>) -> u64 {
-    buckets.into_iter().fold(0, |sum, bucket| sum.saturating_add(bucket.filter.size_bytes()))
 }
 
 /// A ceiling for what comes beside other buckets, which are counted when it is asked.

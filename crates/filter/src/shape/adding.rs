@@ -1,0 +1,213 @@
+//! Adds to a chain, one by one and in batches: the growth of a chain. The rules of a kind decide which of these an add is.
+
+use super::chain::Chain;
+use super::layer::{Layer, Prefetch};
+use super::lookup::{batch, contains_in, contains_one_apart, exact_hashes};
+use super::outcome::{Added, Origin, Outcome};
+use super::rules::{HashOf, Rules};
+use super::totals;
+use crate::ceiling::Ceiling;
+use crate::error::Error;
+use crate::geometry::{Geometry, LayerDescription};
+use crate::mask::Mask;
+use crate::memory::reserve;
+
+/// What becomes of an effect if a fixed chain is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenFull {
+    /// It is refused: the next bucket of a ring takes it.
+    Refuse,
+    /// Its cells are set, but it is not counted: the primary had room for it.
+    Insert,
+}
+
+impl<R: Rules> Chain<R> {
+    /// Adds an item for a client. Returns whether it was new. A new item that looks like a member (a false positive) is not
+    /// added: lookups find it anyway.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`]. The filter is unchanged then.
+    #[inline]
+    pub fn add(&mut self, item: &[u8], ceiling: &impl Ceiling) -> Result<bool, Error> {
+        R::add_one(self, self.hash(item), Origin::Client, ceiling).map(|outcome| outcome == Outcome::New)
+    }
+
+    /// Adds up to [`BATCH`](crate::BATCH) items together for a client (the rest of a longer list is not looked at), in order:
+    /// the answers are those of adding them one by one.
+    #[inline]
+    pub fn add_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
+        R::add_batch(self, hashes, Origin::Client, ceiling)
+    }
+
+    /// Adds the item with this hash unless it is found. If it was deleted, its cells are set: only its entry is removed.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[inline]
+    pub(crate) fn add_absent(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
+        let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
+        let probe = newest.probe(hash);
+        if let Some(pending) = &self.pending {
+            pending.prefetch_one(R::Geometry::to_pending(hash));
+        }
+        let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
+        if is_in || self.pending.is_some() && self.is_pending(hash) {
+            return Ok(self.deleted.is_some() && self.restore(hash));
+        }
+        let Some(newest) = self.layers.last_mut() else { return Err(Error::Full) };
+        if newest.is_full() {
+            self.grow(ceiling)?;
+            let newest = self.layers.last_mut().ok_or(Error::Full)?;
+            newest.insert(newest.probe(hash));
+        } else if newest.may_pend(ceiling.pending_from_bytes()) {
+            self.insert_or_pend(hash, probe);
+        } else {
+            newest.insert(probe);
+        }
+        Ok(true)
+    }
+
+    /// Adds those items of a batch that are not found, in order, except those that are `known` to be in elsewhere: they are not
+    /// new. If an item was deleted, its cells are set: only its entry is removed.
+    pub(crate) fn add_absent_batch(&mut self, hashes: &[HashOf<R>], known: Mask, ceiling: &impl Ceiling) -> Added {
+        let (hashes, all) = batch(hashes);
+        let mut added = Added::NONE;
+        let from_bytes = ceiling.pending_from_bytes();
+        // Layers before the newest do not change: look the whole batch up there first.
+        let in_older = |(_, older): (_, &[_])| contains_in(older, hashes, all - known, |_| ());
+        let mut in_older = known | self.layers.split_last().map_or(Mask::NONE, in_older);
+        // This includes adds that are pending in the newest layer. Adds that become pending below are looked up there.
+        in_older = self.or_pending(hashes, all - known, in_older);
+        while added.done < hashes.len() {
+            let Some(newest) = self.layers.last_mut() else { break };
+            let wanted = all - in_older - Mask::first(added.done);
+            let is_through = if newest.may_pend(from_bytes) {
+                self.add_or_pend_until_full(hashes, wanted, &mut added)
+            } else {
+                add_until_full(newest, hashes, wanted, &mut added)
+            };
+            if is_through {
+                break;
+            }
+            // The next item needs a new layer, and the newest becomes an older one.
+            let Some(newest) = self.layers.last() else { break };
+            let open = wanted - Mask::first(added.done);
+            let in_newest = newest.contains_batch(hashes, open, Prefetch::Rest, |_| ());
+            in_older |= self.or_pending(hashes, open, in_newest);
+            if let Err(error) = self.grow(ceiling) {
+                added.error = Some(error);
+                break;
+            }
+        }
+        added.effect = added.new;
+        if self.deleted.is_some() {
+            self.restore_batch(hashes, known, &mut added);
+        }
+        added
+    }
+
+    /// Adds and counts all items of a batch without a lookup, in order, except those of the mask `done`: every one is new. If
+    /// an item was deleted, its cells are set and it is counted: only its entry is removed.
+    ///
+    /// The primary, or the server that wrote the AOF, answered "new" and counted the item. A lookup here could only come to
+    /// another answer, and so to other bits.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn insert_batch(
+        &mut self,
+        hashes: &[HashOf<R>],
+        done: Mask,
+        when_full: WhenFull,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        let (hashes, all) = batch(hashes);
+        let wanted = all - done;
+        let deleted =
+            self.deleted().map_or(Mask::NONE, |table| table.contains_batch(&exact_hashes::<R>(hashes), wanted));
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch(hashes, wanted - deleted);
+        }
+        let mut added = Added::NONE;
+        for (index, hash) in hashes.iter().enumerate() {
+            if wanted.contains(index) {
+                let was_deleted = deleted.contains(index) && self.restore(*hash);
+                if !was_deleted && let Err(error) = self.insert(*hash, when_full, ceiling) {
+                    added.error = Some(error);
+                    break;
+                }
+                added.new.insert(index);
+            }
+            added.done = index + 1;
+        }
+        added.effect = added.new;
+        added
+    }
+
+    /// Adds and counts the item with this hash in the newest layer without a lookup. If that layer is full, the chain grows.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    #[inline]
+    fn insert(&mut self, hash: HashOf<R>, when_full: WhenFull, ceiling: &impl Ceiling) -> Result<(), Error> {
+        if self.layers.last().is_some_and(Layer::is_full)
+            && let Err(refused) = self.grow(ceiling)
+            && (refused, when_full) != (Error::Full, WhenFull::Insert)
+        {
+            return Err(refused);
+        }
+        let newest = self.layers.last_mut().ok_or(Error::Full)?;
+        newest.insert(newest.probe(hash));
+        newest.set_items(newest.items());
+        Ok(())
+    }
+
+    /// Adds the next layer or changes nothing.
+    #[cold]
+    fn grow(&mut self, ceiling: &impl Ceiling) -> Result<(), Error> {
+        let newest = self.layers.last().ok_or(Error::Full)?;
+        let next = self.rules.next_layer(self.layers.len(), newest.capacity(), newest.rate())?;
+        self.push_layer(&next, ceiling)
+    }
+
+    /// Adds a layer or changes nothing.
+    pub(super) fn push_layer(
+        &mut self,
+        layer: &LayerDescription<R::Geometry>,
+        ceiling: &impl Ceiling,
+    ) -> Result<(), Error> {
+        let count = self.layers.len();
+        let newest_items = self.layers.last().map_or(0, Layer::items);
+        let totals = self.totals.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
+        let (cells_bytes, entries_bytes) = (self.totals.cells_bytes, self.entries_bytes());
+        totals::check_layer::<R>(ceiling, count, cells_bytes, entries_bytes, layer.geometry.size_bytes())?;
+        let layer = self.rules.empty_layer(layer)?;
+        if count == self.layers.capacity() {
+            // One more while there are few: the list is part of what a filter weighs. A long one grows by an eighth, so that it
+            // is not copied for every layer.
+            reserve(&mut self.layers, 1.max(count / 8))?;
+        }
+        self.layers.push(layer);
+        self.totals = totals;
+        Ok(())
+    }
+}
+
+/// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer unless they are found there.
+/// Returns whether the batch is done; if not, the item at `added.done` is new and the layer is full.
+#[inline]
+fn add_until_full<G: Geometry>(newest: &mut Layer<G>, hashes: &[G::Hash], wanted: Mask, added: &mut Added) -> bool {
+    newest.prefetch(hashes, wanted);
+    let probes = newest.probes(hashes);
+    for (index, probe) in probes.iter().enumerate().take(hashes.len()).skip(added.done) {
+        if wanted.contains(index) && !newest.contains(*probe) {
+            if newest.is_full() {
+                return false;
+            }
+            newest.insert(*probe);
+            added.new.insert(index);
+        }
+        added.done = index + 1;
+    }
+    true
+}

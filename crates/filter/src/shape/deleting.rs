@@ -1,0 +1,139 @@
+//! Deletes from a chain by its table of deleted items.
+
+use super::chain::Chain;
+use super::deleted::{Deleted, ENTRY_BYTES};
+use super::hash_set::HashSet;
+use super::lookup::{batch, exact_hashes};
+use super::outcome::{Added, Origin, Removed};
+use super::rules::{HashOf, Rules};
+use crate::ceiling::Ceiling;
+use crate::error::Error;
+use crate::geometry::Geometry;
+use crate::hash::ItemHash;
+use crate::mask::{BATCH, Mask};
+
+/// The table.
+impl<R: Rules> Chain<R> {
+    /// Number of entries of the table of deleted items.
+    #[inline]
+    #[must_use]
+    pub fn deleted_entries(&self) -> u64 {
+        self.deleted.as_deref().map_or(0, |deleted| deleted.hashes.len())
+    }
+
+    /// The bytes of the entries in the size of the filter.
+    #[inline]
+    pub(super) fn entries_bytes(&self) -> u64 {
+        self.deleted_entries().saturating_mul(ENTRY_BYTES)
+    }
+
+    /// The table of deleted items; none if it is empty.
+    #[inline]
+    pub(crate) fn deleted(&self) -> Option<&HashSet> {
+        self.deleted.as_deref().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
+    }
+
+    /// How often the table has changed.
+    pub(crate) fn revision(&self) -> u64 {
+        self.deleted.as_deref().map_or(0, Deleted::revision)
+    }
+
+    /// The number of entries at which the table refuses a client's delete: as many as fit into the bytes of the bits. It
+    /// depends on the layers only, so a filter and its copy accept the same deletes.
+    #[must_use]
+    pub const fn deleted_entries_max(&self) -> u64 {
+        HashSet::capacity_in(self.cells_bytes())
+    }
+
+    /// Whether an item was deleted.
+    #[inline]
+    pub(super) fn has_deleted(&self, hash: HashOf<R>) -> bool {
+        self.deleted.as_deref().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
+    }
+
+    /// Those of the items that are `present` in the cells that were not deleted.
+    #[inline]
+    pub(crate) fn but_deleted(&self, hashes: &[HashOf<R>], present: Mask) -> Mask {
+        match self.deleted() {
+            Some(table) if !present.is_empty() => present - table.contains_batch(&exact_hashes::<R>(hashes), present),
+            _ => present,
+        }
+    }
+
+    /// Removes the entry of a deleted item. Returns whether there was one.
+    pub(crate) fn restore(&mut self, hash: HashOf<R>) -> bool {
+        self.deleted.as_deref_mut().is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
+    }
+
+    /// Removes the entries of those items of a batch of adds that were found in the cells: they are new.
+    #[cold]
+    pub(super) fn restore_batch(&mut self, hashes: &[HashOf<R>], known: Mask, added: &mut Added) {
+        let Some(table) = self.deleted() else { return };
+        let found = Mask::first(added.done) - known - added.new;
+        let deleted = table.contains_batch(&exact_hashes::<R>(hashes), found);
+        for (index, hash) in hashes.iter().enumerate() {
+            // An item that comes twice in the batch is new once.
+            if deleted.contains(index) && self.restore(*hash) {
+                added.new.insert(index);
+                added.effect.insert(index);
+            }
+        }
+    }
+}
+
+/// Deletes.
+impl<R: Rules> Chain<R>
+where
+    R::Geometry: Geometry<Hash = ItemHash>,
+{
+    /// Deletes up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are those of
+    /// deleting them one by one.
+    pub(crate) fn delete_batch(&mut self, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
+        let (hashes, _) = batch(hashes);
+        let present = self.has_cells_batch(hashes);
+        Removed::each(hashes.len(), present, |index| {
+            hashes.get(index).map_or(Ok(false), |hash| self.delete(*hash, origin, ceiling))
+        })
+    }
+
+    /// Deletes the item with this hash, whose bits are set. Returns whether the filter found it.
+    ///
+    /// # Errors
+    /// [`Error::NoRoomForDeleted`]; an effect fails only for lack of memory, [`Error::OutOfMemory`]. The filter is unchanged
+    /// then.
+    pub(crate) fn delete(&mut self, hash: ItemHash, origin: Origin, ceiling: &impl Ceiling) -> Result<bool, Error> {
+        if self.has_deleted(hash) {
+            return Ok(false);
+        }
+        if origin == Origin::Effect {
+            return Deleted::insert(&mut self.deleted, hash);
+        }
+        let entries = self.deleted_entries();
+        let has_room = entries < self.deleted_entries_max() && ceiling.allow(self.size_bytes(), ENTRY_BYTES).is_ok();
+        let made = if has_room { Deleted::insert(&mut self.deleted, hash).ok() } else { None };
+        made.ok_or(Error::NoRoomForDeleted { entries })
+    }
+
+    /// Takes the next entries of a table that was stored, in order.
+    ///
+    /// # Errors
+    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`]. The
+    /// filter is unchanged then.
+    pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.entries_bytes().saturating_add((run.len() as u64).saturating_mul(ENTRY_BYTES));
+        let have_bits = run.chunks(BATCH).all(|batch| self.has_cells_batch(batch) == Mask::first(batch.len()));
+        // A replica's table may hold more entries than a client can make, but never takes more bytes than the bits.
+        if bytes > self.cells_bytes() || !have_bits {
+            return Err(Error::Unsound);
+        }
+        Deleted::extend(&mut self.deleted, run)
+    }
+
+    /// Replaces the table.
+    pub(crate) fn replace_deleted(&mut self, table: Box<Deleted>) {
+        self.deleted = Some(table);
+    }
+}

@@ -1,0 +1,134 @@
+//! Lookups in a chain, one by one and in batches.
+//!
+//! `has_cells` is the raw lookup: it finds every item that was added, in the cells or pending. `contains` does not find items
+//! that were deleted since.
+
+use super::chain::Chain;
+use super::layer::{Layer, Prefetch};
+use super::older::{contains_in_older, contains_one_in_older, prefetch_one};
+use super::probes::Probes;
+use super::rules::{HashOf, Rules};
+use crate::geometry::Geometry;
+use crate::hash::ItemHash;
+use crate::mask::{BATCH, Mask};
+
+impl<R: Rules> Chain<R> {
+    /// Whether an item may be in. `false` is certain; `true` is wrong for a part of the absent items that is at most the rate
+    /// when the filter is full. Visits the layers newest first.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, item: &[u8]) -> bool {
+        self.contains_hash(self.hash(item))
+    }
+
+    /// Whether the item with this hash may be in.
+    #[inline]
+    pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
+        self.has_cells(hash) && !self.has_deleted(hash)
+    }
+
+    /// Whether the item with this hash may have been added, even if it was deleted since.
+    #[inline]
+    pub(crate) fn has_cells(&self, hash: HashOf<R>) -> bool {
+        if let Some(pending) = &self.pending {
+            pending.prefetch_one(R::Geometry::to_pending(hash));
+        }
+        contains_one(&self.layers, hash) || self.is_pending(hash)
+    }
+
+    /// Looks up to [`BATCH`] items up together (the rest of a longer list is not looked at). Returns those that may be in.
+    #[inline]
+    #[must_use]
+    pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> Mask {
+        let Some(table) = self.deleted() else { return self.has_cells_batch(hashes) };
+        let exact = exact_hashes::<R>(hashes);
+        let mut lookup = table.lookup(&exact);
+        let present = self.has_cells_then(hashes, |maybe| lookup.fetch(maybe));
+        present - lookup.present(present)
+    }
+
+    /// Those items of a batch that may have been added, even if they were deleted since.
+    pub(crate) fn has_cells_batch(&self, hashes: &[HashOf<R>]) -> Mask {
+        self.has_cells_then(hashes, |_| ())
+    }
+
+    /// As [`has_cells_batch`](Self::has_cells_batch). Calls `prefetch` with the items whose first bits are set in the newest
+    /// layer, before it looks at their other bits.
+    #[inline]
+    fn has_cells_then(&self, hashes: &[HashOf<R>], prefetch: impl FnOnce(Mask)) -> Mask {
+        let (hashes, wanted) = batch(hashes);
+        self.prefetch_pending(hashes, wanted);
+        let present = contains_in(&self.layers, hashes, wanted, prefetch);
+        self.or_pending(hashes, wanted, present)
+    }
+
+    /// Prefetches what lookups of the items of the mask `wanted` read first in the newest layer.
+    #[inline]
+    pub(crate) fn prefetch_first(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_first_at(probes.of(newest), wanted);
+        }
+    }
+
+    /// The items of the mask `wanted` that may be in, after [`prefetch_first`](Self::prefetch_first) was called for them.
+    #[inline]
+    pub(crate) fn contains_prefetched(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) -> Mask {
+        let Some((newest, older)) = self.layers.split_last() else { return Mask::NONE };
+        if let Some(next) = older.last() {
+            next.prefetch_first(probes.hashes(), wanted);
+        }
+        let present = newest.contains_batch_at(probes.of(newest), wanted);
+        let present = present | contains_in_older(older, probes.hashes(), wanted - present);
+        self.but_deleted(probes.hashes(), self.or_pending(probes.hashes(), wanted, present))
+    }
+}
+
+/// The first items of a list, as many as a batch has, and the mask of all of them.
+#[inline]
+pub(super) fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
+    let hashes = hashes.get(..BATCH).unwrap_or(hashes);
+    (hashes, Mask::first(hashes.len()))
+}
+
+/// The hashes that stand for the items of a batch in a set of hashes.
+#[inline]
+pub(super) fn exact_hashes<R: Rules>(hashes: &[HashOf<R>]) -> [ItemHash; BATCH] {
+    let mut exact = [ItemHash::default(); BATCH];
+    exact.iter_mut().zip(hashes).for_each(|(to, from)| *to = R::Geometry::to_pending(*from));
+    exact
+}
+
+/// The items of the mask `wanted` that are in one of the layers, newest first. While a layer is looked at, the lines that the
+/// next one needs first are on their way; of the newest, which has most items, all lines.
+#[inline]
+pub(super) fn contains_in<G: Geometry>(
+    layers: &[Layer<G>],
+    hashes: &[G::Hash],
+    wanted: Mask,
+    prefetch: impl FnOnce(Mask),
+) -> Mask {
+    let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
+    newest.prefetch(hashes, wanted);
+    if let Some(next) = older.last() {
+        next.prefetch_first(hashes, wanted);
+    }
+    let present = newest.contains_batch(hashes, wanted, Prefetch::Nothing, prefetch);
+    present | contains_in_older(older, hashes, wanted - present)
+}
+
+/// As [`contains_one`], but never inlined: for adds, where there are mostly no older layers.
+#[inline(never)]
+pub(super) fn contains_one_apart<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
+    contains_one(layers, hash)
+}
+
+/// Whether an item is in one of the layers, newest first.
+#[inline(always)]
+fn contains_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
+    let Some((newest, older)) = layers.split_last() else { return false };
+    if older.is_empty() {
+        return newest.contains_hash(hash);
+    }
+    prefetch_one(older, hash);
+    newest.contains_hash(hash) || contains_one_in_older(older, hash)
+}
