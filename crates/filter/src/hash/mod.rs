@@ -76,7 +76,7 @@ impl Hasher {
         }
     }
 
-    /// Hashes up to [`BATCH`] items (the rest of a longer list is not looked at).
+    /// Hashes the next items, up to [`BATCH`].
     #[inline]
     pub fn hash_batch<'a>(self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
         match self {
@@ -92,7 +92,7 @@ impl Hasher {
     }
 }
 
-/// The hashes of a batch of items, on the stack.
+/// The hashes of a batch of at most [`BATCH`] items, on the stack: what is added, looked up or deleted together.
 #[derive(Clone, Copy, Debug)]
 pub struct HashBatch<H = ItemHash> {
     hashes: [H; BATCH],
@@ -109,7 +109,7 @@ impl<H> std::ops::Deref for HashBatch<H> {
 }
 
 impl<H: Copy + Default> HashBatch<H> {
-    /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
+    /// Hashes the next items, up to [`BATCH`]. The rest of a longer list is left for the next batch.
     #[inline]
     pub fn of<'a>(items: impl IntoIterator<Item = &'a [u8]>, hash_of: impl Fn(&[u8]) -> H) -> Self {
         let mut batch = Self { hashes: [H::default(); BATCH], length: 0 };

@@ -2,13 +2,14 @@
 
 use super::chain::Chain;
 use super::layer::{Layer, Prefetch};
-use super::lookup::{batch, contains_in, contains_one_apart, exact_hashes};
+use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::outcome::{Added, Origin, Outcome};
 use super::rules::{HashOf, Rules};
 use super::totals;
 use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
+use crate::hash::HashBatch;
 use crate::mask::Mask;
 use crate::memory::reserve;
 
@@ -33,10 +34,9 @@ impl<R: Rules> Chain<R> {
         R::add_one(self, self.hash(item), Origin::Client, ceiling).map(|outcome| outcome == Outcome::New)
     }
 
-    /// Adds up to [`BATCH`](crate::BATCH) items together for a client (the rest of a longer list is not looked at), in order:
-    /// the answers are those of adding them one by one.
+    /// Adds the items of a batch for a client, in order: the answers are those of adding them one by one.
     #[inline]
-    pub fn add_batch(&mut self, hashes: &[HashOf<R>], ceiling: &impl Ceiling) -> Added {
+    pub fn add_batch(&mut self, hashes: &HashBatch<HashOf<R>>, ceiling: &impl Ceiling) -> Added {
         R::add_batch(self, hashes, Origin::Client, ceiling)
     }
 
@@ -71,7 +71,7 @@ impl<R: Rules> Chain<R> {
     /// Adds those items of a batch that are not found, in order, except those that are `known` to be in elsewhere: they are not
     /// new. If an item was deleted, its cells are set: only its entry is removed.
     pub(crate) fn add_absent_batch(&mut self, hashes: &[HashOf<R>], known: Mask, ceiling: &impl Ceiling) -> Added {
-        let (hashes, all) = batch(hashes);
+        let all = Mask::first(hashes.len());
         let mut added = Added::NONE;
         let from_bytes = ceiling.pending_from_bytes();
         // Layers before the newest do not change: look the whole batch up there first.
@@ -121,7 +121,7 @@ impl<R: Rules> Chain<R> {
         when_full: WhenFull,
         ceiling: &impl Ceiling,
     ) -> Added {
-        let (hashes, all) = batch(hashes);
+        let all = Mask::first(hashes.len());
         let wanted = all - done;
         let deleted =
             self.deleted().map_or(Mask::NONE, |table| table.contains_batch(&exact_hashes::<R>(hashes), wanted));

@@ -243,7 +243,7 @@ impl<R: Rules> Chain<R> {
         self.rules.hash(item)
     }
 
-    /// The hashes of up to [`BATCH`] items (the rest of a longer list is not looked at).
+    /// Hashes the next items, up to [`BATCH`](crate::BATCH).
     #[inline]
     pub fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<R>> {
         self.rules.hash_batch(items)

@@ -2,7 +2,6 @@
 //! counted down has to be where it was counted up.
 
 use super::chain::Chain;
-use super::lookup::batch;
 use super::outcome::{Added, Outcome};
 use super::rules::{HashOf, Rules};
 use crate::error::Error;
@@ -26,12 +25,11 @@ where
         Ok(if was_in { Outcome::Renewed } else { Outcome::New })
     }
 
-    /// Counts up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at), in order: the answers are
-    /// those of counting them one by one. Every item that was counted is an effect.
+    /// Counts the items of a batch, in order: the answers are those of counting them one by one. Every item that is counted is
+    /// an effect.
     pub(crate) fn count_up_batch(&mut self, hashes: &[HashOf<R>]) -> Added {
-        let (hashes, all) = batch(hashes);
         let mut added = Added::NONE;
-        self.prefetch(hashes, all);
+        self.prefetch(hashes);
         for (index, hash) in hashes.iter().enumerate() {
             match self.count_up(*hash) {
                 Ok(outcome) => added.new.insert_if(index, outcome == Outcome::New),
@@ -46,12 +44,10 @@ where
         added
     }
 
-    /// Takes up to [`BATCH`](crate::BATCH) items back (the rest of a longer list is not looked at), in order; answers which
-    /// of them were found. One that is not found is passed over.
+    /// Counts down those items of a batch that are found, in order. Returns which were found.
     pub(crate) fn count_down_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
-        let (hashes, all) = batch(hashes);
         let mut found = Mask::NONE;
-        self.prefetch(hashes, all);
+        self.prefetch(hashes);
         let Some(newest) = self.layers.last_mut() else { return found };
         for (index, hash) in hashes.iter().enumerate() {
             let probe = newest.probe(*hash);
@@ -71,9 +67,9 @@ where
     }
 
     #[inline]
-    fn prefetch(&self, hashes: &[HashOf<R>], wanted: Mask) {
+    fn prefetch(&self, hashes: &[HashOf<R>]) {
         if let Some(newest) = self.layers.last() {
-            newest.prefetch(hashes, wanted);
+            newest.prefetch(hashes, Mask::first(hashes.len()));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::deleted::{Deleted, ENTRY_BYTES};
 use super::hash_set::HashSet;
-use super::lookup::{batch, exact_hashes};
+use super::lookup::exact_hashes;
 use super::outcome::{Added, Origin, Removed};
 use super::rules::{HashOf, Rules};
 use crate::ceiling::Ceiling;
@@ -86,10 +86,8 @@ impl<R: Rules> Chain<R>
 where
     R::Geometry: Geometry<Hash = ItemHash>,
 {
-    /// Deletes up to [`BATCH`] items together (the rest of a longer list is not looked at), in order: the answers are those of
-    /// deleting them one by one.
+    /// Deletes the items of a batch, in order.
     pub(crate) fn delete_batch(&mut self, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
-        let (hashes, _) = batch(hashes);
         let present = self.has_cells_batch(hashes);
         Removed::each(hashes.len(), present, |index| {
             hashes.get(index).map_or(Ok(false), |hash| self.delete(*hash, origin, ceiling))

@@ -9,7 +9,7 @@ use super::older::{contains_in_older, contains_one_in_older, prefetch_one};
 use super::probes::Probes;
 use super::rules::{HashOf, Rules};
 use crate::geometry::Geometry;
-use crate::hash::ItemHash;
+use crate::hash::{HashBatch, ItemHash};
 use crate::mask::{BATCH, Mask};
 
 impl<R: Rules> Chain<R> {
@@ -36,10 +36,10 @@ impl<R: Rules> Chain<R> {
         contains_one(&self.layers, hash) || self.is_pending(hash)
     }
 
-    /// Looks up to [`BATCH`] items up together (the rest of a longer list is not looked at). Returns those that may be in.
+    /// Looks the items of a batch up together. Returns those that may be in.
     #[inline]
     #[must_use]
-    pub fn contains_batch(&self, hashes: &[HashOf<R>]) -> Mask {
+    pub fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
         let Some(table) = self.deleted() else { return self.has_cells_batch(hashes) };
         let exact = exact_hashes::<R>(hashes);
         let mut lookup = table.lookup(&exact);
@@ -56,7 +56,7 @@ impl<R: Rules> Chain<R> {
     /// layer, before it looks at their other bits.
     #[inline]
     fn has_cells_then(&self, hashes: &[HashOf<R>], prefetch: impl FnOnce(Mask)) -> Mask {
-        let (hashes, wanted) = batch(hashes);
+        let wanted = Mask::first(hashes.len());
         self.prefetch_pending(hashes, wanted);
         let present = contains_in(&self.layers, hashes, wanted, prefetch);
         self.or_pending(hashes, wanted, present)
@@ -81,13 +81,6 @@ impl<R: Rules> Chain<R> {
         let present = present | contains_in_older(older, probes.hashes(), wanted - present);
         self.but_deleted(probes.hashes(), self.or_pending(probes.hashes(), wanted, present))
     }
-}
-
-/// The first items of a list, as many as a batch has, and the mask of all of them.
-#[inline]
-pub(super) fn batch<H>(hashes: &[H]) -> (&[H], Mask) {
-    let hashes = hashes.get(..BATCH).unwrap_or(hashes);
-    (hashes, Mask::first(hashes.len()))
 }
 
 /// The hashes that stand for the items of a batch in a set of hashes.

@@ -28,7 +28,7 @@ pub trait Rules: Clone + PartialEq + Debug {
 
     /// The hash of an item.
     fn hash(&self, item: &[u8]) -> HashOf<Self>;
-    /// The hashes of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at).
+    /// Hashes the next items, up to [`BATCH`](crate::BATCH).
     #[inline]
     fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<Self>> {
         HashBatch::of(items, |item| self.hash(item))
@@ -63,18 +63,22 @@ pub trait Rules: Clone + PartialEq + Debug {
         let _ = origin;
         chain.add_absent(hash, ceiling).map(Outcome::of)
     }
-    /// Adds up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the answers are
-    /// those of adding them one by one.
+    /// Adds the items of a batch, in order: the answers are those of adding them one by one.
     #[inline]
-    fn add_batch(chain: &mut Chain<Self>, hashes: &[HashOf<Self>], origin: Origin, ceiling: &impl Ceiling) -> Added {
+    fn add_batch(
+        chain: &mut Chain<Self>,
+        hashes: &HashBatch<HashOf<Self>>,
+        origin: Origin,
+        ceiling: &impl Ceiling,
+    ) -> Added {
         let _ = origin;
         chain.add_absent_batch(hashes, Mask::NONE, ceiling)
     }
-    /// Deletes up to [`BATCH`](crate::BATCH) items together (the rest of a longer list is not looked at), in order: the answers
-    /// are those of deleting them one by one. For no items the answer is whether the filter can delete at all.
+    /// Deletes the items of a batch, in order: the answers are those of deleting them one by one. For an empty batch the answer
+    /// is whether the filter can delete at all.
     fn remove_batch(
         chain: &mut Chain<Self>,
-        hashes: &[HashOf<Self>],
+        hashes: &HashBatch<HashOf<Self>>,
         origin: Origin,
         ceiling: &impl Ceiling,
     ) -> Removed {

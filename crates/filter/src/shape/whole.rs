@@ -158,7 +158,7 @@ impl<'a, R: Rules> CellsReader<'a, R> {
         Ok(Self { chain, pieces })
     }
 
-    /// Which of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at) the cells have.
+    /// Which items of a batch the cells have.
     pub(crate) fn has_cells_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
         let mut found = self.chain.has_cells_batch(hashes);
         for piece in &mut self.pieces {

@@ -15,12 +15,13 @@ mod counting;
 mod model;
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate_filter::cells::Cells as _;
 use bloomgate_filter::geometry::{BlockedBits, BlockedGeometry, sizing};
-use bloomgate_filter::hash::ItemHash;
+use bloomgate_filter::hash::HashBatch;
 use bloomgate_filter::shape::Layer;
 use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
 use model::Model;
@@ -48,27 +49,24 @@ fn queries(rate: f64) -> u64 {
 fn fill(filter: &mut BloomFilter, items: u64, offered: &mut u64) {
     while filter.items() < items {
         let count = (items - filter.items()).min(BATCH as u64);
-        let hashes: Vec<ItemHash> = (*offered..*offered + count).map(|item| hash(filter, item)).collect();
-        assert_eq!(filter.add_batch(&hashes, &Unlimited).error, None);
+        assert_eq!(filter.add_batch(&batch(filter, *offered..*offered + count), &Unlimited).error, None);
         *offered += count;
     }
 }
 
 fn false_positives(filter: &BloomFilter, queries: u64) -> u64 {
-    let mut hashes = [ItemHash::default(); BATCH];
     let mut found = 0;
     for first in (0..queries).step_by(BATCH) {
         let count = (queries - first).min(BATCH as u64);
-        for (place, item) in hashes.iter_mut().zip(first..first + count) {
-            *place = hash(filter, ABSENT | item);
-        }
-        found += u64::from(filter.contains_batch(&hashes[..count as usize]).len());
+        let absent = batch(filter, ABSENT | first..ABSENT | (first + count));
+        found += u64::from(filter.contains_batch(&absent).len());
     }
     found
 }
 
-fn hash(filter: &BloomFilter, item: u64) -> ItemHash {
-    filter.hash(&item.to_le_bytes())
+fn batch(filter: &BloomFilter, items: Range<u64>) -> HashBatch {
+    let items: Vec<[u8; 8]> = items.map(u64::to_le_bytes).collect();
+    filter.hash_batch(items.iter().map(<[u8; 8]>::as_slice))
 }
 
 /// The part of all absent items that a layer takes for members, from the fill of its blocks: the average over its

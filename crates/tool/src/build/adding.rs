@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use bloomgate_filter::hash::{Hasher, ItemHash};
+use bloomgate_filter::hash::{HashBatch, Hasher};
 use bloomgate_filter::kinds::{Origin, Spec};
 use bloomgate_filter::words::Refusal;
 use bloomgate_filter::{BATCH, CLIENT_LAYERS_MAX, Ceiling, Error, Filter, Moment};
@@ -47,7 +47,7 @@ pub struct Tally {
 /// A block, as it comes to the thread that adds.
 enum Work {
     /// Of a filter of ours: nothing else of its lines is needed.
-    Hashes(Vec<ItemHash>),
+    Hashes(Vec<HashBatch>),
     /// Of another one.
     Lines(Vec<u8>),
 }
@@ -55,11 +55,11 @@ enum Work {
 impl Work {
     fn of(block: Vec<u8>, hasher: Option<Hasher>) -> Self {
         let Some(hasher) = hasher else { return Self::Lines(block) };
-        let mut hashes = Vec::with_capacity(block.len() / 16);
+        let mut hashes = Vec::with_capacity(block.len() / 16 / BATCH);
         let mut lines = lines(&block);
         loop {
             let batch = hasher.hash_batch(&mut lines);
-            hashes.extend_from_slice(&batch);
+            hashes.push(batch);
             if batch.len() < BATCH {
                 return Self::Hashes(hashes);
             }
@@ -131,7 +131,7 @@ fn hash_all(blocks: &Receiver<Vec<u8>>, works: &SyncSender<Work>, hasher: Option
 fn add_block(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
     match (work, filter) {
         (Work::Hashes(hashes), Filter::Native(filter)) => {
-            for batch in hashes.chunks(BATCH) {
+            for batch in &hashes {
                 let added = filter.add_batch(batch, &AsAClient);
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }

@@ -72,14 +72,14 @@ impl Rules for CountingSpec {
     }
 
     #[inline]
-    fn add_batch(chain: &mut CountingFilter, hashes: &[ItemHash], _origin: Origin, _ceiling: &impl Ceiling) -> Added {
+    fn add_batch(chain: &mut CountingFilter, hashes: &HashBatch, _origin: Origin, _ceiling: &impl Ceiling) -> Added {
         chain.count_up_batch(hashes)
     }
 
     /// Counts down what is found. An effect does the same: the primary found what this filter finds.
     fn remove_batch(
         chain: &mut CountingFilter,
-        hashes: &[ItemHash],
+        hashes: &HashBatch,
         _origin: Origin,
         _ceiling: &impl Ceiling,
     ) -> Removed {

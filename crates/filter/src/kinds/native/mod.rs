@@ -79,14 +79,14 @@ impl Rules for NativeSpec {
     }
 
     #[inline]
-    fn add_batch(chain: &mut BloomFilter, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Added {
+    fn add_batch(chain: &mut BloomFilter, hashes: &HashBatch, origin: Origin, ceiling: &impl Ceiling) -> Added {
         match origin {
             Origin::Client => chain.add_absent_batch(hashes, Mask::NONE, ceiling),
             Origin::Effect => chain.insert_batch(hashes, Mask::NONE, WhenFull::Insert, ceiling),
         }
     }
 
-    fn remove_batch(chain: &mut BloomFilter, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
+    fn remove_batch(chain: &mut BloomFilter, hashes: &HashBatch, origin: Origin, ceiling: &impl Ceiling) -> Removed {
         if !chain.rules().hasher.is_keyed() {
             return Removed::REFUSED;
         }

@@ -5,7 +5,7 @@ use super::{BUCKETS_MAX, WindowedSpec};
 use crate::ceiling::Ceiling;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::hash::ItemHash;
+use crate::hash::{HashBatch, ItemHash};
 use crate::mask::Mask;
 use crate::shape::{Contents, Origin, Removed};
 
@@ -13,13 +13,13 @@ use crate::shape::{Contents, Origin, Removed};
 type FoundIn = [Mask; BUCKETS_MAX as usize];
 
 impl Ring {
-    /// Deletes up to [`BATCH`] items together, in order: the answers are those of deleting them one by one. An item is found
+    /// Deletes the items of a batch, in order: the answers are those of deleting them one by one. An item is found
     /// where a live bucket finds it; then those whose time is past get its entry, too, so that whoever follows, by another
     /// clock, does the same.
     pub(super) fn delete_batch(
         &mut self,
         spec: &WindowedSpec,
-        hashes: &[ItemHash],
+        hashes: &HashBatch,
         origin: Origin,
         now: Moment,
         ceiling: &impl Ceiling,

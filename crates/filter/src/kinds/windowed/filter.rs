@@ -366,7 +366,7 @@ impl WindowedFilter {
 
 /// Adds, lookups and deletes.
 impl WindowedFilter {
-    /// The hashes of up to [`BATCH`](crate::BATCH) items (the rest of a longer list is not looked at).
+    /// Hashes the next items, up to [`BATCH`](crate::BATCH).
     pub(crate) fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
         self.state.spec.hasher.hash_batch(items)
     }
@@ -378,8 +378,8 @@ impl WindowedFilter {
         self.live(now).rev().any(|bucket| bucket.filter.contains_hash(hash))
     }
 
-    /// Looks up to [`BATCH`](crate::BATCH) items up together (the rest of a longer list is not looked at).
-    pub(crate) fn contains_batch(&self, hashes: &[ItemHash], now: Moment) -> Mask {
+    /// Looks the items of a batch up together. Returns those that may be in a live bucket.
+    pub(crate) fn contains_batch(&self, hashes: &HashBatch, now: Moment) -> Mask {
         Self::found_in(self.live(now).rev(), hashes, Mask::first(hashes.len()))
     }
 
@@ -399,7 +399,7 @@ impl WindowedFilter {
         outcome_of(self.add_batch(&[hash], origin, now, ceiling))
     }
 
-    /// Adds up to [`BATCH`](crate::BATCH) items together, in order: the answers are those of adding them one by one.
+    /// Adds the items of a batch, in order: the answers are those of adding them one by one.
     pub(crate) fn add_batch(
         &mut self,
         hashes: &[ItemHash],
@@ -410,10 +410,10 @@ impl WindowedFilter {
         self.add_hashes(hashes, self.is_sliding(), origin, now, ceiling)
     }
 
-    /// Deletes up to [`BATCH`](crate::BATCH) items together, in order; see [`Filter::remove_batch`](crate::Filter::remove_batch).
+    /// Deletes the items of a batch, in order; see [`Filter::remove_batch`](crate::Filter::remove_batch).
     pub(crate) fn remove_batch(
         &mut self,
-        hashes: &[ItemHash],
+        hashes: &HashBatch,
         origin: Origin,
         now: Moment,
         ceiling: &impl Ceiling,
