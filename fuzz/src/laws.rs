@@ -1,6 +1,7 @@
 //! What holds for everything that a decoder made, whatever the bytes were: its numbers are sound, it answers every
 //! question, a copy and what is saved and read again are equal, an item that was added is in, and what is arriving arrives.
 
+use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::records;
 use bloomgate_filter::format::{AofRecord, Arrival, Error, Progress};
 use bloomgate_filter::geometry::HASHES_MAX;
@@ -8,7 +9,6 @@ use bloomgate_filter::kinds::info::LayerSummary;
 use bloomgate_filter::kinds::redisbloom::{self, RedisBloom};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
 use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin};
-use bloomgate_filter::shape::Rules;
 use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{CEILING, FilterOf, Outcome, snapshot};

@@ -18,9 +18,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bloomgate_filter::Moment;
+use bloomgate_filter::chain::HashSet;
 use bloomgate_filter::hash::{HashBatch, ItemHash, siphash};
 use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::shape::HashSet;
 use bloomgate_filter::{BATCH, Filter, Mask, Spec, Unlimited};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

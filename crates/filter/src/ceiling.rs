@@ -26,7 +26,7 @@ pub const CLIENT_LAYERS_MAX: usize = 1100;
 /// allocation that succeeds proves nothing.
 pub trait Ceiling {
     /// Bytes that a filter of `filter_bytes` (0: a new one), which wants `asked_bytes` more, may still have. Both are
-    /// counted as [`Chain::size_bytes`](crate::shape::Chain::size_bytes) counts.
+    /// counted as [`Chain::size_bytes`](crate::chain::Chain::size_bytes) counts.
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64;
 
     /// The number of layers that a filter may come to have; by default as many as its layout allows.

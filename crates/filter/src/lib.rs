@@ -4,7 +4,7 @@
 //! - [`hash`]: from an item to the numbers that everything else is worked out from.
 //! - [`cells`]: what items leave, bits in blocks of a cache line or in one flat array.
 //! - [`geometry`]: where an item's cells are, and the maths of sizes.
-//! - [`shape`]: a layer of fixed capacity, and the chain of layers that grows.
+//! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: a folder for each kind of filter: its rules and its codec. [`Filter`] is a filter of any kind.
 //! - [`mod@format`]: snapshots and dumps. [`Value`] is a filter, or one that is arriving.
@@ -23,6 +23,7 @@
 
 mod ceiling;
 pub mod cells;
+pub mod chain;
 mod clock;
 pub(crate) mod codec;
 mod error;
@@ -33,7 +34,6 @@ pub mod kinds;
 mod mask;
 mod memory;
 mod scaling;
-pub mod shape;
 pub mod words;
 
 pub use ceiling::{CLIENT_LAYERS_MAX, Ceiling, Unlimited};

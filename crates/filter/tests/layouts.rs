@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use bloomgate_filter::Moment;
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{self, AofRecord, Arrival, ByteSink, ByteSource, Progress};
 use bloomgate_filter::kinds::valkey_bloom::{ValkeyBloom, load};
 use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, ValkeyBloomSpec};
 use bloomgate_filter::kinds::{Origin, Outcome};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

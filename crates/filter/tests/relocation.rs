@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 
 use bloomgate_filter::Moment;
 use bloomgate_filter::cells::Mover;
+use bloomgate_filter::chain::HashSet;
 use bloomgate_filter::hash::{Hasher, ItemHash};
 use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
-use bloomgate_filter::shape::HashSet;
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Spec, Unlimited};
 
 thread_local! {

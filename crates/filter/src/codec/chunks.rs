@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::{Error, Sink, Source};
 use crate::cells::is_zero;
+use crate::chain::{Chain, Rules, Whole};
 use crate::geometry::Geometry;
 use crate::memory::reserve;
-use crate::shape::{Chain, Rules, Whole};
 
 /// Size of a chunk, in bytes. The last chunk of a layer is shorter.
 pub const CHUNK_BYTES: usize = 1024 * 1024;

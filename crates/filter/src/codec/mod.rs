@@ -13,8 +13,8 @@ pub(crate) use fields::Packed;
 pub use fields::{ByteSink, ByteSource};
 
 use crate::ceiling::Ceiling;
+use crate::chain::Rules;
 use crate::error;
-use crate::shape::Rules;
 
 /// Where a codec writes to. Writing cannot fail here: a snapshot's errors are kept by the server.
 pub trait Sink {

@@ -5,9 +5,9 @@ use super::places::{Chunk, Extent};
 use super::record::{self, Content, encode_entries, piece_of};
 use super::records::{ENTRIES, HEADER, Stream, decode_header, identity, numbered, numbers, records};
 use crate::cells::is_zero;
+use crate::chain::HashSet;
 use crate::codec::Error;
 use crate::kinds::Filter;
-use crate::shape::HashSet;
 
 /// A record of a table: its entries from number `skipped` on, as many as a record holds.
 #[derive(Clone, Copy)]
@@ -146,7 +146,7 @@ fn has_piece(filter: &Filter, tables: usize, number: u64, content: Content<'_>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Layer;
+    use crate::chain::Layer;
     use crate::{BloomFilter, Scaling, Unlimited};
 
     #[test]

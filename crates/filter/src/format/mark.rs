@@ -3,10 +3,10 @@
 
 use super::places::{Chunk, Extent};
 use super::records::{ENTRIES, identity};
+use crate::chain::HashSet;
 use crate::codec::Error;
 use crate::kinds::Filter;
 use crate::memory::reserve;
-use crate::shape::HashSet;
 
 /// What a filter was when the last dump of it began, if parts of it may be dropped or its tables may change. That dump
 /// continues with what is left; an earlier dump must start again if anything has changed between the two.

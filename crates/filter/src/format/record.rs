@@ -1,11 +1,11 @@
 //! One record after the header as bytes, which `records.rs` draws: a tag, a checksum, and cells or hashes.
 
 use crate::cells::is_zero;
+use crate::chain::HashSet;
 use crate::codec::{CHUNK_BYTES, Error};
 use crate::error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;
-use crate::shape::HashSet;
 
 const TAG_ZEROS: u8 = 0;
 const TAG_CELLS: u8 = 1;

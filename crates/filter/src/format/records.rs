@@ -29,11 +29,11 @@ pub use super::mark::DumpMark;
 use super::mark::Place;
 use super::places::Extent;
 use super::record::{ENTRY_BYTES, encode_chunk, encode_entries, encode_gone};
+use crate::chain::LAYERS_MAX;
 use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Sink, Source};
 use crate::kinds::Filter;
 use crate::kinds::description::Description;
 use crate::memory::reserve;
-use crate::shape::LAYERS_MAX;
 
 /// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
 const MAGIC: [u8; 8] = *b"\xb1oomgate";

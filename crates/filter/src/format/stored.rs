@@ -56,12 +56,12 @@
 
 use super::record::{ENTRY_BYTES, entry_of, hashes_in};
 use crate::ceiling::Ceiling;
+use crate::chain::HashSet;
 use crate::codec::{CHUNK_BYTES, Error, Sink, Source, chunks};
 use crate::error;
 use crate::hash::ItemHash;
 use crate::kinds::Filter;
 use crate::kinds::description::Description;
-use crate::shape::HashSet;
 
 /// Writes a filter of our own layout, from `kind` on.
 pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {

@@ -5,11 +5,11 @@ use super::native::description::{Layers, are_shaped, read_layers, read_spec, wri
 use super::windowed::description as windowed;
 use super::{BloomFilter, CountingFilter, CountingSpec, Filter, NativeSpec};
 use crate::ceiling::Ceiling;
+use crate::chain::Layer;
 use crate::codec::{Error, Sink, Source};
 use crate::error;
 use crate::geometry::BlockedCounters;
 use crate::scaling::Scaling;
-use crate::shape::Layer;
 
 const NATIVE: u64 = 1;
 const COUNTING: u64 = 4;

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
+use crate::chain::Layer;
 use crate::geometry::Geometry;
-use crate::shape::Layer;
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,14 +26,14 @@ pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
 use crate::ceiling::Ceiling;
 use crate::cells::{Mover, relocate_boxed};
+use crate::chain::{Added, Reach, Rules};
+pub use crate::chain::{Contents, Origin, Outcome, Removed};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::hash::Hasher;
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Reach, Rules};
-pub use crate::shape::{Contents, Origin, Outcome, Removed};
 use effect::EffectWord;
 use info::{Content, Field, InfoStyle, LayerSummary};
 use plan::Plan;
@@ -409,7 +409,7 @@ impl Filter {
         inside!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
-    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::shape::Chain::size_bytes).
+    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.contents().size_bytes
@@ -480,7 +480,7 @@ impl Filter {
         inside!(mut self, chain => chain.merge_pending(most), ring => ring.merge_pending(most))
     }
 
-    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::shape::Chain::relocate).
+    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::chain::Chain::relocate).
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{BloomFilter, CountingFilter, Filter};
+use crate::chain::{HashSet, Whole};
 use crate::codec::{Error, Sink, chunks};
 use crate::error;
 use crate::geometry::{BlockedBits, BlockedCounters};
 use crate::hash::ItemHash;
-use crate::shape::{HashSet, Whole};
 
 /// A part of a filter.
 #[derive(Clone, Copy)]

@@ -1,11 +1,11 @@
 //! What BF.PLAN tells: what a filter will be made of, before there is one.
 
 use crate::ceiling::CLIENT_LAYERS_MAX;
+use crate::chain::Rules;
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::geometry::{Geometry as _, LayerDescription};
 use crate::memory::push;
-use crate::shape::Rules;
 
 /// What a filter will be made of.
 #[derive(Clone, Debug, Default, PartialEq)]

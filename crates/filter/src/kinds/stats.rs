@@ -3,13 +3,13 @@
 use std::ffi::CStr;
 
 use super::{Contents, Forgets, Spec};
+use crate::chain::{Chain, Layer, Rules};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::memory::push;
-use crate::shape::{Chain, Layer, Rules};
 
 /// What a filter is called by its words of creation.
 #[derive(Clone, Copy, Debug, PartialEq)]

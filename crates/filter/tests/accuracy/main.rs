@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate_filter::cells::Cells as _;
+use bloomgate_filter::chain::Layer;
 use bloomgate_filter::geometry::{BlockedBits, BlockedGeometry, sizing};
 use bloomgate_filter::hash::HashBatch;
-use bloomgate_filter::shape::Layer;
 use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
 use model::Model;
 

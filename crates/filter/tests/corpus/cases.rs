@@ -1,10 +1,10 @@
 //! What went wrong in other modules, each as a named input that is made here, and the error that it meets:
 //! a test for each kind of trouble.
 
+use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::{ByteSource, Error, StoredAs};
 use bloomgate_filter::kinds::NativeSpec;
 use bloomgate_filter::kinds::redisbloom::RedisBloom as RedisBloomRules;
-use bloomgate_filter::shape::Rules;
 use bloomgate_filter::{Error as FilterError, Unlimited, Value};
 
 use super::Inputs;

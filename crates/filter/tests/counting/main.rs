@@ -14,9 +14,9 @@ mod words;
 use std::collections::HashMap;
 
 use bloomgate_filter::cells::COUNTER_MAX;
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{CountingSpec, Origin, Outcome, Removed};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Moment, Scaling, Spec, Unlimited};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

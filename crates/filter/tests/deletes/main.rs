@@ -11,11 +11,11 @@ mod loading;
 mod native;
 mod ring;
 
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, StoredAs};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{NativeSpec, Origin, Removed};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

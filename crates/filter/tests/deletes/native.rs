@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::kinds::{Origin, Removed};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Moment, Unlimited};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Faults in what a set of hashes does: it grows, it is copied, it is read.
 
+use bloomgate_filter::chain::HashSet;
 use bloomgate_filter::hash::ItemHash;
-use bloomgate_filter::shape::HashSet;
 
 use crate::allocator::{Asked, Fault, in_peace, under};
 use crate::with_every_fault;

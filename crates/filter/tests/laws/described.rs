@@ -1,12 +1,12 @@
 //! A filter as a payload describes it: a description that no filter has is refused, whoever reads it; any other makes a
 //! filter that is as described and that works.
 
+use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _, StoredAs};
 use bloomgate_filter::geometry::sizing::POLICY;
 use bloomgate_filter::geometry::{BlockedBits, LayerDescription};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::NativeSpec;
-use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Error, Filter, Scaling, Unlimited, Value};
 use proptest::prelude::*;
 

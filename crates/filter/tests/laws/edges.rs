@@ -1,9 +1,9 @@
 //! The edges of rates, capacities, chains and memory: what is beyond them is refused, what is on them works.
 
+use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
 use bloomgate_filter::kinds::NativeSpec;
-use bloomgate_filter::shape::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::{BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Error, Mask, Scaling, Spec, Unlimited};
 
 use crate::described::Description;

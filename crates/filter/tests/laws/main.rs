@@ -13,8 +13,8 @@ mod edges;
 
 use std::collections::HashSet;
 
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Error, Mask, Scaling, Unlimited};
 use described::Description;
 use proptest::prelude::*;

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, StoredAs};
 use bloomgate_filter::kinds::stats::Stats;
 use bloomgate_filter::kinds::{Origin, Outcome};
-use bloomgate_filter::shape::Added;
 use bloomgate_filter::{BATCH, BloomFilter, Error, Filter, Mask, Moment, Unlimited, Value};
 
 use super::{Pends, item, items};

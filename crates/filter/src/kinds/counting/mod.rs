@@ -13,11 +13,11 @@ use super::native::{NativeSpec, taken_rate};
 use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Counters;
+use crate::chain::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, reach};
 use crate::error::Error;
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, reach};
 
 /// What makes a filter that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]

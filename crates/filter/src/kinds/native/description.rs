@@ -2,12 +2,12 @@
 //! the hash identifier to the last layer, in the order that `format/stored.rs` draws.
 
 use super::NativeSpec;
+use crate::chain::{LAYERS_MAX, Layer};
 use crate::codec::{Error, Sink, Source, read_u32};
 use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription, sizing};
 use crate::hash::Hasher;
 use crate::memory::push;
 use crate::scaling::Scaling;
-use crate::shape::{LAYERS_MAX, Layer};
 
 const HASH_MURMUR3_X64_128: u64 = 1;
 const HASH_SIPHASH_2_4_128: u64 = 2;

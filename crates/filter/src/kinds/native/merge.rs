@@ -6,12 +6,12 @@
 use super::BloomFilter;
 use crate::ceiling::Ceiling;
 use crate::cells::Histogram;
+use crate::chain::{CellsReader, Deleted, HashSet, Origin};
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, estimate, sizing};
 use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::try_box;
-use crate::shape::{CellsReader, Deleted, HashSet, Origin};
 
 /// By how much the items of a layer may be more than it is made for: estimates have a deviation.
 const SLACK: f64 = 1.05;

@@ -10,12 +10,12 @@ use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
+use crate::chain::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::mask::Mask;
 use crate::scaling::Scaling;
-use crate::shape::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
 
 /// What makes a native filter. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,11 +8,11 @@ use super::RedisBloomFilter;
 use super::dump::{HEADER, chunk_from, decode_header, encode_header, offset_of, total_bytes};
 use crate::ceiling::Ceiling;
 use crate::cells::is_zero;
+use crate::chain::Layer;
 use crate::codec::ranges::Ranges;
 use crate::codec::{Error, Progress, Sink, Source, chunks};
 use crate::error;
 use crate::memory::try_copy;
-use crate::shape::Layer;
 
 /// In the place of the number of bytes that have come, where there are gaps.
 const WITH_GAPS: u64 = u64::MAX;

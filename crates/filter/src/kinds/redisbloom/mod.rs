@@ -18,12 +18,12 @@ use super::effect::{EffectWord, say_all, say_scaling};
 use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::chain::{Chain, Layer, Reach, Rules, reach};
 use crate::error::Error;
 use crate::geometry::sizing::{self, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::hash::murmur2::{murmur_hash_2, murmur_hash_64a};
 use crate::scaling::Scaling;
-use crate::shape::{Chain, Layer, Reach, Rules, reach};
 
 /// Options of a filter, bits of one number: sizes are not rounded up to powers of two.
 const NOROUND: u32 = 1;

@@ -25,12 +25,12 @@
 use super::{RedisBloom, RedisBloomFilter};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::chain::{Layer, check_layer};
 use crate::codec::{Error, Sink, Source, number_of_layers, read_u32};
 use crate::error;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;
-use crate::shape::{Layer, check_layer};
 
 /// The encoding that is written, and the highest that is read.
 pub const ENCODING: u32 = 4;

@@ -17,11 +17,11 @@ use super::plan::Plan;
 use super::{Defaults, Request};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::chain::{Chain, Layer, Reach, Rules, reach};
 use crate::error::Error;
 use crate::geometry::sizing::{self, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::scaling::Scaling;
-use crate::shape::{Chain, Layer, Reach, Rules, reach};
 
 /// The seed of filters whose seed is not random.
 pub const FIXED_SEED: [u8; 32] = [

@@ -3,13 +3,13 @@
 use super::{HashPair, ValkeyBloom, ValkeyBloomFilter};
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
+use crate::chain::{Layer, check_layer};
 use crate::codec::{Error, Packed};
 use crate::error;
 use crate::geometry::sizing::to_f64;
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;
 use crate::scaling::Scaling;
-use crate::shape::{Layer, check_layer};
 
 /// A filter whose layers come one by one. The seed is known with the first.
 pub(super) struct Parts {

@@ -3,11 +3,11 @@
 use super::ring::{BesideBuckets, Bucket, Ring, contents_of, is_past};
 use super::{BUCKETS_MAX, WindowedSpec};
 use crate::ceiling::Ceiling;
+use crate::chain::{Contents, Origin, Removed};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::hash::{HashBatch, ItemHash};
 use crate::mask::Mask;
-use crate::shape::{Contents, Origin, Removed};
 
 /// The items of a batch that each bucket finds, oldest first.
 type FoundIn = [Mask; BUCKETS_MAX as usize];

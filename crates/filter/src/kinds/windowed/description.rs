@@ -3,6 +3,7 @@
 use super::ring::{BesideBuckets, Bucket, is_in_time};
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
 use crate::ceiling::Ceiling;
+use crate::chain::{Contents, LAYERS_MAX, Layer};
 use crate::clock::Moment;
 use crate::codec::{Error, Sink, Source, read_u32};
 use crate::error;
@@ -11,7 +12,6 @@ use crate::kinds::native::description::{
 };
 use crate::kinds::native::{BloomFilter, NativeSpec};
 use crate::memory::push;
-use crate::shape::{Contents, LAYERS_MAX, Layer};
 
 /// A bucket as it is described.
 struct DescribedBucket {

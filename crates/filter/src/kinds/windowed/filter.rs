@@ -7,6 +7,7 @@ use super::ring::{BesideBuckets, Bucket, Ring, Turn, contents_of, is_past};
 use super::{Forgets, WindowedSpec};
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Mover, relocate_boxed};
+use crate::chain::{Added, Contents, Layer, Origin, Outcome, Probes, Removed, WhenFull};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::geometry::BlockedBits;
@@ -15,7 +16,6 @@ use crate::kinds::native::BloomFilter;
 use crate::kinds::stats::{BucketStats, Measured};
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
-use crate::shape::{Added, Contents, Layer, Origin, Outcome, Probes, Removed, WhenFull};
 
 /// A filter that forgets. Its fields are larger than those of other kinds, which need not pay for that.
 #[derive(Debug)]
@@ -305,7 +305,7 @@ impl WindowedFilter {
         buckets.fold(fields, |sum, filter| sum.saturating_add(inside(filter)))
     }
 
-    /// Lets the mover move its memory; see [`Chain::relocate`](crate::shape::Chain::relocate).
+    /// Lets the mover move its memory; see [`Chain::relocate`](crate::chain::Chain::relocate).
     pub(crate) fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         let mut before = 0;
         if first == 0 {

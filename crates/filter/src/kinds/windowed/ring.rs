@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use super::{BUCKETS_MAX, Forgets, WindowedSpec};
 use crate::ceiling::Ceiling;
+use crate::chain::{Contents, LAYERS_MAX};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::kinds::native::BloomFilter;
 use crate::memory::reserve;
-use crate::shape::{Contents, LAYERS_MAX};
 
 /// Slots and times are at most this, so that whoever reads them as signed numbers has them, and the next ones, too.
 pub(super) const NUMBER_MAX: u64 = 1 << 62;

@@ -1,6 +1,6 @@
 //! Adds to a chain, one by one and in batches: the growth of a chain. The rules of a kind decide which of these an add is.
 
-use super::chain::Chain;
+use super::Chain;
 use super::layer::{Layer, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::outcome::{Added, Origin, Outcome};

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::chain::Chain;
+use super::Chain;
 use super::hash_set::HashSet;
 use super::layer::Layer;
 use super::rules::{HashOf, Rules};

@@ -1,6 +1,6 @@
 //! Pending adds of a chain: adding, looking up, and flushing them into the cells.
 
-use super::chain::Chain;
+use super::Chain;
 use super::layer::Layer;
 use super::lookup::exact_hashes;
 use super::outcome::Added;

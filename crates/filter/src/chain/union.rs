@@ -2,7 +2,7 @@
 //!
 //! What is here is for layers of bits. Counters cannot be united: nobody knows which items both chains have.
 
-use super::chain::Chain;
+use super::Chain;
 use super::layer::Layer;
 use super::rules::Rules;
 use super::totals::Totals;

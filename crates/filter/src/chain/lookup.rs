@@ -3,7 +3,7 @@
 //! `has_cells` is the raw lookup: it finds every item that was added, in the cells or pending. `contains` does not find items
 //! that were deleted since.
 
-use super::chain::Chain;
+use super::Chain;
 use super::layer::{Layer, Prefetch};
 use super::older::{contains_in_older, contains_one_in_older, prefetch_one};
 use super::probes::Probes;

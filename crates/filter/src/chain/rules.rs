@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::chain::Chain;
+use super::Chain;
 use super::layer::Layer;
 use super::outcome::{Added, Origin, Outcome, Removed};
 use crate::ceiling::Ceiling;

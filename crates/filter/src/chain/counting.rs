@@ -1,7 +1,7 @@
 //! A chain whose cells count: every add counts, and what was added can be taken back. It has one layer, for what is to be
 //! counted down has to be where it was counted up.
 
-use super::chain::Chain;
+use super::Chain;
 use super::outcome::{Added, Outcome};
 use super::rules::{HashOf, Rules};
 use crate::error::Error;

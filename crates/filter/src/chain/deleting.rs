@@ -1,6 +1,6 @@
 //! Deletes from a chain by its table of deleted items.
 
-use super::chain::Chain;
+use super::Chain;
 use super::deleted::{Deleted, ENTRY_BYTES};
 use super::hash_set::HashSet;
 use super::lookup::exact_hashes;

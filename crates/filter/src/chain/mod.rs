@@ -1,10 +1,36 @@
-//! The chain of layers: what every filter is, whatever its layout. How it is made, copied, compared and counted.
+//! What every filter is made of: layers of fixed capacity ([`Layer`]), and chains of them ([`Chain`]) that grow, add and delete by
+//! the rules of their kind ([`Rules`]). Beside them the exact set of hashes ([`HashSet`]).
+//!
+//! This file has how a chain is made, copied, compared and counted; the others have what it does.
 
-use super::deleted::Deleted;
-use super::layer::Layer;
-use super::pending::Pending;
-use super::rules::{HashOf, Rules};
-use super::totals::{Contents, Totals};
+mod adding;
+mod counting;
+mod deleted;
+mod deleting;
+mod flushing;
+mod hash_set;
+mod layer;
+mod lookup;
+mod older;
+mod outcome;
+mod pending;
+mod probes;
+mod rules;
+mod totals;
+mod union;
+mod whole;
+
+pub(crate) use adding::WhenFull;
+pub(crate) use deleted::Deleted;
+pub use hash_set::{HashSet, Lookup};
+pub use layer::Layer;
+pub use outcome::{Added, Origin, Outcome, Removed};
+pub(crate) use probes::Probes;
+pub use rules::{HashOf, LAYERS_MAX, Rules};
+pub use totals::{Contents, Reach};
+pub(crate) use totals::{check_layer, reach};
+pub(crate) use whole::{CellsReader, Whole};
+
 use crate::ceiling::{Ceiling, Unlimited};
 use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_elements};
 use crate::error::Error;
@@ -12,17 +38,19 @@ use crate::geometry::LayerDescription;
 use crate::hash::HashBatch;
 use crate::memory::reserve;
 use crate::scaling::Scaling;
+use pending::Pending;
+use totals::Totals;
 
 /// A filter: a chain of layers under the same rules.
 #[derive(Debug)]
 pub struct Chain<R: Rules> {
-    pub(super) rules: R,
-    pub(super) layers: Vec<Layer<R::Geometry>>,
-    pub(super) totals: Totals,
+    rules: R,
+    layers: Vec<Layer<R::Geometry>>,
+    totals: Totals,
     /// Adds that are counted and not in the cells yet.
-    pub(super) pending: Option<Box<Pending>>,
+    pending: Option<Box<Pending>>,
     /// Items that were deleted, if any ever was.
-    pub(super) deleted: Option<Box<Deleted>>,
+    deleted: Option<Box<Deleted>>,
 }
 
 impl<R: Rules> Chain<R> {
