@@ -215,36 +215,23 @@ fn write_rows(client: &Client, file: &Path) -> Result<()> {
 fn make_lookups(known: &HashSet<String>) -> Vec<String> {
     let mut urls: Vec<&String> = known.iter().collect();
     urls.sort_unstable();
-    let mut random = SplitMix64(2026);
+    let mut random = fastrand::Rng::with_seed(2026);
     let mut lookups = Vec::with_capacity(LOOKUPS);
     while lookups.len() < LOOKUPS {
         // Some pages are asked for far more often than others.
-        let most = random.below(urls.len() as u64) + 1;
-        let place = random.below(most);
+        let most = random.u64(..urls.len() as u64) + 1;
+        let place = random.u64(..most);
         let Some(url) = usize::try_from(place).ok().and_then(|place| urls.get(place)) else { break };
-        if random.below(LOOKUPS_PER_EXISTING_ROW) == 0 {
+        if random.u64(..LOOKUPS_PER_EXISTING_ROW) == 0 {
             lookups.push((*url).clone());
         } else {
-            let invented = format!("{url}?id={}", random.below(1_000_000_000));
+            let invented = format!("{url}?id={}", random.u64(..1_000_000_000));
             if !known.contains(&invented) {
                 lookups.push(invented);
             }
         }
     }
     lookups
-}
-
-/// Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014. Small, and the same everywhere.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (x ^ (x >> 31)) % limit.max(1)
-    }
 }
 
 fn count(number: usize) -> HumanCount {

@@ -2,29 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use fastrand::Rng;
+
 use super::part::{BUCKETS_MAX, ENTRIES_MAX};
 use super::*;
 
 const MANY: usize = if cfg!(miri) { 200 } else { 40_000 };
 
-/// Numbers by chance (SplitMix64).
-struct Chance(u64);
+fn random_hash(rng: &mut Rng) -> ItemHash {
+    ItemHash { h1: rng.u64(..), h2: rng.u64(..) }
+}
 
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn hash(&mut self) -> ItemHash {
-        ItemHash { h1: self.next(), h2: self.next() }
-    }
-
-    fn hashes(&mut self, count: usize) -> Vec<ItemHash> {
-        std::iter::repeat_with(|| self.hash()).take(count).collect()
-    }
+fn random_hashes(rng: &mut Rng, count: usize) -> Vec<ItemHash> {
+    std::iter::repeat_with(|| random_hash(rng)).take(count).collect()
 }
 
 fn set_of(hashes: &[ItemHash]) -> HashSet {
@@ -67,15 +57,15 @@ fn it_does_what_the_standard_set_does() {
         |hash| ItemHash { h1: (hash.h1 % 20) << 59, h2: hash.h2 % 10 + 1 },
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
-        let mut chance = Chance(number as u64);
+        let mut rng = Rng::with_seed(number as u64);
         let (mut set, mut model) = (HashSet::new(), BTreeSet::new());
         // Fills, then empties.
         for (adds_in_8, steps) in [(6, MANY), (2, MANY / 2), (7, MANY / 2), (1, MANY)] {
             for _ in 0..steps {
-                let hash = kind(chance.hash());
+                let hash = kind(random_hash(&mut rng));
                 // Mostly one that is in is taken out.
                 let nearest = model.range(hash..).next().copied().unwrap_or(hash);
-                if chance.next() % 8 < adds_in_8 {
+                if rng.u32(..8) < adds_in_8 {
                     match set.insert(hash) {
                         Ok(is_new) => assert_eq!(is_new, model.insert(hash)),
                         Err(error) => assert!(hash == NONE && error == Error::Unsound, "{hash:?}: {error:?}"),
@@ -97,25 +87,21 @@ fn it_does_what_the_standard_set_does() {
 
 #[test]
 fn a_batch_equals_its_hashes_one_by_one() {
-    let mut chance = Chance(7);
+    let mut rng = Rng::with_seed(7);
     for count in [0, 1, 3, 4, MANY] {
-        let hashes = chance.hashes(count);
+        let hashes = random_hashes(&mut rng, count);
         let set = set_of(&hashes);
         for round in 0..50 {
             let batch: Vec<_> = (0..BATCH + 3)
                 .map(|_| {
-                    let member = usize::try_from(chance.next()).unwrap() % hashes.len().max(1);
-                    hashes
-                        .get(member)
-                        .copied()
-                        .filter(|_| chance.next().is_multiple_of(2))
-                        .unwrap_or_else(|| chance.hash())
+                    let member = rng.usize(..hashes.len().max(1));
+                    hashes.get(member).copied().filter(|_| rng.bool()).unwrap_or_else(|| random_hash(&mut rng))
                 })
                 .take(round)
                 .chain([NONE])
                 .collect();
             let mut wanted = Mask::NONE;
-            (0..BATCH).for_each(|index| wanted.insert_if(index, !chance.next().is_multiple_of(4)));
+            (0..BATCH).for_each(|index| wanted.insert_if(index, rng.u8(..4) != 0));
             let present = set.contains_batch(&batch, wanted);
             for index in 0..BATCH {
                 let is_present = batch.get(index).is_some_and(|hash| set.contains(*hash));
@@ -127,9 +113,9 @@ fn a_batch_equals_its_hashes_one_by_one() {
 
 #[test]
 fn sorted_runs_make_an_equal_set() {
-    let mut chance = Chance(3);
+    let mut rng = Rng::with_seed(3);
     for count in [0, 1, 100, MANY] {
-        let set = set_of(&chance.hashes(count));
+        let set = set_of(&random_hashes(&mut rng, count));
         let hashes = sorted(&set);
         assert!(hashes.is_sorted() && hashes.len() == count);
         for run in [1, 7, 4096] {
@@ -160,7 +146,7 @@ fn hashes_out_of_order_are_refused() {
 
 #[test]
 fn an_error_ends_the_runs() {
-    let set = set_of(&Chance(1).hashes(MANY));
+    let set = set_of(&random_hashes(&mut Rng::with_seed(1), MANY));
     let mut calls = 0;
     let stopped = set.for_each_sorted_run(|_| {
         calls += 1;
@@ -183,7 +169,7 @@ fn hashes_that_share_their_bits_do_not_split_for_ever() {
     assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2: 0 }), Ok(false));
     assert!(!full.is_want_of_memory() && !set.contains(one_more) && set.allocated_bytes() == bytes);
     assert!(bytes < 5 << 20, "a directory of 4 MiB: {bytes}");
-    for hash in Chance(2).hashes(MANY) {
+    for hash in random_hashes(&mut Rng::with_seed(2), MANY) {
         assert_eq!(set.insert(hash), Ok(true));
     }
     check(&set);
@@ -195,7 +181,7 @@ fn hashes_that_share_their_bits_do_not_split_for_ever() {
 #[test]
 fn a_set_takes_no_more_than_its_capacity_says() {
     let sizes = (0..600).map(|step| step * 16).chain([70_000, 150_000, 500_000, 700_000, 960_000]);
-    let hashes = Chance(5).hashes(MANY);
+    let hashes = random_hashes(&mut Rng::with_seed(5), MANY);
     for bytes in sizes {
         let capacity = usize::try_from(HashSet::capacity_in(bytes)).unwrap().min(MANY);
         let random = set_of(&hashes[..capacity]);
@@ -214,13 +200,13 @@ fn a_set_takes_no_more_than_its_capacity_says() {
 #[cfg_attr(miri, ignore = "a million hashes")]
 fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
     for bytes in [100_000, 400_000, 640_000, 800_000] {
-        let mut chance = Chance(bytes);
-        let mut hashes = chance.hashes(usize::try_from(HashSet::capacity_in(bytes)).unwrap());
+        let mut rng = Rng::with_seed(bytes);
+        let mut hashes = random_hashes(&mut rng, usize::try_from(HashSet::capacity_in(bytes)).unwrap());
         let mut set = set_of(&hashes);
         for turn in 0..20 * hashes.len() {
             let place = turn % hashes.len();
             assert!(set.remove(hashes[place]));
-            hashes[place] = chance.hash();
+            hashes[place] = random_hash(&mut rng);
             assert_eq!(set.insert(hashes[place]), Ok(true));
         }
         check(&set);
@@ -240,10 +226,10 @@ fn equal_sets_have_equal_runs() {
         assert_eq!(taken, Ok(()));
         runs
     }
-    let mut chance = Chance(13);
+    let mut rng = Rng::with_seed(13);
     for count in [1, FEW_MAX, FEW_MAX + 1, 3 * HashSet::RUN, 3 * HashSet::RUN + 5] {
         let count = if cfg!(miri) { count.min(100) } else { count };
-        let (hashes, others) = (chance.hashes(count), chance.hashes(4 * count));
+        let (hashes, others) = (random_hashes(&mut rng, count), random_hashes(&mut rng, 4 * count));
         let mut set = set_of(&others);
         hashes.iter().for_each(|hash| assert_eq!(set.insert(*hash), Ok(true)));
         others.iter().for_each(|hash| assert!(set.remove(*hash)));
@@ -256,13 +242,13 @@ fn equal_sets_have_equal_runs() {
 
 #[test]
 fn a_copy_is_equal_and_lives_its_own_life() {
-    let mut set = set_of(&Chance(11).hashes(MANY));
+    let mut set = set_of(&random_hashes(&mut Rng::with_seed(11), MANY));
     let mut copy = set.try_clone().unwrap();
     check(&copy);
     assert!(copy == set);
     let hash = sorted(&set)[MANY / 2];
     assert!(copy.remove(hash) && set.contains(hash) && copy != set);
-    assert_eq!(copy.insert(Chance(12).hash()), Ok(true));
+    assert_eq!(copy.insert(random_hash(&mut Rng::with_seed(12))), Ok(true));
     assert!(copy.len() == set.len() && copy != set);
     set.clear();
     assert_eq!((set.len(), set.allocated_bytes()), (0, 0));
