@@ -22,6 +22,7 @@ use tokio::task::{LocalSet, spawn_local};
 use super::board::Board;
 use super::connections::Connections;
 use super::gate::{self, Door};
+use super::query::Query;
 use super::sampler::Question;
 use super::{json, metrics, names, plan};
 
@@ -200,35 +201,4 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Re
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-/// What stands after the `?`.
-pub struct Query(Vec<(String, String)>);
-
-impl Query {
-    fn of(text: &str) -> Self {
-        let decoded =
-            |part: &str| percent_encoding::percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
-        let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        Self(pairs.map(|(name, value)| (decoded(name), decoded(value))).collect())
-    }
-
-    /// The word of this name, where there is one and it is not empty.
-    pub fn word(&self, name: &str) -> Option<&str> {
-        self.raw(name).filter(|word| !word.is_empty())
-    }
-
-    /// The bytes of this name, in hexadecimal.
-    fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        names::of_hex(self.raw(name)?)
-    }
-
-    fn raw(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(said, _)| said == name).map(|(_, word)| word.as_str())
-    }
-
-    #[cfg(test)]
-    pub fn of_words(text: &str) -> Self {
-        Self::of(text)
-    }
 }

@@ -12,6 +12,7 @@ mod metrics;
 mod names;
 mod pace;
 mod plan;
+mod query;
 mod sampler;
 mod stats;
 mod walk;

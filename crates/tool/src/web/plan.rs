@@ -7,7 +7,7 @@ use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use bloomgate_filter::words::{Refusal, plan};
 use serde_json::{Value, json};
 
-use super::http::Query;
+use super::query::Query;
 use crate::numbers::{count_in_digits, rate_in_digits};
 
 /// Points of a curve.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<Value, String> {
-        answer(&Query::of_words(text))
+        answer(&Query::of(text))
     }
 
     #[test]
