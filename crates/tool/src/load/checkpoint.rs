@@ -6,9 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use redis::{Pipeline, Value, cmd, from_redis_value};
 use serde_json::{Value as Json, json};
 
-use super::RECONNECT_TIMEOUT;
-use super::source::Position;
-use crate::server::{Lost, Server, slot};
+use super::rows::Position;
+use crate::server::{Lost, RECONNECT_TIMEOUT, Server, slot};
 
 /// The keys of a load.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use csv::{ByteRecord, ReaderBuilder};
 
-use super::source::Sink;
+use super::rows::Sink;
 use crate::stream::Column;
 use crate::stream::input::{self, BytesRead};
 use crate::stream::reader::without_end;

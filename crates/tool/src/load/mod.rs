@@ -5,6 +5,7 @@ mod checkpoint;
 mod files;
 mod pace;
 mod postgres;
+mod rows;
 mod source;
 mod sqlite;
 
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::numbers::creation;
 use crate::report::{counted, print};
-use crate::server::{Lost, Options, Server};
+use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
 use crate::stream::flow::Answer;
 use crate::stream::input::BytesRead;
 use crate::stream::{Column, Flow};
@@ -26,13 +27,12 @@ use crate::target::{Question, Target};
 use crate::usage::usage;
 use checkpoint::{Checkpoint, Keys};
 use pace::{Pace, Total};
-use source::{Position, Rows, Source};
+use rows::{Position, Rows};
+use source::Source;
 
 /// How far the load has come is written after so long, or after so many rows.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 const CHECKPOINT_ROWS: u64 = 1 << 18;
-/// How long a server that was lost is waited for.
-const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// After so many losses without a row in between it ends.
 const LOSSES_MAX: u32 = 5;
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use postgres::types::Type;
 use postgres::{Client, Config, NoTls};
 
-use super::source::{Position, Rows, Sink};
+use super::rows::{Position, Rows, Sink};
 use crate::usage::usage;
 
 /// The file header of binary COPY: a signature, flags, and the length of an extension.

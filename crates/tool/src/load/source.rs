@@ -8,12 +8,11 @@ use std::{fs, thread};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use super::files;
-use super::{postgres, sqlite};
+use super::rows::{Position, Rows, Sink};
+use super::{files, postgres, sqlite};
 use crate::stream::Column;
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
-use crate::usage::usage;
 
 /// Items and bytes that are handed over together at most.
 const ITEMS_AT_ONCE: usize = 1024;
@@ -33,27 +32,6 @@ pub enum Source {
     /// A PostgreSQL server.
     Postgres { url: String, rows: Rows, is_ordered: bool },
 }
-
-/// Rows of a database.
-#[derive(Clone, Debug)]
-pub enum Rows {
-    Table { table: String, column: String },
-    Query { query: String, column: Option<String> },
-}
-
-/// How far a source was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// Rows, those without an item among them.
-    pub rows: u64,
-    /// The last item, if there was any.
-    pub last: Option<Vec<u8>>,
-    /// How many rows with that item were read one after another.
-    pub repeats: u64,
-}
-
-/// What takes rows: the item of each, if it has one.
-pub type Sink<'a> = dyn FnMut(Option<&[u8]>) -> Result<()> + 'a;
 
 /// Items that go together.
 #[derive(Default)]
@@ -180,23 +158,6 @@ fn state(path: &Path) -> Result<(u64, u64)> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok((metadata.len(), u64::try_from(since.as_micros()).unwrap_or(u64::MAX)))
-}
-
-impl Rows {
-    /// Of the words of the command line.
-    ///
-    /// # Errors
-    /// Neither a table with a column nor a query.
-    pub fn of(table: Option<&String>, column: Option<&String>, query: Option<&String>) -> Result<Self> {
-        match (table, column, query) {
-            (Some(table), Some(column), None) => Ok(Self::Table { table: table.clone(), column: column.clone() }),
-            (None, column, Some(query)) => {
-                let query = query.trim().trim_end_matches(';').to_owned();
-                Ok(Self::Query { query, column: column.cloned() })
-            }
-            _ => Err(usage("say which rows to load: --table TABLE --column COLUMN, or --query SQL")),
-        }
-    }
 }
 
 /// Rows on their way into batches.

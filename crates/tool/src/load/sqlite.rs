@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 
-use super::source::{Rows, Sink};
+use super::rows::{Rows, Sink};
 
 /// The rows: texts and blobs by their bytes, numbers in decimal, NULL no item.
 pub fn read(path: &Path, rows: &Rows, sink: &mut Sink) -> Result<()> {

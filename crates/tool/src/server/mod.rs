@@ -22,6 +22,8 @@ use reach::{line, open};
 use slots::Slots;
 pub use slots::{Address, slot};
 
+/// How long a command that can continue waits for a lost server.
+pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long commands are sent again that a cluster cannot serve while it moves slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries.

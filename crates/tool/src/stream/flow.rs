@@ -2,20 +2,17 @@
 //! is lost, or where a slot of a cluster moves meanwhile.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use anyhow::Result;
 use redis::Value;
 
-use crate::server::{Address, Lost, Server};
+use crate::server::{Address, Lost, RECONNECT_TIMEOUT, Server};
 use crate::target::{Part, Question, Target};
 
 /// Batches that are on their way at the same time.
 const BATCHES_AT_ONCE: usize = 8;
 /// After so many losses without an answer in between it is not the connection that is at fault.
 const LOSSES_MAX: u32 = 5;
-/// How long a server that was lost is waited for.
-const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What has items.
 pub trait Batch {

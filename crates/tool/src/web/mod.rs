@@ -27,7 +27,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::server::{Options, Server};
 use board::Board;
-use sampler::Sampler;
+use sampler::{Sampler, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,17 +59,6 @@ pub struct Arguments {
     /// Filters with metrics of their own, the largest first. Each makes some 15 series
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     metrics_filters: usize,
-}
-
-/// What the sampler is told to do.
-#[derive(Clone)]
-pub struct Settings {
-    /// From one sample to the next.
-    pub interval: Duration,
-    /// Filters that are watched at most.
-    pub filters_max: usize,
-    /// Which keys are looked at.
-    pub pattern: Option<String>,
 }
 
 /// Runs the subcommand: until it is interrupted.

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, anyhow, ensure};
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
-use super::Settings;
 use super::board::{Board, Node};
 use super::names::readable;
 use super::pace::pause_after;
@@ -24,6 +23,17 @@ const COMMANDS_A_FILTER: usize = 3;
 /// Before the first new try to connect; each further one waits twice as long.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
+
+/// The sampler's options.
+#[derive(Clone)]
+pub struct Settings {
+    /// The time from one sample to the next.
+    pub interval: Duration,
+    /// The most filters to sample.
+    pub filters_max: usize,
+    /// The pattern of the keys to search, as SCAN takes it.
+    pub pattern: Option<String>,
+}
 
 /// Whether an item is in a filter: `BF.EXISTS`, which changes nothing.
 pub struct Question {
