@@ -1,4 +1,4 @@
-//! `/metrics`: its form, its figures beside those of the server, and that the dashboard of `contrib` asks for what is there.
+//! `/metrics`: its text format, its values compared with the server's, and the metrics of the dashboard in `packaging`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -135,7 +135,7 @@ fn metrics_are_the_figures_of_the_server() {
 
 #[test]
 fn every_metric_of_the_dashboard_is_served() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/grafana-dashboard.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/grafana-dashboard.json");
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let server = Server::start(&crate::harness::servers()[0]);
     let mut client = server.connect();
