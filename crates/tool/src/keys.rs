@@ -1,19 +1,37 @@
-//! The keys of a server or of a cluster, a few at a time.
+//! The keys of a server or a cluster, a few at a time.
 
 use anyhow::Result;
 use redis::{Cmd, Value, cmd, from_redis_value};
 
-use crate::server::Server;
+use crate::server::{Address, Server};
 
-/// Keys asked for at once: few enough that no other client waits.
+/// Keys of one SCAN, few enough that no other client has to wait.
 const KEYS_AT_ONCE: usize = 500;
 
-/// Walks over the keys of every node by SCAN. A key may come twice where the server's tables change meanwhile.
+/// Sends one SCAN to a node. Returns the next cursor, which is `0` at the end, and the keys.
+///
+/// # Errors
+/// As [`Server::ask_node`].
+pub fn scan(
+    server: &mut Server,
+    node: &Address,
+    cursor: &[u8],
+    pattern: Option<&[u8]>,
+) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut scan = cmd("SCAN");
+    scan.arg(cursor).arg("COUNT").arg(KEYS_AT_ONCE);
+    if let Some(pattern) = pattern {
+        scan.arg("MATCH").arg(pattern);
+    }
+    Ok(from_redis_value(server.ask_node(node, &scan)?)?)
+}
+
+/// Visits the keys of every node. A key may come twice if the server resizes its hash table meanwhile.
 pub fn for_each_key(server: &mut Server, visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>) -> Result<()> {
     for_each_key_like(server, None, visit)
 }
 
-/// The same of those keys that match a pattern, where there is one.
+/// Visits the keys that match a pattern, or all keys without one.
 pub fn for_each_key_like(
     server: &mut Server,
     pattern: Option<&[u8]>,
@@ -22,11 +40,7 @@ pub fn for_each_key_like(
     for node in server.nodes() {
         let mut cursor = b"0".to_vec();
         loop {
-            let mut scan = cmd("SCAN").arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE).to_owned();
-            if let Some(pattern) = pattern {
-                scan.arg("MATCH").arg(pattern);
-            }
-            let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(server.ask_node(&node, &scan)?)?;
+            let (next, keys) = scan(server, &node, &cursor, pattern)?;
             visit(server, &keys)?;
             cursor = next;
             if cursor == b"0" {
@@ -37,7 +51,7 @@ pub fn for_each_key_like(
     Ok(())
 }
 
-/// The replies to one command of each key.
+/// Sends one command for each key and returns the replies.
 ///
 /// # Errors
 /// The first error among them.

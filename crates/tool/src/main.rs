@@ -20,10 +20,12 @@ mod report;
 mod restore;
 mod server;
 mod shards;
+mod stats;
 mod stream;
 mod survey;
 mod target;
 mod usage;
+mod walk;
 mod watch;
 mod web;
 

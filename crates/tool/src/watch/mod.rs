@@ -13,6 +13,7 @@ use anyhow::{Error, Result};
 
 use crate::report::{print, wait_with_reader};
 use crate::server::{Lost, Options, Server};
+use filter::Order;
 use sampler::Sampler;
 use screen::{Asked, Screen};
 
@@ -50,15 +51,6 @@ pub struct Arguments {
     /// End after so many samples
     #[arg(long, value_name = "NUMBER", conflicts_with = "once")]
     samples: Option<u64>,
-}
-
-/// The order of filters.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Order {
-    /// The largest first
-    Memory,
-    /// Those that take the most new items first
-    Activity,
 }
 
 fn seconds(word: &str) -> Result<Duration, String> {

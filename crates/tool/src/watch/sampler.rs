@@ -6,18 +6,17 @@ use std::ops::Bound;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use redis::{Value, cmd, from_redis_value};
+use redis::{Value, cmd};
 use serde_json::{Value as Json, json};
 
-use super::Order;
-use super::filter::Filter;
-use crate::filters::is_filter;
-use crate::keys::ask_of_each;
-use crate::server::{Address, Server};
+use super::filter::{Filter, Order};
+use crate::server::Server;
+use crate::stats::{Info, Stats};
+use crate::walk::Walk;
 
-/// Keys asked for by one SCAN: few enough that no other client waits.
-const KEYS_AT_ONCE: usize = 500;
-/// Commands SCAN a sample, of each node: ten thousand keys.
+/// Filters asked at once.
+const FILTERS_AT_ONCE: usize = 500;
+/// SCAN commands per sample and node: ten thousand keys.
 const SCANS_A_SAMPLE: usize = 20;
 /// Filters asked by BF.INFO a sample. Of more of them, each sample asks others.
 const FILTERS_A_SAMPLE: usize = 1000;
@@ -58,9 +57,7 @@ pub(super) struct Sampler {
     server: Server,
     pattern: Option<String>,
     filters: BTreeMap<Vec<u8>, Filter>,
-    /// Where SCAN goes on, for each node that is not through yet.
-    cursors: Vec<(Address, Vec<u8>)>,
-    next_pass: Instant,
+    walk: Walk,
     /// The last filter that was asked by BF.INFO.
     last_asked: Vec<u8>,
     counted: Option<(Instant, Counts)>,
@@ -74,8 +71,7 @@ impl Sampler {
             server,
             pattern,
             filters: BTreeMap::new(),
-            cursors: Vec::new(),
-            next_pass: Instant::now(),
+            walk: Walk::new(),
             last_asked: Vec::new(),
             counted: None,
             has_module: false,
@@ -110,7 +106,7 @@ impl Sampler {
     pub fn reconnect(&mut self) -> Result<()> {
         self.server.reconnect(Duration::ZERO)?;
         // A restarted server counts from 0, and may have other keys or no module.
-        (self.cursors, self.next_pass, self.counted) = (Vec::new(), Instant::now(), None);
+        (self.walk, self.counted) = (Walk::new(), None);
         self.has_module = false;
         Ok(())
     }
@@ -119,17 +115,15 @@ impl Sampler {
     fn count(&mut self) -> Result<(Option<Counts>, Option<Speeds>)> {
         let (mut sum, mut has_any) = (Counts::default(), false);
         for node in self.server.nodes() {
-            let text: String = from_redis_value(self.server.ask_node(&node, cmd("INFO").arg("bf"))?)?;
-            for (name, number) in text.lines().filter_map(|line| line.split_once(':')) {
-                let Ok(number) = number.trim().parse::<u64>() else { continue };
-                let field = match name {
-                    "bf_bloom_num_objects" => &mut sum.filters,
-                    "bf_bloom_total_memory_bytes" => &mut sum.size_bytes,
-                    "bf_bloom_adds" => &mut sum.adds,
-                    "bf_bloom_lookups" => &mut sum.lookups,
-                    "bf_bloom_positives" => &mut sum.positives,
-                    _ => continue,
-                };
+            let info = Info::of_node(&mut self.server, &node, &["bf"])?;
+            for (name, field) in [
+                ("bf_bloom_num_objects", &mut sum.filters),
+                ("bf_bloom_total_memory_bytes", &mut sum.size_bytes),
+                ("bf_bloom_adds", &mut sum.adds),
+                ("bf_bloom_lookups", &mut sum.lookups),
+                ("bf_bloom_positives", &mut sum.positives),
+            ] {
+                let Some(number) = info.number(name) else { continue };
                 *field += number;
                 has_any = true;
             }
@@ -153,57 +147,29 @@ impl Sampler {
     fn find(&mut self, whole: bool, counts: Option<Counts>) -> Result<()> {
         let all = counts.map(|counts| counts.filters);
         if !whole && self.pattern.is_none() && all == u64::try_from(self.filters.len()).ok() {
-            self.cursors.clear();
+            if !self.walk.is_at_begin() {
+                self.walk = Walk::new();
+            }
             return Ok(());
         }
-        if self.cursors.is_empty() {
-            if Instant::now() < self.next_pass {
+        if self.walk.is_at_begin() && Instant::now() < self.walk.due() {
+            return Ok(());
+        }
+        let mut steps = 0;
+        loop {
+            let is_known = |key: &[u8]| self.filters.contains_key(key);
+            for key in self.walk.step(&mut self.server, self.pattern.as_deref(), is_known)? {
+                self.filters.entry(key).or_insert_with_key(|key| Filter::new(key.clone()));
+            }
+            steps += 1;
+            if self.walk.is_at_begin() {
+                self.walk.pause(PASS_PAUSE);
                 return Ok(());
             }
-            self.cursors = self.server.nodes().into_iter().map(|node| (node, b"0".to_vec())).collect();
-        }
-        let mut left = Vec::new();
-        for (node, mut cursor) in std::mem::take(&mut self.cursors) {
-            let mut scans = 0;
-            loop {
-                let (next, keys) = self.scan(&node, &cursor)?;
-                self.take_filters(&keys)?;
-                cursor = next;
-                scans += 1;
-                if cursor == b"0" {
-                    break;
-                }
-                if !whole && scans >= SCANS_A_SAMPLE {
-                    left.push((node, cursor));
-                    break;
-                }
+            if !whole && steps >= SCANS_A_SAMPLE * self.walk.nodes_left() {
+                return Ok(());
             }
         }
-        if left.is_empty() {
-            self.next_pass = Instant::now() + PASS_PAUSE;
-        }
-        self.cursors = left;
-        Ok(())
-    }
-
-    fn scan(&mut self, node: &Address, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>)> {
-        let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("COUNT").arg(KEYS_AT_ONCE);
-        if let Some(pattern) = &self.pattern {
-            scan.arg("MATCH").arg(pattern);
-        }
-        Ok(from_redis_value(self.server.ask_node(node, &scan)?)?)
-    }
-
-    fn take_filters(&mut self, keys: &[Vec<u8>]) -> Result<()> {
-        let new: Vec<_> = keys.iter().filter(|key| !self.filters.contains_key(*key)).cloned().collect();
-        for (key, name) in new.iter().zip(ask_of_each(&mut self.server, &["TYPE"], &new)?) {
-            let name: String = from_redis_value(name)?;
-            if is_filter(&name) {
-                self.filters.insert(key.clone(), Filter::new(key.clone()));
-            }
-        }
-        Ok(())
     }
 
     /// Asks so many filters by BF.INFO, where the last sample has ended. Those that are gone are forgotten.
@@ -215,7 +181,7 @@ impl Sampler {
             .take(most)
             .collect();
         self.last_asked = keys.last().cloned().unwrap_or_default();
-        for keys in keys.chunks(KEYS_AT_ONCE) {
+        for keys in keys.chunks(FILTERS_AT_ONCE) {
             let commands: Vec<_> = keys.iter().map(|key| (key.clone(), cmd("BF.INFO").arg(key).to_owned())).collect();
             let replies = self.server.replies_of_many(&commands)?;
             let now = Instant::now();
@@ -241,9 +207,10 @@ impl Sampler {
         let command = |filter: &Filter| (filter.key.clone(), cmd("BF.STATS").arg(&filter.key).to_owned());
         let replies = self.server.replies_of_many(&filters.iter().map(command).collect::<Vec<_>>())?;
         for (filter, reply) in filters.iter_mut().zip(replies) {
-            if !matches!(reply, Value::ServerError(_)) {
-                filter.take_stats(reply)?;
-            }
+            filter.stats = match reply {
+                Value::ServerError(_) => None,
+                reply => Some(Stats::of_reply(reply)?),
+            };
         }
         Ok(())
     }

@@ -11,8 +11,9 @@ use crossterm::style::Print;
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
 
+use super::filter::Order;
 use super::sampler::Sample;
-use super::{Order, table};
+use super::table;
 
 /// Lines besides those of filters: the server, the columns, how many more there are, the keys.
 const OTHER_LINES: u16 = 4;

@@ -66,17 +66,18 @@ fn of_server(sample: &Sample) -> String {
 
 fn of_filter(filter: &Filter) -> String {
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
+    let stats = filter.stats.as_ref();
     format!(
         "{:>11} {:>13} {:>6} {:>8} {:>9} {:>7} {:>6} {:>6}  {}",
         BinaryBytes(filter.size_bytes).to_string(),
         HumanCount(filter.items).to_string(),
         percent(filter.taken()),
         filter.new_a_second.map_or_else(|| "-".to_owned(), a_second),
-        share(filter.rate_now),
-        share(filter.rate),
-        share(filter.fill),
+        share(stats.map(|stats| stats.rate_now)),
+        share(stats.map(|stats| stats.rate)),
+        share(filter.cells()),
         filter.layers,
-        filter.kind.as_deref().unwrap_or("-"),
+        stats.map_or("-", |stats| &stats.kind),
     )
 }
 

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::history::Series;
-use super::stats::{Info, Stats};
-use super::walk::Progress;
 use crate::server::Address;
+use crate::stats::{Info, Stats};
+use crate::walk::Progress;
 
 /// The fields of `INFO bf` that are shown over time, all nodes together.
 pub const COUNTERS: [&str; 21] = [

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::board::{Board, COUNTERS, Filter, State, now_ms};
 use super::names::{id, readable};
-use super::stats::{Bucket, Layer, Stats};
+use crate::stats::{Bucket, Layer, Stats};
 
 type Map = serde_json::Map<String, Value>;
 

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 
 use super::board::{Board, State};
 use super::names::readable;
-use super::stats::Stats;
+use crate::stats::Stats;
 
 /// The content type.
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

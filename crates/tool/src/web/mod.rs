@@ -14,8 +14,6 @@ mod pace;
 mod plan;
 mod query;
 mod sampler;
-mod stats;
-mod walk;
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

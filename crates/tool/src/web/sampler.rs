@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 
 use super::board::{Board, Node};
 use super::names::readable;
-use super::pace::pause_after;
-use super::stats::{Info, Stats};
-use super::walk::Walk;
+use super::pace::{pause_after, rest_after};
 use crate::server::{Address, Lost, Options, Server, no_module};
+use crate::stats::{Info, Stats};
+use crate::walk::Walk;
 
 /// Filters asked for at once.
 const FILTERS_AT_ONCE: usize = 16;
@@ -170,12 +170,15 @@ impl Sampler {
             self.left_out = 0;
         }
         let board = Arc::clone(&self.board);
-        let (pattern, rest) = (self.settings.pattern.clone(), self.settings.interval);
+        let pattern = self.settings.pattern.clone();
         let is_known = |key: &[u8]| board.state().filters.contains_key(key);
-        let found = self.ask(|server| walk.step(server, pattern.as_deref(), rest, is_known));
+        let found = self.ask(|server| walk.step(server, pattern.as_deref(), is_known));
         self.walk = walk;
         let (found, took) = found?;
         self.walk.pause(pause_after(took));
+        if self.walk.is_at_begin() {
+            self.walk.pause(self.settings.interval.max(rest_after(self.walk.elapsed())));
+        }
         let mut state = self.board.state();
         for key in found {
             if state.filters.contains_key(&key) {
@@ -258,13 +261,14 @@ impl Sampler {
 fn nodes(server: &mut Server) -> Result<Vec<Node>> {
     let addresses = server.nodes();
     let mut of_node = |node: Address| {
-        let info = server.ask_node(&node, cmd("INFO").arg("server").arg("memory").arg("bf"))?;
+        let info = Info::of_node(server, &node, &["server", "memory", "bf"])?;
         let keys = from_redis_value(server.ask_node(&node, &cmd("DBSIZE"))?)?;
-        Ok(Node { address: node, info: Info::of_text(&from_redis_value::<String>(info)?), keys })
+        Ok(Node { address: node, info, keys })
     };
     addresses.into_iter().map(&mut of_node).collect()
 }
 
+/// The commands about some filters, [`COMMANDS_A_FILTER`] for each.
 fn commands(keys: &[Vec<u8>]) -> Vec<(Vec<u8>, redis::Cmd)> {
     let of_key = |key: &Vec<u8>| {
         let commands = [
@@ -277,7 +281,7 @@ fn commands(keys: &[Vec<u8>]) -> Vec<(Vec<u8>, redis::Cmd)> {
     keys.iter().flat_map(of_key).collect()
 }
 
-/// What a filter is, or why that is not known; nothing where there is no filter any more.
+/// Parses the replies about a filter. Returns the error if there is one, and `None` if the key no longer holds a filter.
 fn of_replies(replies: Vec<Value>) -> Option<Result<Stats, String>> {
     let [stats, expansion, ttl] = <[Value; COMMANDS_A_FILTER]>::try_from(replies).ok()?;
     if let Value::ServerError(error) = &stats {
@@ -285,5 +289,6 @@ fn of_replies(replies: Vec<Value>) -> Option<Result<Stats, String>> {
         let is_gone = error.code() == "WRONGTYPE" || details == "not found";
         return (!is_gone).then(|| Err(format!("{} {details}", error.code())));
     }
-    Some(Stats::of_replies(stats, expansion, ttl).map_err(|error| format!("{error:#}")))
+    let stats = Stats::of_reply(stats).map(|stats| stats.with_key(expansion, ttl));
+    Some(stats.map_err(|error| format!("{error:#}")))
 }
