@@ -62,7 +62,7 @@ test("a filter shows its layers, its buckets and whether an item is in it", asyn
   const buckets = redis(site.port, "BF.STATS", "requests:minute").Buckets;
   await eventually("the buckets", async () => (await page.locator("#buckets-body tr").count()) >= buckets.length);
   redis(site.port, "DEL", "requests:minute");
-  await eventually("that it is gone", async () => /no such filter/.test(await page.locator("#detail-problem").textContent()));
+  await eventually("that it is gone", async () => /no longer exists/.test(await page.locator("#detail-problem").textContent()));
   assert(page.faults.splice(0).every((fault) => fault.includes("404")));
   await page.getByRole("button", { name: "Close" }).click();
   assert(await page.locator("#detail").isHidden());

@@ -140,7 +140,7 @@ fn what_cannot_be_written_leaves_no_file() {
             .args(limited.get_args());
         Ended::from(shell.output().unwrap()).refused("cannot write");
         backup(&server, &["one", "two"], &file).refused("there is no key `two`");
-        backup(&server, &["string"], &file).refused("the key `string` is no filter");
+        backup(&server, &["string"], &file).refused("the key `string` has type string, not a filter");
         backup(&server, &["one"], &files.path("no/file")).refused("cannot write");
         assert_eq!(files.names().len(), 0);
         // The old file stays until the new one is whole.
@@ -217,7 +217,7 @@ fn a_filter_that_is_replaced_all_the_time_is_named() {
         assert_eq!(client.call(&[b"BF.LOADCHUNK", &b"half"[..], iterator.as_bytes(), data.bytes()]), ok());
         let ended = backup(&server, &["--all"], &file).well();
         assert!(
-            ended.stderr.contains("left out: the filter `half`") && ended.text().contains("1 filter in"),
+            ended.stderr.contains("skipped the filter `half`") && ended.text().contains("1 filter in"),
             "{ended:?}"
         );
         backup(&server, &["whole", "half"], &file).refused("the filter `half` is still being loaded");

@@ -32,9 +32,10 @@ fn csv_records_come_out_as_they_came_in_and_the_header_once() {
         let text = run([&by_number[..], &EXACT, &["--header", &one]].concat()).well().text();
         assert_eq!(text.lines().count(), 7);
         assert_eq!(run_with(by_number, "1\n5\n5\n\"5\"").well().text(), "5\n");
-        run([&by_name[..], &[&*path("none", "a,b\n1,2\n")]].concat()).refused("no column is named `full name`");
+        run([&by_name[..], &[&*path("none", "a,b\n1,2\n")]].concat())
+            .refused("no column in the first line is named `full name`");
         let short = path("short", "id,full name\n1,\"x\ny\"\n\n2\n3,z\n");
-        let ended = run([&by_name[..], &[&*short]].concat()).refused("line 5: it has no column 2");
+        let ended = run([&by_name[..], &[&*short]].concat()).refused("line 5: there is no column 2");
         assert_eq!(ended.text(), "id,full name\n1,\"x\ny\"\n");
         let ended = run([&by_name[..], &[&*short, "--skip-bad"]].concat()).well();
         assert_eq!((ended.text(), ended.stderr.contains("1 line without")), ("id,full name\n3,z\n".to_owned(), true));

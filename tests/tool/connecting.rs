@@ -54,7 +54,7 @@ fn a_password_is_taken_from_the_words_the_url_or_the_environment_and_never_repea
             ],
             vec!["survey".to_owned(), format!("--url=redis://reader:wrong-pass@127.0.0.1:{port}")],
         ] {
-            let ended = run(&wrong).refused("refuses the user or the password");
+            let ended = run(&wrong).refused("rejects the user or password");
             assert!(!ended.stderr.contains("wrong-pass"), "{ended:?}");
         }
     });
@@ -103,7 +103,7 @@ fn tls_is_spoken_and_asks_for_a_certificate_that_is_trusted() {
         one_line(run(&trusted), "it asks for a client's certificate: --cert and --tls-key");
         std::fs::write(path("garbage"), "garbage\n").unwrap();
         let garbage = ["survey", "--url", &url, "--cacert", &path("garbage")].map(str::to_owned);
-        one_line(run(garbage.iter().chain(&client)), "garbage has no certificate in PEM form");
+        one_line(run(garbage.iter().chain(&client)), "garbage does not contain a PEM certificate");
         // A plain server, and TLS's port without TLS.
         one_line(run(["survey", "-p", &server.port.to_string(), "--tls"]), "does it speak TLS or not?");
         one_line(run(["survey", "-p", &port]), "127.0.0.1");
@@ -138,8 +138,12 @@ fn a_certificate_that_is_no_servers_is_named_as_such() {
 fn what_is_no_redis_server_is_told_in_one_line() {
     for (greeting, answer, part) in [
         ("", "", "no answer from 127.0.0.1:"),
-        ("", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "is no Redis server: it speaks another protocol"),
-        ("SSH-2.0-OpenSSH_9.2\r\n", "", "is no Redis server: it speaks another protocol"),
+        (
+            "",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+            "is not a Redis server: it speaks another protocol",
+        ),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "", "is not a Redis server: it speaks another protocol"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();

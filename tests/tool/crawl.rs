@@ -18,6 +18,6 @@ fn lines_of_the_standard_input_are_new_once() {
         assert_eq!(server.connect().run("BF.CARD links").number(), 3);
         run_with(words, "a\n").refused("--exact");
         server.connect().run("SET links 1");
-        run_with(words, "a\n").refused("something else than a filter");
+        run_with(words, "a\n").refused("a value that is not a filter");
     });
 }

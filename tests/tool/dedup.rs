@@ -157,9 +157,9 @@ fn the_item_is_a_field_and_the_line_comes_out() {
 
         // What has no field ends it; all before it is out.
         let bad = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":2}\n{}\n{\"id\":3}\n");
-        assert_eq!(bad.refused("cannot read -: line 3: it has no `id`").text(), "{\"id\":1}\n{\"id\":2}\n");
+        assert_eq!(bad.refused("cannot read -: line 3: there is no `id`").text(), "{\"id\":1}\n{\"id\":2}\n");
         let torn = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":\n");
-        torn.refused("cannot read -: line 2: no JSON: EOF while parsing a value at column 6");
+        torn.refused("cannot read -: line 2: invalid JSON: EOF while parsing a value at column 6");
         let words = words(&url, "json", &["--json", "id", "--skip-bad"]);
         let skipped = run_with(&words, "{}\n{\"id\":1}\nnot json\n{\"id\":3}\n\n").well();
         assert_eq!(skipped.text(), "{\"id\":3}\n");
@@ -236,8 +236,8 @@ fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
         assert_eq!(run_with(words(&url, "seen", &EXACT), "a\nb\n").well().text(), "b\n");
         assert_eq!(server.connect().run("BF.INFO seen CAPACITY").elements()[0].number(), 200_000);
         server.connect().run("SET text x");
-        run_with(words(&url, "text", &[]), "a\n").refused("something else than a filter");
-        run_with(words(&url, "text", &EXACT), "a\n").refused("something else than a filter");
+        run_with(words(&url, "text", &[]), "a\n").refused("a value that is not a filter");
+        run_with(words(&url, "text", &EXACT), "a\n").refused("a value that is not a filter");
         for wrong in [
             &["--tsv"][..],
             &["--tsv", "--column", "0"],
@@ -331,6 +331,6 @@ fn keys_of_a_cluster_are_reached() {
         assert!(loaded.well().text().starts_with("1 row, 1 of them new"));
         assert_eq!(client.run("BF.CARD seen").number(), 1);
         let braces = ["load", "-", "--url", &url, "--cluster", "--key", "a}b", "--create", "1e-9", "100"];
-        run_with(braces, "new\n").refused("say --in-place");
+        run_with(braces, "new\n").refused("use --in-place");
     });
 }

@@ -32,7 +32,7 @@ fn a_load_of_an_empty_source_leaves_the_filter_as_it_was() {
             run_with([&words, source, more].concat(), "")
         };
         for source in &sources {
-            load(source, &[]).refused("the source has no items: `seen` stays as it is");
+            load(source, &[]).refused("the source has no items: `seen` is unchanged");
             assert_eq!(client.run("BF.CARD seen"), integer(3), "{source:?}");
             assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
         }
@@ -55,9 +55,9 @@ fn a_backup_of_nothing_leaves_the_file_as_it_was() {
         client.run("BF.MADD seen a b c");
         backup(&server, &["--all"], &file).well();
         let before = fs::read(&file).unwrap();
-        backup(&server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file is written");
+        backup(&server, &["--match", "nothing:*"], &file).refused("no filter was found, so no file was written");
         client.run("FLUSHALL");
-        backup(&server, &["--all"], &file).refused("say --allow-empty");
+        backup(&server, &["--all"], &file).refused("use --allow-empty");
         assert_eq!((fs::read(&file).unwrap() == before, files.names().len()), (true, 1));
         let text = backup(&server, &["--all", "--allow-empty"], &file).well().text();
         assert!(text.starts_with("0 filters in "), "{text}");
@@ -81,7 +81,7 @@ fn an_empty_filter_of_a_file_replaces_none_that_has_items() {
         assert_eq!(client.run("BF.CARD other"), integer(2));
         client.run("BF.MADD seen a b c");
         client.run("BF.ADD other c");
-        restore(&server, &["--replace"], &file).refused("the file has no items of `seen`, the server has 3");
+        restore(&server, &["--replace"], &file).refused("`seen` is empty in the file and has 3");
         // It is found before anything is written.
         assert_eq!([client.run("BF.CARD seen"), client.run("BF.CARD other")], [integer(3), integer(3)]);
         restore(&server, &["--replace", "--allow-empty"], &file).well();
@@ -97,7 +97,7 @@ fn a_filter_built_of_nothing_replaces_no_file() {
     run_with(words, "a\n").well();
     let before = fs::read(&out).unwrap();
     for input in ["", "\n\n"] {
-        run_with(words, input).refused("the input has no lines, so no file is written");
+        run_with(words, input).refused("the input has no lines, so no file was written");
         assert_eq!((fs::read(&out).unwrap() == before, files.names().len()), (true, 1));
     }
     run_with([&words[..], &["--allow-empty"]].concat(), "").well();

@@ -79,8 +79,9 @@ fn what_fails_leaves_the_filter_as_it_was() {
         let path = files.write("table.csv", "id,name\n1,a\n2\n3,c\n");
         client.run("BF.ADD seen old");
         let create = ["--key", "seen", "--create", "0.001", "100"];
-        load(&server, &[&[&*path, "--column", "name"], &create[..]].concat()).refused("line 3: it has no column 2");
-        load(&server, &[&[&*path, "--column", "none"], &create[..]].concat()).refused("no column is named `none`");
+        load(&server, &[&[&*path, "--column", "name"], &create[..]].concat()).refused("line 3: there is no column 2");
+        load(&server, &[&[&*path, "--column", "none"], &create[..]].concat())
+            .refused("no column in the first line is named `none`");
         load(&server, &[&["/nowhere"], &create[..]].concat()).refused("cannot read /nowhere");
         assert_eq!(found(&mut client, "seen", &["a", "old"]), ["old"]);
         is_alone(&mut client, "seen");
@@ -88,7 +89,7 @@ fn what_fails_leaves_the_filter_as_it_was() {
         assert_eq!(found(&mut client, "seen", &["a", "c", "name", "old"]), ["a", "c"]);
 
         client.run("SET text x");
-        load(&server, &[&path, "--key", "text", "--create", "0.1"]).refused("something else than a filter");
+        load(&server, &[&path, "--key", "text", "--create", "0.1"]).refused("a value that is not a filter");
         load(&server, &[&path, "--key", "none", "--in-place"]).refused("there is no filter `none`");
         client.run("BF.RESERVE full 0.001 1 NONSCALING");
         load(&server, &[&path, "--key", "full", "--in-place"]).refused("is full");
@@ -191,7 +192,7 @@ fn postgresql_tables_and_queries_are_loaded() {
             assert_eq!(found(&mut client, "rows", &[id]), [id]);
         }
         let query = [&create[..], &["--query", "SELECT id, version FROM rows WHERE id < 10;"]].concat();
-        load(&server, &query).refused("say which one with --column");
+        load(&server, &query).refused("choose one with --column");
         load(&server, &[&query[..], &["--column", "id"]].concat()).well();
         assert_eq!(found(&mut client, "rows", &["9", "10"]), ["9"]);
         load(&server, &[&create[..], &["--table", "none", "--column", "id"]].concat())
@@ -249,11 +250,11 @@ fn an_interrupted_load_goes_on() {
         let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
         interrupted(&server, &words);
         let ended = run(&words).well();
-        let rows = ended.stderr.split_once("goes on after ").unwrap_or_else(|| panic!("{}", ended.stderr)).1;
+        let rows = ended.stderr.split_once("resuming after ").unwrap_or_else(|| panic!("{}", ended.stderr)).1;
         assert!(!rows.starts_with("0 "), "{rows}");
         assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
         are_all_in(&server);
-        assert!(run(&words).well().stderr.contains("no load of this source to go on with"));
+        assert!(run(&words).well().stderr.contains("no interrupted load of this source"));
     });
 }
 
@@ -271,7 +272,7 @@ fn a_resumed_postgresql_load_counts_each_row_once() {
         let words = words(&server, &[&table[..], &["--create", "1e-9", "1000000", "--resume"]].concat());
         interrupted(&server, &words);
         let ended = run(&words).well();
-        assert!(ended.stderr.contains("goes on after "), "{ended:?}");
+        assert!(ended.stderr.contains("resuming after "), "{ended:?}");
         assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
         assert_eq!(server.connect().run("BF.CARD seen").number(), COUNT as i64 / 3 + 1);
     });

@@ -36,11 +36,11 @@ fn existing_keys_are_refused_before_anything_is_written() {
         backup(&server, &["--all"], &file).well();
         client.run("DEL one");
         client.run("BF.ADD two c");
-        restore(&server, &[], &file).refused("the server has `two` already");
+        restore(&server, &[], &file).refused("the server already has `two`");
         assert_eq!(keys(&mut client), 1);
         // A value of another type is never replaced.
         client.run("SET one 1");
-        restore(&server, &["--replace"], &file).refused("the key `one` on the server is no filter");
+        restore(&server, &["--replace"], &file).refused("the key `one` on the server has type ");
         assert_eq!(client.run("BF.EXISTS two c"), integer(1));
         client.run("DEL one");
         restore(&server, &["--replace"], &file).well();
@@ -77,18 +77,18 @@ fn damage_changes_nothing_on_the_server() {
                 restore(&server, &["--replace"], &torn).refused("torn: ");
             }
             fs::write(&torn, [&*bytes, b"\0"].concat()).unwrap();
-            restore(&server, &[], &torn).refused("goes on after its end");
+            restore(&server, &[], &torn).refused("data follows its end");
             assert_eq!(keys(&mut client), 0);
             restore(&server, &[], &file).well();
         }
         fs::write(&torn, b"REDIS0011").unwrap();
-        restore(&server, &[], &torn).refused("no file of `bloomgate backup`");
+        restore(&server, &[], &torn).refused("not a file of `bloomgate backup`");
         let mut later = fs::read(&file).unwrap();
         later[8] = 2;
         let checksum = crc32fast::hash(&later[..12]);
         later[12..16].copy_from_slice(&checksum.to_le_bytes());
         fs::write(&torn, later).unwrap();
-        restore(&server, &["--replace"], &torn).refused("of version 2 of the format");
+        restore(&server, &["--replace"], &torn).refused("format version 2");
         restore(&server, &[], &files.path("none")).refused("cannot read");
         restore(&server, &["--key", "four"], &file).refused("has no filter `four`");
         assert_eq!(keys(&mut client), 3);
@@ -106,7 +106,7 @@ fn a_server_that_refuses_a_filter_keeps_nothing_of_it() {
         client.run("BF.ADD large a");
         backup(&server, &["before", "large"], &file).well();
         let small = Server::with(program).line("bf.max-filter-bytes 100000").start();
-        restore(&small, &[], &file).refused("1 of 2 filters restored; then: cannot restore `large`");
+        restore(&small, &[], &file).refused("1 of 2 filters restored before an error: cannot restore `large`");
         let mut there = small.connect();
         assert_eq!((keys(&mut there), there.run("BF.CARD before")), (1, integer(1)));
         let bare = Server::with(program).without_module().start();

@@ -33,11 +33,11 @@ fn a_sharded_filter_of_a_cluster_comes_back_whole_by_name_and_by_pattern() {
         for words in [vec!["seen"], vec!["--match", "seen:*"], vec!["--all"]] {
             fill(&reach, "seen", "6");
             let backed = run([&["backup", "-o", &file], &words[..], &reach].concat()).well().text();
-            assert!(backed.contains("seen is whole: 6 shards") && backed.contains("6 filters in"), "{backed}");
+            assert!(backed.contains("seen is complete: 6 shards") && backed.contains("6 filters in"), "{backed}");
             let mut clients = nodes.each_ref().map(Server::connect);
             clients.iter_mut().for_each(|client| assert_eq!(client.run("FLUSHALL"), ok()));
             let restored = run([&["restore", &file], &reach[..]].concat()).well().text();
-            assert!(restored.contains("seen is whole: 6 shards"), "{restored}");
+            assert!(restored.contains("seen is complete: 6 shards"), "{restored}");
             is_whole(&reach, "seen");
             assert_eq!(clients.iter_mut().map(keys).sum::<usize>(), 7);
             clients.iter_mut().for_each(|client| assert_eq!(client.run("FLUSHALL"), ok()));
@@ -104,13 +104,13 @@ fn a_sharded_filter_that_is_not_whole_is_refused_or_reported() {
         fill(&reach, "seen", "3");
         client.run("DEL seen:{1}");
         backup(&server, &["seen"], &file)
-            .refused("the sharded filter `seen` is not whole: its shard `seen:{1}` is missing");
+            .refused("the sharded filter `seen` is incomplete: its shard `seen:{1}` is missing");
         assert!(files.names().is_empty());
         let all = backup(&server, &["--all"], &file).well();
-        assert!(all.stderr.contains("left out: `seen:shards`, as the sharded filter is not whole"), "{all:?}");
-        assert!(all.text().contains("2 filters in") && !all.text().contains("is whole"), "{all:?}");
+        assert!(all.stderr.contains("skipped `seen:shards`, because the sharded filter is incomplete"), "{all:?}");
+        assert!(all.text().contains("2 filters in") && !all.text().contains("is complete"), "{all:?}");
         client.run("SET seen:{1} text");
-        backup(&server, &["seen"], &file).refused("its shard `seen:{1}` is no filter");
+        backup(&server, &["seen"], &file).refused("its shard `seen:{1}` has type ");
         client.run("SET seen:shards 0");
         backup(&server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
         client.run("DEL seen:shards");

@@ -21,31 +21,31 @@ const HIGHEST_RATE: f64 = 0.25;
 /// What is left of a comparison that was interrupted goes away by itself.
 const COMPARED_SET_TTL_SECONDS: u64 = 3600;
 
-/// Pass the lines of files through a Bloom filter (BF.MADD) and report new links, memory, speed and mistakes.
+/// Pass the lines of files through a Bloom filter (BF.MADD) and report new links, memory, speed and errors.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files with a link a line, plain or compressed with gzip; `-` is the standard input
+    /// Files with one link per line, plain or gzip; `-` is the standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The filter's key
     #[arg(long, default_value = "seen")]
     key: String,
-    /// Create the filter with room for that many links if the key is missing [default: the server's configuration]
+    /// Create the filter with room for this many links if the key is missing [default: the server's setting]
     #[arg(long, value_parser = numbers::capacity)]
     capacity: Option<u64>,
-    /// With --capacity: the share of new links that may be taken for seen ones [default: 0.01]
+    /// With --capacity: the false positive rate [default: 0.01]
     #[arg(long, requires = "capacity", value_parser = numbers::rate)]
     rate: Option<f64>,
-    /// Links in one BF.MADD
+    /// Links per BF.MADD
     #[arg(long, default_value = "500")]
     batch: NonZeroUsize,
     /// Commands sent before their replies are read
     #[arg(long, default_value = "16")]
     pipeline: NonZeroUsize,
-    /// Count the filter's mistakes against an exact set that is kept here. The filter must be empty at the start
+    /// Count the filter's errors against an exact set in the tool's memory. The filter must be empty at the start
     #[arg(long)]
     exact: bool,
-    /// Put the links into a Redis SET too, compare the memory, delete the SET
+    /// Also add the links to a Redis SET, compare the memory, then delete the SET
     #[arg(long)]
     compare_set: bool,
 }
@@ -85,7 +85,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let held = number(&server.ask(&keyed("BF.CARD", &arguments.key), &arguments.key)?)?;
     ensure!(
         !arguments.exact || held == 0,
-        "the filter `{}` already holds {}, of which --exact knows nothing: name another --key, or delete it",
+        "the filter `{}` already holds {}, which --exact does not know: choose another --key or delete the filter",
         arguments.key,
         counted(held, "item"),
     );
@@ -99,7 +99,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 
     ensure!(
         crawled.tally.wrongly_new == 0,
-        "{} called new that had been seen: a Bloom filter never does that",
+        "{} reported as new although seen before: a Bloom filter never does that",
         counted(crawled.tally.wrongly_new, "link"),
     );
     Ok(())
@@ -111,7 +111,7 @@ fn create(server: &mut Server, arguments: &Arguments) -> Result<Option<f64>> {
     let key = &arguments.key;
     if number(&server.ask(&keyed("EXISTS", key), key)?)? != 0 {
         if arguments.capacity.is_some() {
-            eprintln!("bloomgate: `{key}` exists already and stays as it is: --capacity and --rate are not used");
+            eprintln!("bloomgate: `{key}` exists and is unchanged: --capacity and --rate are ignored");
         }
         return Ok(None);
     }
@@ -176,15 +176,15 @@ fn in_batches(command: &str, key: &str, links: &[Vec<u8>], batch: usize) -> Pipe
 
 /// The answers of one BF.MADD to `count` links: true for new.
 fn read_answers(server: &Server, key: &str, reply: &Value, count: usize) -> Result<Vec<bool>> {
-    let Value::Array(elements) = reply else { bail!("BF.MADD answered no array: {reply:?}") };
+    let Value::Array(elements) = reply else { bail!("the reply to BF.MADD is not an array: {reply:?}") };
     let answers = elements.iter().map(|element| match element {
         Value::Int(number) => Ok(*number != 0),
         Value::Boolean(new) => Ok(*new),
         Value::ServerError(error) => Err(server.describe(error.code(), error.details().unwrap_or_default(), key)),
-        _ => Err(anyhow!("BF.MADD answered something else than yes or no: {element:?}")),
+        _ => Err(anyhow!("the reply to BF.MADD has an unexpected element: {element:?}")),
     });
     let answers = answers.collect::<Result<Vec<bool>>>()?;
-    ensure!(answers.len() == count, "BF.MADD gave {} answers to {count} links", answers.len());
+    ensure!(answers.len() == count, "the reply to BF.MADD has {} elements for {count} links", answers.len());
     Ok(answers)
 }
 
@@ -234,7 +234,7 @@ fn quotient(part: u64, whole: u64) -> f64 {
 /// What BF.INFO says of the filter, in a few words.
 fn describe_filter(server: &mut Server, key: &str) -> Result<String> {
     let Ok(info) = server.ask(&keyed("BF.INFO", key), key) else { return Ok(String::new()) };
-    let Value::Array(fields) = info else { bail!("BF.INFO answered no array: {info:?}") };
+    let Value::Array(fields) = info else { bail!("the reply to BF.INFO is not an array: {info:?}") };
     let field = |place: usize| fields.get(place).map_or(Ok(0), number);
     let (capacity, layers) = (field(1)?, field(5)?);
     Ok(format!("{} with room for {}", counted(layers, "layer"), counted(capacity, "link")))
@@ -262,7 +262,7 @@ fn keyed(command: &str, key: &str) -> Cmd {
 fn number(value: &Value) -> Result<u64> {
     match value {
         Value::Int(number) => Ok(u64::try_from(*number)?),
-        _ => bail!("the server answered {value:?} where a number was expected"),
+        _ => bail!("the server replied {value:?} instead of a number"),
     }
 }
 

@@ -19,7 +19,7 @@ pub fn is_filter(type_name: &str) -> bool {
 pub fn contents(info: Value) -> Result<Contents> {
     let mut fields: BTreeMap<String, Value> = from_redis_value(info)?;
     let mut number = |name: &str| -> Result<u64> {
-        let value = fields.remove(name).ok_or_else(|| anyhow!("BF.INFO answers no `{name}`"))?;
+        let value = fields.remove(name).ok_or_else(|| anyhow!("the reply to BF.INFO has no `{name}`"))?;
         Ok(from_redis_value(value)?)
     };
     Ok(Contents {

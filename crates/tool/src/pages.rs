@@ -17,11 +17,11 @@ Examples:
   bloomgate man | man -l -
   bloomgate man /usr/local/share/man/man1")]
 pub struct Manual {
-    /// The folder to write all pages to. It is created if it is missing
+    /// The folder for the pages of all subcommands, created if it is missing
     folder: Option<PathBuf>,
 }
 
-/// Print the completions of a shell: `source <(bloomgate completions bash)`
+/// Print completions for a shell: `source <(bloomgate completions bash)`
 #[derive(clap::Args)]
 pub struct Completions {
     /// The shell

@@ -14,7 +14,7 @@ use crate::report::{counted, percent, print};
 use crate::server::{Address, Options, Server, shown};
 use crate::target::{SHARDS_MAX, Target, count_key, shard_keys, shards_of};
 
-/// A filter in shards, on all nodes of a cluster
+/// Manage filters that are sharded across the nodes of a cluster
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -29,48 +29,48 @@ Examples:
   bloomgate shards -c -p 7000 info seen
   bloomgate backup -c -p 7000 seen -o seen.bloom
 
-An item lies in the shard `NAME:{i}` whose number i is the CRC-32 of the item modulo the number of shards.";
+An item belongs to the shard `NAME:{i}`, where i is the CRC-32 of the item modulo the number of shards.";
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Create one: a filter for each shard
+    /// Create a sharded filter
     Create(Create),
-    /// Show its shards, where they lie, and what they hold
+    /// Show the shards with their nodes, items and memory
     Info {
         /// The filter
         name: String,
-        /// For a program to read
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Give it twice as many shards: each is copied. Nobody may add meanwhile: what is added is found out and refused
+    /// Double the number of shards by copying each one. Fails and undoes its work if items are added meanwhile
     Double {
         /// The filter
         name: String,
     },
-    /// Unite others with it, shard by shard (BF.MERGE). It is created where it is missing
+    /// Merge other filters into one, shard by shard (BF.MERGE). Creates the destination if it is missing
     Merge {
-        /// The filter that gets the items
+        /// The name of the filter that receives the items
         destination: String,
-        /// Those whose items it gets; with as many shards
+        /// The filters to merge into it, with the same number of shards
         #[arg(required = true)]
         sources: Vec<String>,
     },
-    /// Copy it to another server or cluster. What is added meanwhile may or may not be in the copy
+    /// Copy a filter to another server or cluster. Items added meanwhile may be missing from the copy
     Copy {
         /// The filter
         name: String,
         /// The other server: redis://[[USER]:PASSWORD@]HOST[:PORT]
         #[arg(long, value_name = "URL")]
         to: String,
-        /// It is no cluster
+        /// The other server is not a cluster
         #[arg(long)]
         to_single: bool,
-        /// Its name there [default: the same]
+        /// The name of the copy [default: the same]
         #[arg(long)]
         rename: Option<String>,
     },
-    /// Delete it
+    /// Delete a filter with all its shards
     Delete {
         /// The filter
         name: String,
@@ -81,16 +81,16 @@ enum What {
 struct Create {
     /// The filter
     name: String,
-    /// The share of absent items that may be called present
+    /// The false positive rate
     #[arg(value_parser = numbers::rate)]
     rate: f64,
-    /// Items of all shards together
+    /// The capacity of all shards together
     #[arg(value_parser = numbers::capacity)]
     capacity: u64,
-    /// Number of shards: several for each node, so that nodes that come later get some
+    /// The number of shards. Choose several per node, so that nodes added later can take some
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
     shards: u32,
-    /// Further words of BF.RESERVE, as in `-- NONSCALING HASH siphash`
+    /// More options of BF.RESERVE, as in `-- NONSCALING HASH siphash`
     #[arg(last = true)]
     words: Vec<String>,
 }
@@ -118,7 +118,11 @@ impl Create {
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
-        say(&format!("created {name}: {} for {} each", counted((*shards).into(), "shard"), counted(capacity, "item")))?;
+        say(&format!(
+            "created {name}: {} with a capacity of {} each",
+            counted((*shards).into(), "shard"),
+            counted(capacity, "item")
+        ))?;
         Ok(())
     }
 }
@@ -135,7 +139,7 @@ fn capacity_of_shard(capacity: u64, shards: u32) -> u64 {
 fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     let key = count_key(name);
     let reply = server.ask(cmd("SET").arg(&key).arg(shards).arg("NX"), &key)?;
-    ensure!(reply != Value::Nil, "there is a filter in shards `{name}` already");
+    ensure!(reply != Value::Nil, "the sharded filter `{name}` already exists");
     Ok(())
 }
 
@@ -152,7 +156,7 @@ fn made_or_undone(
     let taken = taken(server, &keys)?;
     if let Some(key) = taken.first() {
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
-        bail!("the key `{}` exists already", shown(key));
+        bail!("the key `{}` already exists", shown(key));
     }
     let made = make(server, &keys);
     if made.is_err() {
@@ -261,10 +265,10 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     let shards = u32::try_from(keys.len())?;
     let doubled = shards.checked_mul(2).filter(|shards| *shards <= SHARDS_MAX);
     let doubled = doubled
-        .with_context(|| format!("{name} has {}, and {SHARDS_MAX} are the most", counted(shards.into(), "shard")))?;
+        .with_context(|| format!("{name} has {}, and the maximum is {SHARDS_MAX}", counted(shards.into(), "shard")))?;
     let new_keys = shard_keys(name, shards..doubled);
     if let Some(key) = taken(server, &new_keys)?.first() {
-        bail!("the key `{}` exists already", shown(key));
+        bail!("the key `{}` already exists", shown(key));
     }
     let before = cards(server, &keys)?;
     let mut double = || -> Result<()> {
@@ -275,7 +279,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
         }
         ensure!(
             cards(server, &keys)? == before,
-            "items were added to {name} meanwhile: nobody may add while it is doubled"
+            "items were added to {name} in the meantime: stop all writers before doubling it"
         );
         Ok(())
     };
@@ -293,7 +297,7 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
     let sources: Vec<Vec<Vec<u8>>> =
         sources.iter().map(|name| Ok(Target::open(server, name, true)?.keys())).collect::<Result<_>>()?;
     let shards = sources.first().map_or(0, Vec::len);
-    ensure!(sources.iter().all(|keys| keys.len() == shards), "they have different numbers of shards");
+    ensure!(sources.iter().all(|keys| keys.len() == shards), "the filters have different numbers of shards");
     let merge = |server: &mut Server, keys: &[Vec<u8>]| {
         let of_shard = |(number, key): (usize, &Vec<u8>)| {
             let mut command = cmd("BF.MERGE").arg(key).to_owned();
@@ -310,10 +314,10 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
         let keys = Target::open(server, destination, true)?.keys();
         ensure!(
             keys.len() == shards,
-            "{destination} has {}, and the others have {shards}",
+            "{destination} has {}, the other filters have {shards}",
             counted(keys.len() as u64, "shard")
         );
-        merge(server, &keys).context("some shards may be merged and others not; the same again does the rest")?;
+        merge(server, &keys).context("some shards may not be merged: run the same command again")?;
     }
     say(&format!("merged into {destination}: {}", counted(shards as u64, "shard")))
 }

@@ -15,10 +15,10 @@ use crate::server::{Options, Server, shown};
 /// Names of keys that are shown for each type that stays behind, and of filters that differ.
 const NAMES_SHOWN: usize = 5;
 
-/// List the filters of a server, and the keys that bloomgate cannot load; compare the filters of two servers
+/// List the filters of a server and the keys that bloomgate cannot load, or compare two servers
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Another server that should have the same filters: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
+    /// Another server to compare with: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     #[arg(long, value_name = "URL")]
     beside: Option<String>,
 }
@@ -48,11 +48,11 @@ fn meaning(name: &str) -> &str {
         "bloomgate" => "filters of bloomgate",
         "MBbloom--" => "filters of RedisBloom",
         "bloomfltr" => "filters of valkey-bloom",
-        "MBbloomCF" => "RedisBloom's cuckoo filters: they stay behind",
-        "CMSk-TYPE" => "RedisBloom's count-min sketches: they stay behind",
-        "TopK-TYPE" => "RedisBloom's top-k lists: they stay behind",
-        "TDIS-TYPE" => "RedisBloom's t-digests: they stay behind",
-        _ => "values of another module: they need it",
+        "MBbloomCF" => "RedisBloom's cuckoo filters: not supported",
+        "CMSk-TYPE" => "RedisBloom's count-min sketches: not supported",
+        "TopK-TYPE" => "RedisBloom's top-k lists: not supported",
+        "TDIS-TYPE" => "RedisBloom's t-digests: not supported",
+        _ => "values of another module",
     }
 }
 
@@ -106,14 +106,14 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         writeln!(text, "{name:<12} {:>12} {bytes:>12}   {}", HumanCount(*keys).to_string(), meaning(name))?;
     }
     let others = HumanCount(plain).to_string();
-    writeln!(text, "{:<12} {others:>12} {:>12}   keys of the server's own types", "others", "")?;
+    writeln!(text, "{:<12} {others:>12} {:>12}   keys of built-in types", "other", "")?;
     let foreign: Vec<_> = found.iter().filter(|(name, _)| kind(name) == Kind::Foreign).collect();
     for (name, found) in &foreign {
         writeln!(text, "{name}: {}", some(&found.names))?;
     }
     if beside.is_some() {
         let differing = HumanCount(differing.len() as u64);
-        writeln!(text, "compared: {}, {differing} of them differ", counted(compared, "filter"))?;
+        writeln!(text, "compared {}: {differing} differ", counted(compared, "filter"))?;
     }
     print(&text)?;
     if !differing.is_empty() {

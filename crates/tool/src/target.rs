@@ -46,7 +46,7 @@ impl Target {
     /// The filter under `key`, or with `is_sharded` the one in shards of that name. All of it must be there.
     ///
     /// # Errors
-    /// A key is missing, or holds something else than a filter; the server's.
+    /// A key is missing, or holds a value that is not a filter; the server's.
     pub fn open(server: &mut Server, key: &str, is_sharded: bool) -> Result<Self> {
         let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
         let target = Self { key: key.to_owned(), shards };
@@ -114,21 +114,26 @@ impl Target {
         let elements = match reply {
             Value::Array(elements) => elements,
             Value::ServerError(error) => return Err(described(error)),
-            _ => bail!("the server answered no array"),
+            _ => bail!("the server's reply is not an array"),
         };
         for (index, element) in elements.iter().enumerate() {
             let answer = match element {
                 Value::Int(number) => *number != 0,
                 Value::Boolean(answer) => *answer,
                 Value::ServerError(error) => return Err(described(error)),
-                _ => bail!("the server answered something else than yes or no"),
+                _ => bail!("the server's reply has an unexpected element"),
             };
             let place = part.places.as_ref().map_or(Some(index), |places| places.get(index).copied());
             if let Some(slot) = place.and_then(|place| answers.get_mut(place)) {
                 *slot = Some(answer);
             }
         }
-        ensure!(elements.len() == part.count, "the server gave {} answers to {} items", elements.len(), part.count);
+        ensure!(
+            elements.len() == part.count,
+            "the server's reply has {} elements for {} items",
+            elements.len(),
+            part.count
+        );
         Ok(())
     }
 
@@ -191,7 +196,7 @@ pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     let key = count_key(name);
     let text: Option<Vec<u8>> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
     let text =
-        text.with_context(|| format!("there is no filter in shards `{name}`: its key `{}` is missing", shown(&key)))?;
+        text.with_context(|| format!("there is no sharded filter `{name}`: its key `{}` is missing", shown(&key)))?;
     parse_shards(&text).with_context(|| {
         format!("the key `{}` holds `{}`, not a number of shards from 1 to {SHARDS_MAX}", shown(&key), shown(&text))
     })

@@ -154,7 +154,7 @@ fn an_item_is_asked_for_and_nothing_changes() {
         assert!(!is_in(b"there is none", b"a"));
         let other = web.ask(&format!("/api/exists?key={}&item=61", hex(b"other:1")));
         assert_eq!(other.status, 502);
-        assert!(other.json()["error"].as_str().unwrap().contains("something else than a filter"), "{other:?}");
+        assert!(other.json()["error"].as_str().unwrap().contains("a value that is not a filter"), "{other:?}");
         for query in ["", "?key=61", "?key=6&item=61", "?item=61", "?key=61&item=zz"] {
             assert_eq!(web.ask(&format!("/api/exists{query}")).status, 400, "{query}");
         }
@@ -366,7 +366,7 @@ fn what_cannot_work_is_said_in_one_line() {
     }
     let web = Web::start(&server, &[]);
     let taken = format!("127.0.0.1:{}", web.port);
-    run(["web", "--url", &url(&server), "--listen", &taken]).refused("name another port by --listen");
+    run(["web", "--url", &url(&server), "--listen", &taken]).refused("choose another port with --listen");
     let bare = Server::with(&crate::harness::servers()[0]).without_module().start();
     let web = Web::start(&bare, &[]);
     let state = web.state_when("why there is nothing", |state| !state["problem"].is_null());

@@ -9,13 +9,13 @@ pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
 impl<'a> Body<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(|| anyhow!("it is too short"))?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(|| anyhow!("too short"))?;
         self.0 = rest;
         Ok(taken)
     }
 
     fn u8(&mut self) -> Result<u8> {
-        self.take(1)?.first().copied().ok_or_else(|| anyhow!("it is too short"))
+        self.take(1)?.first().copied().ok_or_else(|| anyhow!("too short"))
     }
 
     fn u32(&mut self) -> Result<usize> {
@@ -46,7 +46,7 @@ impl<'a> Body<'a> {
             1 => How::Records,
             2 => How::Dump,
             3 => How::Shards,
-            how => bail!("its data was got in a way that this bloomgate does not know ({how})"),
+            how => bail!("unknown way of copying ({how}): use a newer bloomgate"),
         };
         let ttl_ms = Some(self.u64()?).filter(|time| *time != u64::MAX);
         Ok(Head { key, type_name, kind, how, ttl_ms, before: self.contents()? })
@@ -55,18 +55,18 @@ impl<'a> Body<'a> {
     pub(super) fn data(&mut self) -> Result<Vec<u8>> {
         let (packed, length) = (self.u8()?, self.u32()?);
         let data = std::mem::take(&mut self.0);
-        ensure!(length <= BODY_BYTES_MAX, "it says that it has {length} bytes");
+        ensure!(length <= BODY_BYTES_MAX, "its length is {length} bytes");
         let data = match packed {
             PACKED_NOT => data.to_vec(),
             PACKED_ZSTD => zstd::bulk::decompress(data, length)?,
-            packed => bail!("it is packed in a way that this bloomgate does not know ({packed})"),
+            packed => bail!("unknown compression ({packed}): use a newer bloomgate"),
         };
-        ensure!(data.len() == length, "its data is of another length");
+        ensure!(data.len() == length, "its data has the wrong length");
         Ok(data)
     }
 
     pub(super) fn end(&self) -> Result<()> {
-        ensure!(self.0.is_empty(), "it is too long");
+        ensure!(self.0.is_empty(), "too long");
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ impl Catalogue {
                     if head.how == How::Shards {
                         ensure_whole(&head.key, shards, &keys)?;
                     }
-                    ensure!(keys.insert(head.key.clone()), "damaged: it has the key `{}` twice", shown(&head.key));
+                    ensure!(keys.insert(head.key.clone()), "damaged: the key `{}` occurs twice", shown(&head.key));
                     entries.push(Entry { head, after, number: reader.filters(), bytes, shards });
                 }
                 Event::End => break,
@@ -76,7 +76,7 @@ impl Catalogue {
 fn ensure_whole(key: &[u8], shards: Option<u32>, keys: &BTreeSet<Vec<u8>>) -> Result<()> {
     let (name, shards) = sharded_name(key)
         .zip(shards)
-        .with_context(|| format!("damaged: `{}` holds no number of shards", shown(key)))?;
+        .with_context(|| format!("damaged: `{}` is not a number of shards", shown(key)))?;
     let missing = shard_keys(name, 0..shards).into_iter().find(|shard| !keys.contains(shard));
     missing.map_or(Ok(()), |shard| bail!("damaged: the shard `{}` is missing", shown(shard)))
 }
@@ -138,7 +138,7 @@ mod tests {
                 }
             }
             let longer = [&*file, b"\0"].concat();
-            assert!(Catalogue::of(&*longer).unwrap_err().to_string().contains("after its end"));
+            assert!(Catalogue::of(&*longer).unwrap_err().to_string().contains("data follows its end"));
         }
     }
 
@@ -174,9 +174,9 @@ mod tests {
         for (keys, shards, part) in [
             (&["seen:{0}", "seen:shards"][..], "2", "the shard `seen:{1}` is missing"),
             (&["seen:{0}", "seen:shards", "seen:{1}"], "2", "the shard `seen:{1}` is missing"),
-            (&["seen:{0}", "seen:shards"], "x", "holds no number of shards"),
-            (&["seen:{0}", "seen:shards"], "0", "holds no number of shards"),
-            (&["shards"], "1", "holds no number of shards"),
+            (&["seen:{0}", "seen:shards"], "x", "is not a number of shards"),
+            (&["seen:{0}", "seen:shards"], "0", "is not a number of shards"),
+            (&["shards"], "1", "is not a number of shards"),
         ] {
             assert!(of(keys, shards).unwrap_err().to_string().contains(part), "{keys:?}");
         }
@@ -188,9 +188,9 @@ mod tests {
         file[8] = 9;
         let checksum = crc32fast::hash(&file[..12]);
         file[12..16].copy_from_slice(&checksum.to_le_bytes());
-        assert!(Catalogue::of(&*file).unwrap_err().to_string().contains("of version 9"));
+        assert!(Catalogue::of(&*file).unwrap_err().to_string().contains("format version 9"));
         for foreign in [&b""[..], b"REDIS0010", b"\x1f\x8b"] {
-            assert!(Catalogue::of(foreign).unwrap_err().to_string().starts_with("no file of"));
+            assert!(Catalogue::of(foreign).unwrap_err().to_string().starts_with("not a file of"));
         }
     }
 }

@@ -58,7 +58,7 @@ impl Output {
     pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
         let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
             if io::stdout().is_terminal() {
-                return Err(usage("filters are not for a terminal: say -o FILE, or redirect the output"));
+                return Err(usage("will not write binary data to a terminal: use -o FILE or redirect the output"));
             }
             (None, None, Box::new(io::stdout()))
         } else {
@@ -107,8 +107,8 @@ impl Output {
             let mut file = sink.written().with_context(|| format!("cannot read {}", name.display()))?;
             file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", name.display()))?;
             let read = Catalogue::of(BufReader::with_capacity(BUFFER_BYTES, file));
-            let catalogue = read.with_context(|| format!("{} was not written as it should be", name.display()))?;
-            ensure!(catalogue.file_bytes == bytes, "{} is of another length than was written", name.display());
+            let catalogue = read.with_context(|| format!("{} was not written correctly", name.display()))?;
+            ensure!(catalogue.file_bytes == bytes, "{} has a different length than was written", name.display());
         }
         if let (Some(path), Some(partial)) = (&self.path, &self.partial) {
             partial.rename(path).with_context(|| cannot_write(path))?;
@@ -149,7 +149,7 @@ fn remove(partial: Option<&Partial>) {
 }
 
 fn partial_of(path: &Path) -> Result<PathBuf> {
-    let mut name = path.file_name().ok_or_else(|| anyhow!("{} is no name of a file", path.display()))?.to_owned();
+    let mut name = path.file_name().ok_or_else(|| anyhow!("{} is not a file name", path.display()))?.to_owned();
     name.push(".partial");
     Ok(path.with_file_name(name))
 }
@@ -183,7 +183,7 @@ impl Input {
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             if io::stdin().is_terminal() {
-                return Err(usage("filters do not come from a terminal: name a file"));
+                return Err(usage("cannot read filters from a terminal: name a file"));
             }
             return Self::spooled(io::stdin(), "the standard input".to_owned());
         }
@@ -197,7 +197,7 @@ impl Input {
 
     fn spooled(mut source: impl Read, name: String) -> Result<Self> {
         let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
-        io::copy(&mut source, &mut file).with_context(|| format!("cannot keep {name} in a temporary file"))?;
+        io::copy(&mut source, &mut file).with_context(|| format!("cannot copy {name} to a temporary file"))?;
         Ok(Self { file, name })
     }
 

@@ -86,7 +86,7 @@ impl Listing {
             text.push_str(&format!("... and {} more: --json has all\n", HumanCount(more as u64)));
         }
         for (name, shards) in &self.sharded {
-            text.push_str(&format!("{} is whole: {}\n", short(name), counted((*shards).into(), "shard")));
+            text.push_str(&format!("{} is complete: {}\n", short(name), counted((*shards).into(), "shard")));
         }
         text
     }

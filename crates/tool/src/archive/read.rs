@@ -56,17 +56,17 @@ impl<R: Read> Reader<R> {
         };
         let mut magic = Vec::new();
         (&mut reader.source).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
-        ensure!(magic == MAGIC, "no file of `bloomgate backup` or `bloomgate build`");
+        ensure!(magic == MAGIC, "not a file of `bloomgate backup` or `bloomgate build`");
         reader.checksum.update(&magic);
         reader.position = magic.len() as u64;
         let version = reader.number_u32()?;
         reader.check(0)?;
         ensure!(
             version == VERSION,
-            "of version {version} of the format, this bloomgate reads version {VERSION}: use a newer one"
+            "format version {version}, but this bloomgate reads version {VERSION}: use a newer one"
         );
         let (tag, body) = reader.record()?;
-        ensure!(tag == TAG_BEGIN, "damaged: its first record is of another kind");
+        ensure!(tag == TAG_BEGIN, "damaged: its first record has the wrong type");
         let mut body = Body(&body);
         reader.made_at_ms = body.u64()?;
         reader.made_by = body.string()?;
@@ -106,7 +106,7 @@ impl<R: Read> Reader<R> {
                     result => break result? == 0,
                 }
             };
-            ensure!(is_end, "damaged: it goes on after its end at byte {}", self.position);
+            ensure!(is_end, "damaged: data follows its end at byte {}", self.position);
         }
         Ok(event)
     }
@@ -148,8 +148,8 @@ impl<R: Read> Reader<R> {
                 ensure!([filters, parts, bytes] == [body.u64()?, body.u64()?, body.u64()?], "a record is missing");
                 Event::End
             }
-            (TAG_BEGIN..=TAG_END, _) => bail!("it does not belong there"),
-            (tag, _) => bail!("it is of a kind that this bloomgate does not know ({tag})"),
+            (TAG_BEGIN..=TAG_END, _) => bail!("it is out of order"),
+            (tag, _) => bail!("unknown type ({tag}): use a newer bloomgate"),
         };
         body.end()?;
         Ok(event)
@@ -162,7 +162,7 @@ impl<R: Read> Reader<R> {
         let length = self.number_u32()?;
         // Only damage makes it longer: the memory is not even asked for.
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        ensure!(length <= BODY_BYTES_MAX, "damaged: the record at byte {begin} says that it has {length} bytes");
+        ensure!(length <= BODY_BYTES_MAX, "damaged: the record at byte {begin} has a length of {length} bytes");
         let body = self.bytes(length)?;
         self.check(begin)?;
         Ok((tag, body))
@@ -205,6 +205,6 @@ impl<R: Read> Reader<R> {
     }
 
     fn cut_off(&self) -> String {
-        format!("damaged: it is cut off after byte {}", self.position)
+        format!("damaged: truncated after byte {}", self.position)
     }
 }

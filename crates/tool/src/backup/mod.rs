@@ -30,7 +30,7 @@ const TRIES: u32 = 5;
 /// Between two tries, times the number of the try.
 const TRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Write filters to a file, from which `restore` brings them back
+/// Back up filters to a file for `restore`
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,33 +38,33 @@ Examples:
   bloomgate backup --all -o - | ssh elsewhere 'cat > filters.bloom'
   bloomgate backup --cluster -p 7000 --match 'seen:*' --compress --verify -o seen.bloom
 
-A filter in shards is named as one filter, and kept whole: its shards and their number.
+The name of a sharded filter stands for all its shards.
 
-The file has its name only when it is whole and on the disk. It is readable for its owner only: filters with
-HASH siphash have their keys in it.")]
+The file gets its name only when it is complete and synced to the disk. Only its owner can read it, because it
+contains the secret keys of filters with HASH siphash.")]
 pub struct Arguments {
-    /// The keys of the filters, or the names of filters in shards
+    /// Keys of filters, or names of sharded filters
     #[arg(value_name = "KEY", required_unless_present_any = ["all", "pattern"], conflicts_with_all = ["all", "pattern"])]
     keys: Vec<OsString>,
-    /// Every filter of the server, or of all primaries of the cluster
+    /// Back up every filter of the server, or of all primaries of the cluster
     #[arg(long, conflicts_with = "pattern")]
     all: bool,
-    /// Every filter whose key matches, as KEYS and SCAN match
+    /// Back up every filter whose key matches this glob pattern, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<OsString>,
-    /// The file; `-` is the standard output
+    /// The file to write; `-` is the standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Compress it with zstd. Of filters that are full little is gained
+    /// Compress the file with zstd. Full filters hardly shrink
     #[arg(long)]
     compress: bool,
-    /// Read the file again before it gets its name
+    /// Read the file back and check it before it is renamed to its final name
     #[arg(long)]
     verify: bool,
-    /// Write the file even if there is no filter to put in it
+    /// Write the file even if no filter is found
     #[arg(long)]
     allow_empty: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -84,7 +84,7 @@ enum Dumped {
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let Arguments { output, compress, verify, json, .. } = arguments;
     if *verify && output.as_os_str() == "-" {
-        return Err(usage("--verify reads the file again: say -o FILE"));
+        return Err(usage("--verify reads the file back: use -o FILE"));
     }
     let mut server = Server::connect(options)?;
     server.require_command("BF.INFO")?;
@@ -99,7 +99,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         bar.finish();
         ensure!(
             arguments.allow_empty || !listing.rows.is_empty(),
-            "no filter was found, so no file is written. To write one without filters, say --allow-empty"
+            "no filter was found, so no file was written. To write an empty file, use --allow-empty"
         );
         listing.facts = vec![("data_bytes", json!(data_bytes)), ("skipped", json!(skipped))];
         Ok(listing)
@@ -107,7 +107,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let name = if to_stdout { "the standard output".to_owned() } else { output.display().to_string() };
     listing.facts.extend([("file", json!(name)), ("file_bytes", json!(bytes)), ("verified", json!(verify))]);
     let filters = counted(listing.rows.len() as u64, "filter");
-    let verified = if *verify { ", read again and found to be right" } else { "" };
+    let verified = if *verify { ", verified" } else { "" };
     listing.print(*json, to_stdout, &format!("{filters} in {name}, {}{verified}", BinaryBytes(bytes)))
 }
 
@@ -151,7 +151,7 @@ impl Backup<'_, '_> {
             Dumped::Written(row) => self.listing.rows.push(row),
             Dumped::Gone if self.take_sharded_named(server, &count_key(key))? => {}
             Dumped::Gone => bail!("there is no key `{}`, and no sharded filter of that name", shown(key)),
-            Dumped::NoFilter(name) => bail!("the key `{}` is no filter, but of type {name}", shown(key)),
+            Dumped::NoFilter(name) => bail!("the key `{}` has type {name}, not a filter", shown(key)),
             Dumped::Loading => bail!("the filter `{}` is still being loaded", shown(key)),
         }
         Ok(())
@@ -163,7 +163,7 @@ impl Backup<'_, '_> {
             Dumped::Gone | Dumped::NoFilter(_) => {}
             Dumped::Loading => {
                 self.skipped += 1;
-                eprintln!("bloomgate: left out: the filter `{}` is still being loaded", shown(key));
+                eprintln!("bloomgate: skipped the filter `{}`, which is still being loaded", shown(key));
             }
         }
         Ok(())
@@ -204,10 +204,7 @@ impl Backup<'_, '_> {
                 Err(reason) => why = reason,
             }
         }
-        bail!(
-            "the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again when it rests",
-            shown(key)
-        )
+        bail!("the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again later", shown(key))
     }
 
     /// One dump; why it has to begin again where it has.

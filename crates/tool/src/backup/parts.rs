@@ -40,7 +40,7 @@ impl<'a> Parts<'a> {
     pub(super) fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
         ensure!(
             contents.bytes < DUMP_BYTES_MAX,
-            "the filter `{}` is of valkey-bloom's layout, which goes by DUMP only, and takes {}: DUMP and RESTORE carry {}",
+            "the filter `{}` is of valkey-bloom's layout, which only DUMP can copy, and uses {}: DUMP and RESTORE are limited to {}",
             shown(key),
             BinaryBytes(contents.bytes),
             BinaryBytes(DUMP_BYTES_MAX)

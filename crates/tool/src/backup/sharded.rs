@@ -25,7 +25,7 @@ impl Backup<'_, '_> {
         };
         match self.take_shards(server, key, name, shards, ttl_ms)? {
             Ok(()) => Ok(true),
-            Err(reason) => bail!("the sharded filter `{}` is not whole: {reason}", shown(name)),
+            Err(reason) => bail!("the sharded filter `{}` is incomplete: {reason}", shown(name)),
         }
     }
 
@@ -42,7 +42,7 @@ impl Backup<'_, '_> {
         }
         if let Err(reason) = self.take_shards(server, key, name, shards, ttl_ms)? {
             self.skipped += 1;
-            eprintln!("bloomgate: left out: `{}`, as the sharded filter is not whole: {reason}", shown(key));
+            eprintln!("bloomgate: skipped `{}`, because the sharded filter is incomplete: {reason}", shown(key));
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Backup<'_, '_> {
         for shard in shard_keys(name, 0..shards) {
             if !self.done.insert(shard.clone()) {
                 if !self.listing.rows.iter().any(|row| row.key == shard) {
-                    return Ok(Err(format!("its shard `{}` was left out", shown(&shard))));
+                    return Ok(Err(format!("its shard `{}` was skipped", shown(&shard))));
                 }
                 continue;
             }
@@ -67,7 +67,7 @@ impl Backup<'_, '_> {
                 Dumped::Written(row) => self.listing.rows.push(row),
                 Dumped::Gone => return Ok(Err(format!("its shard `{}` is missing", shown(&shard)))),
                 Dumped::NoFilter(name) => {
-                    return Ok(Err(format!("its shard `{}` is no filter, but of type {name}", shown(&shard))));
+                    return Ok(Err(format!("its shard `{}` has type {name}, not a filter", shown(&shard))));
                 }
                 Dumped::Loading => return Ok(Err(format!("its shard `{}` is still being loaded", shown(&shard)))),
             }

@@ -27,7 +27,7 @@ use crate::report::counted;
 use crate::usage::usage;
 use adding::{AsAClient, Tally, add_all};
 
-/// Make a filter of the lines of files without a server, in a file for `restore`
+/// Build a filter from the lines of files without a server, for `restore`
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,53 +35,53 @@ Examples:
   sort -u *.log | bloomgate build 0.001 50000000 --nonscaling --seed 7000 -o seen.bloom --key seen
   bloomgate restore urls.bloom
 
-The words are those of BF.RESERVE. The filter is equal to the one that a server makes of the same words, seed and items,
+The options are those of BF.RESERVE. The filter equals the one that a server builds from the same options, seed and items,
 added in the same order.")]
 pub struct Arguments {
-    /// The share of absent items that may be called present, inside (0, 1)
+    /// The false positive rate, between 0 and 1
     rate: String,
-    /// Items to reserve room for
+    /// The number of items to reserve room for
     capacity: String,
-    /// Files with an item a line, plain or compressed with gzip; `-` is the standard input
+    /// Files with one item per line, plain or gzip; `-` is the standard input
     #[arg(default_value = "-")]
     inputs: Vec<PathBuf>,
-    /// The file; `-` is the standard output
+    /// The file to write; `-` is the standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The key that the filter gets when it is restored
+    /// The key under which `restore` creates the filter
     #[arg(long, default_value = "filter")]
     key: String,
-    /// The factor from one layer's capacity to the next [default: 2]
+    /// The growth factor from one layer to the next [default: 2]
     #[arg(long)]
     expansion: Option<u32>,
-    /// A full filter refuses more items instead of growing
+    /// Refuse items when the filter is full instead of growing
     #[arg(long, conflicts_with = "expansion")]
     nonscaling: bool,
-    /// A number; with --hash siphash the key, 32 hexadecimal digits [default: random]
+    /// The seed: a number, or with --hash siphash a key of 32 hexadecimal digits [default: random]
     #[arg(long)]
     seed: Option<String>,
-    /// How items are hashed [default: murmur3]
+    /// The hash function [default: murmur3]
     #[arg(long)]
     hash: Option<Hash>,
-    /// Whose filter it is [default: native]
+    /// The layout of the filter [default: native]
     #[arg(long)]
     layout: Option<Layout>,
-    /// Counters in the place of bits, so that items can be deleted without end
+    /// Use counters instead of bits, so that deletes are unlimited
     #[arg(long)]
     counting: bool,
-    /// Threads that hash and add [default: the number of processors]
+    /// The number of threads [default: the number of processors]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Compress the file with zstd. Of a filter that is full little is gained
+    /// Compress the file with zstd. A full filter hardly shrinks
     #[arg(long)]
     compress: bool,
-    /// Read the file again before it gets its name
+    /// Read the file back and check it before it is renamed to its final name
     #[arg(long)]
     verify: bool,
     /// Write the file even if the input has no lines
     #[arg(long)]
     allow_empty: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -108,14 +108,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let output = Output::create(&arguments.output, arguments.compress, u64::try_from(made_at)?)?;
     let to_stdout = output.is_stdout();
     if to_stdout && arguments.verify {
-        return Err(usage("--verify reads the file again: say -o FILE"));
+        return Err(usage("--verify reads the file back: use -o FILE"));
     }
     let ((filter, tally, kind), bytes) = output.fill(arguments.verify, |archive| {
         let mut filter = Filter::new(&spec, &AsAClient).map_err(refused)?;
         let tally = arguments.add(&mut filter)?;
         ensure!(
             arguments.allow_empty || tally.lines > 0,
-            "the input has no lines, so no file is written. To write an empty filter, say --allow-empty"
+            "the input has no lines, so no file was written. To write an empty filter, use --allow-empty"
         );
         let kind = put(archive, &arguments.key, &filter)?;
         Ok((filter, tally, kind))

@@ -29,75 +29,75 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
-  Lines that no earlier run has passed on; one new line in 10,000 may be taken for a seen one:
+  Lines that no earlier run has printed; one new line in 10,000 may be dropped:
     bloomgate dedup --key urls --create 0.0001 10000000 < urls.txt > new-urls.txt
-  A log as it grows, by the third field of its lines:
+  A growing log, by the third field of each line:
     tail -f events.tsv | bloomgate dedup --key events --tsv --column 3
-  A CSV file by a column that its first line names; file names with any bytes:
+  A CSV file by a named column; file names with any bytes:
     bloomgate dedup --key emails --column email users.csv > new-users.csv
     find . -print0 | bloomgate dedup --key names -z > new-names
-  JSON lines by a member, of compressed files:
+  Compressed JSON lines by a member:
     bloomgate dedup --key orders --json /order/id orders-*.jsonl.gz > new-orders.jsonl
-  What was seen already, without adding anything:
+  Lines seen before, without adding anything:
     bloomgate dedup --key urls --seen --dry-run < urls.txt
 
-A line is an item without its end (LF or CRLF); an empty line is an item, too. Lines come out as
-they came in; a last line without an end gets one. The first line of a file with names of columns
-comes out once. Records of CSV may have line ends in quotes; blank lines between them are dropped. A line that was seen is dropped, and so is
-the filter's rate of new ones.
+An item is a line without its end (LF or CRLF). An empty line is an item, too. Lines are printed
+unchanged; a last line without an end gets one. A header line is printed once. CSV records may
+contain line ends in quotes; blank lines between records are dropped. Lines that were seen are
+dropped, and so are new ones at the filter's false positive rate.
 
-After a lost connection it waits up to 30 seconds for the server and goes on. Lines whose answer
-was lost come out in any case. At SIGINT and SIGTERM all comes out that was sent. After kill -9, or
-where the reader of the output goes away, some thousand lines may be in the filter that nobody has
-read.";
+If the connection is lost, dedup waits up to 30 seconds for the server and continues. Lines whose
+reply was lost are always printed. On SIGINT and SIGTERM, dedup first prints the results of
+everything it has sent. After kill -9, or if the reader of the output exits, the filter may contain
+some thousand lines that nobody has read.";
 
-/// Pass on the lines that a filter has not seen, and add them to it
+/// Print the lines that a filter has not seen, and add them to it
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// Files to read, one after the other; `-` is the standard input. Those compressed with gzip or zstd are unpacked
+    /// Files to read in this order, plain, gzip or zstd; `-` is the standard input
     #[arg(default_value = "-")]
     files: Vec<PathBuf>,
-    /// The filter's key. It must be there, unless --create is said
+    /// The filter's key. It must exist unless --create is given
     #[arg(long)]
     key: String,
-    /// Create the filter if the key is missing, for a share of new lines that may be taken for seen and a number of lines
+    /// Create the filter if the key is missing, with this false positive rate and capacity
     #[arg(long, num_args = 2, value_names = ["RATE", "CAPACITY"], conflicts_with = "shards")]
     create: Option<Vec<String>>,
-    /// The key is the name of a filter in shards
+    /// The key is the name of a sharded filter
     #[arg(long)]
     shards: bool,
-    /// The item is a column: its name in the first line, or its number from 1 on; the input is CSV then
+    /// Read CSV; the item is this column, by its name in the first line or its number from 1
     #[arg(long, value_name = "NAME|N", conflicts_with = "json")]
     column: Option<String>,
-    /// The columns have tabs between them, and no quotes
+    /// Read tab-separated columns without quotes
     #[arg(long, requires = "column")]
     tsv: bool,
-    /// With the number of a column: the first line has the names of the columns
+    /// The first line holds the names of the columns, even if --column is a number
     #[arg(long, requires = "column")]
     header: bool,
-    /// Lines end with a NUL byte, as those of `find -print0`, and so do those that come out
+    /// Lines end with a NUL byte, in the input and the output, as with `find -print0`
     #[arg(short, long, conflicts_with = "column")]
     zero_terminated: bool,
-    /// The item is a field of a line of JSON: the name of a member, or a JSON Pointer as in /order/id
+    /// Read JSON lines; the item is this member, or this JSON Pointer, as in /order/id
     #[arg(long, value_name = "FIELD")]
     json: Option<String>,
-    /// Leave out lines without that field, instead of ending with an error
+    /// Skip lines without that field instead of failing
     #[arg(long)]
     skip_bad: bool,
-    /// Print the lines that were seen, instead of the new ones
+    /// Print the lines that were seen instead of the new ones
     #[arg(long, alias = "invert")]
     seen: bool,
-    /// Print the lines that are new: what it does anyway
+    /// Print the new lines, which is the default
     #[arg(long, conflicts_with = "seen")]
     only_new: bool,
-    /// Ask only, add nothing: a new line that comes twice is new twice
+    /// Add nothing to the filter. A new line that occurs twice is printed twice
     #[arg(long, alias = "lookup")]
     dry_run: bool,
-    /// Print a summary to the error output, also where that is no terminal
+    /// Print a summary to the error output even if that is not a terminal
     #[arg(short, long)]
     verbose: bool,
-    /// Print a summary in JSON to the error output
+    /// Print a JSON summary to the error output
     #[arg(long, conflicts_with = "verbose")]
     summary_json: bool,
 }

@@ -119,7 +119,7 @@ impl Checkpoint {
     fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
         let key = &self.keys.checkpoint;
         server.ask(cmd("WATCH").arg(key), key)?;
-        let checkpoint = self.read(server)?.with_context(|| format!("the key `{key}` is gone"))?;
+        let checkpoint = self.read(server)?.with_context(|| format!("the key `{key}` no longer exists"))?;
         self.ensure_ours(&checkpoint)?;
         let mut pipeline = Pipeline::new();
         pipeline.cmd("MULTI");
@@ -156,7 +156,7 @@ impl Checkpoint {
     }
 }
 
-const TAKEN_OVER: &str = "another load of the same key has begun: this one ends";
+const TAKEN_OVER: &str = "another load of the same key has started: this one stops";
 
 fn position(checkpoint: &Json) -> Position {
     let last = checkpoint["last"].as_str().map(|digits| {

@@ -57,7 +57,7 @@ pub fn columns(
             None if skip_bad => sink(None)?,
             None => {
                 let line = record.position().map_or(0, csv::Position::line);
-                return Err(anyhow!("line {line}: it has no column {}", place + 1)).with_context(told);
+                return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(told);
             }
         }
     }

@@ -38,76 +38,76 @@ const LOSSES_MAX: u32 = 5;
 
 const EXAMPLES: &str = "\
 Examples:
-  The lines of a file, into a new filter with room for as many, one in 1000 found wrongly:
+  The lines of a file, into a new filter of their number with a false positive rate of 1 in 1000:
     bloomgate load urls.txt.gz --key urls --create 0.001
-  A column of a CSV file with names in its first line; the second column of a TSV file:
+  A named column of a CSV file; the second column of a TSV file:
     bloomgate load users.csv --column email --key emails --create 0.001 5000000
     bloomgate load users.tsv --tsv --column 2 --key emails --create 0.001
-  A table of SQLite's; the rows of a query:
+  A SQLite table; the rows of a query:
     bloomgate load --sqlite shop.db --table orders --column id --key ids --create 0.001
     bloomgate load --sqlite shop.db --query 'SELECT id FROM paid' --key paid --create 0.001
-  A table of PostgreSQL's; said again, it goes on where it was interrupted:
+  A PostgreSQL table; the same command again resumes an interrupted load:
     bloomgate load --postgres postgres://app@db/shop --table orders --column id \\
       --key ids --create 0.001 --resume
 
-The filter is built under another key, {KEY}:loading, and renamed over KEY when it is complete:
-until then KEY answers as before. Its time to live is not carried over. What writers add to KEY
-meanwhile (BF.ADD, BF.CHANGED) is lost at that moment, unless the source has it, too: let writers
-add to both keys during a load, or fill KEY itself with --in-place.
+The filter is built under another key, {KEY}:loading, and renamed to KEY when it is complete. Until
+then KEY answers as before. Its time to live is not kept. Items that writers add to KEY meanwhile
+(BF.ADD, BF.CHANGED) are lost at that moment unless the source has them. Let writers add to both
+keys during a load, or fill KEY itself with --in-place.
 
-Items are bytes: a line without its end, a text or a blob as it is, all else as the database
-writes it. Empty lines and NULLs are left out.";
+Items are bytes: a line without its end, the bytes of a text or blob, or any other value in the
+database's text form. Empty lines and NULLs are skipped.";
 
-/// Fill a filter from a file, a SQLite file or a PostgreSQL table
+/// Fill a filter from a file, a SQLite database or a PostgreSQL table
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["file", "sqlite", "postgres"]))]
 pub struct Arguments {
-    /// A file with an item a line, or with columns; `-` is the standard input. One compressed with gzip or zstd is unpacked
+    /// A file with one item per line or with columns, plain, gzip or zstd; `-` is the standard input
     file: Option<PathBuf>,
-    /// A file of SQLite's
+    /// A SQLite database file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     sqlite: Option<PathBuf>,
-    /// A PostgreSQL server: postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]. It is not spoken to with TLS
+    /// A PostgreSQL server: postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]. Without TLS
     #[arg(long, value_name = "URL", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     postgres: Option<String>,
-    /// The column with the items. Of a file: its name in the first line, or its number from 1 on; the file is CSV then
+    /// The column with the items. A file is then read as CSV, and the column may be a number from 1
     #[arg(long, value_name = "NAME|N")]
     column: Option<String>,
-    /// The columns of the file have tabs between them, and no quotes
+    /// Read tab-separated columns without quotes
     #[arg(long, requires = "column")]
     tsv: bool,
-    /// With the number of a column: the first line has the names of the columns
+    /// The first line holds the names of the columns, even if --column is a number
     #[arg(long, requires = "column")]
     header: bool,
-    /// Lines end with a NUL byte, as those of `find -print0`
+    /// Lines end with a NUL byte, as with `find -print0`
     #[arg(short, long, conflicts_with_all = ["column", "sqlite", "postgres"])]
     zero_terminated: bool,
-    /// Leave out lines without that column, instead of ending with an error
+    /// Skip lines without that column instead of failing
     #[arg(long, requires = "column")]
     skip_bad: bool,
-    /// The table, of a database; of PostgreSQL also SCHEMA.TABLE
+    /// The table of the database; for PostgreSQL also SCHEMA.TABLE
     #[arg(long, requires = "column", conflicts_with = "file")]
     table: Option<String>,
-    /// A query whose rows are loaded, of a database; --column names one of several columns
+    /// A database query whose rows are loaded; --column selects one of several columns
     #[arg(long, value_name = "SQL", conflicts_with_all = ["table", "file"])]
     query: Option<String>,
     /// The filter's key
     #[arg(long)]
     key: String,
-    /// The filter's rate, and the items it has room for [default: as many as the source has, which it counts first]
+    /// The false positive rate and the capacity [default: the number of items in the source, counted first]
     #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"], required_unless_present = "in_place")]
     create: Option<Vec<String>>,
-    /// Add to the filter under KEY itself, instead of building another one
+    /// Add to the filter at KEY instead of building another one
     #[arg(long)]
     in_place: bool,
     /// Replace KEY even if the source has no items
     #[arg(long, conflicts_with = "in_place")]
     allow_empty: bool,
-    /// The key is the name of a filter in shards
+    /// The key is the name of a sharded filter
     #[arg(long, requires = "in_place", conflicts_with_all = ["create", "resume"])]
     shards: bool,
-    /// Go on where an interrupted load of the same source was, if there is one. Of PostgreSQL both have to say this, and a table
+    /// Resume an interrupted load of the same source. For PostgreSQL, give it to the first run, too, and use --table
     #[arg(long)]
     resume: bool,
 }
@@ -155,14 +155,14 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     }
     if source.is_stream() && matches!(created, Some((_, None))) {
         return Err(usage(
-            "the source can be read only once, so its items cannot be counted: say --create RATE CAPACITY",
+            "the source can be read only once, so its items cannot be counted: use --create RATE CAPACITY",
         ));
     }
     let mut server = Server::connect(options)?;
     let keys = Keys::of(&arguments.key);
     ensure!(
         arguments.in_place || !server.is_cluster() || keys.are_together(),
-        "no other key is in the slot of `{}`, because of its braces: say --in-place, or name another --key",
+        "no other key can share the slot of `{}` because of its braces: use --in-place or another --key",
         keys.key
     );
     // Nothing but a filter is replaced.
@@ -229,12 +229,12 @@ impl Load<'_> {
         self.checkpoint = Some(checkpoint);
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
         if let Some(position) = earlier.filter(|_| self.arguments.resume && exists) {
-            eprintln!("bloomgate: goes on after {}", counted(position.rows, "row"));
+            eprintln!("bloomgate: resuming after {}", counted(position.rows, "row"));
             self.confirmed = position;
             return Ok(());
         }
         if self.arguments.resume {
-            eprintln!("bloomgate: there is no load of this source to go on with: it begins");
+            eprintln!("bloomgate: there is no interrupted load of this source: starting from the beginning");
         }
         self.begin_anew(server, create)
     }
@@ -272,7 +272,7 @@ impl Load<'_> {
             if losses > LOSSES_MAX {
                 return Err(error);
             }
-            ensure!(!self.source.is_stream(), "{error}; the source can be read only once: begin again");
+            ensure!(!self.source.is_stream(), "{error}; the source can be read only once: start again");
         }
     }
 
@@ -281,7 +281,7 @@ impl Load<'_> {
         let Arguments { in_place, allow_empty, .. } = self.arguments;
         ensure!(
             *in_place || *allow_empty || self.confirmed.last.is_some(),
-            "the source has no items: `{}` stays as it is. To replace it with an empty filter, say --allow-empty",
+            "the source has no items: `{}` is unchanged. To replace it with an empty filter, use --allow-empty",
             self.keys.key
         );
         Ok(())

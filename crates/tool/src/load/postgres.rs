@@ -29,7 +29,7 @@ pub fn read(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mu
     let mut reader = client.copy_out(&format!("COPY ({query}) TO STDOUT (FORMAT BINARY)")).context(ASKING)?;
     let mut signature = [0; 11];
     reader.read_exact(&mut signature).context(READING)?;
-    ensure!(&signature == SIGNATURE, "PostgreSQL answers COPY in a form that is not known");
+    ensure!(&signature == SIGNATURE, "PostgreSQL sent COPY data in an unknown format");
     number(&mut reader)?;
     let extension = number(&mut reader)?;
     std::io::copy(&mut reader.by_ref().take(u64::try_from(extension)?), &mut std::io::sink()).context(READING)?;
@@ -40,7 +40,7 @@ pub fn read(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mu
         match i16::from_be_bytes(columns) {
             -1 => return Ok(()),
             1 => {}
-            _ => bail!("PostgreSQL answers COPY in a form that is not known"),
+            _ => bail!("PostgreSQL sent COPY data in an unknown format"),
         }
         let length = usize::try_from(number(&mut reader)?)?;
         // Most items lie in the reader's buffer as a whole.
@@ -64,7 +64,7 @@ pub fn count(url: &str, rows: &Rows) -> Result<u64> {
     Ok(u64::try_from(row.try_get::<_, i64>(0)?)?)
 }
 
-const ASKING: &str = "PostgreSQL refuses";
+const ASKING: &str = "PostgreSQL rejected the query";
 const READING: &str = "lost the PostgreSQL server";
 
 /// Parses the URL of a server.
@@ -72,7 +72,7 @@ const READING: &str = "lost the PostgreSQL server";
 /// # Errors
 /// It is of another form. A password in it is not repeated.
 pub fn config(url: &str) -> Result<Config> {
-    url.parse().map_err(|_| usage("--postgres is not of the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]"))
+    url.parse().map_err(|_| usage("--postgres must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]"))
 }
 
 fn connect(url: &str) -> Result<Client> {
@@ -95,7 +95,7 @@ fn select(client: &mut Client, rows: &Rows) -> Result<(String, Type)> {
         Some(name) => columns.iter().find(|column| column.name() == name),
         None => columns.first().filter(|_| columns.len() == 1),
     };
-    let chosen = chosen.context("the query has not one column, or none of that name: say which one with --column")?;
+    let chosen = chosen.context("the query has several columns, or none of that name: choose one with --column")?;
     let text =
         if columns.len() == 1 { text } else { format!("SELECT {} FROM ({text}) AS rows", quoted(chosen.name())) };
     Ok((text, chosen.type_().clone()))

@@ -189,6 +189,6 @@ impl Gathering {
             self.position.last = Some(last.to_vec());
         }
         items.after = self.position.clone();
-        self.sender.send(Ok(items)).map_err(|_| anyhow!("nobody takes rows any more"))
+        self.sender.send(Ok(items)).map_err(|_| anyhow!("the load has ended"))
     }
 }

@@ -53,7 +53,7 @@ fn select<'c>(connection: &'c Connection, rows: &Rows) -> Result<(Statement<'c>,
     let place = match column {
         Some(column) => statement.column_index(column)?,
         None => {
-            ensure!(statement.column_count() == 1, "the query has several columns: say which one with --column");
+            ensure!(statement.column_count() == 1, "the query has several columns: choose one with --column");
             0
         }
     };

@@ -22,52 +22,52 @@ use crate::usage::usage;
 /// Of more layers than this, the first and the last are shown.
 const LAYERS_SHOWN: usize = 24;
 
-/// Work out what a filter takes: memory, layers, bits an item; as a table and, on a terminal, as plots
+/// Compute the size of a filter: memory, layers and bits per item, as a table and, on a terminal, as plots
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bloomgate plan 0.01 1000000                        a million items at 1%
-  bloomgate plan 0.01 100000 --items 10000000        one that has grown to ten million
-  bloomgate plan 0.001 1000000 --window 86400        a ring that forgets after a day
-  bloomgate plan 0.01 1000000 --port 6379            as this server would make it (BF.PLAN)")]
+  bloomgate plan 0.01 100000 --items 10000000        the same filter, grown to ten million items
+  bloomgate plan 0.001 1000000 --window 86400        a filter that forgets items after a day
+  bloomgate plan 0.01 1000000 --port 6379            as this server would create it (BF.PLAN)")]
 pub struct Arguments {
-    /// The share of absent items that may be called present: inside (0, 1)
+    /// The false positive rate, between 0 and 1
     rate: String,
-    /// Items to reserve room for. The two may change places
+    /// The number of items to reserve room for. Rate and capacity may be swapped
     capacity: String,
-    /// The factor from one layer to the next; 0 for a fixed filter (NONSCALING)
+    /// The growth factor from one layer to the next; 0 for a fixed filter (NONSCALING)
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=32768))]
     expansion: Option<u32>,
-    /// Work it out as it is after so many items
+    /// Plan the filter after it has grown to this many items
     #[arg(long, value_name = "NUMBER", value_parser = numbers::count)]
     items: Option<u64>,
-    /// murmur3, or siphash: under a secret key, and items can be deleted
+    /// The hash function. siphash has a secret key and allows deletes
     #[arg(long, value_parser = ["murmur3", "siphash"])]
     hash: Option<String>,
-    /// Items are forgotten after so many seconds
+    /// Forget items after this many seconds
     #[arg(long, value_name = "SECONDS")]
     window: Option<u64>,
-    /// At least the last CAPACITY items are found
+    /// Remember at least the last CAPACITY items
     #[arg(long)]
     rolling: bool,
-    /// The most buckets of a filter that forgets
+    /// The maximum number of buckets, with --window or --rolling
     #[arg(long, value_name = "NUMBER")]
     buckets: Option<u32>,
-    /// With --window: an add of an item that is in begins its window anew
+    /// With --window: adding an item again restarts its window
     #[arg(long)]
     sliding: bool,
-    /// Counters in the place of bits: items can be deleted without end
+    /// Use counters instead of bits, so that deletes are unlimited
     #[arg(long)]
     counting: bool,
-    /// Whose layout: native, or redisbloom
+    /// The layout of the filter
     #[arg(long, value_parser = ["native", "redisbloom"])]
     layout: Option<String>,
-    /// A filter of valkey-bloom's layout, with this factor from one layer's rate to the next
+    /// Use valkey-bloom's layout, with this factor from one layer's rate to the next
     #[arg(long, value_name = "RATIO")]
     tightening: Option<f64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw the plots where the output is no terminal, too
+    /// Draw the plots even if the output is not a terminal
     #[arg(long, conflicts_with = "json")]
     plot: bool,
 }
@@ -183,7 +183,7 @@ fn asked(options: &Options, words: &[String]) -> Result<Plan> {
     let mut fields: BTreeMap<String, Value> = from_redis_value(server.ask_node(&node, &command)?)?;
     let mut field = |name: &str| fields.remove(name).unwrap_or(Value::Nil);
     let mut layers = Vec::new();
-    let Value::Array(rows) = field("Layers") else { bail!("BF.PLAN at {node} answers no layers") };
+    let Value::Array(rows) = field("Layers") else { bail!("the reply to BF.PLAN from {node} has no layers") };
     for row in rows {
         let mut row: BTreeMap<String, u64> = from_redis_value(row)?;
         let mut number = |name: &str| row.remove(name).unwrap_or(0);
@@ -218,7 +218,7 @@ impl Plan {
         writeln!(
             text,
             "{:>7} {:>20} {:>12} {:>14} {:>7} {:>7}",
-            "layers", "items", "memory", "bits an item", "hashes", "lines"
+            "layers", "items", "memory", "bits per item", "hashes", "lines"
         )?;
         let hidden = self.layers.len().saturating_sub(LAYERS_SHOWN);
         let (mut items, mut bytes, mut lines) = (0u64, 0u64, 0u32);
@@ -238,7 +238,7 @@ impl Plan {
             writeln!(text, "{:>7} {count:>20} {memory:>12} {bits:>14.2} {:>7} {lines:>7}", index + 1, layer.hashes)?;
         }
         let (memory, size) = (BinaryBytes(self.size_bytes), HumanCount(self.size_bytes));
-        writeln!(text, "in all {memory}: {size} bytes, as BF.INFO tells")?;
+        writeln!(text, "total {memory}: {size} bytes, as BF.INFO reports")?;
         Ok(text)
     }
 

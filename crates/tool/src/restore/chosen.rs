@@ -39,7 +39,7 @@ pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Resul
     };
     let (mut targets, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     for Chosen { entry, target } in &chosen {
-        ensure!(targets.insert(target), "two filters would get the key `{}`", shown(target));
+        ensure!(targets.insert(target), "two filters would be restored to the key `{}`", shown(target));
         ensure!(numbers.insert(entry.number), "the filter `{}` is named twice", shown(&entry.head.key));
     }
     Ok(chosen)
@@ -57,7 +57,7 @@ fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Re
         }
     }
     bail!(
-        "{file} has no filter `{}`: --dry-run lists what it has",
+        "{file} has no filter `{}`: --dry-run lists its filters",
         shown(word.split(|byte| *byte == b'=').next().unwrap_or(word))
     )
 }

@@ -54,7 +54,7 @@ impl<'a> Loading<'a> {
             match reader.next()? {
                 Event::Part(iterator, data) => self.part(iterator, data, server)?,
                 Event::FilterEnd(_) => break,
-                Event::Filter(_) | Event::FilterVoid | Event::End => bail!("the file has changed since it was checked"),
+                Event::Filter(_) | Event::FilterVoid | Event::End => bail!("the file changed after it was checked"),
             }
         }
         if self.chosen.entry.head.how == How::Dump {
@@ -101,7 +101,7 @@ impl<'a> Loading<'a> {
         };
         ensure!(
             is_same,
-            "the server has {} in {} of it, the file says {} in {}",
+            "the server has {} in {}, the file has {} in {}",
             counted(now.items, "item"),
             counted(now.layers, "layer"),
             counted(noted.items, "item"),
@@ -121,7 +121,7 @@ impl<'a> Loading<'a> {
             return Ok(());
         }
         let renamed: i64 = from_redis_value(server.ask(cmd("RENAMENX").arg(temporary).arg(target), temporary)?)?;
-        ensure!(renamed == 1, "the key `{}` was created meanwhile", shown(target));
+        ensure!(renamed == 1, "the key `{}` was created in the meantime", shown(target));
         Ok(())
     }
 

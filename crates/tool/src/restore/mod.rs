@@ -31,7 +31,7 @@ use loading::Loading;
 const KEYS_AT_ONCE: usize = 500;
 const NAMES_SHOWN: usize = 5;
 
-/// Bring filters back from a file of `backup` or `build`
+/// Restore filters from a file written by `backup` or `build`
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,23 +40,23 @@ Examples:
   bloomgate restore filters.bloom --key seen --key orders=orders:yesterday
   bloomgate restore -p 7000 --cluster --replace filters.bloom
 
-The whole file is checked first: a damaged one changes nothing on the server.")]
+The whole file is checked first. A damaged file changes nothing on the server.")]
 pub struct Arguments {
-    /// The file; `-` is the standard input
+    /// The file to read; `-` is the standard input
     file: PathBuf,
-    /// Only this filter, or all of this filter in shards; with `=NEW` under another key. May be said more than once
+    /// Restore only this filter, or all shards of this sharded filter; `=NEW` renames it. May be repeated
     #[arg(long = "key", value_name = "KEY[=NEW]")]
     keys: Vec<OsString>,
-    /// Put filters in the place of those that the server has under the same keys
+    /// Replace filters that exist under the same keys
     #[arg(long)]
     replace: bool,
-    /// Restore a file without filters; with --replace, put a filter without items in the place of one that has some
+    /// Accept a file without filters; with --replace, allow an empty filter to replace one with items
     #[arg(long)]
     allow_empty: bool,
-    /// Check the file and list what it has; no server is asked
+    /// Check the file and list its filters without connecting to a server
     #[arg(long)]
     dry_run: bool,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -95,7 +95,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 
     ensure!(
         arguments.allow_empty || !chosen.is_empty(),
-        "{name} has no filters: nothing is restored. If that is meant, say --allow-empty"
+        "{name} has no filters, so nothing was restored. If this is intended, use --allow-empty"
     );
     let mut server = Server::connect(options)?;
     let has_records = chosen.iter().any(|chosen| chosen.entry.head.how == How::Records);
@@ -115,7 +115,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     if !rows.is_empty() {
         let all = chosen.iter().filter(|chosen| chosen.entry.shards.is_none()).count();
         let (done, all) = (HumanCount(rows.len() as u64), counted(all as u64, "filter"));
-        loaded.with_context(|| format!("{done} of {all} restored; then"))?;
+        loaded.with_context(|| format!("{done} of {all} restored before an error"))?;
     } else {
         loaded?;
     }
@@ -163,13 +163,13 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
             }
             ensure!(
                 is_filter(&name),
-                "the key `{}` on the server is no filter, but of type {name}: it is not replaced",
+                "the key `{}` on the server has type {name}, not a filter: it is not replaced",
                 shown(key)
             );
             ensure!(
                 !is_temporary || replace,
                 "the key `{}` is on the server: another restore is going on, or was killed less than {} minutes ago. \
-                 Delete it, or say --replace",
+                 Delete it or use --replace",
                 shown(key),
                 loading::ABANDONED_AFTER.as_secs() / 60
             );
@@ -184,7 +184,7 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
     let more = taken.len().saturating_sub(NAMES_SHOWN);
     let names = taken.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
-    bail!("the server has {names}{more} already: say --replace, or --key KEY=NEW")
+    bail!("the server already has {names}{more}: use --replace or --key KEY=NEW")
 }
 
 /// Refuses another number of shards than the server has: clients would look for items in the wrong shards.
@@ -193,7 +193,7 @@ fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
     let name = sharded_name(key).map(shown).unwrap_or_default();
     ensure!(
         parse_shards(&text) == Some(shards),
-        "the key `{}` on the server holds `{}`, the file has {}: delete that filter first, or say --key {name}=NEW",
+        "the key `{}` on the server holds `{}`, the file has {}: delete that filter first or use --key {name}=NEW",
         shown(key),
         shown(&text),
         counted(shards.into(), "shard")
@@ -211,7 +211,7 @@ fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
             let items: u64 = from_redis_value(items)?;
             ensure!(
                 items == 0,
-                "the file has no items of `{}`, the server has {}: it is not replaced. If that is meant, say --allow-empty",
+                "`{}` is empty in the file and has {} on the server: it is not replaced. If this is intended, use --allow-empty",
                 shown(key),
                 HumanCount(items)
             );
@@ -260,7 +260,7 @@ impl Restore<'_> {
             set.arg("NX");
         }
         let reply = self.server.ask(&set, &chosen.target)?;
-        ensure!(reply != Value::Nil, "the key `{}` was created meanwhile", shown(&chosen.target));
+        ensure!(reply != Value::Nil, "the key `{}` was created in the meantime", shown(&chosen.target));
         self.sharded.extend(sharded(chosen));
         Ok(())
     }

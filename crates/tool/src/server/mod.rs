@@ -99,7 +99,7 @@ impl Server {
             return Ok(());
         }
         known.push(self.first.clone());
-        let mut result = Err(anyhow!("no node of the cluster answers"));
+        let mut result = Err(anyhow!("no node of the cluster responds"));
         for node in known {
             self.first = node;
             result = self.read_slots();
@@ -245,18 +245,18 @@ impl Server {
                  it and reserve a larger one"
             ),
             "WRONGTYPE" => {
-                anyhow!("the key `{key}` at {address} holds something else than a filter: name another --key")
+                anyhow!("the key `{key}` at {address} holds a value that is not a filter: choose another --key")
             }
             "NOAUTH" => {
                 anyhow!(
-                    "the server at {address} asks for a password: --pass, or --url redis://[USER]:PASSWORD@HOST:PORT"
+                    "the server at {address} requires a password: --pass, or --url redis://[USER]:PASSWORD@HOST:PORT"
                 )
             }
-            "NOPERM" => anyhow!("the server at {address} does not allow it to this user: {details}"),
+            "NOPERM" => anyhow!("the server at {address} denies this user: {details}"),
             "MOVED" => anyhow!(
-                "{address} belongs to a cluster and does not hold the key `{key}`: say --cluster (MOVED {details})"
+                "{address} belongs to a cluster and does not hold the key `{key}`: use --cluster (MOVED {details})"
             ),
-            _ => anyhow!("the server at {address} answers: {code} {details}"),
+            _ => anyhow!("the server at {address} replied: {code} {details}"),
         }
     }
 
@@ -365,7 +365,7 @@ impl Server {
 
 fn host_and_port(node: &str) -> Result<(&str, u16)> {
     let parts = node.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    parts.ok_or_else(|| anyhow!("`{node}` is no address of a node"))
+    parts.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))
 }
 
 /// Whether a node could not serve a command that another one can, or it itself a little later.

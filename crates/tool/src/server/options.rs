@@ -20,19 +20,19 @@ pub struct Options {
     /// The server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; rediss:// for TLS; unix:///PATH
     #[arg(short, long, global = true, value_name = "URL", conflicts_with_all = ["host", "port", "socket"])]
     url: Option<String>,
-    /// Its host [default: 127.0.0.1]
+    /// The server's host [default: 127.0.0.1]
     #[arg(short = 'h', long, global = true)]
     host: Option<String>,
-    /// Its port [default: 6379]
+    /// The server's port [default: 6379]
     #[arg(short, long, global = true)]
     port: Option<u16>,
-    /// Its Unix socket, instead of host and port
+    /// The server's Unix socket, instead of host and port
     #[arg(short, long, global = true, value_name = "PATH", conflicts_with_all = ["host", "port", "tls"])]
     socket: Option<PathBuf>,
     /// The ACL user
     #[arg(long, global = true, value_name = "NAME")]
     user: Option<String>,
-    /// The password. One in the environment is not seen by others, and taken from there where this is not said
+    /// The password. Other users of this machine cannot see it if it is in the environment
     #[arg(
         short = 'a',
         long = "pass",
@@ -42,16 +42,16 @@ pub struct Options {
         hide_env_values = true
     )]
     password: Option<String>,
-    /// The number of the database [default: 0]
+    /// The database number [default: 0]
     #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
     database: Option<i64>,
-    /// The server is a node of a cluster: ask the node that holds each key
+    /// The server is a node of a cluster: send each command to the node of its key
     #[arg(short, long, global = true)]
     cluster: bool,
-    /// Speak TLS
+    /// Use TLS
     #[arg(long, global = true)]
     tls: bool,
-    /// Take certificates that nobody vouches for
+    /// Accept any certificate without verifying it
     #[arg(long, global = true)]
     insecure: bool,
     /// The certificates to trust, in PEM form [default: the system's]
@@ -128,7 +128,7 @@ impl Options {
             Some(url) => url
                 .as_str()
                 .into_connection_info()
-                .map_err(|_| usage(format!("the URL of a server is not of the form {FORM}")))?,
+                .map_err(|_| usage(format!("a server's URL must have the form {FORM}")))?,
             None => self.addr().into_connection_info()?,
         };
         let info = match info.addr() {
@@ -189,7 +189,7 @@ impl Options {
         // A file without any would trust nobody, and say so of the server.
         if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
             let first = CertificateDer::pem_slice_iter(bytes).next();
-            ensure!(matches!(first, Some(Ok(_))), "{} has no certificate in PEM form", path.display());
+            ensure!(matches!(first, Some(Ok(_))), "{} does not contain a PEM certificate", path.display());
         }
         Ok(TlsCertificates { client_tls, root_cert })
     }

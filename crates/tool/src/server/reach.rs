@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
     client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
         if let Some(reason) = tls_reason(&error) {
-            return anyhow!("no TLS with the server at {address}: {reason}");
+            return anyhow!("cannot establish TLS with the server at {address}: {reason}");
         }
         match error.kind() {
             _ if error.is_timeout() => {
@@ -29,8 +29,8 @@ pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
                 )
             }
             ErrorKind::Io => anyhow!("cannot reach a Redis server at {address}: {}", line(&error)),
-            ErrorKind::AuthenticationFailed => anyhow!("the server at {address} refuses the user or the password"),
-            ErrorKind::Parse => anyhow!("what answers at {address} is no Redis server: it speaks another protocol"),
+            ErrorKind::AuthenticationFailed => anyhow!("the server at {address} rejects the user or password"),
+            ErrorKind::Parse => anyhow!("{address} is not a Redis server: it speaks another protocol"),
             _ => anyhow!("cannot connect to {address}: {}", line(&error)),
         }
     })
@@ -50,7 +50,7 @@ fn tls_reason(error: &RedisError) -> Option<String> {
     let tls = inner.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match tls {
         rustls::Error::InvalidCertificate(fault) => {
-            format!("its certificate {}. --insecure takes any certificate", certificate_reason(fault))
+            format!("its certificate {}. --insecure accepts any certificate", certificate_reason(fault))
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "it asks for a client's certificate: --cert and --tls-key".to_owned()

@@ -25,16 +25,16 @@ impl Slots {
     /// A reply of another form.
     pub fn of_reply(reply: Value, asked_host: &str) -> Result<Self> {
         let mut runs = BTreeMap::new();
-        let Value::Array(rows) = reply else { bail!("CLUSTER SLOTS answers no list") };
+        let Value::Array(rows) = reply else { bail!("the reply to CLUSTER SLOTS is not a list") };
         for row in rows {
-            let Value::Array(fields) = row else { bail!("CLUSTER SLOTS answers a run that is no list") };
+            let Value::Array(fields) = row else { bail!("the reply to CLUSTER SLOTS has a range that is not a list") };
             let mut fields = fields.into_iter();
             let (Some(first), Some(last), Some(Value::Array(node))) = (fields.next(), fields.next(), fields.next())
             else {
-                bail!("CLUSTER SLOTS answers a run without a node");
+                bail!("the reply to CLUSTER SLOTS has a range without a node");
             };
             let (Some(host), Some(port)) = (node.first().cloned(), node.get(1).cloned()) else {
-                bail!("CLUSTER SLOTS answers a node without an address");
+                bail!("the reply to CLUSTER SLOTS has a node without an address");
             };
             let host: Option<String> = from_redis_value(host)?;
             let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked_host.to_owned());

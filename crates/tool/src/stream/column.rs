@@ -20,7 +20,7 @@ impl Column {
     /// The number 0.
     pub fn of(text: &str, has_header: bool) -> Result<Self> {
         match text.parse::<usize>() {
-            Ok(0) => Err(usage("--column: columns are counted from 1")),
+            Ok(0) => Err(usage("--column: columns are numbered from 1")),
             Ok(number) => Ok(Self::Place { place: number - 1, has_header }),
             Err(_) => Ok(Self::Name(text.to_owned())),
         }
@@ -43,7 +43,7 @@ impl Column {
         let names: Vec<_> = first_line.map(|field| field.strip_prefix(b"\xef\xbb\xbf").unwrap_or(field)).collect();
         names.iter().position(|other| *other == name.as_bytes()).with_context(|| {
             let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-            format!("no column is named `{name}` in its first line: {}", names.join(", "))
+            format!("no column in the first line is named `{name}`: {}", names.join(", "))
         })
     }
 }

@@ -40,7 +40,7 @@ impl Field {
         let parts = pointer.split('/').map(|part| {
             let rest = part.replace("~0", "").replace("~1", "");
             if rest.contains('~') {
-                return Err(usage(format!("`{text}` is no JSON Pointer: write ~0 for ~ and ~1 for /")));
+                return Err(usage(format!("`{text}` is not a JSON Pointer: write ~0 for ~ and ~1 for /")));
             }
             Ok(part.replace("~1", "/").replace("~0", "~"))
         });
@@ -68,7 +68,7 @@ fn delimited(line: &[u8], delimiter: u8, place: usize) -> Result<Item> {
         match end {
             Some(end) if left == 0 => return Ok(Item::Within(start..end)),
             Some(end) => (start, left) = (end + 1, left - 1),
-            None => anyhow::bail!("it has no column {}", place + 1),
+            None => anyhow::bail!("there is no column {}", place + 1),
         }
     }
 }
@@ -79,7 +79,7 @@ fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
     let found = Step(path).deserialize(&mut deserializer).map_err(no_json)?;
     deserializer.end().map_err(no_json)?;
     let raw = found.map(RawValue::get).filter(|raw| *raw != "null");
-    let Some(raw) = raw else { anyhow::bail!("it has no `{}`", path.join("/")) };
+    let Some(raw) = raw else { anyhow::bail!("there is no `{}`", path.join("/")) };
     if raw.starts_with('"') {
         decoded.extend_from_slice(serde_json::from_str::<String>(raw).map_err(no_json)?.as_bytes());
         return Ok(Item::Decoded);
@@ -93,7 +93,7 @@ fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
 fn no_json(error: serde_json::Error) -> anyhow::Error {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
-    anyhow::anyhow!("no JSON: {what} at column {}", error.column())
+    anyhow::anyhow!("invalid JSON: {what} at column {}", error.column())
 }
 
 /// The rest of the way to the value that is wanted.
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(at("/deep/a~1b/1/~0").unwrap(), b"true");
         assert_eq!(at("/deep/a~1b").unwrap(), br#"[1,{"~":true}]"#);
         for missing in ["no", "nothing", "/id/x", "/n/x", "/deep/a~1b/2", "/deep/a~1b/x", "/no/x"] {
-            assert!(at(missing).unwrap_err().to_string().contains("it has no"), "{missing}");
+            assert!(at(missing).unwrap_err().to_string().contains("there is no"), "{missing}");
         }
         assert!(Field::json("/a~2").is_err());
     }
@@ -221,7 +221,7 @@ mod tests {
             assert!(item(&field, line).is_err(), "{}", line.escape_ascii());
         }
         let told = item(&field, b"{\"a\":").unwrap_err().to_string();
-        assert_eq!(told, "no JSON: EOF while parsing a value at column 5");
+        assert_eq!(told, "invalid JSON: EOF while parsing a value at column 5");
         assert!(item(&field, b"[1]").is_err() && item(&field, b"7").is_err());
         assert_eq!(item(&field, br#"{"a":1,"a":2}"#).unwrap(), b"2");
     }

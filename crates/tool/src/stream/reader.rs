@@ -280,7 +280,7 @@ impl<'a> Splitter<'a> {
                 None if self.reading.skip_bad => self.bad += 1,
                 None => {
                     self.hand_over(lines)?;
-                    return Err(anyhow!("line {number}: it has no column {}", place + 1));
+                    return Err(anyhow!("line {number}: there is no column {}", place + 1));
                 }
             }
             if lines.len() == LINES_AT_ONCE && !self.hand_over(std::mem::take(&mut lines))? {
@@ -356,7 +356,7 @@ mod tests {
         let column = || Field::Column { delimiter: b'\t', column: Column::of("2", false).unwrap() };
         let (items, _, _, error) = read(&[b"x\t0\n", file], column(), false);
         assert_eq!(items, [b"0", b"1", b"2"]);
-        assert!(error.unwrap().contains("1: line 3: it has no column 2"));
+        assert!(error.unwrap().contains("1: line 3: there is no column 2"));
         let (items, text, bad, error) = read(&[file, b"worse"], column(), true);
         assert_eq!((items.len(), text, bad, error), (3, b"a\t1\nb\t2\nc\t3\n".to_vec(), 2, None));
     }

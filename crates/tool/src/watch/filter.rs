@@ -80,9 +80,9 @@ impl Filter {
 /// The order of filters.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Order {
-    /// The largest first
+    /// The largest filters first
     Memory,
-    /// Those that take the most new items first
+    /// The filters with the most new items per second first
     Activity,
 }
 

@@ -20,45 +20,46 @@ use screen::{Asked, Screen};
 /// The pause between two attempts to reconnect.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Watch the filters of a server: how full, how wrong, how busy. Keys: m by memory, a by activity, q to end
+/// Show the filters of a server live: how full, how accurate and how busy they are
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  bloomgate watch                           on a terminal, each second
-  bloomgate watch --match 'seen:*' --once   one table
-  bloomgate watch --json --interval 10      a line each ten seconds, for a program
+  bloomgate watch                           on a terminal, once per second
+  bloomgate watch --match 'seen:*' --once   a single table
+  bloomgate watch --json --interval 10      a line of JSON every ten seconds
 
-Adds and lookups a second are the server's own counts (INFO bf), of all its filters together. For each filter there is the
-number of new items a second; the first sample has none of these. If the server is lost, watch waits until it is back.")]
+On a terminal, m sorts by memory, a by activity, and q quits. Adds and lookups per second are counted by the server for all
+its filters together (INFO bf). New items per second are shown for each filter, from the second sample on. If the server is
+lost, watch waits until it is back.")]
 pub struct Arguments {
-    /// Only filters whose keys match, as in SCAN
+    /// Show only filters whose keys match this glob pattern, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<String>,
-    /// What comes first
+    /// The order of the filters
     #[arg(long, value_enum, default_value = "memory")]
     sort: Order,
-    /// Filters to show; 0 for all. On a terminal as many as there is room for
+    /// The number of filters to show; 0 for all. A terminal shows as many as fit
     #[arg(long, value_name = "NUMBER", default_value = "20")]
     top: usize,
-    /// Seconds from one sample to the next
+    /// Seconds between samples
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// Print one sample and end, as where the output is no terminal
+    /// Print one sample and exit, which is the default if the output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Print a line of JSON for each sample, until the reader of the output leaves
+    /// Print a line of JSON for each sample, until the reader of the output exits
     #[arg(long)]
     json: bool,
-    /// End after so many samples
+    /// Exit after this many samples
     #[arg(long, value_name = "NUMBER", conflicts_with = "once")]
     samples: Option<u64>,
 }
 
 fn seconds(word: &str) -> Result<Duration, String> {
-    let number: f64 = word.parse().map_err(|_| "it is no number".to_owned())?;
+    let number: f64 = word.parse().map_err(|_| "not a number".to_owned())?;
     if (0.1..=86_400.0).contains(&number) {
         Ok(Duration::from_secs_f64(number))
     } else {
-        Err("0.1 to 86400".to_owned())
+        Err("must be 0.1 to 86400 seconds".to_owned())
     }
 }
 

@@ -45,8 +45,8 @@ impl Screen {
         let mut lines = table::lines(sample, true);
         lines.truncate(usize::from(rows.saturating_sub(1)));
         let by = if order == Order::Memory { "memory" } else { "activity" };
-        let keys = format!("by {by} · m memory · a activity · q ends");
-        lines.push(lost.map_or(keys, |lost| format!("waiting for the server · q ends · {lost}")));
+        let keys = format!("by {by} · m memory · a activity · q quits");
+        lines.push(lost.map_or(keys, |lost| format!("waiting for the server · q quits · {lost}")));
         let mut out = stdout().lock();
         queue!(out, MoveTo(0, 0))?;
         for (number, line) in lines.iter().enumerate() {

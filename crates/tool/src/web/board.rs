@@ -104,7 +104,7 @@ pub struct State {
     pub filters: BTreeMap<Vec<u8>, Filter>,
     /// Over time.
     pub totals: Series<Totals>,
-    /// A question that the server has not answered yet, and since when.
+    /// A question that the server did not reply yet, and since when.
     pub asked: Option<Instant>,
 }
 

@@ -34,9 +34,12 @@ impl Refused {
     /// The status of the answer and its one line.
     pub const fn answer(self) -> (StatusCode, &'static str) {
         match self {
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "nothing can be changed here: GET and HEAD only\n"),
-            Self::Host => (StatusCode::MISDIRECTED_REQUEST, "this is 127.0.0.1, by that name and with its port only\n"),
-            Self::Site => (StatusCode::FORBIDDEN, "this page answers its own questions only\n"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n"),
+            Self::Host => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "only requests for 127.0.0.1 or localhost with the right port are answered\n",
+            ),
+            Self::Site => (StatusCode::FORBIDDEN, "requests from other sites are refused\n"),
         }
     }
 }

@@ -145,7 +145,7 @@ async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes
         "/api/filter" => respond_json(filter(site, &query)),
         "/api/plan" => respond_json(plan::answer(&query).map_err(|text| (StatusCode::BAD_REQUEST, text))),
         "/api/exists" => respond_json(exists(site, &query).await),
-        _ => respond(StatusCode::NOT_FOUND, TEXT, "there is nothing here\n"),
+        _ => respond(StatusCode::NOT_FOUND, TEXT, "not found\n"),
     }
 }
 
@@ -160,27 +160,27 @@ fn filter(site: &Site, query: &Query) -> Answer {
 
 /// The key that a request is about.
 fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
-    let no_key = || (StatusCode::BAD_REQUEST, "which key? It is told in hexadecimal".to_owned());
+    let no_key = || (StatusCode::BAD_REQUEST, "the key is missing or not in hexadecimal".to_owned());
     let id = query.raw("key").ok_or_else(no_key)?;
     let key = names::of_id(id, site.board.state().filters.keys());
     key.ok_or_else(if id.starts_with('~') { gone } else { no_key })
 }
 
 fn gone() -> (StatusCode, String) {
-    (StatusCode::NOT_FOUND, "there is no such filter any more".to_owned())
+    (StatusCode::NOT_FOUND, "the filter no longer exists".to_owned())
 }
 
 async fn exists(site: &Site, query: &Query) -> Answer {
     let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
     let key = key(site, query)?;
-    let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal: two digits a byte"))?;
+    let item = query.bytes("item").ok_or_else(|| bad("the item is not in hexadecimal, two digits per byte"))?;
     let (answer, answered) = oneshot::channel();
     let failed = |text: String| (StatusCode::BAD_GATEWAY, text);
-    site.questions.send(Question { key, item, answer }).map_err(|_| failed("nobody asks the server".to_owned()))?;
+    site.questions.send(Question { key, item, answer }).map_err(|_| failed("the sampler has stopped".to_owned()))?;
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
         Ok(Ok(Ok(is_in))) => Ok(json!({ "is_in": is_in })),
         Ok(Ok(Err(text))) => Err(failed(text)),
-        Ok(Err(_)) | Err(_) => Err(failed("the server has not answered".to_owned())),
+        Ok(Err(_)) | Err(_) => Err(failed("the server did not reply".to_owned())),
     }
 }
 

@@ -30,31 +30,31 @@ use sampler::{Sampler, Settings};
 const EXAMPLES: &str = "\
 Examples:
   bloomgate web                              the server on port 6379; open http://127.0.0.1:6390/
-  bloomgate web -p 6380 --listen 8080        another server, another port of the page
+  bloomgate web -p 6380 --listen 8080        another server, and another port for the page
   bloomgate web --url rediss://db:6379 --match 'seen:*' --interval 30
-  curl http://127.0.0.1:6390/metrics         what Prometheus reads
+  curl http://127.0.0.1:6390/metrics         the metrics
 
-It sends read-only commands (INFO, DBSIZE, SCAN, TYPE, PTTL, BF.STATS, BF.INFO, and BF.EXISTS when you try an item), and
-keeps the server busy for at most about a tenth of the time. Only this machine can open the page; from elsewhere:
+It sends only commands that read (INFO, DBSIZE, SCAN, TYPE, PTTL, BF.STATS, BF.INFO, and BF.EXISTS when you try an item),
+and keeps the server busy for at most about a tenth of the time. Only this machine can open the page. From elsewhere:
   ssh -L 6390:127.0.0.1:6390 that-machine";
 
-/// Show the filters of a server on a page, and as metrics for Prometheus
+/// Serve a web page with the filters of a server, and metrics for Prometheus
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where the page is: a port, or an address of this machine's loopback with one. Port 0 takes a free one
+    /// The port of the page, or a loopback address with a port. Port 0 selects a free one
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "127.0.0.1:6390", value_parser = listen_address)]
     listen: SocketAddr,
-    /// Seconds between two samples
+    /// Seconds between samples
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     interval: Duration,
-    /// Filters that are watched at most. The page says when there are more
+    /// The most filters to watch. The page says if there are more
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max: u32,
-    /// Only keys that match this pattern, as SCAN takes it
+    /// Watch only filters whose keys match this glob pattern, as in SCAN
     #[arg(long = "match", value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Filters with metrics of their own, the largest first. Each makes some 15 series
+    /// The number of filters with their own metrics, largest first. Each has about 15 series
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     metrics_filters: usize,
 }
@@ -66,7 +66,7 @@ pub struct Arguments {
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let server = Server::connect(options)?;
     let listener = TcpListener::bind(arguments.listen)
-        .with_context(|| format!("cannot listen on {}: name another port by --listen", arguments.listen))?;
+        .with_context(|| format!("cannot listen on {}: choose another port with --listen", arguments.listen))?;
     let address = listener.local_addr()?;
     let board = Arc::new(Board::new(arguments.interval));
     let settings = Settings {
@@ -84,7 +84,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 /// A standard output that is closed is no reason to end.
 fn say(address: SocketAddr) {
     let mut output = io::stdout().lock();
-    _ = writeln!(output, "http://{address}/  (metrics for Prometheus: /metrics; Ctrl-C ends it)");
+    _ = writeln!(output, "http://{address}/  (metrics for Prometheus: /metrics; Ctrl-C to stop)");
     _ = output.flush();
 }
 
@@ -95,19 +95,19 @@ fn listen_address(text: &str) -> Result<SocketAddr> {
     } else if let Some(port) = text.strip_prefix("localhost:") {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse()?))
     } else {
-        text.parse().map_err(|_| anyhow!("it is a port, or ADDRESS:PORT as in 127.0.0.1:6390"))?
+        text.parse().map_err(|_| anyhow!("must be a port, or ADDRESS:PORT as in 127.0.0.1:6390"))?
     };
     ensure!(
         IpAddr::is_loopback(&address.ip()),
-        "only an address of this machine's loopback is listened on, such as 127.0.0.1: the page asks nobody for a \
-         password. From elsewhere go through a tunnel: ssh -L 6390:127.0.0.1:6390 that-machine"
+        "must be a loopback address, such as 127.0.0.1, because the page has no password. From elsewhere use a \
+         tunnel: ssh -L 6390:127.0.0.1:6390 that-machine"
     );
     Ok(address)
 }
 
 fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse()?;
-    ensure!((0.1..=3600.0).contains(&seconds), "it is 0.1 to 3600 seconds");
+    ensure!((0.1..=3600.0).contains(&seconds), "must be 0.1 to 3600 seconds");
     Ok(Duration::try_from_secs_f64(seconds)?)
 }
 

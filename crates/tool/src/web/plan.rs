@@ -86,7 +86,7 @@ impl Asked {
             "nonscaling" => add("NONSCALING", None),
             "counting" => add("COUNTING", None),
             "window" => {
-                let window = query.word("window").ok_or("a window has a length in seconds")?;
+                let window = query.word("window").ok_or("the window needs a length in seconds")?;
                 add("WINDOW", Some(&count_in_digits(window)));
                 buckets.into_iter().for_each(|number| add("BUCKETS", Some(number)));
                 query.word("sliding").into_iter().for_each(|_| add("SLIDING", None));
@@ -95,7 +95,7 @@ impl Asked {
                 add("ROLLING", None);
                 buckets.into_iter().for_each(|number| add("BUCKETS", Some(number)));
             }
-            _ => return Err("there is no such kind".to_owned()),
+            _ => return Err("unknown kind of filter".to_owned()),
         }
         query.word("hash").into_iter().for_each(|name| add("HASH", Some(name)));
         let mut needs_insert = false;
@@ -107,8 +107,8 @@ impl Asked {
             }
             Some(name) => add("LAYOUT", Some(name)),
         }
-        let rate = query.word("rate").map(rate_in_digits).ok_or("which false positive rate?")?;
-        let capacity = query.word("capacity").map(count_in_digits).ok_or("for how many items?")?;
+        let rate = query.word("rate").map(rate_in_digits).ok_or("the false positive rate is missing")?;
+        let capacity = query.word("capacity").map(count_in_digits).ok_or("the capacity is missing")?;
         Ok(Self { rate, capacity, items: query.word("items").map(count_in_digits), words, needs_insert })
     }
 
@@ -204,10 +204,10 @@ mod tests {
             ("rate=2&capacity=1", "error rate must be in the range (0.000000, 1.000000)"),
             ("rate=0.1&capacity=0", "capacity must be in the range [1, 1073741824]"),
             ("rate=0.1&capacity=x", "bad capacity"),
-            ("rate=0.1", "for how many items?"),
-            ("capacity=1", "which false positive rate?"),
-            ("rate=0.1&capacity=1&kind=window", "a window has a length in seconds"),
-            ("rate=0.1&capacity=1&kind=other", "there is no such kind"),
+            ("rate=0.1", "the capacity is missing"),
+            ("capacity=1", "the false positive rate is missing"),
+            ("rate=0.1&capacity=1&kind=window", "the window needs a length in seconds"),
+            ("rate=0.1&capacity=1&kind=other", "unknown kind of filter"),
             (
                 "rate=0.1&capacity=1&kind=counting&layout=redisbloom",
                 "COUNTING and LAYOUT redisbloom exclude each other",

@@ -155,7 +155,7 @@ impl Sampler {
 
     /// Asks the server something, and tells how long that took.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
-        ensure!(!self.is_lost, "the server is gone");
+        ensure!(!self.is_lost, "the connection to the server is lost");
         let begun = Instant::now();
         self.board.state().asked = Some(begun);
         let answer = question(&mut self.server);
@@ -239,7 +239,7 @@ impl Sampler {
                     _ = answer.send(result);
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the page is closed")),
+                Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("the page has stopped")),
             }
         }
     }
@@ -253,7 +253,7 @@ impl Sampler {
             self.is_lost = true;
             self.next_sample = Instant::now();
         }
-        let (reply, _) = asked.with_context(|| format!("`{}` was not asked", readable(key)))?;
+        let (reply, _) = asked.with_context(|| format!("cannot query `{}`", readable(key)))?;
         Ok(from_redis_value(reply)?)
     }
 }
