@@ -1,5 +1,5 @@
-//! A walk over the keys of a server that finds its filters, one SCAN at a time. `watch` and `web` repeat it to find new filters,
-//! each at its own pace.
+//! A walk over the keys of a server that finds its filters, one SCAN at a time. `watch` and `web` repeat it to find new
+//! filters, each at its own pace.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! How far a load has come, kept in the server beside the filter that it fills, so that both are as old as each other
-//! whatever becomes of the server. It also says whose load it is: another one that begins takes it over, and the first one
-//! ends before it could put half of a filter in the place of a whole one.
+//! The progress of a load, stored in the server next to the filter that it fills, so that both have the same age after a
+//! restart. It also names the owner of the load. A later load takes it over, and the earlier one stops before it can replace
+//! the filter with a partial one.
 
 use anyhow::{Context, Result, bail, ensure};
 use redis::{Pipeline, Value, cmd, from_redis_value};
@@ -9,18 +9,18 @@ use serde_json::{Value as Json, json};
 use super::rows::Position;
 use crate::server::{Lost, RECONNECT_TIMEOUT, Server, slot};
 
-/// The keys of a load.
+/// The keys that a load uses.
 #[derive(Clone, Debug)]
 pub struct Keys {
     /// The filter.
     pub key: String,
-    /// Where it is built.
+    /// The key under which the filter is built.
     pub loading: String,
     checkpoint: String,
 }
 
 impl Keys {
-    /// In the slot of `key`, all of them.
+    /// Returns keys in the slot of `key`.
     pub fn of(key: &str) -> Self {
         let has_tag =
             key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty());
@@ -28,7 +28,7 @@ impl Keys {
         Self { key: key.to_owned(), checkpoint: format!("{loading}:checkpoint"), loading }
     }
 
-    /// Whether they are in the same slot: a `}` in the key may forbid it.
+    /// Whether they share a slot. A `}` in the key can prevent that.
     pub fn are_together(&self) -> bool {
         slot(self.key.as_bytes()) == slot(self.loading.as_bytes())
     }
@@ -42,7 +42,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Begins a load, which is its owner from now on. Where an earlier one of the same source came to, if there was one.
+    /// Begins a load and makes it the owner. Also returns the position of an earlier load of the same source.
     pub fn begin(keys: Keys, source: Json, server: &mut Server) -> Result<(Self, Option<Position>)> {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let run = format!("{}-{}", std::process::id(), since.as_micros());
@@ -56,12 +56,12 @@ impl Checkpoint {
         Ok((checkpoint, position))
     }
 
-    /// The keys and the source, to begin again.
+    /// Returns the keys and the source, to begin again.
     pub fn into_parts(self) -> (Keys, Json) {
         (self.keys, self.source)
     }
 
-    /// Where this load came to, by the server; nothing if that has forgotten it.
+    /// Returns the position stored in the server, or `None` if the checkpoint is missing.
     ///
     /// # Errors
     /// Another load took over.
@@ -71,7 +71,7 @@ impl Checkpoint {
         Ok(Some(position(&checkpoint)))
     }
 
-    /// Writes where it came to.
+    /// Stores the position.
     ///
     /// # Errors
     /// Another load took over.
@@ -81,10 +81,10 @@ impl Checkpoint {
         self.transact(server, &[set])
     }
 
-    /// Ends the load: with `is_built_beside` the new filter takes the place of the old one, at once for all clients.
+    /// Ends the load. With `is_built_beside`, the new filter replaces the old one atomically.
     ///
     /// # Errors
-    /// As [`Self::save`]; no such filter.
+    /// As [`Self::save`]; the filter does not exist.
     pub fn finish(&self, server: &mut Server, is_built_beside: bool) -> Result<()> {
         let Keys { key, loading, checkpoint } = &self.keys;
         let mut commands = vec![cmd("DEL").arg(checkpoint).to_owned()];
@@ -95,7 +95,7 @@ impl Checkpoint {
             match self.transact(server, &commands) {
                 Err(error) if error.is::<Lost>() => {
                     server.reconnect(RECONNECT_TIMEOUT)?;
-                    // Where both are gone it was done.
+                    // If both keys are gone, the transaction was executed.
                     let keys = cmd("EXISTS").arg(checkpoint).arg(loading).to_owned();
                     if server.ask(&keys, checkpoint)? == Value::Int(0) {
                         return Ok(());
@@ -106,7 +106,7 @@ impl Checkpoint {
         }
     }
 
-    /// Gives the load up, and deletes what it has built beside.
+    /// Abandons the load and deletes the filter that it was building.
     ///
     /// # Errors
     /// As [`Self::save`].
@@ -115,7 +115,7 @@ impl Checkpoint {
         self.transact(server, &[cmd("DEL").arg(loading).arg(checkpoint).to_owned()])
     }
 
-    /// Does it if this load is still the owner.
+    /// Executes the commands if this load is still the owner.
     fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
         let key = &self.keys.checkpoint;
         server.ask(cmd("WATCH").arg(key), key)?;

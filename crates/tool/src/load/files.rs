@@ -11,10 +11,11 @@ use crate::stream::Column;
 use crate::stream::input::{self, BytesRead};
 use crate::stream::reader::without_end;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const BUFFER_BYTES: usize = 1 << 17;
 
-/// The lines of a file, without their ends: this byte, and before a line feed a carriage return. An empty one is no item.
+/// Reads the lines of a file without their ends: the byte `end`, and a carriage return before a line feed. Empty lines have no
+/// item.
 pub fn lines(path: &Path, end: u8, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, input::open(path, bytes_read)?);
     let mut line = Vec::new();
@@ -28,7 +29,7 @@ pub fn lines(path: &Path, end: u8, bytes_read: &BytesRead, sink: &mut Sink) -> R
     }
 }
 
-/// A column of a file. Between tabs quotes are like any other character.
+/// Reads a column of a file. Quotes have no meaning in tab-separated columns.
 pub fn columns(
     path: &Path,
     delimiter: u8,

@@ -1,5 +1,5 @@
-//! `bloomgate load`: fills a filter from a file or a database, and puts it in the place of the one that is there at once, so
-//! that nobody ever asks half of it.
+//! `bloomgate load`: fills a new filter from a file or a database and replaces the existing one atomically, so that no client
+//! queries a partial filter.
 
 mod checkpoint;
 mod files;
@@ -30,10 +30,10 @@ use pace::{Pace, Total};
 use rows::{Position, Rows};
 use source::Source;
 
-/// How far the load has come is written after so long, or after so many rows.
+/// A checkpoint is written after this time or this many rows.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 const CHECKPOINT_ROWS: u64 = 1 << 18;
-/// After so many losses without a row in between it ends.
+/// The load fails after this many lost connections without progress.
 const LOSSES_MAX: u32 = 5;
 
 const EXAMPLES: &str = "\
@@ -133,15 +133,15 @@ impl Arguments {
     }
 }
 
-/// A load that runs.
+/// A running load.
 struct Load<'a> {
     arguments: &'a Arguments,
     source: Source,
     keys: Keys,
-    /// Where it writes how far it is: not if nothing is built beside, and nobody wants to go on.
+    /// The checkpoint. `None` with --in-place and without --resume.
     checkpoint: Option<Checkpoint>,
     bytes_read: BytesRead,
-    /// What is in for certain.
+    /// The position up to which the server has confirmed the items.
     confirmed: Position,
     new: u64,
 }
@@ -165,7 +165,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         "no other key can share the slot of `{}` because of its braces: use --in-place or another --key",
         keys.key
     );
-    // Nothing but a filter is replaced.
+    // Only a filter may be replaced.
     server.ask(cmd("BF.CARD").arg(&keys.key), &keys.key)?;
     let create =
         created.map(|(rate, capacity)| Ok::<_, Error>((rate, capacity.map_or_else(|| count_items(&source), Ok)?)));
@@ -202,7 +202,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     load.report(&mut server, &pace)
 }
 
-/// Counts the items of the source: the capacity of a filter for which none was given.
+/// Counts the items of the source, for a filter without a given capacity.
 fn count_items(source: &Source) -> Result<u64> {
     let spinner = ProgressBar::new_spinner().with_message("counting the items");
     spinner.enable_steady_tick(Duration::from_millis(100));
@@ -212,17 +212,17 @@ fn count_items(source: &Source) -> Result<u64> {
 }
 
 impl Load<'_> {
-    /// Where the items go.
+    /// Returns the key that receives the items.
     fn key(&self) -> &str {
         if self.arguments.in_place { &self.keys.key } else { &self.keys.loading }
     }
 
-    /// Takes the load over, and creates the filter unless an earlier load has.
+    /// Becomes the owner of the load, and creates the filter unless it resumes an earlier load.
     fn begin(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
         if self.arguments.in_place && !self.arguments.resume {
             return self.create(server, create);
         }
-        // A stream has no state, and its load does not go on.
+        // A stream has no fingerprint and cannot be resumed.
         let state = if self.source.is_stream() { json!("stream") } else { self.source.fingerprint()? };
         let source = json!([state, self.arguments.create, self.arguments.in_place]);
         let (checkpoint, earlier) = Checkpoint::begin(self.keys.clone(), source, server)?;
@@ -239,7 +239,7 @@ impl Load<'_> {
         self.begin_anew(server, create)
     }
 
-    /// Begins with an empty filter, or in place with what is there.
+    /// Starts with an empty filter, or in place with the existing one.
     fn begin_anew(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
         self.confirmed = Position::default();
         if !self.arguments.in_place {
@@ -256,7 +256,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Passes all rows to the filter, from the last checkpoint again after a loss.
+    /// Adds all rows to the filter. After a lost connection it continues from the last checkpoint.
     fn fill(&mut self, server: &mut Server, create: Option<(f64, u64)>, pace: &mut Pace) -> Result<()> {
         let (mut losses, mut farthest) = (0, 0);
         loop {
@@ -276,7 +276,7 @@ impl Load<'_> {
         }
     }
 
-    /// Refuses to put a filter without items in the place of another one.
+    /// Refuses to replace a filter with an empty one.
     fn ensure_replaceable(&self) -> Result<()> {
         let Arguments { in_place, allow_empty, .. } = self.arguments;
         ensure!(
@@ -287,7 +287,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Connects again, and finds out how much of the load the server still knows.
+    /// Reconnects and reads from the server how much of the load it still has.
     fn go_on(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
         server.reconnect(RECONNECT_TIMEOUT)?;
         let position = match &self.checkpoint {
@@ -297,7 +297,7 @@ impl Load<'_> {
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
         match position.filter(|_| exists) {
             Some(position) => self.confirmed = position,
-            // What was confirmed may be forgotten.
+            // The server may have lost confirmed items.
             None => {
                 if let Some(checkpoint) = self.checkpoint.take() {
                     let (keys, source) = checkpoint.into_parts();
@@ -345,7 +345,7 @@ impl Load<'_> {
         }
     }
 
-    /// Says what came of it.
+    /// Prints the result.
     fn report(&self, server: &mut Server, pace: &Pace) -> Result<()> {
         let target = Target::open(server, &self.keys.key, self.arguments.shards)?;
         let mut bytes = 0;

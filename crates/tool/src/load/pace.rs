@@ -1,4 +1,4 @@
-//! How fast a load goes and how long it will take: a bar on a terminal, a line now and then elsewhere.
+//! The speed and the remaining time of a load: a progress bar on a terminal, occasional lines elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -9,20 +9,20 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use crate::report::counted;
 use crate::stream::input::BytesRead;
 
-/// Elsewhere than on a terminal a line is printed after this time.
+/// The interval of lines if the output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of a load.
 pub struct Pace {
     bar: ProgressBar,
     started: Instant,
-    /// Rows that an earlier run had loaded.
+    /// Rows loaded by an earlier run.
     before: u64,
     next_line: Option<Instant>,
     total: Total,
 }
 
-/// What the end is known by.
+/// How the total is known.
 pub enum Total {
     Rows(u64),
     Bytes(u64, BytesRead),
@@ -30,7 +30,7 @@ pub enum Total {
 }
 
 impl Pace {
-    /// From `before` rows on.
+    /// Creates the progress of a load that starts after `before` rows.
     pub fn new(total: Total, before: u64) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let (length, template) = match &total {
@@ -50,7 +50,7 @@ impl Pace {
         Self { bar, started, before, next_line: (!is_terminal).then(|| started + LINE_INTERVAL), total }
     }
 
-    /// Says that so many rows are in.
+    /// Shows the number of loaded rows.
     pub fn show(&mut self, rows: u64) {
         let now = Instant::now();
         if self.next_line.is_some_and(|next| now < next) {
@@ -74,18 +74,18 @@ impl Pace {
         self.bar.set_position(position);
     }
 
-    /// Rows a second of this run.
+    /// Returns the rows per second of this run.
     pub fn rate(&self, rows: u64) -> u64 {
         let milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         rows.saturating_sub(self.before).saturating_mul(1000) / milliseconds
     }
 
-    /// Since it began.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Rows of a PostgreSQL server, by COPY: they come as fast as they are taken, and none are kept.
+//! Reads rows of a PostgreSQL server by COPY, which streams them without buffering the whole result.
 
 use std::io::{BufRead, Read};
 
@@ -12,8 +12,8 @@ use crate::usage::usage;
 /// The file header of binary COPY: a signature, flags, and the length of an extension.
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
 
-/// The rows: `bytea` by its bytes, all else as PostgreSQL writes it, NULL left out. With `is_ordered` they come in the order
-/// of the column, from where an earlier run was.
+/// Reads the rows: `bytea` as bytes, other types as PostgreSQL's text, without NULLs. With `is_ordered` they come in the order
+/// of the column, from the given position.
 pub fn read(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mut Sink) -> Result<()> {
     let mut client = connect(url)?;
     let (text, kind) = select(&mut client, rows)?;
@@ -43,7 +43,7 @@ pub fn read(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mu
             _ => bail!("PostgreSQL sent COPY data in an unknown format"),
         }
         let length = usize::try_from(number(&mut reader)?)?;
-        // Most items lie in the reader's buffer as a whole.
+        // Most items are completely in the reader's buffer.
         let buffered = reader.fill_buf().context(READING)?;
         if let Some(bytes) = buffered.get(..length) {
             sink(Some(bytes))?;
@@ -56,7 +56,7 @@ pub fn read(url: &str, rows: &Rows, is_ordered: bool, from: &Position, sink: &mu
     }
 }
 
-/// How many of the rows have an item.
+/// Counts the rows with an item.
 pub fn count(url: &str, rows: &Rows) -> Result<u64> {
     let mut client = connect(url)?;
     let (text, _) = select(&mut client, rows)?;
@@ -70,7 +70,7 @@ const READING: &str = "lost the PostgreSQL server";
 /// Parses the URL of a server.
 ///
 /// # Errors
-/// It is of another form. A password in it is not repeated.
+/// The URL is invalid. The error does not contain its password.
 pub fn config(url: &str) -> Result<Config> {
     url.parse().map_err(|_| usage("--postgres must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]"))
 }
@@ -80,7 +80,7 @@ fn connect(url: &str) -> Result<Client> {
     client.context("cannot reach the PostgreSQL server")
 }
 
-/// The query of one column, and the column's type.
+/// Returns a query with only the column of items, and the column's type.
 fn select(client: &mut Client, rows: &Rows) -> Result<(String, Type)> {
     let (text, column) = match rows {
         Rows::Table { table, column } => {
@@ -111,7 +111,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// An item in a statement, whatever the server's settings.
+/// Returns an item as an SQL literal that does not depend on the server's settings.
 fn literal(item: &[u8], is_bytes: bool) -> String {
     if is_bytes {
         let digits: String = item.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Where the rows of `load` come from, and the thread that reads them.
+//! The sources of `load`, and the thread that reads them.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,31 +14,31 @@ use crate::stream::Column;
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
 
-/// Items and bytes that are handed over together at most.
+/// The maximum number of items and bytes in a batch.
 const ITEMS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 17;
-/// Batches that wait for the server at most: then the source waits, too.
+/// The maximum number of batches that wait for the server. Then the reader waits, too.
 const WAITING: usize = 16;
 
 /// A source of rows.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file with an item a line, and what ends a line.
+    /// A file with one item per line, and the byte that ends a line.
     Lines { path: PathBuf, end: u8 },
-    /// A file with columns, and what is between them.
+    /// A file with columns, and their delimiter.
     Columns { path: PathBuf, delimiter: u8, column: Column, skip_bad: bool },
-    /// A file of SQLite's.
+    /// A SQLite database file.
     Sqlite { path: PathBuf, rows: Rows },
     /// A PostgreSQL server.
     Postgres { url: String, rows: Rows, is_ordered: bool },
 }
 
-/// Items that go together.
+/// A batch of items.
 #[derive(Default)]
 pub struct Items {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Where the source is after them.
+    /// The position after them.
     pub after: Position,
 }
 
@@ -50,13 +50,13 @@ impl Batch for Items {
 }
 
 impl Source {
-    /// Starts the thread that reads what comes after `from`. What it sends last may be an error.
+    /// Starts a thread that reads the rows after `from`. The last message may be an error.
     pub fn start(&self, from: Position, bytes_read: BytesRead) -> Receiver<Result<Items>> {
         let (sender, receiver) = sync_channel(WAITING);
         let source = self.clone();
         thread::spawn(move || {
             let mut gathering = Gathering { items: Items::default(), sender, position: from.clone() };
-            // PostgreSQL begins at the last item, which several rows may have. Other sources begin at their first row.
+            // PostgreSQL starts at the last item, which several rows may have. Other sources start at their first row.
             let seeks = matches!(source, Self::Postgres { .. });
             let mut known = if seeks { from.repeats } else { from.rows };
             let result = source.read(&from, &bytes_read, &mut |item| {
@@ -68,7 +68,7 @@ impl Source {
             });
             let result = result.and_then(|()| gathering.hand_over());
             if let Err(error) = result {
-                // Where nobody listens there is nobody to tell.
+                // If the receiver is gone, the error is irrelevant.
                 _ = gathering.sender.send(Err(error));
             }
         });
@@ -86,7 +86,7 @@ impl Source {
         }
     }
 
-    /// Counts its items, by reading it if it is a file. A [stream](Self::is_stream) would be used up by that.
+    /// Counts the items, which reads a file once. This would consume a [stream](Self::is_stream).
     ///
     /// # Errors
     /// It cannot be read.
@@ -104,7 +104,7 @@ impl Source {
         Ok(count)
     }
 
-    /// Bytes of a file, for the progress; nothing where that is not known.
+    /// Returns the size of a file for the progress, if it is known.
     pub fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Lines { path, .. } | Self::Columns { path, .. } => {
@@ -114,7 +114,7 @@ impl Source {
         }
     }
 
-    /// Whether it gives the same rows in the same order when it is read again.
+    /// Whether a second read returns the same rows in the same order.
     pub const fn is_ordered(&self) -> bool {
         matches!(
             self,
@@ -122,7 +122,7 @@ impl Source {
         )
     }
 
-    /// Whether it can be read only once: the standard input, a pipe.
+    /// Whether it can be read only once, such as the standard input or a pipe.
     pub fn is_stream(&self) -> bool {
         match self {
             Self::Lines { path, .. } | Self::Columns { path, .. } => {
@@ -132,10 +132,10 @@ impl Source {
         }
     }
 
-    /// What tells it from another one, and from itself after a change. Of a database behind a server no change is seen.
+    /// Returns a value that differs for another source and after a change. Changes in a PostgreSQL database are not detected.
     ///
     /// # Errors
-    /// There is no such file.
+    /// The file does not exist.
     pub fn fingerprint(&self) -> Result<Value> {
         Ok(match self {
             Self::Lines { path, end } => json!(["lines", end, state(path)?]),
@@ -153,14 +153,14 @@ impl Source {
     }
 }
 
-/// Size and time of the last change, of a file.
+/// Returns the size and the modification time of a file.
 fn state(path: &Path) -> Result<(u64, u64)> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok((metadata.len(), u64::try_from(since.as_micros()).unwrap_or(u64::MAX)))
 }
 
-/// Rows on their way into batches.
+/// Collects rows into batches.
 struct Gathering {
     items: Items,
     sender: SyncSender<Result<Items>>,

@@ -1,4 +1,4 @@
-//! Rows of a file of SQLite's, which is only read.
+//! Reads rows of a SQLite database file without changing it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags, Statement};
 
 use super::rows::{Rows, Sink};
 
-/// The rows: texts and blobs by their bytes, numbers in decimal, NULL no item.
+/// Reads the rows: texts and blobs as bytes, numbers in decimal, and no item for NULL.
 pub fn read(path: &Path, rows: &Rows, sink: &mut Sink) -> Result<()> {
     let connection = open(path)?;
     let (mut statement, column) = select(&connection, rows).with_context(|| told(path))?;
@@ -24,7 +24,7 @@ pub fn read(path: &Path, rows: &Rows, sink: &mut Sink) -> Result<()> {
     Ok(())
 }
 
-/// How many of the rows have an item.
+/// Counts the rows with an item.
 pub fn count(path: &Path, rows: &Rows) -> Result<u64> {
     let connection = open(path)?;
     let text = match rows {
@@ -42,10 +42,10 @@ fn open(path: &Path) -> Result<Connection> {
         .with_context(|| told(path))
 }
 
-/// The statement, and which of its columns has the items.
+/// Returns the statement and the index of the column with the items.
 fn select<'c>(connection: &'c Connection, rows: &Rows) -> Result<(Statement<'c>, usize)> {
     let (query, column) = match rows {
-        // Without the name of the table, SQLite takes a column that is not there for a text.
+        // Without the table's name, SQLite reads the name of a missing column as a string.
         Rows::Table { table, column } => (format!("SELECT {0}.{1} FROM {0}", quoted(table), quoted(column)), None),
         Rows::Query { query, column } => (query.clone(), column.as_ref()),
     };

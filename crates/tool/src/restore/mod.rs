@@ -211,7 +211,8 @@ fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
             let items: u64 = from_redis_value(items)?;
             ensure!(
                 items == 0,
-                "`{}` is empty in the file and has {} on the server: it is not replaced. If this is intended, use --allow-empty",
+                "`{}` is empty in the file and has {} on the server: it is not replaced. \
+                 If this is intended, use --allow-empty",
                 shown(key),
                 HumanCount(items)
             );

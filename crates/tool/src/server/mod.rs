@@ -1,5 +1,5 @@
-//! The server, or the nodes of a cluster: commands go to the node that holds their key, and every failure becomes one line
-//! that says what to do about it.
+//! The server, or the nodes of a cluster. Commands are sent to the node of their key, and every failure becomes one line that
+//! says what to do about it.
 
 mod module;
 mod options;
@@ -24,12 +24,12 @@ pub use slots::{Address, slot};
 
 /// How long a command that can continue waits for a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long commands are sent again that a cluster cannot serve while it moves slots or fails over.
+/// How long a command is retried while a cluster moves slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two tries.
+/// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A connection was lost: whether the commands that were on their way were done is not known.
+/// A connection was lost. It is unknown whether pending commands were executed.
 #[derive(Debug)]
 pub struct Lost(String);
 
@@ -41,7 +41,7 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// A server, or a cluster.
+/// A server or a cluster.
 pub struct Server {
     options: Options,
     /// The node that the options name.
@@ -51,10 +51,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Connects to it; to a cluster by the one node that the options name.
+    /// Connects to the server, or to a cluster through the node in the options.
     ///
     /// # Errors
-    /// Nobody is there, or the user is refused. A password is never repeated.
+    /// The server cannot be reached or rejects the user. The error never contains a password.
     pub fn connect(options: &Options) -> Result<Self> {
         let client = options.client()?;
         let first = client.get_connection_info().addr().to_string();
@@ -71,10 +71,10 @@ impl Server {
         Ok(server)
     }
 
-    /// Connects again after a [`Lost`], until there is a server that answers or the time is over.
+    /// Reconnects after a [`Lost`], until a server responds or the time is over.
     ///
     /// # Errors
-    /// The last try's.
+    /// The error of the last attempt.
     pub fn reconnect(&mut self, for_at_most: Duration) -> Result<()> {
         let until = Instant::now() + for_at_most;
         loop {
@@ -87,13 +87,13 @@ impl Server {
     }
 
     fn connect_again(&mut self) -> Result<()> {
-        // Of a cluster any node that is known says which ones there are now.
+        // Any known node of a cluster can list the current nodes.
         let mut known: Vec<_> = self.slots.iter().flat_map(Slots::nodes).collect();
         self.connections.clear();
         if !self.options.is_cluster() {
             let client = self.options.client()?;
             let mut connection = open(&client, &self.first)?;
-            // A server that still loads its data answers commands with an error.
+            // A server that is loading its data replies to commands with an error.
             cmd("EXISTS").arg("").query::<Value>(&mut connection).map_err(|error| self.lost(&error))?;
             self.connections.insert(self.first.clone(), connection);
             return Ok(());
@@ -104,7 +104,7 @@ impl Server {
             self.first = node;
             result = self.read_slots();
             if result.is_ok() {
-                // One that is gone has its slots until a replica takes over.
+                // A failed node keeps its slots until a replica takes over.
                 return self.nodes().iter().try_for_each(|node| self.connection(node).map(drop));
             }
         }
@@ -116,7 +116,7 @@ impl Server {
         self.slots.is_some()
     }
 
-    /// The nodes that hold keys: each primary of a cluster, or the one server.
+    /// Returns the nodes that hold keys: each primary of a cluster, or the one server.
     pub fn nodes(&self) -> Vec<Address> {
         self.slots.as_ref().map_or_else(|| vec![self.first.clone()], Slots::nodes)
     }
@@ -124,7 +124,7 @@ impl Server {
     /// Sends one command about `key` and returns its reply. An error inside an array reply stays where it is.
     ///
     /// # Errors
-    /// The server's, in words; [`Lost`].
+    /// The server's error in one line; [`Lost`].
     pub fn ask(&mut self, command: &Cmd, key: impl AsRef<[u8]>) -> Result<Value> {
         let mut pipeline = Pipeline::new();
         pipeline.add_command(command.clone());
@@ -163,7 +163,7 @@ impl Server {
         if !replies.iter().any(is_moving) {
             return Ok(replies);
         }
-        // Each alone, in their order: those before the first that was sent on are done.
+        // One at a time, in order. Those before the first redirected one are done.
         let commands: Vec<Cmd> = commands.cmd_iter().cloned().collect();
         let mut settled = Vec::with_capacity(replies.len());
         for (command, reply) in commands.iter().zip(replies) {
@@ -172,8 +172,8 @@ impl Server {
         Ok(settled)
     }
 
-    /// Sends commands about many keys, each told with its command, to all nodes side by side. The replies come in the order
-    /// of the commands; an error reply is a reply.
+    /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands. An error
+    /// reply counts as a reply.
     ///
     /// # Errors
     /// As [`Self::replies`].
@@ -235,7 +235,7 @@ impl Server {
         }
     }
 
-    /// The one line for an error reply of the server: `code` is its first word, `details` the rest.
+    /// Returns the line for an error reply of the server: `code` is its first word, `details` the rest.
     pub fn describe(&self, code: &str, details: &str, key: impl AsRef<[u8]>) -> anyhow::Error {
         let (address, key) = (&self.first, shown(key));
         match code {
@@ -269,7 +269,7 @@ impl Server {
         commands.query(connection).map_err(|error| self.lost(&error))
     }
 
-    /// The connection to a node, made where there is none.
+    /// Returns the connection to a node, opening it if necessary.
     fn connection(&mut self, node: &Address) -> Result<&mut Connection> {
         if !self.connections.contains_key(node) {
             let client = if *node == self.first && !self.is_cluster() {
@@ -278,14 +278,14 @@ impl Server {
                 let (host, port) = host_and_port(node)?;
                 self.options.client_at(host, port)?
             };
-            // Nothing was sent: but whoever waits for a cluster to settle waits for this, too.
+            // Nothing was sent, but a caller that waits for the cluster to settle waits for this, too.
             let connection = open(&client, node).map_err(|error| Lost(format!("{error:#}")))?;
             self.connections.insert(node.clone(), connection);
         }
         self.connections.get_mut(node).ok_or_else(|| anyhow!("no connection to {node}"))
     }
 
-    /// Asks the first node for the slots.
+    /// Reads the slots from the first node.
     fn read_slots(&mut self) -> Result<()> {
         let first = self.first.clone();
         let host = self.host().to_owned();
@@ -298,10 +298,10 @@ impl Server {
         self.first.rsplit_once(':').map_or(&*self.first, |(host, _)| host)
     }
 
-    /// The node that holds a key.
+    /// Returns the node that holds a key.
     ///
     /// # Errors
-    /// None does for long.
+    /// No node holds it before the timeout.
     pub fn node_of_key(&mut self, key: impl AsRef<[u8]>) -> Result<Address> {
         if self.slots.is_none() {
             return Ok(self.first.clone());
@@ -323,7 +323,7 @@ impl Server {
         }
     }
 
-    /// Sends a command again that a node has sent elsewhere, until it is done there.
+    /// Resends a redirected command until it is executed.
     fn settle(&mut self, command: &Cmd, mut reply: Value, slot: u16) -> Result<Value> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while is_moving(&reply) && Instant::now() < until {
@@ -357,7 +357,7 @@ impl Server {
         Ok(reply)
     }
 
-    /// A redirection without a host is to the one that was asked.
+    /// A redirection without a host refers to the node that sent it.
     fn full_address(&self, node: &str) -> Address {
         if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
     }
@@ -368,7 +368,7 @@ fn host_and_port(node: &str) -> Result<(&str, u16)> {
     parts.ok_or_else(|| anyhow!("`{node}` is not the address of a node"))
 }
 
-/// Whether a node could not serve a command that another one can, or it itself a little later.
+/// Whether another node can execute the command, or the same one a little later.
 fn is_moving(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING"))
 }

@@ -1,4 +1,4 @@
-//! How to reach the server: the options of redis-cli, or a URL. Every subcommand takes the same ones.
+//! How to reach the server: the options of redis-cli, or a URL. All subcommands share them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::usage::usage;
 
 const FORM: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH";
 
-/// The server, as redis-cli is told of it
+/// The server, with the options of redis-cli
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "The server")]
 pub struct Options {
@@ -66,18 +66,18 @@ pub struct Options {
 }
 
 impl Options {
-    /// Those that a URL alone tells.
+    /// Creates options from a URL only.
     pub fn of_url(url: &str) -> Self {
         Self { url: Some(url.to_owned()), ..Self::default() }
     }
 
-    /// The same, where the server is or is not a node of a cluster.
+    /// Returns the same options with or without --cluster.
     pub const fn with_cluster(mut self, is_cluster: bool) -> Self {
         self.cluster = is_cluster;
         self
     }
 
-    /// Whether they name a server, rather than leave it at the usual one.
+    /// Whether they name a server instead of using the default one.
     pub const fn is_named(&self) -> bool {
         self.url.is_some() || self.host.is_some() || self.port.is_some() || self.socket.is_some()
     }
@@ -87,16 +87,16 @@ impl Options {
         self.cluster
     }
 
-    /// A client of the server.
+    /// Creates a client of the server.
     ///
     /// # Errors
-    /// Words that fit no server, and files that cannot be read. A password is never repeated.
+    /// The options are invalid, or a file cannot be read. The error never contains a password.
     pub fn client(&self) -> Result<Client> {
         let info = self.info()?;
         self.client_of(info)
     }
 
-    /// A client of another node of the same cluster, with the same user and the same certificates.
+    /// Creates a client of another node of the same cluster, with the same user and certificates.
     ///
     /// # Errors
     /// As [`Self::client`].
@@ -114,7 +114,7 @@ impl Options {
     fn client_of(&self, info: ConnectionInfo) -> Result<Client> {
         let client = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
-                // Fails where it is installed already.
+                // Fails if it is already installed.
                 _ = rustls::crypto::ring::default_provider().install_default();
                 Client::build_with_tls(info, self.certificates()?)
             }
@@ -151,7 +151,7 @@ impl Options {
             return Err(usage("--insecure needs --tls or a rediss:// URL"));
         }
         let redis = self.settings(info.redis_settings());
-        // Commands that are sent before earlier ones are answered must not wait for those.
+        // Commands must not be delayed until earlier replies arrive.
         Ok(info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
     }
 
@@ -170,7 +170,7 @@ impl Options {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
-        // A password in the URL is meant for this server, one in the environment for any.
+        // A password in the URL is for this server, one in the environment for any server.
         if let (Some(password), None) = (&self.password, told.password()) {
             settings = settings.set_password(password);
         }
@@ -186,7 +186,7 @@ impl Options {
             _ => None,
         };
         let root_cert = self.cacert.as_deref().map(read).transpose()?;
-        // A file without any would trust nobody, and say so of the server.
+        // Without certificates no server would be trusted, and the error would blame the server.
         if let (Some(path), Some(bytes)) = (&self.cacert, &root_cert) {
             let first = CertificateDer::pem_slice_iter(bytes).next();
             ensure!(matches!(first, Some(Ok(_))), "{} does not contain a PEM certificate", path.display());

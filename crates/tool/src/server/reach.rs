@@ -1,4 +1,4 @@
-//! Opening a connection, and one line for each way in which that, or a connection itself, fails.
+//! Opens connections, and describes each kind of connection failure in one line.
 
 use std::error::Error;
 use std::io;
@@ -9,13 +9,13 @@ use anyhow::{Result, anyhow};
 use redis::{Client, Connection, ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
-/// How long to wait for a connection and for the first answers on it. Later commands may take as long as they need.
+/// How long to wait for a connection and its first replies. Later commands have no timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to a server.
 ///
 /// # Errors
-/// What is wrong, and what to do about it.
+/// Describes what is wrong and what to do about it.
 pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
     client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
         if let Some(reason) = tls_reason(&error) {
@@ -36,7 +36,7 @@ pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
     })
 }
 
-/// What an error says, in one line.
+/// Returns the text of an error in one line.
 pub(super) fn line(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
         return "it answered something that is not Redis's protocol".to_owned();
@@ -44,7 +44,7 @@ pub(super) fn line(error: &RedisError) -> String {
     error.to_string().lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// Why TLS failed, where it did.
+/// Returns why TLS failed, if it did.
 fn tls_reason(error: &RedisError) -> Option<String> {
     let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let tls = inner.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
@@ -68,7 +68,7 @@ fn certificate_reason(fault: &CertificateError) -> String {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "is for another host name".to_owned()
         }
-        // The library that checks certificates has no type for it that is public here.
+        // The library that verifies certificates has no public type for this.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "is that of an authority (CA:TRUE), which is none for a server: give the server one that the authority has signed"
                 .to_owned()

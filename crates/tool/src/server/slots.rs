@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use redis::{Value, from_redis_value};
 
-/// Number of hash slots of a cluster.
+/// The number of hash slots in a cluster.
 const SLOTS: u16 = 16_384;
 
 /// The address of a node, `HOST:PORT`.
@@ -14,15 +14,15 @@ pub type Address = String;
 /// The nodes that hold the slots of a cluster.
 #[derive(Debug, Default)]
 pub struct Slots {
-    /// By the last slot of a run of them: its first slot and the node.
+    /// Ranges by their last slot: the first slot and the node.
     runs: BTreeMap<u16, (u16, Address)>,
 }
 
 impl Slots {
-    /// Reads the reply to CLUSTER SLOTS. A node without an address is the one that was asked.
+    /// Parses the reply to CLUSTER SLOTS. A node without an address is the one that replied.
     ///
     /// # Errors
-    /// A reply of another form.
+    /// The reply has another form.
     pub fn of_reply(reply: Value, asked_host: &str) -> Result<Self> {
         let mut runs = BTreeMap::new();
         let Value::Array(rows) = reply else { bail!("the reply to CLUSTER SLOTS is not a list") };
@@ -44,12 +44,12 @@ impl Slots {
         Ok(Self { runs })
     }
 
-    /// The node that holds a slot, where one does.
+    /// Returns the node that holds a slot.
     pub fn node(&self, slot: u16) -> Option<&Address> {
         self.runs.range(slot..).next().filter(|(_, (first, _))| *first <= slot).map(|(_, (_, node))| node)
     }
 
-    /// Every node that holds slots, each once.
+    /// Returns every node that holds slots, once.
     pub fn nodes(&self) -> Vec<Address> {
         let mut nodes: Vec<_> = self.runs.values().map(|(_, node)| node.clone()).collect();
         nodes.sort();
@@ -58,7 +58,7 @@ impl Slots {
     }
 }
 
-/// The slot of a key: of what is between its first `{` and the next `}`, where that is anything, or of all of it.
+/// Returns the slot of a key, or of its hash tag: the text between its first `{` and the next `}`, unless that is empty.
 pub fn slot(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag(key)) % SLOTS
 }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        // The check value of the specification, and what `CLUSTER KEYSLOT` answers.
+        // The check value of the specification, and replies of `CLUSTER KEYSLOT`.
         assert_eq!(crc16::State::<crc16::XMODEM>::calculate(b"123456789"), 0x31c3);
         assert_eq!([slot(b"foo"), slot(b"a{foo}b"), slot(b"{}foo"), slot(b"{foo")], [12182, 12182, 9500, 13308]);
     }

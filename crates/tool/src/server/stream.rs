@@ -1,5 +1,5 @@
-//! Commands that are sent before the replies to earlier ones were read, so that reading, the network and the server work at
-//! the same time. Replies of a node come in the order of what was sent to it.
+//! Pipelined commands: they are sent before earlier replies are read, so that reading, the network and the server work in
+//! parallel. The replies of a node arrive in the order of its commands.
 
 use anyhow::Result;
 use redis::{Cmd, Value};
@@ -7,8 +7,8 @@ use redis::{Cmd, Value};
 use super::{Address, Server, is_moving, slot};
 
 impl Server {
-    /// Sends one command about `key`, in the bytes of the protocol, and waits for nothing. The node that owes the reply: as
-    /// long as it does, only [`Self::send`] and [`Self::receive`] may speak to it.
+    /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
+    /// only [`Self::send`] and [`Self::receive`] may use the node.
     ///
     /// # Errors
     /// [`super::Lost`].
@@ -19,7 +19,7 @@ impl Server {
         Ok(node)
     }
 
-    /// Waits for the next reply that a node owes. An error reply is a reply.
+    /// Waits for the next reply of a node. An error reply counts as a reply.
     ///
     /// # Errors
     /// [`super::Lost`].
@@ -32,12 +32,12 @@ impl Server {
         }
     }
 
-    /// Whether another node of the cluster can do what this reply refuses, or the same one a little later.
+    /// Whether another node can execute the refused command, or the same one a little later.
     pub fn is_elsewhere(&self, reply: &Value) -> bool {
         self.slots.is_some() && is_moving(reply)
     }
 
-    /// Sends a command again whose reply was [elsewhere](Self::is_elsewhere), until it is done. No node may owe a reply.
+    /// Resends a command whose reply was [elsewhere](Self::is_elsewhere) until it is executed. No node may owe a reply.
     ///
     /// # Errors
     /// [`super::Lost`].

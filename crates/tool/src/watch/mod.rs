@@ -1,5 +1,5 @@
-//! `bloomgate watch`: the filters of a server as they are now, again and again: how full they are, how often they are wrong, what
-//! is added and looked up a second. It only reads, and no more keys a second than a busy server can spare.
+//! `bloomgate watch`: the filters of a server, updated live: how full they are, their false positive rates, and the adds and
+//! lookups per second. It only reads, and limits the keys that it scans per sample.
 
 mod filter;
 mod sampler;
@@ -78,7 +78,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
             break;
         }
         next = Instant::now() + arguments.interval;
-        // The first look is at every key: what follows is compared with it.
+        // The first sample covers every key, because later ones are compared with it.
         let sample = match sampler.sample(taken == 0, arguments.sort, top) {
             Err(error) if error.is::<Lost>() && samples != Some(1) => {
                 if !await_server(&mut sampler, &error)? {
@@ -98,7 +98,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Retries until the server accepts a connection. Returns false if the reader of the output leaves first.
+/// Retries until the server accepts a connection. Returns false if the reader of the output exits first.
 fn await_server(sampler: &mut Sampler, lost: &Error) -> Result<bool> {
     eprintln!("bloomgate: {lost:#}; waiting for it");
     while sampler.reconnect().is_err() {
@@ -113,7 +113,7 @@ fn await_server(sampler: &mut Sampler, lost: &Error) -> Result<bool> {
 /// Redraws the table on a terminal until a key ends it.
 fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
     let (mut order, mut number) = (arguments.sort, 0u64);
-    // Before the screen changes: a server that cannot be asked is one line.
+    // Sampled before the screen changes, so that an error is printed as a plain line.
     let mut sample = sampler.sample(false, order, screen::rows())?;
     let mut lost = None;
     let screen = Screen::enter()?;

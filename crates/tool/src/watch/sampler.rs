@@ -1,5 +1,5 @@
-//! Samples of a server's filters. Keys are found by SCAN, a bounded number a sample; those that are filters are asked by BF.INFO,
-//! and the few that are shown by BF.STATS, which reads up to 1 MiB of each layer.
+//! Takes samples of a server's filters. Each sample scans a limited number of keys, queries filters by BF.INFO, and the visible
+//! ones by BF.STATS, which reads up to 1 MiB of each layer.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,16 +14,16 @@ use crate::server::Server;
 use crate::stats::{Info, Stats};
 use crate::walk::Walk;
 
-/// Filters asked at once.
+/// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 500;
 /// SCAN commands per sample and node: ten thousand keys.
 const SCANS_A_SAMPLE: usize = 20;
-/// Filters asked by BF.INFO a sample. Of more of them, each sample asks others.
+/// Filters queried by BF.INFO per sample. If there are more, samples take turns.
 const FILTERS_A_SAMPLE: usize = 1000;
-/// From the end of one pass over all keys to the next.
+/// The pause between walks over all keys.
 const PASS_PAUSE: Duration = Duration::from_secs(10);
 
-/// What the module counts of the whole server.
+/// The module's totals over the whole server.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub filters: u64,
@@ -33,7 +33,7 @@ pub(super) struct Counts {
     pub positives: u64,
 }
 
-/// Between two samples, a second.
+/// Rates per second between two samples.
 #[derive(Clone, Copy)]
 pub(super) struct Speeds {
     pub adds: f64,
@@ -41,14 +41,14 @@ pub(super) struct Speeds {
     pub positives: f64,
 }
 
-/// One look at the server.
+/// A sample of the server.
 pub(super) struct Sample {
-    /// Nothing where the server does not count.
+    /// `None` if the server has no such counters.
     pub counts: Option<Counts>,
     pub speeds: Option<Speeds>,
-    /// Filters that are known so far.
+    /// The number of known filters.
     pub known: usize,
-    /// Those to show, in order.
+    /// The visible filters, in order.
     pub filters: Vec<Filter>,
 }
 
@@ -58,10 +58,10 @@ pub(super) struct Sampler {
     pattern: Option<String>,
     filters: BTreeMap<Vec<u8>, Filter>,
     walk: Walk,
-    /// The last filter that was asked by BF.INFO.
+    /// The last filter that was queried by BF.INFO.
     last_asked: Vec<u8>,
     counted: Option<(Instant, Counts)>,
-    /// Whether the server is known to have the module.
+    /// Whether the module was found on the server.
     has_module: bool,
 }
 
@@ -78,10 +78,10 @@ impl Sampler {
         }
     }
 
-    /// A sample with the first `top` filters. With `whole` it looks at all keys and all filters, however many there are.
+    /// Takes a sample with the first `top` filters. With `whole` it covers all keys and all filters.
     ///
     /// # Errors
-    /// The server's, in words.
+    /// The server's error in one line.
     pub fn sample(&mut self, whole: bool, order: Order, top: usize) -> Result<Sample> {
         if !self.has_module {
             self.server.require_command("BF.INFO")?;
@@ -91,7 +91,7 @@ impl Sampler {
         self.find(whole, counts)?;
         self.ask(if whole { usize::MAX } else { FILTERS_A_SAMPLE })?;
         let mut sample = Sample { counts, speeds, known: self.filters.len(), filters: Vec::new() };
-        // Only names move here; what is shown is copied.
+        // Sorts references and clones only the visible filters.
         let mut shown: Vec<&Filter> = self.filters.values().collect();
         shown.sort_by(|one, other| order.compare(one, other));
         sample.filters = shown.into_iter().take(top).cloned().collect();
@@ -99,13 +99,13 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Connects to a lost server again. Known filters stay until the next sample asks for them.
+    /// Reconnects to a lost server. Known filters stay until the next sample queries them.
     ///
     /// # Errors
-    /// The server does not answer yet.
+    /// The server does not respond yet.
     pub fn reconnect(&mut self) -> Result<()> {
         self.server.reconnect(Duration::ZERO)?;
-        // A restarted server counts from 0, and may have other keys or no module.
+        // A restarted server counts from 0 and may have other keys or no module.
         (self.walk, self.counted) = (Walk::new(), None);
         self.has_module = false;
         Ok(())
@@ -143,7 +143,7 @@ impl Sampler {
         Ok((has_any.then_some(sum), speeds))
     }
 
-    /// Goes on with SCAN. Where every filter of the server is known, nothing has to be looked for.
+    /// Continues the walk, unless every filter of the server is known.
     fn find(&mut self, whole: bool, counts: Option<Counts>) -> Result<()> {
         let all = counts.map(|counts| counts.filters);
         if !whole && self.pattern.is_none() && all == u64::try_from(self.filters.len()).ok() {
@@ -172,7 +172,7 @@ impl Sampler {
         }
     }
 
-    /// Asks so many filters by BF.INFO, where the last sample has ended. Those that are gone are forgotten.
+    /// Queries up to `most` filters by BF.INFO, starting after the last queried one. Deleted filters are removed.
     fn ask(&mut self, most: usize) -> Result<()> {
         let after = self.filters.range((Bound::Excluded(self.last_asked.clone()), Bound::Unbounded));
         let keys: Vec<_> = after
@@ -202,7 +202,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Asks those that are shown by BF.STATS. A server without that command leaves its fields empty.
+    /// Queries the visible filters by BF.STATS. Without that command their fields stay empty.
     fn look_into(&mut self, filters: &mut [Filter]) -> Result<()> {
         let command = |filter: &Filter| (filter.key.clone(), cmd("BF.STATS").arg(&filter.key).to_owned());
         let replies = self.server.replies_of_many(&filters.iter().map(command).collect::<Vec<_>>())?;
@@ -217,7 +217,7 @@ impl Sampler {
 }
 
 impl Sample {
-    /// Puts the filters that it has into another order.
+    /// Sorts its filters in another order.
     pub fn sort(&mut self, order: Order) {
         self.filters.sort_by(|one, other| order.compare(one, other));
     }

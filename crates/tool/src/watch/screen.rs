@@ -1,5 +1,5 @@
-//! The terminal while it shows samples: an alternate screen without echo and cursor, which is put back however the run ends but
-//! by SIGKILL or SIGTERM.
+//! The terminal during live output: an alternate screen without echo and cursor. It is restored at every exit except by SIGKILL
+//! or SIGTERM.
 
 use std::io::{self, Write, stdout};
 use std::time::Instant;
@@ -15,20 +15,20 @@ use super::filter::Order;
 use super::sampler::Sample;
 use super::table;
 
-/// Lines besides those of filters: the server, the columns, how many more there are, the keys.
+/// Lines that are not filters: the server, the columns, the number of hidden filters, the keys.
 const OTHER_LINES: u16 = 4;
 
-/// What somebody asked for by a key.
+/// What a key press requests.
 pub(super) enum Asked {
-    /// To end.
+    /// Quit.
     End,
-    /// To sort by something else.
+    /// Change the order.
     Order(Order),
-    /// The window has another size.
+    /// Redraw after a change of the window's size.
     Draw,
 }
 
-/// The terminal. It is put back when this is dropped.
+/// The terminal. Dropping this restores it.
 pub(super) struct Screen;
 
 impl Screen {
@@ -58,7 +58,7 @@ impl Screen {
         out.flush()
     }
 
-    /// Waits until `until` for somebody to ask for something.
+    /// Waits for a key press until `until`.
     pub fn wait(&self, until: Instant) -> io::Result<Option<Asked>> {
         while event::poll(until.saturating_duration_since(Instant::now()))? {
             match event::read()? {
@@ -75,12 +75,12 @@ impl Screen {
     }
 }
 
-/// How many filters there is room for.
+/// Returns the number of filters that fit.
 pub(super) fn rows() -> usize {
     usize::from(size().1.saturating_sub(OTHER_LINES)).max(1)
 }
 
-/// Columns and lines. Some terminals say that they have none.
+/// Returns the columns and lines. Some terminals report 0.
 fn size() -> (u16, u16) {
     terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24))
 }

@@ -1,4 +1,4 @@
-//! A sample as lines of text.
+//! Formats a sample as text.
 
 use indicatif::{BinaryBytes, HumanCount};
 
@@ -7,17 +7,17 @@ use super::sampler::Sample;
 use crate::report::{counted, percent};
 use crate::server::shown;
 
-/// Characters of a key, on a screen: what is longer is cut.
+/// The maximum width of a key on a screen. Longer keys are cut.
 const KEY_WIDTH: usize = 32;
 
-/// The whole of it, for an output that is no terminal.
+/// Returns the whole table, for an output that is not a terminal.
 pub(super) fn plain(sample: &Sample) -> String {
     let mut text = lines(sample, false).join("\n");
     text.push('\n');
     text
 }
 
-/// A line about the server, one with the names of the columns, and one for each filter.
+/// Returns a line about the server, one with the column names, and one per filter.
 pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
     let names = sample.filters.iter().map(|filter| {
         let name = shown(&filter.key);

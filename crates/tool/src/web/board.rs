@@ -1,4 +1,4 @@
-//! What is known of the server: written by the sampler, read by requests, under a lock that is held for short.
+//! The state that the sampler writes and requests read, under a lock that is held only briefly.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::server::Address;
 use crate::stats::{Info, Stats};
 use crate::walk::Progress;
 
-/// The fields of `INFO bf` that are shown over time, all nodes together.
+/// The fields of `INFO bf` whose totals over all nodes have a history.
 pub const COUNTERS: [&str; 21] = [
     "bf_bloom_total_memory_bytes",
     "bf_bloom_num_objects",
@@ -34,32 +34,32 @@ pub const COUNTERS: [&str; 21] = [
     "bf_bloom_waiting",
 ];
 
-/// All of them at a time, in milliseconds since 1970.
+/// A time in milliseconds since 1970 and the totals of all these fields.
 pub type Totals = (u64, [u64; COUNTERS.len()]);
 
-/// Of a filter, at a time.
+/// A point in the history of a filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// Items that were counted.
+    /// Items added, as counted.
     pub items: u64,
     /// Bytes.
     pub size_bytes: u64,
-    /// The false positive rate then.
+    /// The false positive rate at that time.
     pub rate_now: f64,
-    /// Items for each that it is made for.
+    /// Items by capacity.
     pub fill: f64,
 }
 
-/// A filter.
+/// A watched filter.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// As of the last sample that could be had.
+    /// The last successful sample.
     pub stats: Option<Stats>,
-    /// What the server answered instead, in the last sample.
+    /// The error of the last sample, if it failed.
     pub problem: Option<String>,
-    /// Over time.
+    /// The history.
     pub history: Series<Point>,
 }
 
@@ -70,71 +70,71 @@ pub struct Node {
     pub address: Address,
     /// Fields of INFO.
     pub info: Info,
-    /// Keys of the database.
+    /// The number of keys in the database.
     pub keys: u64,
 }
 
-/// What keeps the sampler from sampling.
+/// Why sampling fails.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// Since when, in milliseconds since 1970.
+    /// The time of the first failure, in milliseconds since 1970.
     pub since_ms: u64,
-    /// One line.
+    /// The error in one line.
     pub text: String,
 }
 
-/// What is known.
+/// What is known about the server.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Nodes, as of the last sample.
+    /// The nodes in the last sample.
     pub nodes: Vec<Node>,
-    /// Where the last try to sample failed.
+    /// The error, if the last attempt to sample failed.
     pub problem: Option<Problem>,
     /// The number of samples so far.
     pub samples: u64,
-    /// When the last one ended, in milliseconds since 1970.
+    /// The end of the last sample, in milliseconds since 1970.
     pub sampled_ms: u64,
-    /// How long it took, pauses included.
+    /// Its duration, pauses included.
     pub took: Duration,
-    /// How far the walk over the keys has come.
+    /// The progress of the walk over the keys.
     pub walk: Progress,
-    /// Filters that the last walk found beyond the number that is watched.
+    /// Filters that the last walk found beyond the maximum.
     pub left_out: u64,
-    /// By their keys.
+    /// The watched filters by key.
     pub filters: BTreeMap<Vec<u8>, Filter>,
-    /// Over time.
+    /// The history.
     pub totals: Series<Totals>,
-    /// A question that the server did not reply yet, and since when.
+    /// When the pending command was sent, if the server has not replied yet.
     pub asked: Option<Instant>,
 }
 
-/// The board.
+/// The state behind its lock.
 #[derive(Debug)]
 pub struct Board {
-    /// From one sample to the next.
+    /// The time from one sample to the next.
     pub interval: Duration,
     state: Mutex<State>,
 }
 
 impl Board {
-    /// An empty one.
+    /// Creates an empty board.
     pub fn new(interval: Duration) -> Self {
         Self { interval, state: Mutex::default() }
     }
 
-    /// What is known, and room to write.
+    /// Locks the state.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The sum of a field of INFO over all nodes.
+    /// Returns the sum of a field of INFO over all nodes.
     pub fn total(&self, name: &str) -> u64 {
         self.nodes.iter().filter_map(|node| node.info.number(name)).fold(0, u64::saturating_add)
     }
 
-    /// Takes a sample of the nodes and of all filters that are there; what is not in it is gone.
+    /// Stores a sample of the nodes and of all filters. A filter that is not in it is removed.
     pub fn take_sample(&mut self, nodes: Vec<Node>, sampled: Vec<(Vec<u8>, Result<Stats, String>)>, took: Duration) {
         (self.nodes, self.problem, self.took, self.sampled_ms) = (nodes, None, took, now_ms());
         let tick = self.samples;
@@ -155,7 +155,7 @@ impl State {
         self.samples += 1;
     }
 
-    /// Notes that sampling failed.
+    /// Records that sampling failed.
     pub fn fail(&mut self, text: String) {
         let since_ms = self.problem.as_ref().map_or_else(now_ms, |problem| problem.since_ms);
         self.problem = Some(Problem { since_ms, text });
@@ -166,7 +166,7 @@ fn point(time_ms: u64, stats: &Stats) -> Point {
     Point { time_ms, items: stats.items, size_bytes: stats.size_bytes, rate_now: stats.rate_now, fill: stats.fill() }
 }
 
-/// Milliseconds since 1970, by the clock of this machine.
+/// Returns the milliseconds since 1970 by this machine's clock.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

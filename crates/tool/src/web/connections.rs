@@ -1,15 +1,15 @@
-//! The open connections of the page. Their number is bounded; a new one takes the place of the one that is needed least, so
-//! clients that hold connections open keep nobody else out.
+//! The open connections of the page. Their number is limited. A new connection closes the least recently used one, so clients
+//! that hold connections open cannot lock others out.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// Connections at a time.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The connections. All of them belong to one thread.
+/// The connections, all served by one thread.
 #[derive(Default)]
 pub struct Connections {
     open: Vec<(AbortHandle, Rc<Usage>)>,
@@ -17,7 +17,7 @@ pub struct Connections {
     turn: Rc<Cell<u64>>,
 }
 
-/// When a connection was needed last.
+/// When a connection was last used.
 pub struct Usage {
     turn: Rc<Cell<u64>>,
     last: Cell<u64>,
@@ -25,22 +25,22 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// A request has come.
+    /// Records the start of a request.
     pub fn begin(&self) {
         self.turn.set(self.turn.get() + 1);
         self.last.set(self.turn.get());
         self.is_answering.set(true);
     }
 
-    /// Its answer is known. It may still be on its way to a client that does not read it.
+    /// Records that the response is ready. A client that does not read may not have received it.
     pub fn end(&self) {
         self.is_answering.set(false);
     }
 }
 
 impl Connections {
-    /// Makes room for a connection. Where there is none, it closes the one that no request is being worked on for, and of
-    /// these the one whose last request is longest ago.
+    /// Makes room for a connection. If the limit is reached, it closes a connection without a request in progress: the one
+    /// whose last request is the oldest.
     pub fn make_room(&mut self) -> Rc<Usage> {
         self.open.retain(|(task, _)| !task.is_finished());
         if self.open.len() >= CONNECTIONS_MAX {
@@ -51,13 +51,13 @@ impl Connections {
             }
         }
         let usage = Usage { turn: Rc::clone(&self.turn), last: Cell::new(0), is_answering: Cell::new(false) };
-        // A connection that is new counts as used: the oldest of those that never asked goes first.
+        // A new connection counts as used, so the oldest one without a request is closed first.
         usage.begin();
         usage.end();
         Rc::new(usage)
     }
 
-    /// Takes the task of a connection in.
+    /// Adds the task of a connection.
     pub fn add(&mut self, task: AbortHandle, usage: Rc<Usage>) {
         self.open.push((task, usage));
     }

@@ -1,37 +1,37 @@
-//! Which requests are answered: those of this page and of programs on this machine. A page of another site may make the
-//! browser send requests here, too. It is told apart by the name that it used (`Host`: a foreign name that leads here is DNS
-//! rebinding) and by what the browser says of where a request comes from (`Sec-Fetch-Site`, `Origin`).
+//! Decides which requests are answered: those of this page and of programs on this machine. A page of another site can make the
+//! browser send requests here, too. Such requests are recognised by their `Host` header (a foreign name means DNS rebinding),
+//! and by `Sec-Fetch-Site` and `Origin`.
 
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::{Method, StatusCode, Uri};
 
-/// What the page says with each question. A page of another site cannot, without a preflight that is refused.
+/// The header that the page sends with each query. Pages of other sites would need a preflight request, which is refused.
 const PAGE_HEADER: &str = "x-bloomgate";
 
-/// What is asked for.
+/// The kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// The page itself: whoever follows a link may come in.
+    /// The page itself, which other sites may link to.
     Page,
-    /// What the page is made of, and the metrics.
+    /// The parts of the page, and the metrics.
     File,
-    /// What the page asks for.
+    /// The queries of the page.
     Api,
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is neither GET nor HEAD.
+    /// Its method is neither GET nor HEAD.
     Method,
-    /// It is for another host.
+    /// Its `Host` is another one.
     Host,
-    /// It comes from another site.
+    /// It was sent by another site.
     Site,
 }
 
 impl Refused {
-    /// The status of the answer and its one line.
+    /// Returns the status and the text of the response.
     pub const fn answer(self) -> (StatusCode, &'static str) {
         match self {
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n"),
@@ -44,10 +44,10 @@ impl Refused {
     }
 }
 
-/// Looks at a request to what listens on `port`.
+/// Checks a request to the page on `port`.
 ///
 /// # Errors
-/// Why it is not answered.
+/// The reason for refusing it.
 pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: Door) -> Result<(), Refused> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refused::Method);
@@ -79,7 +79,7 @@ pub fn check(method: &Method, uri: &Uri, headers: &HeaderMap, port: u16, door: D
     if may_enter { Ok(()) } else { Err(Refused::Site) }
 }
 
-/// Whether it names this machine's loopback and this port.
+/// Whether `host` is a loopback name with this port.
 fn names(host: &str, port: u16) -> bool {
     let (name, said) = match host.rsplit_once(':') {
         Some((name, said)) if !said.ends_with(']') => (name, said.parse().ok()),

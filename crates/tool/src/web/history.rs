@@ -1,13 +1,13 @@
-//! What was measured over time, in a bounded number of points: a series covers all of a run, the coarser the longer that is.
+//! Histories with a bounded number of points. A series covers a whole run and becomes coarser the longer it runs.
 
-/// Points of a series at most. Then every second one goes.
+/// The maximum number of points. When it is reached, every second point is dropped.
 const POINTS_MAX: usize = 480;
 
 /// A value over time.
 #[derive(Clone, Debug)]
 pub struct Series<P> {
     points: Vec<P>,
-    /// Of so many samples one is kept.
+    /// One of this many samples is kept.
     stride: u64,
 }
 
@@ -18,7 +18,7 @@ impl<P> Default for Series<P> {
 }
 
 impl<P: Copy> Series<P> {
-    /// Adds what was measured at sample number `tick`, where that is one that is kept.
+    /// Adds the value of sample number `tick`, unless that sample is skipped.
     pub fn push(&mut self, tick: u64, point: P) {
         if !tick.is_multiple_of(self.stride) {
             return;
@@ -37,7 +37,7 @@ impl<P: Copy> Series<P> {
         self.points.push(point);
     }
 
-    /// The points, oldest first.
+    /// Returns the points, oldest first.
     pub fn points(&self) -> &[P] {
         &self.points
     }

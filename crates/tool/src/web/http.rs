@@ -1,5 +1,5 @@
-//! HTTP: what is found where, and what every answer says of itself. One thread serves all connections; it never waits for the
-//! Redis server but by the sampler's answers.
+//! HTTP: routes, and the headers of every response. One thread serves all connections. It never waits for the Redis server,
+//! only for the sampler.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -26,12 +26,12 @@ use super::query::Query;
 use super::sampler::Question;
 use super::{json, metrics, names, plan};
 
-/// How long a connection may be idle, or take to send the head of a request.
+/// How long a connection may be idle, or take to send a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an item's answer is waited for.
+/// How long a request waits for the answer about an item.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Nothing from outside, no frames, no text as markup.
+/// Forbids foreign resources, frames, and markup from text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
@@ -48,7 +48,7 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What the page is made of.
+/// The files of the page: path, content type, content.
 const FILES: [(&str, &str, &str); 11] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
@@ -63,7 +63,7 @@ const FILES: [(&str, &str, &str); 11] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// What is served.
+/// What the routes need.
 pub struct Site {
     board: Arc<Board>,
     questions: Sender<Question>,
@@ -72,7 +72,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// On this port, from that board.
+    /// Creates the site on this port.
     pub const fn new(board: Arc<Board>, questions: Sender<Question>, port: u16, metrics_filters: usize) -> Self {
         Self { board, questions, port, metrics_filters }
     }
@@ -81,7 +81,7 @@ impl Site {
 /// Serves until the process ends.
 ///
 /// # Errors
-/// The listener is of no use.
+/// The listener cannot be used.
 pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -93,7 +93,7 @@ async fn accept(listener: TcpListener, site: Rc<Site>) -> Result<()> {
     let mut connections = Connections::default();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors: some will come back.
+            // Out of file descriptors. Some will be closed soon.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -109,7 +109,7 @@ async fn accept(listener: TcpListener, site: Rc<Site>) -> Result<()> {
                     Ok::<_, Infallible>(answer)
                 }
             });
-            // A client that breaks off is no error of ours.
+            // A client that disconnects is not an error.
             _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
@@ -158,7 +158,7 @@ fn filter(site: &Site, query: &Query) -> Answer {
     Ok(json::filter(&key, filter))
 }
 
-/// The key that a request is about.
+/// Returns the key in the query.
 fn key(site: &Site, query: &Query) -> Result<Vec<u8>, (StatusCode, String)> {
     let no_key = || (StatusCode::BAD_REQUEST, "the key is missing or not in hexadecimal".to_owned());
     let id = query.raw("key").ok_or_else(no_key)?;

@@ -1,4 +1,4 @@
-//! What the page is told: the board as JSON.
+//! The JSON that the page requests.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::stats::{Bucket, Layer, Stats};
 
 type Map = serde_json::Map<String, Value>;
 
-/// After so long an unanswered question is told to the page.
+/// The page reports a pending command after this time.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// All that is known but the details of filters.
+/// Returns everything except the details of filters.
 pub fn state(board: &Board) -> Value {
     let state = board.state();
     let first = state.nodes.first();
@@ -58,7 +58,7 @@ fn history(state: &State) -> Value {
     history.into()
 }
 
-/// A line of the table.
+/// Returns a row of the table.
 fn brief(key: &[u8], filter: &Filter) -> Map {
     let mut line = filter.stats.as_ref().map(numbers).unwrap_or_default();
     line.insert("id".to_owned(), id(key).into());
@@ -93,7 +93,7 @@ fn numbers(stats: &Stats) -> Map {
     numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
 }
 
-/// A filter with its layers, its buckets and its history.
+/// Returns a filter with its layers, buckets and history.
 pub fn filter(key: &[u8], filter: &Filter) -> Value {
     let mut told = brief(key, filter);
     if let Some(stats) = &filter.stats {

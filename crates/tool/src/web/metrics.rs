@@ -1,5 +1,5 @@
-//! `/metrics`: the board in the text format of Prometheus, version 0.0.4. The number of series is bounded: of each node some
-//! thirty, of each filter that has its own some fifteen.
+//! `/metrics`: the Prometheus text format, version 0.0.4. The number of series is limited: about thirty per node, and about
+//! fifteen for each filter with its own series.
 
 use std::cmp::Reverse;
 use std::fmt::{Display, Write};
@@ -11,7 +11,7 @@ use crate::stats::Stats;
 /// The content type.
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Of a node: a field of INFO, the metric with its labels, whether it only goes up.
+/// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
 const NODE_METRICS: [(&str, &str, &str, bool); 23] = [
     ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
     ("bf_bloom_num_objects", "bloomgate_filters", "", false),
@@ -38,10 +38,10 @@ const NODE_METRICS: [(&str, &str, &str, bool); 23] = [
     ("bf_bloom_defrag_misses", "bloomgate_defrag_misses_total", "", true),
 ];
 
-/// A number of a filter; none where its kind has no such thing.
+/// Returns a value of a filter, or `None` if its kind does not have it.
 type Number = fn(&Stats) -> Option<f64>;
 
-/// Of a filter: the metric, what it says.
+/// Metrics of a filter: the name, the help text, and the value.
 const FILTER_METRICS: [(&str, &str, Number); 15] = [
     ("items", "Items that were counted.", |stats| Some(stats.items as f64)),
     ("items_estimated", "Different items, estimated by the bits.", |stats| Some(stats.items_estimated as f64)),
@@ -60,7 +60,7 @@ const FILTER_METRICS: [(&str, &str, Number); 15] = [
     ("ttl_seconds", "Seconds until the key expires.", |stats| stats.ttl_ms.map(|ms| ms as f64 / 1000.0)),
 ];
 
-/// All metrics. Filters have series of their own up to a number, the largest first.
+/// Returns all metrics. The `filters_max` largest filters have their own series.
 pub fn text(board: &Board, filters_max: usize) -> String {
     let state = board.state();
     let mut page = Page::default();
@@ -157,7 +157,7 @@ impl Page {
             let name = format!("bloomgate_filter_{name}");
             self.metric(&name, "gauge", help);
             for (key, number) in samples {
-                // A rate may be as small as 1e-300.
+                // A rate can be as small as 1e-300.
                 if number > 0.0 && number < 1e-6 {
                     self.sample(&name, key, format_args!("{number:e}"));
                 } else {
@@ -181,7 +181,7 @@ impl Page {
     }
 }
 
-/// The value of a label: in it a backslash, a quote and the end of a line are escaped.
+/// Escapes backslashes, quotes and line feeds in the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,6 +1,6 @@
-//! `bloomgate web`: a page on this machine that shows the filters of a server over time, and metrics for Prometheus. It
-//! only reads. A thread of its own asks the server (`sampler`) and leaves what it learnt on the `board`; requests are
-//! answered from there, so that any number of open pages costs the server nothing.
+//! `bloomgate web`: a page on this machine with the history of a server's filters, and metrics for Prometheus. It only reads. A
+//! separate thread (`sampler`) queries the server and stores the results on the `board`. Requests are answered from there, so
+//! open pages cost the server nothing.
 
 mod board;
 mod connections;
@@ -59,10 +59,10 @@ pub struct Arguments {
     metrics_filters: usize,
 }
 
-/// Runs the subcommand: until it is interrupted.
+/// Runs the subcommand until it is interrupted.
 ///
 /// # Errors
-/// There is no server to begin with, or the port is taken.
+/// The server cannot be reached, or the port is in use.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let server = Server::connect(options)?;
     let listener = TcpListener::bind(arguments.listen)
@@ -81,14 +81,14 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     http::serve(listener, http::Site::new(board, questions, address.port(), arguments.metrics_filters))
 }
 
-/// A standard output that is closed is no reason to end.
+/// Prints the URL. A closed standard output is ignored.
 fn say(address: SocketAddr) {
     let mut output = io::stdout().lock();
     _ = writeln!(output, "http://{address}/  (metrics for Prometheus: /metrics; Ctrl-C to stop)");
     _ = output.flush();
 }
 
-/// An address of the loopback: what is not one is refused, for the page asks nobody for a password.
+/// Parses a loopback address. Any other address is refused, because the page has no password.
 fn listen_address(text: &str) -> Result<SocketAddr> {
     let address = if let Ok(port) = text.parse() {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))

@@ -1,9 +1,9 @@
-//! How the page and the metrics write keys, and how a request names one.
+//! How the page and the metrics show keys, and how a request identifies one.
 
 use crate::names::{NAME_BYTES_MAX, clipped, digest};
 
-/// Writes a key for people: text as it is, and as `\n`, `\\`, `\u{202e}` or `\xff` what cannot be seen, would change how the
-/// line looks, or is not text. A long one is [cut](clipped). Two keys never look alike.
+/// Shows a key to people. Text is unchanged; invisible characters, characters that change how a line looks, and bytes that are
+/// not text are escaped (`\n`, `\\`, `\u{202e}`, `\xff`). A long key is [cut](clipped). Two keys never look the same.
 pub fn readable(key: &[u8]) -> String {
     clipped(key, escaped)
 }
@@ -24,7 +24,7 @@ fn escaped(key: &[u8]) -> String {
     text
 }
 
-/// Names a key in a request and in the page's URL: two hexadecimal digits a byte; `~` and its digest if it is long.
+/// Returns the id of a key in requests and in the page's URL: its bytes in hexadecimal, or `~` and its digest if it is long.
 pub fn id(key: &[u8]) -> String {
     if key.len() > NAME_BYTES_MAX {
         return format!("~{}", digest(key));
@@ -32,7 +32,7 @@ pub fn id(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Finds the key that an id names. `keys` are those that are known: the id of a long one does not tell it.
+/// Returns the key of an id. The key of a digest is searched in `keys`.
 pub fn of_id<'a>(id_of_key: &str, mut keys: impl Iterator<Item = &'a Vec<u8>>) -> Option<Vec<u8>> {
     if id_of_key.starts_with('~') {
         return keys.find(|key| key.len() > NAME_BYTES_MAX && id(key) == id_of_key).cloned();
@@ -40,7 +40,7 @@ pub fn of_id<'a>(id_of_key: &str, mut keys: impl Iterator<Item = &'a Vec<u8>>) -
     of_hex(id_of_key)
 }
 
-/// The bytes of hexadecimal digits.
+/// Parses hexadecimal digits.
 pub fn of_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;

@@ -1,5 +1,5 @@
-//! The sizing calculator: what BF.PLAN answers, by the same arithmetic, without a server. A question is turned into the
-//! words of BF.PLAN, which the filter's own parser reads: so it refuses what the command refuses.
+//! The sizing calculator: computes what BF.PLAN replies, without a server. The query becomes the arguments of BF.PLAN, which
+//! the filter crate parses, so both refuse the same values.
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::kinds::plan::Plan;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::query::Query;
 use crate::numbers::{count_in_digits, rate_in_digits};
 
-/// Points of a curve.
+/// The number of points in a curve.
 const CURVE_POINTS: u32 = 64;
-/// A curve of rates has the powers of ten from 0.1 to 1e-6, and three between two.
+/// A curve over rates has the powers of ten from 0.1 to 1e-6, with three points between each two.
 const RATE_POINTS: u32 = 21;
 
-/// What the module goes by where a command says nothing and `redis.conf` neither.
+/// The module's defaults without any configuration.
 fn defaults() -> Defaults {
     Defaults {
         rate: 0.01,
@@ -30,21 +30,21 @@ fn defaults() -> Defaults {
     }
 }
 
-/// What a filter is asked to be.
+/// The requested filter.
 struct Asked {
     rate: String,
     capacity: String,
     items: Option<String>,
-    /// The words of creation.
+    /// The options of creation.
     words: Vec<String>,
-    /// Whether they are for BF.INSERT.
+    /// Whether only BF.INSERT accepts them.
     needs_insert: bool,
 }
 
-/// Answers the calculator.
+/// Answers a query of the calculator.
 ///
 /// # Errors
-/// What is wrong with the words, in a line.
+/// What is wrong with the query, in one line.
 pub fn answer(query: &Query) -> Result<Value, String> {
     let asked = Asked::of(query)?;
     let refused = |refusal: Refusal| {
@@ -122,7 +122,7 @@ impl Asked {
         Ok((spec, spec.plan(items)?))
     }
 
-    /// The command that makes it.
+    /// Returns the command that creates the filter.
     fn command(&self) -> String {
         let mut words = if self.needs_insert {
             vec!["BF.INSERT key ERROR", &self.rate, "CAPACITY", &self.capacity]
@@ -133,13 +133,13 @@ impl Asked {
         words.join(" ")
     }
 
-    /// The items that are to come, or that room is reserved for.
+    /// Returns the expected number of items, by default the capacity.
     fn number(&self) -> u64 {
         let number = self.items.as_ref().unwrap_or(&self.capacity);
         number.parse().unwrap_or(1)
     }
 
-    /// Bytes by items: as the filter grows, and if it had been made for so many.
+    /// Returns the size over the items: of the growing filter, and of one created for that number.
     fn by_items(&self) -> Value {
         let most = self.number().saturating_mul(10).max(1000);
         let least = (self.number() / 100).max(1);
@@ -156,7 +156,7 @@ impl Asked {
         json!({ "items": items, "grown": grown, "reserved": reserved })
     }
 
-    /// Bytes by rate.
+    /// Returns the size over the rate.
     fn by_rate(&self) -> Value {
         let rates: Vec<f64> = (0..RATE_POINTS).map(|index| 10f64.powf(-1.0 - f64::from(index) / 4.0)).collect();
         let size = |rate: &f64| {

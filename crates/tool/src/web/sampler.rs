@@ -1,5 +1,5 @@
-//! The thread that asks the server: samples at each interval, the walk over the keys between them, and what requests want to
-//! know in its pauses. It has a connection of its own, and makes another where that is lost.
+//! The thread that queries the server. It takes samples at each interval, walks over the keys between them, and answers
+//! requests in its pauses. It has its own connection and reconnects if that is lost.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,11 +16,11 @@ use crate::server::{Address, Lost, Options, Server, no_module};
 use crate::stats::{Info, Stats};
 use crate::walk::Walk;
 
-/// Filters asked for at once.
+/// Filters queried in one batch.
 const FILTERS_AT_ONCE: usize = 16;
-/// Commands about each of them.
+/// Commands per filter.
 const COMMANDS_A_FILTER: usize = 3;
-/// Before the first new try to connect; each further one waits twice as long.
+/// The pause before the first attempt to reconnect. It doubles with each further attempt.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(8);
 
@@ -35,17 +35,17 @@ pub struct Settings {
     pub pattern: Option<String>,
 }
 
-/// Whether an item is in a filter: `BF.EXISTS`, which changes nothing.
+/// A request for `BF.EXISTS`, which changes nothing.
 pub struct Question {
     /// The filter.
     pub key: Vec<u8>,
     /// The item.
     pub item: Vec<u8>,
-    /// Where the answer goes: 1 or 0, or why there is none.
+    /// Receives the answer, or the error.
     pub answer: oneshot::Sender<Result<bool, String>>,
 }
 
-/// What the thread has.
+/// The state of the thread.
 pub struct Sampler {
     options: Options,
     server: Server,
@@ -56,12 +56,12 @@ pub struct Sampler {
     walk: Walk,
     next_sample: Instant,
     retry: Duration,
-    /// Filters that this walk found beyond those that are watched.
+    /// Filters that this walk found beyond the maximum.
     left_out: u64,
 }
 
 impl Sampler {
-    /// With a server that was reached already.
+    /// Creates a sampler with a connected server.
     pub fn new(
         options: Options,
         server: Server,
@@ -85,7 +85,7 @@ impl Sampler {
         sampler
     }
 
-    /// Goes on until nobody asks any more.
+    /// Runs until the senders of questions are gone.
     pub fn run(mut self) {
         loop {
             let until = match self.turn() {
@@ -98,13 +98,13 @@ impl Sampler {
         }
     }
 
-    /// Does what is due, and returns when something is due next.
+    /// Does the work that is due. Returns when more work is due.
     fn turn(&mut self) -> Result<Instant> {
         if self.is_lost {
             self.reconnect()?;
         }
         if Instant::now() >= self.next_sample {
-            // The first walk of a small server is over in a step: then the first sample has its filters.
+            // A small server is walked in one step, so its first sample already has the filters.
             if self.walk.is_at_begin() && Instant::now() >= self.walk.due() {
                 self.step()?;
             }
@@ -133,7 +133,7 @@ impl Sampler {
 
     fn reconnect(&mut self) -> Result<()> {
         if self.options.is_cluster() {
-            // Any node that is known will do.
+            // Any known node will do.
             self.server.reconnect(Duration::ZERO)?;
         } else {
             self.server = Server::connect(&self.options)?;
@@ -143,17 +143,17 @@ impl Sampler {
         Ok(())
     }
 
-    /// With a server that has just been connected to. It may have other keys than before.
+    /// Prepares a new connection. The server may have other keys than before.
     fn begin(&mut self) {
         for node in self.server.nodes() {
-            // So that being watched keeps no filter from being evicted. Servers before 7.2 do not know it.
+            // Sampling must not protect filters from eviction. Servers before 7.2 do not know the command.
             _ = self.server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
         }
         (self.walk, self.next_sample, self.left_out) = (Walk::new(), Instant::now(), 0);
         self.board.state().walk = self.walk.progress();
     }
 
-    /// Asks the server something, and tells how long that took.
+    /// Queries the server. Returns the result and the time it took.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
         ensure!(!self.is_lost, "the connection to the server is lost");
         let begun = Instant::now();
@@ -163,7 +163,7 @@ impl Sampler {
         Ok((answer?, begun.elapsed()))
     }
 
-    /// A step of the walk over the keys.
+    /// Takes a step of the walk over the keys.
     fn step(&mut self) -> Result<()> {
         let mut walk = std::mem::replace(&mut self.walk, Walk::new());
         if walk.is_at_begin() {
@@ -226,16 +226,16 @@ impl Sampler {
         Ok(())
     }
 
-    /// Answers questions until then.
+    /// Answers questions until the given time.
     ///
     /// # Errors
-    /// Nobody can ask any more.
+    /// The senders of questions are gone.
     fn answer_until(&mut self, until: Instant) -> Result<()> {
         loop {
             match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Question { key, item, answer }) => {
                     let result = self.exists(&key, &item).map_err(|error| format!("{error:#}"));
-                    // Who asked may have gone.
+                    // The request may have been dropped.
                     _ = answer.send(result);
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
