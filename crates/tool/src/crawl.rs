@@ -1,5 +1,5 @@
-//! `bloomgate crawl`: passes the links of a crawl frontier through a filter, as a crawler does that asks of every link
-//! it meets "have I seen this one?", and reports what that took: memory, time, and mistakes against an exact set.
+//! `bloomgate crawl`: passes the links of a crawl frontier through a filter, as a crawler does to skip links that it has seen,
+//! and reports memory, time, and errors against an exact set.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -16,9 +16,9 @@ use crate::progress::Progress;
 use crate::report::{Report, counted, percent};
 use crate::server::{Options, Server};
 
-/// The server's own limit: a rate above it is taken as it.
+/// The server's limit, which replaces a higher rate.
 const HIGHEST_RATE: f64 = 0.25;
-/// What is left of a comparison that was interrupted goes away by itself.
+/// The set of an interrupted comparison expires by itself.
 const COMPARED_SET_TTL_SECONDS: u64 = 3600;
 
 /// Pass the lines of files through a Bloom filter (BF.MADD) and report new links, memory, speed and errors.
@@ -50,7 +50,7 @@ pub struct Arguments {
     compare_set: bool,
 }
 
-/// What the filter said of the links, and how often the exact set disagreed.
+/// The filter's answers, and how often the exact set disagreed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     links: u64,
@@ -60,7 +60,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts one answer. `new_in_truth` is what the exact set says, where there is one.
+    /// Counts one answer. `new_in_truth` is the answer of the exact set, if there is one.
     fn count(&mut self, called_new: bool, new_in_truth: Option<bool>) {
         self.links += 1;
         self.new += u64::from(called_new);
@@ -69,13 +69,13 @@ impl Tally {
     }
 }
 
-/// What came of a crawl.
+/// The result of a crawl.
 #[derive(Default)]
 struct Crawled {
     tally: Tally,
-    /// Every link that was met, where --exact asked for it.
+    /// The exact set of --exact.
     exact: Option<HashSet<Vec<u8>>>,
-    /// From sending the BF.MADD commands to having read their replies.
+    /// The time from sending the BF.MADD commands to reading their replies.
     in_server: Duration,
 }
 
@@ -105,8 +105,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Creates the filter where that was asked for and the key is missing. The rate that it was created for, as far as it
-/// is known.
+/// Creates the filter if --capacity is given and the key is missing. Returns the filter's rate, if it is known.
 fn create(server: &mut Server, arguments: &Arguments) -> Result<Option<f64>> {
     let key = &arguments.key;
     if number(&server.ask(&keyed("EXISTS", key), key)?)? != 0 {
@@ -123,15 +122,15 @@ fn create(server: &mut Server, arguments: &Arguments) -> Result<Option<f64>> {
     Ok(Some(rate.min(HIGHEST_RATE)))
 }
 
-/// The rate that the server gives to a filter that is created by its first item. Unknown where CONFIG is not allowed.
+/// Returns the rate of filters that the server creates with their first item, unless CONFIG is denied.
 fn configured_rate(server: &mut Server) -> Option<f64> {
-    // The name is bf.error-rate or bf-error-rate, by the server's version.
+    // The name is bf.error-rate or bf-error-rate, depending on the server's version.
     let reply = server.ask(cmd("CONFIG").arg("GET").arg("bf?error-rate"), "").ok()?;
     let words: Vec<String> = redis::from_redis_value(reply).ok()?;
     words.get(1)?.parse::<f64>().ok().map(|rate| rate.min(HIGHEST_RATE))
 }
 
-/// Passes all links through the filter, and through the sets that were asked for.
+/// Passes all links through the filter and the requested sets.
 fn crawl(server: &mut Server, arguments: &Arguments, compared_set: &str) -> Result<Crawled> {
     let (batch, key) = (arguments.batch.get(), arguments.key.as_str());
     let progress = Progress::new(links::size_bytes(&arguments.files));
@@ -174,7 +173,7 @@ fn in_batches(command: &str, key: &str, links: &[Vec<u8>], batch: usize) -> Pipe
     pipeline
 }
 
-/// The answers of one BF.MADD to `count` links: true for new.
+/// Returns the answers of one BF.MADD for `count` links: true for new.
 fn read_answers(server: &Server, key: &str, reply: &Value, count: usize) -> Result<Vec<bool>> {
     let Value::Array(elements) = reply else { bail!("the reply to BF.MADD is not an array: {reply:?}") };
     let answers = elements.iter().map(|element| match element {
@@ -210,7 +209,7 @@ fn report(
         report.line("wrongly called new", HumanCount(tally.wrongly_new), "a Bloom filter never does that");
     }
 
-    // Nothing was read and nothing reserved: there is no filter to measure.
+    // Nothing was read or reserved, so there is no filter to measure.
     let filter_bytes = memory_usage(server, &arguments.key)?.unwrap_or(0);
     report.line("memory of the filter", BinaryBytes(filter_bytes), &describe_filter(server, &arguments.key)?);
     if let Some(set_bytes) = set_bytes {
@@ -231,7 +230,7 @@ fn quotient(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// What BF.INFO says of the filter, in a few words.
+/// Describes the filter by BF.INFO in a few words.
 fn describe_filter(server: &mut Server, key: &str) -> Result<String> {
     let Ok(info) = server.ask(&keyed("BF.INFO", key), key) else { return Ok(String::new()) };
     let Value::Array(fields) = info else { bail!("the reply to BF.INFO is not an array: {info:?}") };
@@ -240,7 +239,7 @@ fn describe_filter(server: &mut Server, key: &str) -> Result<String> {
     Ok(format!("{} with room for {}", counted(layers, "layer"), counted(capacity, "link")))
 }
 
-/// The memory of `key` in bytes by the server's own account, every element of a set counted.
+/// Returns the memory of `key` in bytes by MEMORY USAGE, counting every element of a set.
 fn memory_usage(server: &mut Server, key: &str) -> Result<Option<u64>> {
     let command = cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).clone();
     match server.ask(&command, key)? {

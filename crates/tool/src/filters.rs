@@ -1,4 +1,4 @@
-//! What servers say of filters.
+//! Replies of servers about filters.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use redis::{Value, from_redis_value};
 
 use crate::archive::Contents;
 
-/// Whether a type of keys, as TYPE answers it, is one of filters.
+/// Whether a reply to TYPE names a type of filters.
 pub fn is_filter(type_name: &str) -> bool {
     matches!(type_name, "bloomgate" | "MBbloom--" | "bloomfltr")
 }
 
-/// What the reply to BF.INFO says.
+/// Parses the reply to BF.INFO.
 ///
 /// # Errors
-/// A reply of another form.
+/// The reply has another form.
 pub fn contents(info: Value) -> Result<Contents> {
     let mut fields: BTreeMap<String, Value> = from_redis_value(info)?;
     let mut number = |name: &str| -> Result<u64> {

@@ -1,5 +1,4 @@
-//! The input: lines of plain or gzip-compressed files, or of the standard input, as bytes. Links are not forced into
-//! UTF-8, a filter takes any bytes.
+//! The input: lines of plain or gzip files or of the standard input. Links are bytes and need not be UTF-8.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,7 +13,7 @@ use crate::progress::Progress;
 /// The two bytes that begin a gzip file (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The links of some files, one after the other. An empty line is no link.
+/// The links of several files in order. An empty line is not a link.
 pub struct Links {
     files: VecDeque<PathBuf>,
     progress: Progress,
@@ -22,12 +21,12 @@ pub struct Links {
 }
 
 impl Links {
-    /// Reads `files` in order, `-` being the standard input. What is read of them moves `progress`.
+    /// Reads `files` in order, where `-` is the standard input, and advances `progress`.
     pub fn new(files: &[PathBuf], progress: Progress) -> Self {
         Self { files: files.iter().cloned().collect(), progress, current: None }
     }
 
-    /// Takes up to `count` links. Fewer mean that the input ends, an empty vector that it has ended.
+    /// Returns up to `count` links. Fewer mean that the input ends after them; none means that it has ended.
     pub fn take(&mut self, count: usize) -> Result<Vec<Vec<u8>>> {
         let mut links = Vec::with_capacity(count.min(1 << 16));
         while links.len() < count {
@@ -54,7 +53,7 @@ impl Links {
     }
 }
 
-/// The bytes that `files` take on the disk, for the progress bar; nothing where it cannot be known beforehand.
+/// Returns the size of `files` on disk for the progress bar, or `None` if it is unknown.
 pub fn size_bytes(files: &[PathBuf]) -> Option<u64> {
     files
         .iter()
@@ -62,12 +61,12 @@ pub fn size_bytes(files: &[PathBuf]) -> Option<u64> {
         .sum::<Option<u64>>()
 }
 
-/// Opens a file, plain or compressed, `-` being the standard input; its bytes go through `count` before they are unpacked.
+/// Opens a file, plain or gzip, where `-` is the standard input. `count` wraps the reader before decompression.
 pub fn open(path: &Path, count: impl FnOnce(Box<dyn Read>) -> Box<dyn Read>) -> io::Result<Box<dyn BufRead>> {
     let source: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     let mut reader = BufReader::new(count(source));
-    // By content, not by name: the standard input has none.
+    // Detected by content, because the standard input has no name.
     if reader.fill_buf()?.starts_with(&GZIP_MAGIC) {
         Ok(Box::new(BufReader::new(MultiGzDecoder::new(reader))))
     } else {

@@ -1,5 +1,5 @@
-//! How far the work has come, on the error output: a bar on a terminal, plain lines now and then elsewhere (a log file,
-//! CI), where a bar would be a mess of control codes.
+//! Progress on the error output: a bar on a terminal, and occasional plain lines elsewhere (a log file, CI), where a bar would
+//! leave control codes.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Read};
@@ -10,11 +10,11 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::report::counted;
 
-/// Elsewhere than on a terminal a line is printed after this time, or after a fifth of the way.
+/// If the output is not a terminal, a line is printed after this time or after a fifth of the input.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const LINES_A_RUN: u64 = 5;
 
-/// A progress bar over the bytes of the input. Clones move the same bar.
+/// A progress bar over the bytes of the input. Clones share the bar.
 #[derive(Clone)]
 pub struct Progress {
     bar: ProgressBar,
@@ -27,7 +27,7 @@ struct Lines {
 }
 
 impl Progress {
-    /// Over `size_bytes` of input, or over an unknown number of them.
+    /// Creates a bar for `size_bytes` of input, or for an unknown size.
     pub fn new(size_bytes: Option<u64>) -> Self {
         let bar = match size_bytes {
             Some(size) => ProgressBar::new(size).with_style(style("{bar:32} {percent:>3}%  {msg}")),
@@ -44,18 +44,18 @@ impl Progress {
         Self { bar, lines: Some(Rc::new(lines)) }
     }
 
-    /// Shows nothing.
+    /// Creates a hidden bar.
     #[cfg(test)]
     pub fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), lines: None }
     }
 
-    /// A reader whose bytes move the bar.
+    /// Wraps a reader whose bytes advance the bar.
     pub fn count_bytes<R: Read>(&self, source: R) -> impl Read + use<R> {
         self.bar.wrap_read(source)
     }
 
-    /// Says what has been done so far.
+    /// Shows what has been done so far.
     pub fn show(&self, links: u64, new: u64) {
         let message = || format!("{}, {} of them new", counted(links, "link"), HumanCount(new));
         let Some(lines) = &self.lines else {
@@ -77,24 +77,24 @@ impl Progress {
         lines.next_time.set(now + LINE_INTERVAL);
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A bar for what may take long, on a terminal only, and only when it takes longer than a second.
+/// A bar for slow operations, shown only on a terminal and only after a second.
 pub struct Bar {
     bar: ProgressBar,
     begin: Instant,
     is_shown: Cell<bool>,
 }
 
-/// What is done sooner shows no bar.
+/// Faster operations show no bar.
 const BAR_DELAY: Duration = Duration::from_secs(1);
 
 impl Bar {
-    /// Over so many bytes, or over an unknown number of them.
+    /// Creates a bar for this many bytes, or for an unknown number.
     pub fn new(size_bytes: Option<u64>) -> Self {
         let bar = match size_bytes {
             Some(size) => ProgressBar::with_draw_target(Some(size), ProgressDrawTarget::hidden())
@@ -106,7 +106,7 @@ impl Bar {
         Self { bar, begin: Instant::now(), is_shown: Cell::new(false) }
     }
 
-    /// Says how far the work has come.
+    /// Shows the progress.
     pub fn set(&self, position: u64, message: impl FnOnce() -> String) {
         if !self.is_shown.get() {
             if self.begin.elapsed() < BAR_DELAY || !std::io::stderr().is_terminal() {
@@ -119,7 +119,7 @@ impl Bar {
         self.bar.set_message(message());
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -132,6 +132,6 @@ impl Drop for Bar {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // A template that does not parse would be a mistake here; a plain bar is a fair answer to it.
+    // An invalid template would be a bug here. A plain bar is good enough then.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -1,5 +1,5 @@
-//! What goes to the standard output: the figures at the end of a run, a line each, and other texts. A reader that leaves
-//! (`| head`) is no error.
+//! Prints to the standard output: figures at the end of a run, one per line, and other texts. It is not an error if the reader
+//! exits (`| head`).
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Lines of figures, printed in one go.
+/// Lines of figures that are printed together.
 #[derive(Default)]
 pub struct Report {
     text: String,
@@ -31,10 +31,10 @@ impl Report {
     }
 }
 
-/// Prints a text. Answers whether its reader is still there.
+/// Prints a text. Returns whether the reader still exists.
 ///
 /// # Errors
-/// Those of the standard output, such as a full disk.
+/// The output cannot be written, such as on a full disk.
 pub fn print(text: &str) -> io::Result<bool> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -43,10 +43,10 @@ pub fn print(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Waits until `until`, or until the reader of the standard output leaves. Answers whether it is still there.
+/// Waits until `until`, or until the reader of the standard output exits. Returns whether it still exists.
 ///
 /// # Errors
-/// Those of the operating system.
+/// The operating system's error.
 pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     let stdout = io::stdout();
     loop {
@@ -54,7 +54,7 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
         if left == Duration::ZERO {
             return Ok(true);
         }
-        // No event is asked for: only a reader that left, or an error, ends the wait.
+        // Without requested events, only an exited reader or an error ends the wait.
         let mut outputs = [PollFd::new(&stdout, PollFlags::empty())];
         match poll(&mut outputs, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
@@ -64,12 +64,12 @@ pub fn wait_with_reader(until: Instant) -> io::Result<bool> {
     }
 }
 
-/// A number of things, in words: `1 line`, `2,000 lines`.
+/// Formats a number with a noun: `1 line`, `2,000 lines`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }
 
-/// `share` (0.0 to 1.0) as a percentage with two digits that count, as in 0.97%, 1%, 12%, 0.000031%.
+/// Formats `share` (0.0 to 1.0) as a percentage with two significant digits: 0.97%, 1%, 12%, 0.000031%.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let mut digits = 0;

@@ -1,5 +1,5 @@
-//! `bloomgate shards`: one filter on many nodes of a cluster. It is made, shown, doubled, united, copied and deleted by one
-//! command each; `dedup`, `load` and clients of their own fill it. What it is: [`crate::target`].
+//! `bloomgate shards`: creates, shows, doubles, merges, copies and deletes sharded filters. `dedup`, `load` and other clients
+//! fill them. [`crate::target`] describes their keys.
 
 use std::collections::BTreeMap;
 
@@ -127,15 +127,15 @@ impl Create {
     }
 }
 
-/// Room for the items of one shard. How many fall to it varies by the square root of their number: it has room for four times
-/// that more.
+/// Returns the capacity of one shard. The number of its items varies by the square root of that number, so four times that is
+/// added.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and it is above 0")]
 fn capacity_of_shard(capacity: u64, shards: u32) -> u64 {
     let mean = capacity as f64 / f64::from(shards);
     (mean + 4.0 * mean.sqrt()).ceil() as u64
 }
 
-/// Says first how many shards there are, and that nobody else makes them.
+/// Writes the number of shards first, which also prevents another client from creating them.
 fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     let key = count_key(name);
     let reply = server.ask(cmd("SET").arg(&key).arg(shards).arg("NX"), &key)?;
@@ -143,8 +143,8 @@ fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the shards of a filter that was claimed. Where that fails, the claim goes, and the shards that were made with it;
-/// what was under one of their keys before stays.
+/// Creates the shards of a claimed filter. If that fails, deletes the claim and the created shards, but no key that existed
+/// before.
 fn made_or_undone(
     server: &mut Server,
     name: &str,
@@ -166,7 +166,7 @@ fn made_or_undone(
     made
 }
 
-/// Those of the keys that exist.
+/// Returns the keys that exist.
 fn taken(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let replies = first_error(server, &of_each(keys, |key| cmd("EXISTS").arg(key).to_owned()))?;
     Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
@@ -176,7 +176,7 @@ fn of_each(keys: &[Vec<u8>], command: impl Fn(&Vec<u8>) -> Cmd) -> Vec<(Vec<u8>,
     keys.iter().map(|key| (key.clone(), command(key))).collect()
 }
 
-/// The replies to commands, or the first error among them.
+/// Returns the replies to commands, or the first error.
 fn first_error(server: &mut Server, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
     let replies = server.replies_of_many(commands)?;
     for (reply, (key, _)) in replies.iter().zip(commands) {
@@ -187,7 +187,7 @@ fn first_error(server: &mut Server, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<V
     Ok(replies)
 }
 
-/// What a shard says of itself.
+/// The figures of a shard.
 struct Shard {
     node: Address,
     items: u64,
@@ -255,7 +255,7 @@ fn say(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the filters under these keys counted so far.
+/// Returns the counts of the filters under these keys.
 fn cards(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
     first_error(server, &of_each(keys, |key| cmd("BF.CARD").arg(key).to_owned()))
 }
@@ -337,7 +337,7 @@ fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Resul
     say(&format!("copied {name}: {}", counted(shards.into(), "shard")))
 }
 
-/// Copies a filter, a chunk at a time, to another key of the same or of another server.
+/// Copies a filter chunk by chunk to another key of the same or another server.
 fn transfer(from: &mut Server, key: &[u8], mut to: Option<&mut Server>, new_key: &[u8]) -> Result<()> {
     let mut iterator = 0_i64;
     loop {
@@ -354,7 +354,7 @@ fn transfer(from: &mut Server, key: &[u8], mut to: Option<&mut Server>, new_key:
 
 fn delete(server: &mut Server, name: &str) -> Result<()> {
     let keys = shard_keys(name, 0..shards_of(server, name)?);
-    // The number of shards goes last: what is left of a deletion that was cut short can be deleted again.
+    // The number of shards is deleted last, so that an interrupted deletion can be repeated.
     server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;

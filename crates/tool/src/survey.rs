@@ -1,5 +1,5 @@
-//! `bloomgate survey`: looks through the keys of a server before its data moves: which filters there are, and which keys
-//! of modules bloomgate does not read. Beside a second server it compares the filters of both, after the move.
+//! `bloomgate survey`: lists the filters of a server before a migration, and the keys of modules that bloomgate cannot load.
+//! With a second server it compares the filters of both after the migration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::keys::{ask_of_each, for_each_key};
 use crate::report::{counted, print};
 use crate::server::{Options, Server, shown};
 
-/// Names of keys that are shown for each type that stays behind, and of filters that differ.
+/// The number of keys that are named for each unsupported type, and of filters that differ.
 const NAMES_SHOWN: usize = 5;
 
 /// List the filters of a server and the keys that bloomgate cannot load, or compare two servers
@@ -23,14 +23,14 @@ pub struct Arguments {
     beside: Option<String>,
 }
 
-/// What a type of keys is to a move.
+/// How a type of keys migrates.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// A filter: it loads in place.
     Filter,
     /// Another module's value: a snapshot that holds one does not load without that module.
     Foreign,
-    /// The server's own.
+    /// A built-in type.
     Plain,
 }
 
@@ -42,7 +42,7 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// What a type is called by people.
+/// Returns the description of a type.
 fn meaning(name: &str) -> &str {
     match name {
         "bloomgate" => "filters of bloomgate",
@@ -56,7 +56,7 @@ fn meaning(name: &str) -> &str {
     }
 }
 
-/// What was found of a type.
+/// The keys of a type.
 #[derive(Default)]
 struct Found {
     keys: u64,
@@ -67,7 +67,7 @@ struct Found {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let beside = arguments.beside.as_deref().map(Options::of_url);
-    // A URL that is wrong is refused before the first server is asked.
+    // An invalid URL is refused before the first server is contacted.
     beside.as_ref().map(Options::client).transpose()?;
     let mut server = Server::connect(options)?;
     let mut beside = beside.as_ref().map(Server::connect).transpose()?;
@@ -125,7 +125,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What two servers must agree on: capacity, layers, items.
+/// Returns the figures that must be equal on both servers: capacity, layers, items.
 fn fields(server: &mut Server, key: &[u8]) -> Result<Option<[u64; 3]>> {
     let Ok(info) = server.ask(cmd("BF.INFO").arg(key), key) else { return Ok(None) };
     let mut info: BTreeMap<String, Value> = from_redis_value(info)?;

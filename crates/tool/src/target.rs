@@ -1,8 +1,7 @@
-//! Where items go: one filter, or a filter in shards. A sharded filter NAME is n filters `NAME:{0}` to `NAME:{n-1}`, and a
-//! string `NAME:shards` that says n; an item is in the shard that is the CRC-32 of its bytes modulo n.
+//! The target of items: one filter or a sharded filter. A sharded filter NAME consists of n filters `NAME:{0}` to `NAME:{n-1}`
+//! and a string `NAME:shards` that holds n. An item belongs to the shard whose number is the CRC-32 of its bytes modulo n.
 //!
-//! Nothing here creates a filter: a key that is missing is an error, as a filter that came back empty would call everything
-//! new.
+//! Nothing here creates a filter. A missing key is an error, because an empty filter would report everything as new.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::server::{Server, shown};
 
-/// Shards that a filter can have: as many as a cluster has slots.
+/// The maximum number of shards: the number of slots in a cluster.
 pub const SHARDS_MAX: u32 = 16_384;
 
 /// A filter, or the shards of one.
@@ -21,32 +20,32 @@ pub struct Target {
     shards: Option<u32>,
 }
 
-/// What is asked of each item.
+/// The operation on each item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Add it: was it new?
+    /// Add the item and return whether it was new.
     Add,
-    /// Is it in?
+    /// Return whether the item is present.
     Lookup,
 }
 
-/// The command for one key.
+/// A command for one key.
 #[derive(Debug)]
 pub struct Part {
     /// The key.
     pub key: Vec<u8>,
     /// The command.
     pub command: Cmd,
-    /// Where its items stand among all; nothing where it has all of them.
+    /// The indices of its items in the batch; `None` if it has all of them.
     places: Option<Vec<usize>>,
     count: usize,
 }
 
 impl Target {
-    /// The filter under `key`, or with `is_sharded` the one in shards of that name. All of it must be there.
+    /// Opens the filter under `key`, or with `is_sharded` the sharded filter of that name. All keys must exist.
     ///
     /// # Errors
-    /// A key is missing, or holds a value that is not a filter; the server's.
+    /// A key is missing or does not hold a filter; the server's error.
     pub fn open(server: &mut Server, key: &str, is_sharded: bool) -> Result<Self> {
         let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
         let target = Self { key: key.to_owned(), shards };
@@ -66,7 +65,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The keys of its filters.
+    /// Returns the keys of its filters.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match self.shards {
             None => vec![self.key.clone().into_bytes()],
@@ -74,7 +73,7 @@ impl Target {
         }
     }
 
-    /// The commands that ask about these items: one, or one for each shard that has some of them.
+    /// Returns the commands for these items: one, or one for each shard with items.
     pub fn parts<I: AsRef<[u8]>>(&self, question: Question, items: &[I]) -> Vec<Part> {
         if items.is_empty() {
             return Vec::new();
@@ -98,11 +97,11 @@ impl Target {
         parts.collect()
     }
 
-    /// Puts the answers of a reply to `part` at their places: true for an item that was new, or is in. Those of a filter that
-    /// became full on the way are there up to the item that it did not take.
+    /// Stores the answers in a reply to `part` at their indices: true for an item that is new, or present. If the filter became
+    /// full, the answers end before the refused item.
     ///
     /// # Errors
-    /// What the server says instead.
+    /// The server's error.
     pub fn read(&self, server: &Server, part: &Part, reply: &Value, answers: &mut [Option<bool>]) -> Result<()> {
         let described = |error: &redis::ServerError| {
             let details = error.details().unwrap_or_default();
@@ -146,14 +145,14 @@ impl Target {
 }
 
 impl Part {
-    /// Where its items stand among all.
+    /// The indices of its items in the batch.
     pub fn places(&self) -> impl Iterator<Item = usize> {
         (0..self.count).map(|index| self.places.as_ref().and_then(|places| places.get(index)).copied().unwrap_or(index))
     }
 }
 
 impl Question {
-    /// The command, up to its items.
+    /// Returns the command without its items.
     fn command(self, key: &[u8]) -> Cmd {
         match self {
             Self::Add => cmd("BF.INSERT").arg(key).arg("NOCREATE").arg("ITEMS").to_owned(),
@@ -162,7 +161,7 @@ impl Question {
     }
 }
 
-/// The keys of some shards of the filter `name`.
+/// Returns the keys of some shards of the filter `name`.
 pub fn shard_keys(name: impl AsRef<[u8]>, shards: Range<u32>) -> Vec<Vec<u8>> {
     shards.map(|shard| shard_key(name.as_ref(), shard)).collect()
 }
@@ -173,12 +172,12 @@ fn shard_key(name: &[u8], shard: u32) -> Vec<u8> {
 
 const COUNT_SUFFIX: &str = ":shards";
 
-/// The key that says how many shards the filter `name` has.
+/// Returns the key that holds the number of shards of the filter `name`.
 pub fn count_key(name: impl AsRef<[u8]>) -> Vec<u8> {
     [name.as_ref(), COUNT_SUFFIX.as_bytes()].concat()
 }
 
-/// The name of the filter whose number of shards is under `key`, if `key` has that form.
+/// Returns the name of the filter whose number of shards is under `key`, if `key` has that form.
 pub fn sharded_name(key: &[u8]) -> Option<&[u8]> {
     key.strip_suffix(COUNT_SUFFIX.as_bytes())
 }
@@ -188,10 +187,10 @@ pub fn parse_shards(text: &[u8]) -> Option<u32> {
     str::from_utf8(text).ok()?.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards))
 }
 
-/// How many shards the filter `name` has.
+/// Reads the number of shards of the filter `name`.
 ///
 /// # Errors
-/// It is not there, or is no such number.
+/// The key is missing or does not hold a number of shards.
 pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     let key = count_key(name);
     let text: Option<Vec<u8>> = from_redis_value(server.ask(cmd("GET").arg(&key), &key)?)?;
@@ -202,7 +201,7 @@ pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     })
 }
 
-/// The shard of an item.
+/// Returns the shard of an item.
 pub fn shard_of(item: &[u8], shards: u32) -> u32 {
     crc32fast::hash(item) % shards
 }

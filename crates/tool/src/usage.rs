@@ -1,9 +1,9 @@
-//! A command line that cannot be meant: what the parser of its words cannot see, because it depends on two of them or on
-//! their contents. It ends the run with status 2, where everything else that fails ends it with 1.
+//! Invalid command lines that the parser cannot detect, because that depends on several options or on their values. They exit
+//! with status 2; all other failures exit with 1.
 
 use std::fmt;
 
-/// Why a command line is refused.
+/// Why a command line is invalid.
 #[derive(Debug)]
 pub struct Usage(String);
 
@@ -15,7 +15,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// An error that ends the run with status 2.
+/// Creates an error that exits with status 2.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
 }

@@ -1,10 +1,10 @@
-//! The bodies of records, taken apart.
+//! Parses the bodies of records.
 
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::{BODY_BYTES_MAX, Contents, Head, How, PACKED_NOT, PACKED_ZSTD};
 
-/// A body that is taken apart.
+/// The unparsed rest of a body.
 pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
 impl<'a> Body<'a> {

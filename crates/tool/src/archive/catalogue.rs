@@ -1,4 +1,4 @@
-//! What a file has: the whole of it read and checked.
+//! The contents of a file, after the whole file is read and checked.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -9,29 +9,29 @@ use super::{Contents, Event, Head, How, Reader};
 use crate::server::shown;
 use crate::target::{parse_shards, shard_keys, sharded_name};
 
-/// A filter that is whole in the file.
+/// A complete filter in the file.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it begins with.
+    /// The record at its beginning.
     pub head: Head,
-    /// What it was when its dump ended.
+    /// Its BF.INFO at the end of the dump.
     pub after: Contents,
-    /// Which one it is in the file, void ones counted.
+    /// Its number in the file, void filters included.
     pub number: u64,
-    /// Bytes of its data.
+    /// The size of its data.
     pub bytes: u64,
-    /// The number of shards, where it is not a filter but the key that holds that of a sharded one.
+    /// The number of shards, if this is the `NAME:shards` key of a sharded filter.
     pub shards: Option<u32>,
 }
 
-/// What a file has.
+/// The contents of a file.
 #[derive(Debug)]
 pub struct Catalogue {
     /// The filters, in the order of the file.
     pub entries: Vec<Entry>,
-    /// When it was made, in milliseconds since 1970.
+    /// The time of creation, in milliseconds since 1970.
     pub made_at_ms: u64,
-    /// By what.
+    /// The program that wrote it.
     pub made_by: String,
     /// Its length, in bytes.
     pub file_bytes: u64,
@@ -41,7 +41,7 @@ impl Catalogue {
     /// Reads a whole file and checks every byte of it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the file.
     pub fn of(source: impl Read) -> Result<Self> {
         let mut reader = Reader::begin(source)?;
         let (mut entries, mut keys) = (Vec::new(), BTreeSet::new());
@@ -72,7 +72,7 @@ impl Catalogue {
     }
 }
 
-/// Makes sure that all shards of a sharded filter came before the number of them.
+/// Checks that all shards of a sharded filter precede their number.
 fn ensure_whole(key: &[u8], shards: Option<u32>, keys: &BTreeSet<Vec<u8>>) -> Result<()> {
     let (name, shards) = sharded_name(key)
         .zip(shards)

@@ -1,4 +1,4 @@
-//! Where a file comes from and where it goes to. One that is written has its name only when it is whole and on the disk.
+//! Opens and writes files. A written file gets its name only when it is complete and synced to the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
@@ -14,24 +14,24 @@ const BUFFER_BYTES: usize = 1 << 18;
 
 /// A file that is being written.
 pub struct Output {
-    /// Its name; nothing for the standard output.
+    /// The name, or `None` for the standard output.
     path: Option<PathBuf>,
-    /// What it is written to until it is whole; nothing where it is no regular file.
+    /// The partial file, unless the output is not a regular file.
     partial: Option<Partial>,
     writer: Writer<BufWriter<Box<dyn Sink>>>,
 }
 
-/// What a file is written to.
+/// The destination of a file.
 pub trait Sink: Write {
-    /// Everything is on the disk when this returns, where there is a disk.
+    /// Syncs everything to the disk, if there is one.
     fn sync(&self) -> io::Result<()>;
-    /// What was written, to be read again.
+    /// Returns the written data for reading.
     fn written(&self) -> io::Result<File>;
 }
 
 impl Sink for File {
     fn sync(&self) -> io::Result<()> {
-        // What is no regular file has no disk.
+        // Only regular files can be synced.
         if self.metadata()?.is_file() { self.sync_all() } else { Ok(()) }
     }
 
@@ -51,10 +51,10 @@ impl Sink for io::Stdout {
 }
 
 impl Output {
-    /// Begins a file; `-` is the standard output.
+    /// Creates a file; `-` is the standard output.
     ///
     /// # Errors
-    /// What cannot be written to; a terminal.
+    /// The output cannot be written, or is a terminal.
     pub fn create(path: &Path, packs: bool, made_at_ms: u64) -> Result<Self> {
         let (path, partial, sink): (_, _, Box<dyn Sink>) = if path == Path::new("-") {
             if io::stdout().is_terminal() {
@@ -62,7 +62,7 @@ impl Output {
             }
             (None, None, Box::new(io::stdout()))
         } else {
-            // Through links, so that the file is replaced and not the link to it.
+            // Follows links, so that the file is replaced and not the link.
             let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             let is_special = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
             if is_special {
@@ -80,7 +80,7 @@ impl Output {
         Ok(Self { path, partial, writer })
     }
 
-    /// Whether it is the standard output, where nothing else may be written then.
+    /// Whether the output is the standard output, which then must not receive other text.
     pub const fn is_stdout(&self) -> bool {
         self.path.is_none()
     }
@@ -154,8 +154,8 @@ fn partial_of(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Filters may have secret keys: the file is for its owner. What was left of a run that was killed is overwritten, what is being
-/// written by another one is not.
+/// Filters may have secret keys: the file is for its owner. What was left of a run that was killed is overwritten, what is
+/// being written by another one is not.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).read(true).create(true).truncate(false);

@@ -1,5 +1,5 @@
-//! `bloomgate backup`: filters of a server or a cluster into a file, record by record, so that no command holds the server up
-//! and neither side needs memory for a whole filter.
+//! `bloomgate backup`: writes filters of a server or a cluster to a file, record by record, so that no command blocks the
+//! server and neither side needs memory for a whole filter.
 
 mod parts;
 mod sharded;
@@ -25,9 +25,9 @@ use crate::target::{count_key, sharded_name};
 use crate::usage::usage;
 use parts::{Next, Parts, Told, asked, told};
 
-/// How often a dump begins that was overtaken by a change of its filter.
+/// How often the dump of a changed filter is started.
 const TRIES: u32 = 5;
-/// Between two tries, times the number of the try.
+/// The pause between attempts, multiplied by their number.
 const TRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Back up filters to a file for `restore`
@@ -69,14 +69,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What became of a key.
+/// The result of a key's dump.
 enum Dumped {
     Written(Row),
-    /// There is no such key, or no more.
+    /// The key does not exist, or no longer.
     Gone,
     /// A value of another type.
     NoFilter(String),
-    /// A filter whose records have not all come.
+    /// A filter that is still being loaded.
     Loading,
 }
 
@@ -114,7 +114,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 struct Backup<'a, 'b> {
     archive: &'a mut Archive<'b>,
     listing: Listing,
-    /// Keys that were looked at.
+    /// The keys that are done.
     done: BTreeSet<Vec<u8>>,
     data_bytes: u64,
     skipped: u64,
@@ -135,7 +135,7 @@ impl Backup<'_, '_> {
         for_each_key_like(server, pattern, |server, keys| {
             for (key, name) in keys.iter().zip(ask_of_each(server, &["TYPE"], keys)?) {
                 let name: String = from_redis_value(name)?;
-                // A key may come twice, and from two nodes while it moves between them.
+                // A key may come twice, and from two nodes while it migrates.
                 if is_filter(&name) && self.done.insert(key.clone()) {
                     self.take_found(server, key)?;
                 } else if name == "string" && sharded_name(key).is_some() && self.done.insert(key.clone()) {
@@ -169,7 +169,7 @@ impl Backup<'_, '_> {
         Ok(())
     }
 
-    /// Dumps a filter, again where it was replaced under the dump.
+    /// Dumps a filter, and starts again if it is replaced meanwhile.
     fn dump(&mut self, server: &mut Server, key: &[u8]) -> Result<Dumped> {
         let mut why = String::new();
         for number in 0..TRIES {
@@ -207,7 +207,7 @@ impl Backup<'_, '_> {
         bail!("the filter `{}` was replaced {TRIES} times while it was dumped ({why}): try again later", shown(key))
     }
 
-    /// One dump; why it has to begin again where it has.
+    /// Makes one dump. Returns why it must start again, if it must.
     fn attempt(&mut self, server: &mut Server, mut head: Head) -> Result<std::result::Result<Row, String>> {
         let key = head.key.clone();
         let mut parts = if head.how == How::Dump { Parts::dump(&key, head.before)? } else { Parts::records(&key) };
@@ -261,11 +261,11 @@ impl Backup<'_, '_> {
     }
 }
 
-/// The kind of filter that begins with this data.
+/// Returns the kind of filter that begins with this data.
 fn kind_of(head: &Head, first: &[u8]) -> &'static str {
     if head.how == How::Dump {
         return "valkey-bloom";
     }
-    // A later version may have kinds that this one does not know.
+    // A later version may have unknown kinds.
     bloomgate_filter::format::Arrival::kind_of(first).unwrap_or("unknown")
 }

@@ -1,4 +1,4 @@
-//! The data of a filter, asked for part by part.
+//! Reads the data of a filter part by part.
 
 use anyhow::{Result, anyhow, ensure};
 use indicatif::BinaryBytes;
@@ -8,35 +8,35 @@ use crate::archive::Contents;
 use crate::filters::contents;
 use crate::server::{Server, shown};
 
-/// What DUMP answers and RESTORE takes: `proto-max-bulk-len`, where nobody has changed it.
+/// The limit of DUMP and RESTORE: the default `proto-max-bulk-len`.
 const DUMP_BYTES_MAX: u64 = 512 << 20;
 
 /// The data of a filter, part by part.
 pub(super) enum Parts<'a> {
-    /// By BF.SCANDUMP, from this iterator on.
+    /// By BF.SCANDUMP, from this iterator.
     Records { key: &'a [u8], iterator: u64 },
-    /// By DUMP, where that is not done yet.
+    /// By DUMP, unless that is done.
     Dump { key: &'a [u8], is_done: bool },
 }
 
-/// What a server answers to a question for a part.
+/// The reply to the request for a part.
 pub(super) enum Next {
-    /// An iterator, the data, and what the filter is now.
+    /// The iterator, the data, and the filter's current BF.INFO.
     Part(u64, Vec<u8>, Option<Contents>),
     End(Option<Contents>),
     Again(String),
 }
 
 impl<'a> Parts<'a> {
-    /// By BF.SCANDUMP.
+    /// Reads by BF.SCANDUMP.
     pub(super) const fn records(key: &'a [u8]) -> Self {
         Self::Records { key, iterator: 0 }
     }
 
-    /// By DUMP.
+    /// Reads by DUMP.
     ///
     /// # Errors
-    /// A filter that is too large for it.
+    /// The filter is too large for DUMP.
     pub(super) fn dump(key: &'a [u8], contents: Contents) -> Result<Self> {
         ensure!(
             contents.bytes < DUMP_BYTES_MAX,
@@ -48,10 +48,10 @@ impl<'a> Parts<'a> {
         Ok(Self::Dump { key, is_done: false })
     }
 
-    /// The next part.
+    /// Reads the next part.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's error.
     pub(super) fn next(&mut self, server: &mut Server) -> Result<Next> {
         let (key, mut replies) = match self {
             Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
@@ -94,17 +94,17 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The replies to commands about a key; an error is a reply.
+/// Returns the replies to commands about a key. An error counts as a reply.
 ///
 /// # Errors
-/// A connection that is lost.
+/// The connection is lost.
 pub(super) fn asked(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
     let mut pipeline = Pipeline::new();
     commands(&mut pipeline);
     server.replies(&mut pipeline, key)
 }
 
-/// What a server answers of a filter that others may change meanwhile.
+/// A reply about a filter that other clients may change meanwhile.
 pub(super) enum Told {
     Value(Value),
     Loading,

@@ -1,5 +1,5 @@
-//! A sharded filter in a backup: its shards like other filters, and after the last of them the key with their number, so that
-//! a restore in the order of the file writes that key last.
+//! A sharded filter in a backup: its shards like other filters, followed by the key with their number, so that a restore writes
+//! that key last.
 
 use anyhow::{Result, bail};
 use redis::{Value, from_redis_value};
@@ -13,10 +13,10 @@ use crate::server::{Server, shown};
 use crate::target::{parse_shards, shard_keys, sharded_name};
 
 impl Backup<'_, '_> {
-    /// Backs up the sharded filter whose number of shards is under `key`. Answers false if there is no such filter.
+    /// Backs up the sharded filter whose number of shards is under `key`. Returns false if there is none.
     ///
     /// # Errors
-    /// It is not whole; the server's.
+    /// The filter is incomplete; the server's error.
     pub(super) fn take_sharded_named(&mut self, server: &mut Server, key: &[u8]) -> Result<bool> {
         let Some(name) = sharded_name(key) else { return Ok(false) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(false) };
@@ -29,8 +29,7 @@ impl Backup<'_, '_> {
         }
     }
 
-    /// Does the same for a string that was found by its key. Strings that belong to no sharded filter are passed over; a
-    /// sharded filter that is not whole is reported.
+    /// Does the same for a string found by a scan. Other strings are ignored, and an incomplete sharded filter is reported.
     pub(super) fn take_sharded_found(&mut self, server: &mut Server, key: &[u8]) -> Result<()> {
         let Some(name) = sharded_name(key) else { return Ok(()) };
         let Some((text, ttl_ms)) = number(server, key)? else { return Ok(()) };
@@ -47,7 +46,7 @@ impl Backup<'_, '_> {
         Ok(())
     }
 
-    /// Writes the shards that are not in the file yet, and then their number; or says why they are no whole filter.
+    /// Writes the shards that are not in the file yet, and then their number, or returns why the filter is incomplete.
     fn take_shards(
         &mut self,
         server: &mut Server,
@@ -92,7 +91,7 @@ impl Backup<'_, '_> {
     }
 }
 
-/// The string under a key and its time to live, if there is a string.
+/// Returns the string under a key and its time to live.
 fn number(server: &mut Server, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
     let mut replies = asked(server, key, |commands| {
         commands.cmd("GET").arg(key).cmd("PTTL").arg(key);

@@ -1,4 +1,4 @@
-//! The input in blocks of whole lines, which go to other threads as they are. A line is what it is in `links.rs`.
+//! Splits the input into blocks of whole lines for other threads. Lines are those of `links.rs`.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
@@ -10,16 +10,16 @@ use anyhow::{Context, Result};
 
 use crate::links;
 
-/// Bytes of a block: some thousand lines.
+/// The size of a block: some thousand lines.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// The blocks of some files, one after another.
+/// The blocks of several files in order.
 pub struct Blocks {
     files: VecDeque<PathBuf>,
     current: Option<(PathBuf, Box<dyn BufRead>)>,
-    /// What was read of a line that has not ended.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
-    /// Bytes of the files that were read, before they are unpacked.
+    /// The bytes read from the files, before decompression.
     read_bytes: Arc<AtomicU64>,
 }
 
@@ -29,10 +29,10 @@ impl Blocks {
         Self { files: files.iter().cloned().collect(), current: None, begun: Vec::new(), read_bytes }
     }
 
-    /// The next block; nothing at the end.
+    /// Returns the next block, or `None` at the end.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// A file cannot be read.
     pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let Some((path, reader)) = &mut self.current else {
@@ -62,7 +62,7 @@ impl Blocks {
     }
 }
 
-/// The lines of a block, without their ends; empty ones are none.
+/// Returns the lines of a block without their ends. Empty lines are skipped.
 pub fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(block);
     let all = std::iter::from_fn(move || {

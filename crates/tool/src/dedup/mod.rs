@@ -1,5 +1,5 @@
-//! `bloomgate dedup`: of the lines that come in, those that the filter has not seen go out, in their order. Like `uniq`, but
-//! for lines that are far apart, in other runs, and on other machines.
+//! `bloomgate dedup`: prints the input lines that the filter has not seen, in their order. Like `uniq`, but for lines that are
+//! far apart, in other runs, or on other machines.
 
 mod output;
 
@@ -24,7 +24,7 @@ use crate::stream::{Column, Field, Flow, Lines};
 use crate::target::{Question, Target};
 use output::Output;
 
-/// So often a signal is looked for while the input pauses.
+/// The interval of checks for signals while the input pauses.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
@@ -113,7 +113,7 @@ impl Arguments {
     }
 }
 
-/// Parts of the input that came one after the other, sent together.
+/// Consecutive parts of the input that are sent together.
 struct Parts(Vec<Lines>);
 
 impl Batch for Parts {
@@ -152,7 +152,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let result = result.and_then(|()| output.flush());
     output.progress.finish_and_clear();
     let result = match result {
-        // Whoever reads has enough (`| head`).
+        // The reader of the output exited (`| head`).
         Err(error) if is_broken_pipe(&error) => Ok(()),
         result => result,
     };
@@ -166,13 +166,13 @@ fn create(server: &mut Server, key: &str, (rate, capacity): (f64, Option<u64>)) 
         return Ok(());
     }
     match server.ask(cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity), key) {
-        // Another one was faster.
+        // Another client created it first.
         Err(error) if error.to_string().ends_with("item exists") => Ok(()),
         result => result.map(drop),
     }
 }
 
-/// Passes all of the input through the filter.
+/// Passes the whole input through the filter.
 fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
     let mut input = Input { receiver: input, held: None, end: None, interrupted: interruptions()? };
     let mut refused: Option<anyhow::Error> = None;
@@ -189,7 +189,7 @@ fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Out
                 refused = refused.or(error);
                 output.show();
             }
-            // Nothing is on its way and nothing at hand.
+            // No batch is in flight, and no input is available.
             Ok(None) => {
                 output.flush()?;
                 if let Some(error) = refused {
@@ -210,18 +210,18 @@ fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Out
     }
 }
 
-/// What the thread that reads hands over.
+/// The parts from the reader thread.
 struct Input<'a> {
     receiver: &'a Receiver<Result<Lines>>,
-    /// What did not go with the others.
+    /// The part that did not fit into the last batch.
     held: Option<Lines>,
-    /// How it ended.
+    /// The result of the reader thread.
     end: Option<Result<()>>,
-    /// Somebody wants it to end: what is on its way comes out.
+    /// A signal stops it after the batches in flight are printed.
     interrupted: Arc<AtomicBool>,
 }
 
-/// Becomes true at SIGINT and SIGTERM; the second one ends the program at once.
+/// Becomes true at SIGINT and SIGTERM. A second signal exits at once.
 fn interruptions() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -232,7 +232,7 @@ fn interruptions() -> Result<Arc<AtomicBool>> {
 }
 
 impl Input<'_> {
-    /// What has come so far, up to as many lines as go together. With `is_idle` it waits for some.
+    /// Returns the lines that have arrived so far, up to a full batch. With `is_idle` it waits for some.
     fn next(&mut self, is_idle: bool) -> Option<Parts> {
         let mut parts = Parts(Vec::new());
         let mut count = 0;

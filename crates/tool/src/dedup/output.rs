@@ -1,4 +1,4 @@
-//! The lines that `dedup` passes on, and what it counts.
+//! The output of `dedup` and its counts.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,14 +15,14 @@ use crate::report::counted;
 use crate::stream::Answered;
 use crate::stream::flow::Answer;
 
-/// Bytes of output that are written together while more input is at hand.
+/// Bytes that are written together while more input is available.
 const OUTPUT_BUFFER_BYTES: usize = 1 << 16;
-/// For so long lines wait at most before they are written, while input keeps coming.
+/// The longest time that a line waits in the buffer while input keeps arriving.
 const OUTPUT_DELAY: Duration = Duration::from_millis(200);
-/// From then on a terminal shows how far it is.
+/// A terminal shows the progress after this time.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// Where lines go, and what is counted of them.
+/// The output and its counts.
 pub struct Output {
     buffer: BufWriter<File>,
     written: Instant,
@@ -31,16 +31,16 @@ pub struct Output {
     new: u64,
     bad: u64,
     unknown: u64,
-    /// Items of which it is not known whether they were new, and whose line was written.
+    /// Printed lines for which it is unknown whether they were new.
     passed_on: HashSet<Vec<u8>>,
     pub progress: ProgressBar,
     started: Instant,
 }
 
 impl Output {
-    /// To the standard output.
+    /// Creates an output to the standard output.
     pub fn new(arguments: &Arguments) -> Result<Self> {
-        // The standard output of the library writes each line by itself.
+        // The library's standard output flushes each line.
         let output = io::stdout().as_fd().try_clone_to_owned().context("cannot write to the standard output")?;
         Ok(Self {
             buffer: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, File::from(output)),
@@ -56,7 +56,7 @@ impl Output {
         })
     }
 
-    /// Writes the lines of a batch that are wanted; why some of it was refused, where some was.
+    /// Writes the wanted lines of a batch. Returns the error if items were refused.
     pub fn write(&mut self, answered: Answered<Parts>) -> Result<Option<anyhow::Error>> {
         let Answered { batch, answers, is_sent_again, error } = answered;
         let mut answers = answers.into_iter();
@@ -96,18 +96,18 @@ impl Output {
         is_new != self.seen_wanted
     }
 
-    /// Whether all of it is written.
+    /// Whether the buffer is empty.
     pub fn is_flushed(&self) -> bool {
         self.buffer.buffer().is_empty()
     }
 
-    /// Writes what waits.
+    /// Writes the buffer.
     pub fn flush(&mut self) -> Result<()> {
         self.written = Instant::now();
         self.buffer.flush().context(WRITING)
     }
 
-    /// Shows how far it is, on a terminal that does not show the lines themselves.
+    /// Shows the progress on a terminal, unless the lines are printed there.
     pub fn show(&mut self) {
         if self.progress.is_hidden() {
             let is_seen = io::stderr().is_terminal() && !io::stdout().is_terminal();
@@ -122,7 +122,7 @@ impl Output {
         self.progress.tick();
     }
 
-    /// Says on the error output what came of it.
+    /// Prints the summary to the error output.
     pub fn summarize(&self, arguments: &Arguments, elapsed: Duration) {
         let Self { lines, new, bad, unknown, .. } = *self;
         let seconds = (elapsed.as_secs_f64() * 1000.0).round() / 1000.0;

@@ -1,5 +1,5 @@
-//! `bloomgate plan`: what a filter would take, without making one. A server answers by BF.PLAN where one is named, with its own
-//! settings; otherwise the filter's own arithmetic does, by the same words. `size` is its older name.
+//! `bloomgate plan`: the size of a filter, without creating one. If a server is named, BF.PLAN computes it with that server's
+//! settings; otherwise the filter crate does, from the same arguments. `size` is its older name.
 
 mod chart;
 
@@ -19,7 +19,7 @@ use crate::report::{percent, print};
 use crate::server::{Options, Server};
 use crate::usage::usage;
 
-/// Of more layers than this, the first and the last are shown.
+/// If there are more layers, only the first and the last ones are shown.
 const LAYERS_SHOWN: usize = 24;
 
 /// Compute the size of a filter: memory, layers and bits per item, as a table and, on a terminal, as plots
@@ -72,7 +72,7 @@ pub struct Arguments {
     plot: bool,
 }
 
-/// What a filter is made of.
+/// The plan of a filter.
 struct Plan {
     kind: String,
     layout: String,
@@ -93,7 +93,7 @@ struct Layer {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let words = arguments.words();
-    // Words that no server takes are refused before one is asked.
+    // Invalid arguments are refused before a server is contacted.
     let mut plan = worked_out(&words)?;
     if options.is_named() {
         plan = asked(options, &words)?;
@@ -111,7 +111,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// As words of BF.PLAN. The rate comes first: it is below 1, and a capacity is not.
+    /// Returns the arguments of BF.PLAN. The rate is the value below 1.
     fn words(&self) -> Vec<String> {
         let is_rate = |word: &str| rate_in_digits(word).parse::<f64>().is_ok_and(|number| number < 1.0);
         let (rate, capacity) = match (is_rate(&self.rate), is_rate(&self.capacity)) {
@@ -142,7 +142,7 @@ impl Arguments {
     }
 }
 
-/// By the filter's own arithmetic, with the defaults of the module.
+/// Computes the plan with the filter crate and the module's defaults.
 fn worked_out(words: &[String]) -> Result<Plan> {
     let defaults = Defaults {
         rate: 0.01,
@@ -174,7 +174,7 @@ fn worked_out(words: &[String]) -> Result<Plan> {
     })
 }
 
-/// By BF.PLAN of a server.
+/// Requests the plan from a server by BF.PLAN.
 fn asked(options: &Options, words: &[String]) -> Result<Plan> {
     let mut server = Server::connect(options)?;
     let node = server.nodes().into_iter().next().context("the cluster has no nodes")?;
@@ -202,12 +202,12 @@ fn asked(options: &Options, words: &[String]) -> Result<Plan> {
 }
 
 impl Plan {
-    /// Whether its layers are the parts of a ring, which are all there from the beginning, and not those of a chain.
+    /// Whether its layers are the buckets of a ring, which all exist from the beginning, and not a chain.
     fn is_ring(&self) -> bool {
         matches!(&*self.kind, "window" | "rolling")
     }
 
-    /// Cache lines that a lookup touches in a layer, at most.
+    /// Returns the maximum number of cache lines that a lookup reads in a layer.
     fn lines(&self, layer: Layer) -> u32 {
         if self.layout == "native" { 2 } else { layer.hashes }
     }

@@ -1,4 +1,4 @@
-//! Which filters of a file are restored, and under which keys.
+//! Selects the filters to restore and their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,12 +9,12 @@ use crate::archive::Entry;
 use crate::server::shown;
 use crate::target::{count_key, shard_keys};
 
-/// A filter that is to be restored.
+/// A filter to restore.
 #[derive(Clone)]
 pub struct Chosen<'a> {
-    /// What the file has of it.
+    /// Its entry in the file.
     pub entry: &'a Entry,
-    /// The key that it gets.
+    /// Its new key.
     pub target: Vec<u8>,
 }
 

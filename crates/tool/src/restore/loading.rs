@@ -1,4 +1,4 @@
-//! One filter on its way: loaded under a temporary name, compared, renamed.
+//! Restores one filter: loads it under a temporary key, compares it, and renames it.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::filters::contents;
 use crate::report::counted;
 use crate::server::{Server, shown};
 
-/// What a run that was killed has left goes away by itself after so long.
+/// The time to live of the temporary key, in case the run is killed.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 const ABANDONED_AFTER_MS: u64 = 600_000;
-/// So the time is set anew this often.
+/// The time to live is renewed at this interval.
 const RENEWED_AFTER: Duration = Duration::from_secs(60);
-/// A key that is given less would be gone before it is in its place.
+/// A key with a shorter time to live could expire before it is renamed.
 const TTL_MS_MIN: u64 = 1000;
 
 /// A filter that is being loaded.
@@ -35,11 +35,11 @@ impl<'a> Loading<'a> {
     /// Begins.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's error.
     pub fn begin(chosen: &'a Chosen<'a>, replace: bool, server: &mut Server) -> Result<Self> {
         let temporary = place::beside(&chosen.target);
         if replace {
-            // What another run has left.
+            // A temporary key of another run.
             server.ask(cmd("DEL").arg(&temporary), &temporary)?;
         }
         Ok(Self { chosen, replace, temporary, payload: Vec::new(), renewed: None })

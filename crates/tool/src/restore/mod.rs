@@ -1,6 +1,6 @@
-//! `bloomgate restore`: filters out of a file into a server or a cluster. The whole file is checked before anything is sent; each
-//! filter is loaded under a temporary name, compared with what the file says of it, and renamed, so that whoever reads sees
-//! all of it or what was there before.
+//! `bloomgate restore`: loads filters from a file into a server or a cluster. The whole file is checked before anything is
+//! sent. Each filter is loaded under a temporary key, compared with the file, and renamed, so that readers see either the
+//! complete filter or the previous one.
 
 mod chosen;
 mod loading;
@@ -27,7 +27,7 @@ use crate::target::{parse_shards, sharded_name};
 use chosen::{Chosen, choose};
 use loading::Loading;
 
-/// Keys that are looked for at once, and named in an error.
+/// Keys checked in one batch, and keys named in an error.
 const KEYS_AT_ONCE: usize = 500;
 const NAMES_SHOWN: usize = 5;
 
@@ -139,12 +139,12 @@ fn remark(entry: &Entry) -> &'static str {
     if entry.head.before == entry.after { "" } else { "changed while it was dumped" }
 }
 
-/// The name of a sharded filter and the number of its shards, where that number is what was chosen.
+/// Returns the name and the number of shards, if the entry is the `NAME:shards` key of a sharded filter.
 fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
     Some((sharded_name(&chosen.target)?.to_vec(), chosen.entry.shards?))
 }
 
-/// Looks before anything is written whether all keys are free, or may be replaced.
+/// Checks, before anything is written, that all keys are free or may be replaced.
 fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> Result<()> {
     let mut taken = Vec::new();
     for some in chosen.chunks(KEYS_AT_ONCE) {
@@ -201,7 +201,7 @@ fn check_shards(server: &mut Server, key: &[u8], shards: u32) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to put a filter without items in the place of one that has some.
+/// Refuses to replace a filter that has items with an empty one.
 fn check_losses(server: &mut Server, chosen: &[Chosen<'_>]) -> Result<()> {
     let is_empty = |chosen: &&Chosen<'_>| chosen.entry.shards.is_none() && chosen.entry.after.items == 0;
     let empty: Vec<_> = chosen.iter().filter(is_empty).collect();
@@ -251,7 +251,7 @@ impl Restore<'_> {
         }
     }
 
-    /// Writes the number of shards, all of which came before it.
+    /// Writes the number of shards, after all shards.
     fn set_shards(&mut self, chosen: &Chosen<'_>, shards: u32) -> Result<()> {
         let mut set = cmd("SET").arg(&chosen.target).arg(shards).to_owned();
         if let Some(ttl_ms) = chosen.entry.head.ttl_ms {
@@ -266,7 +266,7 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Loads the filter that was begun; nothing is left of it where that fails.
+    /// Loads a filter. If that fails, nothing is left of it.
     fn load(&mut self, reader: &mut Reader<impl Read>, chosen: &Chosen<'_>) -> Result<()> {
         let mut loading = Loading::begin(chosen, self.replace, self.server)?;
         let result = loading.all(reader, self.server);
@@ -284,7 +284,7 @@ impl Restore<'_> {
     }
 }
 
-/// A reader that moves a bar.
+/// A reader that advances a progress bar.
 struct Counted<'a, R> {
     source: R,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Which column of a file has the items, in the words that `load` and `dedup` share.
+//! The column that holds the items, as `load` and `dedup` accept it.
 
 use anyhow::{Context, Result};
 
@@ -7,14 +7,14 @@ use crate::usage::usage;
 /// A column of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// By its name in the first line.
+    /// A column by its name in the first line.
     Name(String),
-    /// By its place; the first is 0. The first line may be one of names.
+    /// A column by its index from 0. The first line may be a header.
     Place { place: usize, has_header: bool },
 }
 
 impl Column {
-    /// A number is a place, from 1 on; all else is a name.
+    /// Parses a number from 1, or a name.
     ///
     /// # Errors
     /// The number 0.
@@ -26,15 +26,15 @@ impl Column {
         }
     }
 
-    /// Whether the first line has names of columns and no item.
+    /// Whether the first line is a header without an item.
     pub const fn has_header(&self) -> bool {
         !matches!(self, Self::Place { has_header: false, .. })
     }
 
-    /// The place of the column in a file whose first line has these fields.
+    /// Returns the index of the column in a file with this first line.
     ///
     /// # Errors
-    /// None of them has its name.
+    /// No field has that name.
     pub fn place<'f>(&self, first_line: impl Iterator<Item = &'f [u8]>) -> Result<usize> {
         let name = match self {
             Self::Place { place, .. } => return Ok(*place),

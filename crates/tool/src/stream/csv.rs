@@ -1,5 +1,5 @@
-//! Records of CSV (RFC 4180) in a buffer that fills as the input comes, by the parser that `load` uses, too. A record may have
-//! line ends in quotes, so records are not lines.
+//! Finds records of CSV (RFC 4180) in a buffer that fills as input arrives, with the same parser as `load`. A record may
+//! contain line ends in quotes, so records are not lines.
 
 use std::ops::Range;
 
@@ -8,20 +8,20 @@ use csv_core::{ReadRecordResult, Reader};
 /// Finds records, one after another.
 pub struct Records {
     parser: Reader,
-    /// The fields of the record, unquoted, one after another, and where each of them ends.
+    /// The unquoted fields of the record without separators, and the end of each.
     fields: Vec<u8>,
     ends: Vec<usize>,
     count: usize,
 }
 
 impl Records {
-    /// At the beginning of a file.
+    /// Creates a parser at the beginning of a file.
     pub fn new() -> Self {
         Self { parser: Reader::new(), fields: Vec::new(), ends: vec![0; 64], count: 0 }
     }
 
-    /// Finds the first record of `text`: its bytes with its end, without blank lines before it. Answers nothing if no whole
-    /// record is there; with `is_last`, when nothing but blank lines is left.
+    /// Returns the range of the first record of `text` with its end, without blank lines before it. Returns `None` if the
+    /// record is incomplete, or with `is_last` if only blank lines are left.
     pub fn next(&mut self, text: &[u8], is_last: bool) -> Option<Range<usize>> {
         if self.fields.len() < text.len() {
             self.fields.resize(text.len(), 0);
@@ -38,7 +38,7 @@ impl Records {
             (read, written, self.count) = (read + bytes, written + field_bytes, self.count + fields);
             match result {
                 ReadRecordResult::Record => {
-                    // The line feed of CR LF belongs to this record, and may not have come yet.
+                    // The line feed of CR LF belongs to this record, and may not have arrived yet.
                     if text.get(..read).is_some_and(|record| record.ends_with(b"\r")) {
                         match text.get(read) {
                             Some(b'\n') => read += 1,
@@ -51,23 +51,23 @@ impl Records {
                 }
                 ReadRecordResult::OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),
                 ReadRecordResult::End => return None,
-                // Fields are never longer than what they are read from.
+                // Fields are never longer than their input.
                 ReadRecordResult::InputEmpty | ReadRecordResult::OutputFull => {}
             }
         }
-        // It is read again from its beginning when more has come.
+        // The record is parsed again from its beginning when more input has arrived.
         self.parser.reset();
         None
     }
 
-    /// A field of the record that was found last; the first is 0.
+    /// Returns a field of the last record, by index.
     pub fn field(&self, place: usize) -> Option<&[u8]> {
         let ends = self.ends.get(..self.count)?;
         let start = if place == 0 { 0 } else { *ends.get(place - 1)? };
         self.fields.get(start..*ends.get(place)?)
     }
 
-    /// All fields of that record.
+    /// Returns all fields of the last record.
     pub fn fields(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count).filter_map(|place| self.field(place))
     }

@@ -1,4 +1,4 @@
-//! What of a line is the item: all of it, a field of a TSV line, or a field of a JSON line.
+//! The part of a line that is the item: the whole line, a column, or a field of a JSON line.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,31 +10,31 @@ use serde_json::value::RawValue;
 use super::Column;
 use crate::usage::usage;
 
-/// What of a line is the item.
+/// The part of a line that is the item.
 #[derive(Clone, Debug)]
 pub enum Field {
-    /// All of it, without its end.
+    /// The whole line without its end.
     Line,
     /// A column of CSV, or of lines with another delimiter and no quotes.
     Column { delimiter: u8, column: Column },
-    /// What a JSON Pointer (RFC 6901) leads to: its parts.
+    /// The value at a JSON Pointer (RFC 6901), by its parts.
     Json(Vec<String>),
 }
 
-/// An item of a line.
+/// The item of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item {
-    /// Stands in the line, at these bytes.
+    /// A range of the line.
     Within(Range<usize>),
-    /// Was written to the end of the buffer for decoded items.
+    /// Decoded to the end of the buffer for decoded items.
     Decoded,
 }
 
 impl Field {
-    /// A field of JSON lines: a pointer if it begins with `/`, else the name of a member of the outermost object.
+    /// Parses a field of JSON lines: a pointer if it begins with `/`, otherwise the name of a member of the outermost object.
     ///
     /// # Errors
-    /// A `~` that is neither `~0` nor `~1` in a pointer.
+    /// A `~` in a pointer is neither `~0` nor `~1`.
     pub fn json(text: &str) -> Result<Self> {
         let Some(pointer) = text.strip_prefix('/') else { return Ok(Self::Json(vec![text.to_owned()])) };
         let parts = pointer.split('/').map(|part| {
@@ -47,7 +47,7 @@ impl Field {
         Ok(Self::Json(parts.collect::<Result<_>>()?))
     }
 
-    /// The item of a line that has lost its end; `place` is that of the column. What has to be decoded is added to `decoded`.
+    /// Returns the item of a line without its end. `place` is the index of the column. Decoded items are appended to `decoded`.
     ///
     /// # Errors
     /// The line has no such field.
@@ -73,7 +73,7 @@ fn delimited(line: &[u8], delimiter: u8, place: usize) -> Result<Item> {
     }
 }
 
-/// Strings are items by their text, everything else by the bytes that stand in the line: no digit of a number is lost.
+/// Strings become their decoded text. Any other value keeps its bytes, so no digit of a number is lost.
 fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     let found = Step(path).deserialize(&mut deserializer).map_err(no_json)?;
@@ -88,7 +88,7 @@ fn json(line: &[u8], path: &[String], decoded: &mut Vec<u8>) -> Result<Item> {
     Ok(Item::Decoded)
 }
 
-/// Why a line is refused. The parser counts lines, too, and would always say that it is the first.
+/// Returns why a line is invalid, without the parser's own line number, which is always 1.
 #[expect(clippy::needless_pass_by_value, reason = "the form of map_err")]
 fn no_json(error: serde_json::Error) -> anyhow::Error {
     let text = error.to_string();
@@ -96,7 +96,7 @@ fn no_json(error: serde_json::Error) -> anyhow::Error {
     anyhow::anyhow!("invalid JSON: {what} at column {}", error.column())
 }
 
-/// The rest of the way to the value that is wanted.
+/// The rest of the path to the value.
 struct Step<'p>(&'p [String]);
 
 impl<'de> DeserializeSeed<'de> for Step<'_> {
@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for Step<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
         let mut found = None;
-        // Of members with the same name the last one counts, as in most readers of JSON.
+        // If members share a name, the last one counts, as in most JSON parsers.
         while let Some(name) = map.next_key::<std::borrow::Cow<str>>()? {
             if name == *first {
                 found = map.next_value_seed(Step(rest))?;

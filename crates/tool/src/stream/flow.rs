@@ -1,5 +1,5 @@
-//! Batches on their way: several are sent before the first of them is answered. A batch is answered even where the connection
-//! is lost, or where a slot of a cluster moves meanwhile.
+//! Batches in flight: several are sent before the first reply is read. A batch is answered even if the connection is lost or a
+//! slot of the cluster moves meanwhile.
 
 use std::collections::VecDeque;
 
@@ -9,25 +9,25 @@ use redis::Value;
 use crate::server::{Address, Lost, RECONNECT_TIMEOUT, Server};
 use crate::target::{Part, Question, Target};
 
-/// Batches that are on their way at the same time.
+/// The maximum number of batches in flight.
 const BATCHES_AT_ONCE: usize = 8;
-/// After so many losses without an answer in between it is not the connection that is at fault.
+/// Sending fails after this many lost connections without a reply: the connection is not the cause.
 const LOSSES_MAX: u32 = 5;
 
-/// What has items.
+/// A batch of items.
 pub trait Batch {
-    /// They, in order.
+    /// Returns the items in order.
     fn items(&self) -> Vec<&[u8]>;
 }
 
-/// What the filter says of an item.
+/// The filter's answer for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is new, or was seen.
+    /// Whether the item is new.
     Known { is_new: bool },
-    /// It is in now. Whether it was new is not known: the connection was lost before the server could say.
+    /// The item was added, but the connection was lost before the reply said whether it was new.
     Unknown,
-    /// It was not added: the server refused it.
+    /// The server refused to add the item.
     Refused,
 }
 
@@ -35,21 +35,21 @@ pub enum Answer {
 pub struct Answered<B> {
     pub batch: B,
     pub answers: Vec<Answer>,
-    /// Some of it was sent twice.
+    /// Whether a part was sent twice.
     pub is_sent_again: bool,
-    /// Why there are refused ones.
+    /// Why items were refused.
     pub error: Option<anyhow::Error>,
 }
 
-/// Batches on their way.
+/// The batches in flight.
 pub struct Flow<'a, B> {
     pub server: &'a mut Server,
     target: &'a Target,
     question: Question,
     waiting: VecDeque<Waiting<B>>,
-    /// The connection was lost, nothing can be sent until it is there again.
+    /// Whether the connection is lost. Nothing is sent until it is restored.
     lost: Option<anyhow::Error>,
-    /// Losses since the last answer.
+    /// Lost connections since the last reply.
     losses: u32,
 }
 
@@ -60,12 +60,12 @@ struct Waiting<B> {
     is_sent_again: bool,
 }
 
-/// How far a command has come.
+/// The state of a command.
 enum State {
     Unsent,
     Owed(Address),
     Here(Value),
-    /// The reply to the second time that it was sent.
+    /// The reply after it was sent again.
     Again(Value),
 }
 
@@ -75,20 +75,20 @@ impl<'a, B: Batch> Flow<'a, B> {
         Self { server, target, question, waiting: VecDeque::new(), lost: None, losses: 0 }
     }
 
-    /// Whether no more batches should be sent before one was received.
+    /// Whether a batch must be received before the next one is sent.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= BATCHES_AT_ONCE
     }
 
-    /// Whether no batch is on its way.
+    /// Whether no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Sends a batch. A connection that is lost over that is found by [`Self::receive`].
+    /// Sends a batch. [`Self::receive`] reports a connection that is lost during this.
     ///
     /// # Errors
-    /// A cluster that does not settle.
+    /// The cluster does not settle.
     pub fn send(&mut self, batch: B) -> Result<()> {
         let items = batch.items();
         let mut parts: Vec<_> =
@@ -99,7 +99,7 @@ impl<'a, B: Batch> Flow<'a, B> {
                 match self.server.send(&part.command.get_packed_command(), &part.key) {
                     Ok(node) => *state = State::Owed(node),
                     Err(error) if error.is::<Lost>() => {
-                        // Some of it may have arrived.
+                        // The server may have received a part of it.
                         *state = State::Owed(Address::new());
                         self.lost = Some(error);
                         break;
@@ -112,11 +112,11 @@ impl<'a, B: Batch> Flow<'a, B> {
         Ok(())
     }
 
-    /// Waits for the answers to the oldest batch. A loss is an error only if there is no connection again for long, and with
-    /// `is_loss_final`: then [`Self::give_up`] has what was on its way.
+    /// Waits for the answers to the oldest batch. A lost connection is an error only if it cannot be restored before the
+    /// timeout, or with `is_loss_final`. Then [`Self::give_up`] returns the batches in flight.
     ///
     /// # Errors
-    /// [`Lost`]; a cluster that does not settle.
+    /// [`Lost`]; the cluster does not settle.
     pub fn receive(&mut self, is_loss_final: bool) -> Result<Option<Answered<B>>> {
         if self.waiting.is_empty() {
             return Ok(None);
@@ -139,12 +139,12 @@ impl<'a, B: Batch> Flow<'a, B> {
         Ok(self.waiting.pop_front().map(|waiting| self.answered(waiting)))
     }
 
-    /// What was on its way when [`Self::receive`] failed: what was sent and not answered is unknown.
+    /// Returns the batches in flight after [`Self::receive`] failed. Items without a reply are unknown.
     pub fn give_up(mut self) -> Vec<Answered<B>> {
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| self.answered(waiting)).collect()
     }
 
-    /// Reads the replies to the oldest batch, and to all others if one of these has to be sent to another node.
+    /// Reads the replies to the oldest batch, and to all others if a command must be sent to another node.
     fn collect(&mut self) -> Result<()> {
         let mut is_moving = false;
         for waiting in &mut self.waiting {
@@ -163,7 +163,7 @@ impl<'a, B: Batch> Flow<'a, B> {
                 && self.server.is_elsewhere(reply)
             {
                 let reply = reply.clone();
-                // What is lost on the way is sent again.
+                // Lost commands are sent again.
                 *state = State::Owed(Address::new());
                 *state = State::Here(self.server.follow(&part.command, reply, &part.key)?);
             }
@@ -171,7 +171,7 @@ impl<'a, B: Batch> Flow<'a, B> {
         Ok(())
     }
 
-    /// Connects again, and sends all that has no reply. What was sent before is sent again: nobody knows whether it was done.
+    /// Reconnects and sends all commands without a reply again, because it is unknown whether they were executed.
     fn send_again(&mut self) -> Result<()> {
         self.server.reconnect(RECONNECT_TIMEOUT)?;
         for waiting in &mut self.waiting {
@@ -185,7 +185,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             let replies = match self.server.replies_of_many(&commands) {
                 Ok(replies) => replies,
                 Err(error) if error.is::<Lost>() => {
-                    // Once more, then.
+                    // Try again.
                     states.iter_mut().for_each(|state| **state = State::Owed(Address::new()));
                     self.lost = Some(error);
                     return Ok(());
@@ -219,7 +219,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             }
         }
         let answers = replied.into_iter().zip(unknown).map(|(replied, is_unknown)| match (replied, is_unknown) {
-            // An item that was added by the first try is found by the second one.
+            // An item that the first attempt added is found by the second one.
             (Some(false), true) | (None, true) if error.is_none() || replied.is_some() => Answer::Unknown,
             (Some(replied), _) => Answer::Known { is_new: replied == (self.question == Question::Add) },
             (None, _) => Answer::Refused,

@@ -1,5 +1,5 @@
-//! Files and the standard input as bytes: what is compressed with gzip or Zstandard is known by its first bytes, as the
-//! standard input has no name, and is unpacked.
+//! Reads files and the standard input, and decompresses gzip and Zstandard. The format is detected by the first bytes, because
+//! the standard input has no name.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -14,16 +14,16 @@ use flate2::bufread::MultiGzDecoder;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// The bytes that begin a Zstandard frame (RFC 8878, section 3.1.1).
 const ZSTANDARD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Bytes of a compressed file that are read at once.
+/// Bytes per read of a compressed file.
 const COMPRESSED_BUFFER_BYTES: usize = 1 << 16;
 
-/// How many bytes of the files were read, before they were unpacked.
+/// The number of bytes read from the files, before decompression.
 pub type BytesRead = Arc<AtomicU64>;
 
 /// Opens a file, or the standard input for `-`.
 ///
 /// # Errors
-/// It cannot be opened or read.
+/// The file cannot be opened or read.
 pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
     let told = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
@@ -32,7 +32,7 @@ pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
     unpacked(Counted(File::open(path).with_context(told)?, bytes_read.clone())).with_context(told)
 }
 
-/// The bytes of `source`, unpacked if they are compressed. Waits for as many bytes as it takes to tell, no more.
+/// Returns the decompressed bytes of `source`. Waits only for the bytes that identify the format.
 fn unpacked(mut source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut head = Vec::new();
     while [GZIP_MAGIC, ZSTANDARD_MAGIC].iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {
@@ -55,7 +55,7 @@ fn unpacked(mut source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     Ok(Box::new(all))
 }
 
-/// A source whose bytes are counted.
+/// A source that counts its bytes.
 struct Counted<R>(R, BytesRead);
 
 impl<R: Read> Read for Counted<R> {

@@ -1,5 +1,5 @@
-//! Lines on their way through a filter: read by a thread of their own ([`reader`]), split into items ([`field`]), and asked
-//! about many at a time, several batches before their answers ([`flow`]).
+//! Passes lines through a filter: a thread reads them ([`reader`]), each yields an item ([`field`]), and batches of items are
+//! sent before earlier replies arrive ([`flow`]).
 
 mod column;
 mod csv;

@@ -1,5 +1,5 @@
-//! The thread that reads: lines come out of it a few at a time, whatever the input has given so far, so that nobody waits
-//! for a line that is there.
+//! The thread that reads the input. It hands over the lines that have arrived so far, so that no available line waits for more
+//! input.
 
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
@@ -13,40 +13,40 @@ use super::csv::Records;
 use super::field::{Field, Item};
 use super::input::{self, BytesRead};
 
-/// Bytes asked of the input at once. More come together only where a line is longer.
+/// Bytes per read. A longer line uses several reads.
 const READ_BYTES: usize = 1 << 17;
-/// Lines that are handed over together at most.
+/// The maximum number of lines in a part.
 pub const LINES_AT_ONCE: usize = 1024;
-/// Parts that wait for the server at most: then the input waits, too.
+/// The maximum number of parts that wait for the server. Then the reader waits, too.
 const WAITING: usize = 32;
 
 /// Some lines, and the item of each.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The names of columns, which come out before these lines.
+    /// The header, which is printed before these lines.
     pub header: Vec<u8>,
     text: Vec<u8>,
     decoded: Vec<u8>,
     lines: Vec<Line>,
-    /// Lines before the end of these that have no item.
+    /// The number of skipped lines without an item.
     pub bad: u64,
 }
 
 #[derive(Debug)]
 struct Line {
-    /// In `text`, with its end.
+    /// The range of a line in `text`, with its end.
     whole: Range<usize>,
     item: Range<usize>,
     is_decoded: bool,
 }
 
 impl Lines {
-    /// How many.
+    /// Returns the number of lines.
     pub const fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// The items, in order.
+    /// Returns the items in order.
     pub fn items(&self) -> impl Iterator<Item = &[u8]> {
         self.lines.iter().map(|line| {
             let text = if line.is_decoded { &self.decoded } else { &self.text };
@@ -54,7 +54,7 @@ impl Lines {
         })
     }
 
-    /// Calls `write` with the lines for which `is_wanted` says so by their place, those that follow one another together.
+    /// Calls `write` with the lines whose index satisfies `is_wanted`. Adjacent lines are written together.
     pub fn write<E>(
         &self,
         mut is_wanted: impl FnMut(usize) -> bool,
@@ -75,21 +75,21 @@ impl Lines {
     }
 }
 
-/// What to read, and how.
+/// The input and its format.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The files, `-` for the standard input.
     pub files: Vec<PathBuf>,
-    /// What of a line is the item.
+    /// The part of a line that is the item.
     pub field: Field,
     /// The byte that ends a line. A carriage return before a line feed belongs to it.
     pub end: u8,
-    /// Lines without an item are left out and counted, instead of ending it.
+    /// Whether lines without an item are skipped and counted instead of failing.
     pub skip_bad: bool,
 }
 
 impl Reading {
-    /// Starts the thread. What it sends last may be an error.
+    /// Starts the thread. The last message may be an error.
     pub fn start(self, bytes_read: BytesRead) -> Receiver<Result<Lines>> {
         let (sender, receiver) = sync_channel(WAITING);
         thread::spawn(move || {
@@ -113,11 +113,11 @@ impl Reading {
     }
 }
 
-/// The line with the names of columns, of the first file that has one.
+/// The header of the first file that has one.
 #[derive(Default)]
 struct Header {
     is_known: bool,
-    /// Where it was not handed over yet.
+    /// The header, if it was not handed over yet.
     text: Vec<u8>,
 }
 
@@ -126,15 +126,15 @@ struct Splitter<'a> {
     reading: &'a Reading,
     sender: &'a SyncSender<Result<Lines>>,
     header: &'a mut Header,
-    /// The place of the column, once the first line was seen.
+    /// The index of the column, once the first line was read.
     place: Option<usize>,
-    /// Where lines are records of CSV.
+    /// The parser, if the lines are CSV records.
     records: Option<Records>,
     line: u64,
     bad: u64,
 }
 
-/// A line without its end has lost that byte already; here it loses the carriage return before a line feed.
+/// Removes the carriage return before a line feed from a line whose end byte is already removed.
 pub fn without_end(line: &[u8], end: u8) -> &[u8] {
     if end == b'\n' { line.strip_suffix(b"\r").unwrap_or(line) } else { line }
 }
@@ -145,7 +145,7 @@ impl<'a> Splitter<'a> {
         Self { reading, sender, header, place: None, records: is_csv.then(Records::new), line: 0, bad: 0 }
     }
 
-    /// Reads all of it; false if nobody listens any more.
+    /// Reads the whole file. Returns false if the receiver is gone.
     fn read(&mut self, mut source: impl Read) -> Result<bool> {
         let mut buffer = vec![0; READ_BYTES];
         let mut filled = 0;
@@ -159,7 +159,7 @@ impl<'a> Splitter<'a> {
             let end = last_end.filter(|_| self.records.is_none()).map(|place| filled + place + 1);
             filled += count;
             if count == 0 && filled > 0 {
-                // The last line has no end: what comes out has one, as of `uniq`.
+                // A last line without an end is printed with one, as by `uniq`.
                 let mut rest = buffer.get(..filled).unwrap_or_default().to_vec();
                 if rest.last() != Some(&self.reading.end) {
                     rest.push(self.reading.end);
