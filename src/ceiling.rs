@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling};
 use redis_module::raw;
 
+use super::children;
 use super::config;
 use super::context::Context;
 use super::freeing;
 use super::information::Information;
 use super::machine;
 use super::metrics;
-use super::pending;
 use super::text::Text;
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
@@ -52,7 +52,7 @@ impl ServerCeiling {
     /// For adding items to a filter that is there: new ones may pend.
     #[inline]
     pub fn for_adding(context: Context) -> Self {
-        Self { context, pending_from_bytes: pending::from_bytes(context) }
+        Self { context, pending_from_bytes: children::pending_from_bytes(context) }
     }
 }
 

@@ -22,8 +22,8 @@ use redis_module::{RedisString, raw};
 
 use super::args::Args;
 use super::context::{Context, ERR, LogLevel, OK};
-use super::is_valkey;
 use super::text::Text;
+use super::version;
 
 static ERROR_RATE: Fraction = Fraction::new(0.01, Some(taken_rate));
 static INITIAL_SIZE: Number = Number::new(100, 1, load_time::INITIAL_SIZE_MAX, raw::REDISMODULE_CONFIG_DEFAULT);
@@ -164,10 +164,8 @@ pub fn register(context: Context) -> Result<(), String> {
     if !registered {
         return Err("the server refuses the configurations".to_owned());
     }
-    // SAFETY: the function takes nothing.
-    let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
     // Valkey has no such names: it would put its prefix before them, or log a warning for each.
-    if version >= UNPREFIXED_FROM && !is_valkey(context) {
+    if version::server_version() >= Some(UNPREFIXED_FROM) && !version::is_valkey(context) {
         let (name, fraction) = UNPREFIXED_FRACTION;
         fraction.register(context, name, raw::REDISMODULE_CONFIG_UNPREFIXED);
         for (name, number) in &UNPREFIXED_NUMBERS {

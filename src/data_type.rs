@@ -17,7 +17,7 @@ use super::payload;
 use super::reply::Refusal;
 use super::rewrite;
 use super::snapshot::Snapshot;
-use super::stored::Stored;
+use super::stored::{Stored, stored_at};
 use super::text::Text;
 
 /// A type, as the server knows it.
@@ -102,14 +102,6 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         )
     };
     raw.map(|_| ()).ok_or_else(refused)
-}
-
-/// # Safety
-/// `value` must be a pointer that the server got from us for a value. The value must live, and nothing may write to it, for as long
-/// as `'a`.
-pub(super) unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
-    // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
-    unsafe { &*value.cast::<Stored>() }
 }
 
 unsafe extern "C" fn load_own(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {

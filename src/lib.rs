@@ -8,14 +8,17 @@ mod alloc;
 mod args;
 mod cache_key;
 mod ceiling;
+mod children;
 mod clock;
 mod commands;
 mod config;
 mod context;
 mod data_type;
 mod defrag;
+mod events;
 mod freeing;
 mod guard;
+mod info_section;
 mod information;
 #[cfg(test)]
 mod interleavings;
@@ -33,6 +36,7 @@ mod role;
 mod snapshot;
 mod stored;
 mod text;
+mod version;
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -52,8 +56,6 @@ mod sync {
 const NAME: &CStr = c"bf";
 /// The level of commands that we match, RedisBloom's 8.0.0: clients gate features on it. Our own version is in the log.
 const LEVEL: c_int = 80000;
-/// The oldest server: 7.0.0, the first with configurations of modules.
-const SERVER_MIN: c_int = 0x0007_0000;
 
 /// Valkey's module option by which a module says that CLUSTER MIGRATESLOTS may carry its keys: it waits for no event of
 /// its own when slots come or go. Without it a node with the module takes part in no such migration. To Redis the bit
@@ -105,14 +107,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 }
 
 fn load(context: Context, words: Args<'_>) -> Result<(), String> {
-    check_server()?;
+    version::check()?;
     if !murmur3::equals_the_crate() {
         return Err("the hash comes out wrong on this machine: filters would deny what is in them".to_owned());
     }
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-    if is_valkey(context) {
+    if version::is_valkey(context) {
         options |= VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION;
     }
     // SAFETY: the context is that of OnLoad.
@@ -130,75 +132,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     freeing::register();
     stored::begin_generations(context);
     ceiling::count_databases(context);
-    metrics::register(context);
-    payload::register(context);
-    pending::register(context);
-    role::register(context);
+    info_section::register(context);
+    events::subscribe(context);
     config::register(context)
-}
-
-/// Whether the server is Valkey.
-pub(crate) fn is_valkey(context: Context) -> bool {
-    valkey_version(context).is_some()
-}
-
-/// The version of a Valkey server, which calls itself Redis 7.2.4 to modules: it alone has `valkey_version` in INFO. The
-/// server writes a section of INFO for this: it is for the start, not for every command.
-pub(crate) fn valkey_version(context: Context) -> Option<[u32; 3]> {
-    // SAFETY: the names are C strings; what the server gives is read while it is there and freed once.
-    unsafe {
-        let info = raw::RedisModule_GetServerInfo.map(|info| info(context.raw, c"server".as_ptr()))?;
-        let text = raw::RedisModule_ServerInfoGetFieldC.map(|read| read(info, c"valkey_version".as_ptr()));
-        let version = text.filter(|text| !text.is_null()).map(|text| numbers(CStr::from_ptr(text).to_bytes()));
-        if let Some(free) = raw::RedisModule_FreeServerInfo {
-            free(context.raw, info);
-        }
-        version
-    }
-}
-
-/// The numbers of a version such as `8.1.8`; 0 for what is missing or no number.
-fn numbers(version: &[u8]) -> [u32; 3] {
-    let mut parts = version.split(|byte| *byte == b'.').map(|part| std::str::from_utf8(part).ok()?.parse().ok());
-    [(); 3].map(|()| parts.next().flatten().unwrap_or(0))
-}
-
-fn check_server() -> Result<(), String> {
-    // SAFETY: the function takes nothing.
-    new_enough(unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) })
-}
-
-fn new_enough(version: Option<c_int>) -> Result<(), String> {
-    match version {
-        Some(version) if version >= SERVER_MIN => Ok(()),
-        Some(version) => {
-            let [_, major, minor, patch] = version.to_be_bytes();
-            Err(format!("Redis 7.0 or Valkey is needed, this server is {major}.{minor}.{patch}"))
-        }
-        None => Err("Redis 7.0 or Valkey is needed, this server is older than 6.2".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{new_enough, numbers};
-
-    #[test]
-    fn a_version_is_read() {
-        assert_eq!(numbers(b"8.1.8"), [8, 1, 8]);
-        assert_eq!(numbers(b"10.0"), [10, 0, 0]);
-        assert_eq!(numbers(b"9.1.x"), [9, 1, 0]);
-    }
-
-    #[test]
-    fn servers_below_7_are_refused_with_their_version() {
-        for version in [0x0007_0000, 0x0007_000f, 0x0007_0204, 0x0008_0001, 0x0009_0000] {
-            assert_eq!(new_enough(Some(version)), Ok(()));
-        }
-        for (version, shown) in [(0x0006_020e, "6.2.14"), (0x0006_0009, "6.0.9")] {
-            let refusal = new_enough(Some(version)).unwrap_err();
-            assert_eq!(refusal, format!("Redis 7.0 or Valkey is needed, this server is {shown}"));
-        }
-        assert!(new_enough(None).unwrap_err().contains("Redis 7.0 or Valkey is needed"));
-    }
 }

@@ -4,14 +4,10 @@
 //! A filter is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
 //! the numbers are atomics, and no lock is taken. While a replica loads beside the data that it serves, both count.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bloomgate_filter::kinds::Contents;
-use redis_module::raw;
-
-use super::context::Context;
-use super::guard;
 
 /// A number that goes up and down.
 struct Gauge(AtomicU64);
@@ -85,6 +81,11 @@ static FIELDS: [(&CStr, &Gauge); 20] = [
     (c"bloom_fills", &FILLS),
     (c"bloom_fills_refused", &FILLS_REFUSED),
 ];
+
+/// The fields of the section `bf` of INFO with their values, in its order. Allocates nothing.
+pub fn fields() -> impl Iterator<Item = (&'static CStr, u64)> {
+    FIELDS.iter().map(|(name, gauge)| (*name, gauge.get()))
+}
 
 /// What all filters are made of, in bytes.
 pub fn bytes() -> u64 {
@@ -194,38 +195,4 @@ pub fn fill_refused() {
 /// The server's defragmenter was offered a block, and has moved it or not.
 pub fn block_was_offered(has_moved: bool) {
     if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
-}
-
-/// Registers the section.
-pub fn register(context: Context) {
-    raw::register_info_function(context.raw, Some(show));
-}
-
-/// Allocates nothing: it runs in the crash report, too.
-unsafe extern "C" fn show(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
-    if for_crash_report != 0 {
-        return;
-    }
-    const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => c"",
-    };
-    // SAFETY: the server passes the place for the fields; the names are C strings.
-    unsafe {
-        if let Some(section) = raw::RedisModule_InfoAddSection {
-            section(info, std::ptr::null());
-        }
-        if let Some(text) = raw::RedisModule_InfoAddFieldCString {
-            text(info, c"version".as_ptr(), VERSION.as_ptr());
-        }
-        if let Some(number) = raw::RedisModule_InfoAddFieldULongLong {
-            for (name, gauge) in &FIELDS {
-                number(info, name.as_ptr(), gauge.get());
-            }
-            let (leases, nones, waiting) = guard::counts();
-            for (name, count) in [(c"bloom_leases", leases), (c"bloom_nones", nones), (c"bloom_waiting", waiting)] {
-                number(info, name.as_ptr(), count);
-            }
-        }
-    }
 }

@@ -5,10 +5,7 @@
 //! The server calls it for snapshots as well, in a child or, for SAVE and SHUTDOWN, itself. What it writes neither in a child
 //! nor between the beginning and the end of a snapshot is a payload.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-use redis_module::raw;
 
 use super::context::{Context, LogLevel};
 
@@ -18,26 +15,9 @@ const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Whether the server writes a snapshot itself.
 static WRITES_SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
-/// Begins to follow what the server writes.
-pub fn register(context: Context) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_PERSISTENCE, dataver: 1 };
-    // SAFETY: the context is that of OnLoad; the callback is a function of the expected type.
-    unsafe {
-        if let Some(subscribe) = raw::RedisModule_SubscribeToServerEvent {
-            subscribe(context.raw, event, Some(follow));
-        }
-    }
-}
-
-unsafe extern "C" fn follow(
-    _context: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    stage: u64,
-    _data: *mut c_void,
-) {
-    let begins = stage == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
-        || stage == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
-    WRITES_SNAPSHOT.store(begins, Relaxed);
+/// The server begins or ends to write a snapshot itself.
+pub fn snapshot_changed(is_writing: bool) {
+    WRITES_SNAPSHOT.store(is_writing, Relaxed);
 }
 
 /// Takes note of a value that was saved in so many bytes.

@@ -1,8 +1,6 @@
-//! When adds may be pending, and the timer that flushes them.
-//!
-//! A forked child of the server shares the server's memory: the first write to a page after the fork copies the page. So while a
-//! child lives, new adds to large layers go into a set beside the layer instead of its bits. After the child has died, a timer
-//! flushes them into the bits in steps of a quarter of a millisecond, and every write to such a filter flushes some more.
+//! Flushes pending adds. `children.rs` says when adds may be pending: while a forked child of the server lives. After the child has
+//! died, a timer flushes them into the bits in steps of a quarter of a millisecond, and every write to such a filter flushes some
+//! more.
 //!
 //! All of this runs on the thread of the commands. The list through which the timer finds the values is in `stored.rs`: other
 //! threads free values.
@@ -16,11 +14,8 @@ use bloomgate_filter::Filter;
 use redis_module::raw;
 
 use super::context::Context;
-use super::freeing;
 use super::stored;
 
-/// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy.
-const FROM_BYTES: u64 = 4 << 20;
 /// How long the timer flushes at a time.
 const STEP: Duration = Duration::from_micros(250);
 /// How many adds the timer flushes before it reads the clock again: 20 to 150 microseconds.
@@ -31,49 +26,8 @@ const PERIOD: raw::mstime_t = 1;
 const BESIDE_MIN: usize = 2;
 const BESIDE_MAX: usize = 512;
 
-/// Whether a child lives. Not a count: the script debugger's children raise an event when they are born, but none when they die.
-static CHILD_LIVES: AtomicBool = AtomicBool::new(false);
 /// Whether the timer is set.
 static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
-
-/// Subscribes to the births and deaths of the server's children.
-pub fn register(context: Context) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_FORK_CHILD, dataver: 1 };
-    // SAFETY: the context is that of OnLoad; the callback is a function of the expected type.
-    unsafe {
-        if let Some(subscribe) = raw::RedisModule_SubscribeToServerEvent {
-            subscribe(context.raw, event, Some(child_changed));
-        }
-    }
-}
-
-unsafe extern "C" fn child_changed(
-    context: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _change: u64,
-    _data: *mut c_void,
-) {
-    let context = Context::new(context);
-    let lives = context.has_child();
-    CHILD_LIVES.store(lives, Relaxed);
-    if !lives {
-        start_timer(context);
-    }
-}
-
-/// Starts to flush, even while a child lives: a replica has in its bits whatever its primary says was added, so that it finds
-/// all that the primary finds.
-pub fn became_replica(context: Context) {
-    start_timer(context);
-}
-
-/// The layer size in bytes from which adds of a command may be pending; `None` if the command writes all of its adds to the
-/// bits. That includes a server above maxmemory, which would otherwise evict keys to make room for pending adds.
-#[inline]
-pub fn from_bytes(context: Context) -> Option<u64> {
-    let may_pend = CHILD_LIVES.load(Relaxed) && context.may_pend() && !freeing::is_above_maxmemory();
-    may_pend.then_some(FROM_BYTES)
-}
 
 /// Whether pending adds may be flushed. While a child lives only a replica flushes, though every page that it writes is copied.
 fn may_flush(context: Context) -> bool {
@@ -88,7 +42,8 @@ pub fn flush_beside(context: Context, filter: &mut Filter, items: usize) {
     }
 }
 
-fn start_timer(context: Context) {
+/// Starts the timer, unless nothing is pending or it is set already.
+pub fn start_timer(context: Context) {
     if !stored::has_pending() || TIMER_RUNS.swap(true, Relaxed) {
         return;
     }

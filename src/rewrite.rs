@@ -15,7 +15,7 @@ use bloomgate_filter::{Error, cells::Cells as _, format};
 use redis_module::raw;
 
 use super::context::Context;
-use super::data_type::stored_at;
+use super::stored::stored_at;
 
 /// Writes a value to the AOF. There is no way to tell that it failed, so a child that lacks the memory for a record ends, and
 /// the server keeps the file that it has.

@@ -2,6 +2,7 @@
 //! adds is here, below the timer that flushes them (`pending.rs`).
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
@@ -164,6 +165,16 @@ impl Stored {
         let own = (size_of::<Self>() - size_of::<Value>()) as u64;
         self.value.allocated_bytes().saturating_add(own)
     }
+}
+
+/// Follows a pointer to a value in the server's hands.
+///
+/// # Safety
+/// `value` must be a pointer that the server got from us for a value. The value must live, and nothing may write to it, for as long
+/// as `'a`.
+pub(super) unsafe fn stored_at<'a>(value: *const c_void) -> &'a Stored {
+    // SAFETY: the caller's promise; such a pointer came from `Box::into_raw` of a `Stored`.
+    unsafe { &*value.cast::<Stored>() }
 }
 
 /// Memory for a value in the server's hands, reserved before anything is changed.

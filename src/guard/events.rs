@@ -1,15 +1,16 @@
-//! The server's events that may make a cached value, a value that is being loaded, or a NONE outdated.
+//! The keyspace events that may make a cached value, a value that is being loaded, or a NONE outdated. The server's other events
+//! come through `events.rs` of the module.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
-use super::{end_all, is_idle, key_event};
+use super::{is_idle, key_event};
 use crate::args::Arg;
 use crate::context::{Context, LogLevel, OK};
-use crate::role;
+use crate::{role, version};
 
 /// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
 const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
@@ -22,11 +23,6 @@ const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
     | raw::REDISMODULE_NOTIFY_MODULE
     | raw::REDISMODULE_NOTIFY_EXPIRED
     | raw::REDISMODULE_NOTIFY_EVICTED;
-
-/// A database is emptied, two are swapped, or a new data set is loaded beside the old one. [`role`] listens to changes of
-/// role and to loading: a module has one listener for each event, the last that subscribed.
-const EVENTS: [u64; 3] =
-    [raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_EVENT_SWAPDB, raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD];
 
 /// The versions of Valkey that may leave a client in another database while a module listens to events (valkey#4024): 8.1.8
 /// does, 9.1.2 does not.
@@ -67,20 +63,13 @@ pub fn subscribe(context: Context) -> bool {
     if !role::is_followed() {
         return false;
     }
-    // SAFETY: the callbacks are functions; the context is valid while the command runs.
+    // SAFETY: the callback is a function; the context is valid while the command runs.
     let subscribed = unsafe {
-        let (Some(keys), Some(server)) =
-            (raw::RedisModule_SubscribeToKeyspaceEvents, raw::RedisModule_SubscribeToServerEvent)
-        else {
-            return false;
-        };
-        EVENTS.iter().all(|id| {
-            let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
-            server(context.raw, event, Some(server_changed)) == OK
-        }) && keys(context.raw, CLASSES, Some(key_changed)) == OK
+        raw::RedisModule_SubscribeToKeyspaceEvents
+            .is_some_and(|subscribe| subscribe(context.raw, CLASSES, Some(key_changed)) == OK)
     };
     IS_SUBSCRIBED.store(subscribed, Relaxed);
-    if subscribed && crate::valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
+    if subscribed && version::valkey_version(context).is_some_and(|version| MOVES_CLIENTS.contains(&version)) {
         let line = "bloomgate: this server has a bug (valkey#4024): from now on MOVE, and COPY with DB, leave their client \
                     in the other database: SELECT after them";
         context.log(LogLevel::Warning, line);
@@ -116,15 +105,6 @@ fn deletes(context: Context) -> bool {
         let name = raw::RedisModule_GetCurrentCommandName.map_or(std::ptr::null(), |name| name(context.raw));
         !name.is_null() && [c"del", c"unlink"].contains(&CStr::from_ptr(name))
     }
-}
-
-unsafe extern "C" fn server_changed(
-    context: *mut raw::RedisModuleCtx,
-    _: raw::RedisModuleEvent,
-    _: u64,
-    _: *mut c_void,
-) {
-    end_all(Context::new(context));
 }
 
 #[cfg(test)]

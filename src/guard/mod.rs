@@ -4,7 +4,7 @@
 //! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
 //! held across a call that may raise an event.
 //!
-//! The server's events are subscribed to with the first lease: without the guard they cost nothing.
+//! The guard subscribes to keyspace events with the first lease: without it they cost nothing.
 
 mod alarm;
 mod blocking;

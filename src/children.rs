@@ -1,0 +1,31 @@
+//! Whether a forked child of the server lives, and so whether new adds may be pending; `events.rs` updates this when a child is
+//! born or dies.
+//!
+//! A child shares the server's memory: the first write to a page after the fork copies the page. So while a child lives, new adds
+//! to large layers go into a set beside the layer instead of its bits. `pending.rs` flushes them.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::context::Context;
+use super::freeing;
+
+/// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy.
+const PENDING_FROM_BYTES: u64 = 4 << 20;
+
+/// Whether a child lives. Not a count: the script debugger's children raise an event when they are born, but none when they die.
+static CHILD_LIVES: AtomicBool = AtomicBool::new(false);
+
+/// A child was born or has died. Returns whether one lives.
+pub fn changed(context: Context) -> bool {
+    let lives = context.has_child();
+    CHILD_LIVES.store(lives, Relaxed);
+    lives
+}
+
+/// The layer size in bytes from which adds of a command may be pending; `None` if the command writes all of its adds to the
+/// bits. That includes a server above maxmemory, which would otherwise evict keys to make room for pending adds.
+#[inline]
+pub fn pending_from_bytes(context: Context) -> Option<u64> {
+    let may_pend = CHILD_LIVES.load(Relaxed) && context.may_pend() && !freeing::is_above_maxmemory();
+    may_pend.then_some(PENDING_FROM_BYTES)
+}

@@ -1,0 +1,80 @@
+//! The server's events. A module has one listener for each event, the last that subscribed, so this file subscribes to all of them
+//! and calls every part of the module that an event concerns. None of those parts knows this file.
+
+use std::ffi::c_void;
+
+use redis_module::raw;
+
+use super::context::{Context, OK};
+use super::{children, guard, payload, pending, role};
+
+/// The events that the module follows.
+const EVENTS: [u64; 7] = [
+    raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+    raw::REDISMODULE_EVENT_LOADING,
+    raw::REDISMODULE_EVENT_FLUSHDB,
+    raw::REDISMODULE_EVENT_SWAPDB,
+    raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+    raw::REDISMODULE_EVENT_FORK_CHILD,
+    raw::REDISMODULE_EVENT_PERSISTENCE,
+];
+
+/// Subscribes to the events. If the server refuses one, the module takes every command for one that may come from a primary, and
+/// the guard grants no leases.
+pub fn subscribe(context: Context) {
+    let subscribed = |id: &u64| {
+        let event = raw::RedisModuleEvent { id: *id, dataver: 1 };
+        // SAFETY: the context is that of OnLoad; the callback is a function of the expected type.
+        unsafe {
+            raw::RedisModule_SubscribeToServerEvent
+                .is_some_and(|subscribe| subscribe(context.raw, event, Some(raised)) == OK)
+        }
+    };
+    if EVENTS.iter().all(subscribed) {
+        role::follow(context);
+    }
+}
+
+/// The server calls this for each event, with a number that says what has happened.
+unsafe extern "C" fn raised(
+    context: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    change: u64,
+    _data: *mut c_void,
+) {
+    let context = Context::new(context);
+    match event.id {
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {
+            let is_primary = change == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
+            role::changed(context, is_primary);
+            guard::end_all(context);
+            if !is_primary {
+                // A replica's bits have whatever its primary says was added, so that it finds all that the primary finds: it
+                // flushes even while a child lives.
+                pending::start_timer(context);
+            }
+        }
+        raw::REDISMODULE_EVENT_LOADING => {
+            let has_ended =
+                change == raw::REDISMODULE_SUBEVENT_LOADING_ENDED || change == raw::REDISMODULE_SUBEVENT_LOADING_FAILED;
+            role::loading_changed(context, !has_ended);
+            guard::end_all(context);
+        }
+        // A database is emptied, two are swapped, or a new data set is loaded beside the old one.
+        raw::REDISMODULE_EVENT_FLUSHDB | raw::REDISMODULE_EVENT_SWAPDB | raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD => {
+            guard::end_all(context)
+        }
+        raw::REDISMODULE_EVENT_FORK_CHILD => {
+            let child_lives = children::changed(context);
+            if !child_lives {
+                pending::start_timer(context);
+            }
+        }
+        raw::REDISMODULE_EVENT_PERSISTENCE => {
+            let writes_here = change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START
+                || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
+            payload::snapshot_changed(writes_here);
+        }
+        _ => {}
+    }
+}
