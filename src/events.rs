@@ -6,7 +6,9 @@ use std::ffi::c_void;
 use redis_module::raw;
 
 use super::context::{Context, OK};
-use super::{children, guard, payload, pending, role};
+use super::guard;
+use super::keys::{payload, pending};
+use super::server::{children, role};
 
 /// The events that the module follows.
 const EVENTS: [u64; 7] = [

@@ -6,35 +6,20 @@
 
 mod alloc;
 mod args;
-mod cache_key;
-mod ceiling;
-mod children;
 mod clock;
 mod commands;
 mod config;
 mod context;
-mod data_type;
-mod defrag;
 mod events;
-mod freeing;
 mod guard;
 mod info_section;
 mod information;
-#[cfg(test)]
-mod interleavings;
-mod key;
-mod machine;
+mod keys;
 mod metrics;
-mod payload;
-mod pending;
-mod pending_list;
 mod registration;
 mod replicate;
 mod reply;
-mod rewrite;
-mod role;
-mod snapshot;
-mod stored;
+mod server;
 mod text;
 mod version;
 
@@ -45,12 +30,8 @@ use redis_module::raw;
 
 use args::Args;
 use context::{Context, ERR, LogLevel, OK};
-
-/// The locks and atomics of [`pending_list`], in whose place its tests put those of a model checker.
-mod sync {
-    pub use std::sync::atomic::{AtomicU32, Ordering};
-    pub use std::sync::{Mutex, MutexGuard, PoisonError};
-}
+use keys::data_type;
+use server::{ceiling, freeing};
 
 /// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
 const NAME: &CStr = c"bf";
@@ -130,7 +111,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
         registration::register(context, command, has_category)?;
     }
     freeing::register();
-    stored::begin_generations(context);
+    keys::begin_generations(context);
     ceiling::count_databases(context);
     info_section::register(context);
     events::subscribe(context);

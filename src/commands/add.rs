@@ -3,7 +3,7 @@
 use super::adding::{Adding, Shape, add_items, usual_creation};
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::Keyspace;
+use crate::keys::Keyspace;
 use crate::reply::Refusal;
 
 /// Adds an item; answers whether it was new.

@@ -7,19 +7,16 @@ use bloomgate_filter::{BATCH, BloomFilter, Clock as _, Error, Filter, Value, try
 
 use super::refuse;
 use crate::args::{Arg, Args};
-use crate::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
 use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
-use crate::freeing;
 use crate::guard;
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, Reserved, Stored, WriteKey, pending};
 use crate::metrics;
-use crate::pending;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
-use crate::role;
-use crate::stored::{Reserved, Stored};
+use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
+use crate::server::{freeing, role};
 
 /// How a command answers.
 #[derive(Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers how many items are in: those that were answered with 1, less those that were deleted. In a missing filter there

@@ -2,10 +2,9 @@
 
 use super::adding::{Adding, Shape, add_items};
 use crate::args::Args;
-use crate::cache_key;
 use crate::context::Context;
 use crate::guard;
-use crate::key::Keyspace;
+use crate::keys::{Keyspace, cache_key};
 use crate::reply::{self, Refusal};
 
 /// Ends what the cache and the guard know of a row that is about to be written, or was, and announces its item to the filter.

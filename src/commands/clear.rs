@@ -6,10 +6,10 @@ use bloomgate_filter::{Clock as _, Filter, Unlimited, Value, try_box};
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::freeing;
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
+use crate::server::freeing;
 
 /// Empties a filter: all else stays as it was created, and the key's time to live as it is.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers how often an item is in a filter that counts: the least of its counters. In a missing filter nothing is.

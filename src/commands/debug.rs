@@ -6,7 +6,7 @@ use bloomgate_filter::kinds::info::LayerSummary;
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 use crate::text::Text;
 

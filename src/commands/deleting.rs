@@ -6,13 +6,12 @@ use bloomgate_filter::{BATCH, Filter, Value};
 use super::adding::Shape;
 use super::refuse;
 use crate::args::{Arg, Args};
-use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, WriteKey};
-use crate::pending;
+use crate::keys::{Keyspace, WriteKey, pending};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
+use crate::server::ceiling::ServerCeiling;
 
 /// Deletes items from the filter at the key of a command, replies, and propagates the items that were found. In a missing filter
 /// none is found. A bucket that is due begins with the next add: a delete needs none, and must not be refused for lack of the

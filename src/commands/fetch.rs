@@ -5,14 +5,14 @@ use bloomgate_filter::words::fetch;
 
 use super::FETCH_UNBLOCKED;
 use crate::args::Args;
-use crate::cache_key::CacheKey;
 use crate::clock::CommandClock;
 use crate::context::Context;
 use crate::guard::{self, Answer, Asker, Question, Standing};
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::cache_key::CacheKey;
+use crate::keys::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
-use crate::role;
+use crate::server::role;
 
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -5,10 +5,10 @@ use bloomgate_filter::Value;
 use bloomgate_filter::words::fill::{self, Fill};
 
 use crate::args::{Arg, Args};
-use crate::cache_key::{self, CacheKey, Held};
 use crate::context::Context;
 use crate::guard;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::cache_key::{self, CacheKey, Held};
+use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 

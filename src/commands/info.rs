@@ -8,11 +8,11 @@ use bloomgate_filter::words::info;
 use bloomgate_filter::{Filter, Scaling};
 
 use crate::args::Args;
-use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
+use crate::server::ceiling::ServerCeiling;
 
 /// Answers all fields, or one.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -9,7 +9,7 @@ use super::adding::{Adding, Shape, add_items};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
-use crate::key::Keyspace;
+use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.

@@ -6,12 +6,11 @@ use bloomgate_filter::Filter;
 use bloomgate_filter::kinds::valkey_bloom::load;
 
 use crate::args::Args;
-use crate::ceiling::ServerCeiling;
 use crate::context::Context;
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, Stored, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
+use crate::server::ceiling::ServerCeiling;
 
 /// Creates a filter of valkey-bloom's layout, as it was.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -6,13 +6,12 @@ use bloomgate_filter::kinds::redisbloom::dump::HEADER;
 use bloomgate_filter::words::iterators;
 
 use crate::args::Args;
-use crate::ceiling::ServerCeiling;
 use crate::context::{Context, LogLevel};
 use crate::guard;
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, Stored, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
+use crate::server::ceiling::ServerCeiling;
 
 /// Takes a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk makes it a filter. A record
 /// that came already changes nothing.

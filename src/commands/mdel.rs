@@ -4,7 +4,7 @@ use super::adding::Shape;
 use super::deleting::delete_items;
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::Keyspace;
+use crate::keys::Keyspace;
 use crate::reply::Refusal;
 
 /// Deletes items; answers of each whether the filter found it.

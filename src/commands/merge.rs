@@ -3,13 +3,12 @@
 use bloomgate_filter::{BloomFilter, Error, Filter, Value};
 
 use crate::args::{Arg, Args};
-use crate::ceiling::ServerCeiling;
 use crate::context::Context;
 use crate::guard;
-use crate::key::{Keyspace, MergeKeys, ReadKey};
+use crate::keys::{Keyspace, MergeKeys, ReadKey, Stored, Writer};
 use crate::replicate;
 use crate::reply::{self, Refusal};
-use crate::stored::{Stored, Writer};
+use crate::server::ceiling::ServerCeiling;
 
 /// Puts the union of all filters, including the items of the destination itself, under the destination.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -5,7 +5,7 @@ use bloomgate_filter::{BATCH, Mask};
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 

@@ -34,7 +34,7 @@ use redis_module::raw;
 
 use super::args::Args;
 use super::context::{Context, OK};
-use super::key::Keyspace;
+use super::keys::Keyspace;
 use super::registration::{Access, Argument, CACHE_KEY_WORD, Command, FILTER_WORD, Keys};
 use super::reply::{self, Refusal};
 

@@ -8,7 +8,7 @@ use super::stats::{fraction, number, text};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
-use crate::key::Keyspace;
+use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
 /// Answers what a filter would be made of, with the names of BF.STATS.

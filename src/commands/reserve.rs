@@ -5,14 +5,13 @@ use bloomgate_filter::words::{Creation, reserve};
 
 use super::adding;
 use crate::args::Args;
-use crate::ceiling::machine_bytes;
 use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, Stored, WriteKey};
 use crate::replicate::NewItems;
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
+use crate::server::ceiling::machine_bytes;
 
 /// Creates an empty filter.
 pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

@@ -6,12 +6,12 @@ use bloomgate_filter::{Clock as _, Value};
 
 use super::adding::free_retired;
 use crate::args::Args;
-use crate::ceiling::ServerCeiling;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, WriteKey};
+use crate::keys::{Keyspace, WriteKey};
 use crate::replicate;
 use crate::reply::{self, Refusal};
+use crate::server::ceiling::ServerCeiling;
 
 /// Ends the newest bucket of a filter that forgets, and begins the next; answers how many items went with the oldest.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {

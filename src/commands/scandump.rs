@@ -7,9 +7,8 @@ use bloomgate_filter::{Filter, try_box};
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey, filter_of};
+use crate::keys::{Keyspace, ReadKey, Stored, filter_of};
 use crate::reply::{self, Refusal};
-use crate::stored::Stored;
 
 /// Answers the record after the one with the iterator, 0 for the first: its iterator and its data, which BF.LOADCHUNK
 /// takes. At the end 0 and nothing. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.

@@ -11,7 +11,7 @@ use bloomgate_filter::kinds::stats::{BucketStats, LayerStats, Stats};
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::key::{Keyspace, ReadKey};
+use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
 /// Answers what there is to tell of a filter.

@@ -20,7 +20,7 @@ use super::table::Instant;
 use super::{act, key_id, now, with};
 use crate::args::Arg;
 use crate::context::Context;
-use crate::key::Keyspace;
+use crate::keys::Keyspace;
 
 /// The server's timer: the time it is set to, and its number. The server calls nothing of ours when a timer is set or stopped,
 /// so this lock may be held across those calls.

@@ -10,7 +10,8 @@ use redis_module::raw;
 use super::{is_idle, key_event};
 use crate::args::Arg;
 use crate::context::{Context, LogLevel, OK};
-use crate::{role, version};
+use crate::server::role;
+use crate::version;
 
 /// The classes of events that the guard listens to: everything that clients do to keys, expiry and eviction.
 const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC

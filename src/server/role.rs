@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bloomgate_filter::kinds::Origin;
 
-use super::context::Context;
+use crate::context::Context;
 
 /// Whether the server raises the events that keep this file up to date.
 static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);

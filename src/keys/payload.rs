@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::context::{Context, LogLevel};
+use crate::context::{Context, LogLevel};
 
 /// What a server takes as one argument by default (proto-max-bulk-len), in bytes.
 const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;

@@ -14,11 +14,11 @@ use bloomgate_filter::format::records::{DumpMark, GENERATIONS};
 use bloomgate_filter::kinds::Contents;
 use bloomgate_filter::{Error, try_box};
 
-use super::context::Context;
-use super::freeing;
-use super::metrics;
 use super::pending_list::{Entries, Handle, Listed, PendingList};
 use super::sync::Mutex;
+use crate::context::Context;
+use crate::metrics;
+use crate::server::freeing;
 
 /// A value of ours in the server's hands.
 pub struct Stored {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bloomgate_filter::Filter;
 use redis_module::raw;
 
-use super::context::Context;
 use super::stored;
+use crate::context::Context;
 
 /// How long the timer flushes at a time.
 const STEP: Duration = Duration::from_micros(250);

@@ -2,10 +2,10 @@
 
 use redis_module::{KeyMode, raw};
 
-use super::args::Arg;
 use super::key::{self, Keyspace, OpenKey};
-use super::replicate;
-use super::reply::{self, Refusal};
+use crate::args::Arg;
+use crate::replicate;
+use crate::reply::{self, Refusal};
 
 /// An open cache key. It is closed when it goes out of scope.
 pub struct CacheKey<'a>(OpenKey<'a>);

@@ -9,16 +9,16 @@ use bloomgate_filter::format::StoredAs;
 use bloomgate_filter::{Ceiling, Error, Unlimited, Value, format};
 use redis_module::raw;
 
-use super::ceiling::ServerCeiling;
-use super::context::{Context, LogLevel};
 use super::defrag;
-use super::freeing;
 use super::payload;
-use super::reply::Refusal;
 use super::rewrite;
 use super::snapshot::Snapshot;
 use super::stored::{Stored, stored_at};
-use super::text::Text;
+use crate::context::{Context, LogLevel};
+use crate::reply::Refusal;
+use crate::server::ceiling::ServerCeiling;
+use crate::server::freeing;
+use crate::text::Text;
 
 /// A type, as the server knows it.
 struct Type {

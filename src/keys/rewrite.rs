@@ -14,8 +14,8 @@ use bloomgate_filter::kinds::valkey_bloom::load;
 use bloomgate_filter::{Error, cells::Cells as _, format};
 use redis_module::raw;
 
-use super::context::Context;
 use super::stored::stored_at;
+use crate::context::Context;
 
 /// Writes a value to the AOF. There is no way to tell that it failed, so a child that lacks the memory for a record ends, and
 /// the server keeps the file that it has.

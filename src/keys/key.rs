@@ -10,11 +10,11 @@ use std::ptr::{NonNull, null};
 use bloomgate_filter::{Error, Filter, Value};
 use redis_module::{KeyMode, raw};
 
-use super::args::Arg;
-use super::context::{Context, OK};
 use super::data_type;
-use super::reply::Refusal;
 use super::stored::{Reserved, Stored, Writer};
+use crate::args::Arg;
+use crate::context::{Context, OK};
+use crate::reply::Refusal;
 
 /// All keys of the server, as one command uses them.
 pub struct Keyspace(Context);
@@ -22,7 +22,7 @@ pub struct Keyspace(Context);
 impl Keyspace {
     /// # Safety
     /// At most one may be made in a call of the server's, and no key may be open then.
-    pub(super) const unsafe fn new(context: Context) -> Self {
+    pub(crate) const unsafe fn new(context: Context) -> Self {
         Self(context)
     }
 

@@ -14,13 +14,13 @@ use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling};
 use redis_module::raw;
 
 use super::children;
-use super::config;
-use super::context::Context;
 use super::freeing;
-use super::information::Information;
 use super::machine;
-use super::metrics;
-use super::text::Text;
+use crate::config;
+use crate::context::Context;
+use crate::information::Information;
+use crate::metrics;
+use crate::text::Text;
 
 /// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
 /// the room would cost more than making the filter.

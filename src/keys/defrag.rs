@@ -10,7 +10,7 @@ use bloomgate_filter::cells::Mover;
 use redis_module::raw;
 
 use super::stored::Stored;
-use super::{config, metrics};
+use crate::{config, metrics};
 
 /// Every block of the value was offered to the allocator.
 const DONE: c_int = 0;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
 
-use super::text::Text;
+use crate::text::Text;
 
 /// The files of a control group, by the version of the hierarchy that it is in.
 #[derive(Clone, Copy, Debug, PartialEq)]

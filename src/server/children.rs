@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::context::Context;
 use super::freeing;
+use crate::context::Context;
 
 /// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy.
 const PENDING_FROM_BYTES: u64 = 4 << 20;

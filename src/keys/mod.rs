@@ -1,0 +1,23 @@
+//! Keys and their values: opening keys, the values that they hold, the callbacks of their types, and pending adds.
+
+pub mod cache_key;
+pub mod data_type;
+mod defrag;
+#[cfg(test)]
+mod interleavings;
+mod key;
+pub mod payload;
+pub mod pending;
+mod pending_list;
+mod rewrite;
+mod snapshot;
+mod stored;
+
+pub use key::{Keyspace, MergeKeys, ReadKey, WriteKey, filter_of};
+pub use stored::{Reserved, Stored, Writer, begin_generations};
+
+/// The locks and atomics of [`pending_list`]. Its tests replace them by those of a model checker.
+mod sync {
+    pub use std::sync::atomic::{AtomicU32, Ordering};
+    pub use std::sync::{Mutex, MutexGuard, PoisonError};
+}
