@@ -80,7 +80,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             OK
         }
         Err(reason) => {
-            config::forget_texts();
+            config::forget_strings();
             context.log(LogLevel::Warning, format_args!("bloomgate is not loaded: {reason}"));
             ERR
         }

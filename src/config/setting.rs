@@ -1,0 +1,346 @@
+//! The types of settings, and what the server calls to read and to set them. Which settings there are is in `mod.rs`.
+//!
+//! A setting may have several names: each is registered with the server, with a pointer to the name and the setting as its data.
+
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+use bloomgate_filter::words::numbers;
+use redis_module::{RedisString, raw};
+
+use crate::context::{Context, ERR, LogLevel, OK};
+use crate::text::Text;
+
+/// One name of a setting, without the module's prefix, and the setting.
+pub type Named<T> = (&'static CStr, &'static T);
+
+/// Whether the server is loading redis.conf. It then sets every name that is not in the file to its default, which must not
+/// overwrite a value that the file gives under another name.
+static LOADING: AtomicBool = AtomicBool::new(false);
+
+/// Has the server set what redis.conf says. Returns whether it accepts all of it.
+pub fn load(context: Context) -> bool {
+    LOADING.store(true, Relaxed);
+    // SAFETY: the context is that of OnLoad, where configurations are loaded.
+    let loaded = unsafe { raw::RedisModule_LoadConfigs.map(|load| load(context.raw)) };
+    LOADING.store(false, Relaxed);
+    loaded == Some(OK)
+}
+
+/// The data of a registration.
+const fn data<T>(registered: &'static T) -> *mut c_void {
+    std::ptr::from_ref(registered).cast_mut().cast()
+}
+
+/// The name by which a setting was set last; null for one that has its default.
+struct SetBy(AtomicPtr<c_char>);
+
+impl SetBy {
+    const fn none() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Whether CONFIG GET shows the value under this name: it was set by this name, or by none.
+    fn shows(&self, name: &'static CStr) -> bool {
+        let set_by = self.0.load(Relaxed);
+        set_by.is_null() || std::ptr::eq(set_by, name.as_ptr())
+    }
+
+    /// The setting is set by this name. If redis.conf gives another value under another name, the log says which one takes effect.
+    fn set(&self, name: &'static CStr, is_another_value: bool) {
+        let before = self.0.swap(name.as_ptr().cast_mut(), Relaxed);
+        if LOADING.load(Relaxed) && !before.is_null() && is_another_value {
+            let name = name.to_string_lossy();
+            let line = format_args!("bloomgate: redis.conf has several names of one setting, that of '{name}' holds");
+            Context::new(null_mut()).log(LogLevel::Warning, line);
+        }
+    }
+}
+
+/// A whole number. The server checks its range.
+pub struct Number {
+    value: AtomicI64,
+    default: AtomicI64,
+    set_by: SetBy,
+    min: i64,
+    max: i64,
+    flags: u32,
+}
+
+impl Number {
+    /// A number with its default and its range.
+    pub const fn new(value: i64, min: i64, max: i64) -> Self {
+        let flags = raw::REDISMODULE_CONFIG_DEFAULT;
+        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), set_by: SetBy::none(), min, max, flags }
+    }
+
+    /// A number of bytes, which may have a unit: `100mb`.
+    pub const fn memory(value: i64, min: i64, max: i64) -> Self {
+        Self { flags: raw::REDISMODULE_CONFIG_MEMORY, ..Self::new(value, min, max) }
+    }
+
+    /// The value.
+    pub fn get(&self) -> i64 {
+        self.value.load(Relaxed)
+    }
+
+    /// Sets the value that will be the default.
+    pub fn preset(&self, value: i64) {
+        self.value.store(value, Relaxed);
+    }
+
+    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
+    pub fn register(named: &'static Named<Self>, context: Context, flags: u32) -> bool {
+        let (name, number) = named;
+        let default = number.get();
+        number.default.store(default, Relaxed);
+        // SAFETY: the name is a C string; the callbacks get a pointer to `named`, which lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterNumericConfig.map(|register| {
+                let (get, set) = (Some(get_number as _), Some(set_number as _));
+                let (flags, min, max) = (number.flags | flags, number.min, number.max);
+                register(context.raw, name.as_ptr(), default, flags, min, max, get, set, None, data(named))
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: `data` is what was registered.
+    let Some((name, number)) = (unsafe { data.cast::<Named<Number>>().as_ref() }) else { return 0 };
+    let shown = if number.set_by.shows(name) { &number.value } else { &number.default };
+    shown.load(Relaxed)
+}
+
+unsafe extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is what was registered.
+    if let Some((name, number)) = unsafe { data.cast::<Named<Number>>().as_ref() }
+        && !(LOADING.load(Relaxed) && value == number.default.load(Relaxed))
+    {
+        number.set_by.set(name, value != number.get());
+        number.value.store(value, Relaxed);
+    }
+    OK
+}
+
+/// A number inside (0, 1). The server has no configurations of fractions: to it, this is a string.
+pub struct Fraction {
+    bits: AtomicU64,
+    default: AtomicU64,
+    set_by: SetBy,
+    /// Returns the nearest number in range.
+    nearest: Option<fn(f64) -> f64>,
+    /// The string that the server got last.
+    string: AtomicPtr<raw::RedisModuleString>,
+}
+
+impl Fraction {
+    /// A fraction with its default. A number out of range is set to the `nearest` in range.
+    pub const fn new(value: f64, nearest: Option<fn(f64) -> f64>) -> Self {
+        let (bits, default) = (AtomicU64::new(value.to_bits()), AtomicU64::new(value.to_bits()));
+        Self { bits, default, set_by: SetBy::none(), nearest, string: AtomicPtr::new(null_mut()) }
+    }
+
+    /// The value.
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.bits.load(Relaxed))
+    }
+
+    /// Sets the value that will be the default.
+    pub fn preset(&self, asked: f64, context: Context) {
+        self.bits.store(self.in_range(asked, context).to_bits(), Relaxed);
+    }
+
+    fn set(&self, asked: f64, name: &'static CStr, context: Context) {
+        let bits = self.in_range(asked, context).to_bits();
+        if !(LOADING.load(Relaxed) && bits == self.default.load(Relaxed)) {
+            self.set_by.set(name, bits != self.bits.load(Relaxed));
+            self.bits.store(bits, Relaxed);
+        }
+    }
+
+    fn in_range(&self, asked: f64, context: Context) -> f64 {
+        let value = self.nearest.map_or(asked, |nearest| nearest(asked));
+        if value.to_bits() != asked.to_bits() {
+            context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked:?} is taken as {value:?}"));
+        }
+        value
+    }
+
+    /// Frees the string that the server got last: it copies what it gets, so it no longer reads that one.
+    pub fn forget_string(&self) {
+        self.keep_string(null_mut());
+    }
+
+    /// Keeps the string that the server gets, and frees the one before.
+    fn keep_string(&self, string: *mut raw::RedisModuleString) {
+        let before = self.string.swap(string, Relaxed);
+        // SAFETY: the string before is ours and is freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString
+                && !before.is_null()
+            {
+                free(null_mut(), before);
+            }
+        }
+    }
+
+    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
+    pub fn register(named: &'static Named<Self>, context: Context, flags: u32) -> bool {
+        let (name, fraction) = named;
+        fraction.default.store(fraction.bits.load(Relaxed), Relaxed);
+        let default = Text::of(fraction.get());
+        // SAFETY: the name and the default are C strings; the callbacks get a pointer to `named`, which lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterStringConfig.map(|register| {
+                let (get, set) = (Some(get_fraction as _), Some(set_fraction as _));
+                register(context.raw, name.as_ptr(), default.as_ptr(), flags, get, set, None, data(named))
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: `data` is what was registered.
+    let Some((name, fraction)) = (unsafe { data.cast::<Named<Fraction>>().as_ref() }) else { return null_mut() };
+    let default = f64::from_bits(fraction.default.load(Relaxed));
+    let string = string(Text::of(if fraction.set_by.shows(name) { fraction.get() } else { default }).as_str());
+    fraction.keep_string(string);
+    string
+}
+
+unsafe extern "C" fn set_fraction(
+    _name: *const c_char,
+    value: *mut raw::RedisModuleString,
+    data: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    let value = numbers::fraction(RedisString::string_as_slice(value), false);
+    // SAFETY: `data` is what was registered; `error` is a place for a string, which the server frees.
+    unsafe {
+        if let (Some(value), Some((name, fraction))) = (value, data.cast::<Named<Fraction>>().as_ref()) {
+            fraction.set(value, name, Context::new(null_mut()));
+            return OK;
+        }
+        if let Some(error) = error.as_mut() {
+            *error = string("a number inside (0, 1) is expected");
+        }
+    }
+    ERR
+}
+
+/// Yes or no.
+pub struct Switch(AtomicBool);
+
+impl Switch {
+    /// A switch with its default.
+    pub const fn new(is_on: bool) -> Self {
+        Self(AtomicBool::new(is_on))
+    }
+
+    /// The value.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
+    pub fn register(&'static self, context: Context, name: &CStr) -> bool {
+        // SAFETY: the name is a C string; the callbacks get a pointer to a `Switch` that lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterBoolConfig.map(|register| {
+                let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+                let (default, flags) = (self.is_on().into(), raw::REDISMODULE_CONFIG_DEFAULT);
+                register(context.raw, name.as_ptr(), default, flags, get, set, None, data(self))
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: `data` is the `Switch` that was registered.
+    unsafe { data.cast::<Switch>().as_ref() }.is_some_and(Switch::is_on).into()
+}
+
+unsafe extern "C" fn set_switch(
+    _name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the `Switch` that was registered.
+    if let Some(switch) = unsafe { data.cast::<Switch>().as_ref() } {
+        switch.0.store(value != 0, Relaxed);
+    }
+    OK
+}
+
+/// One of two names.
+pub struct Choice<T: 'static> {
+    chosen: AtomicI32,
+    names: [(&'static CStr, T); 2],
+}
+
+impl<T: Copy> Choice<T> {
+    /// The first name is the default.
+    pub const fn new(names: [(&'static CStr, T); 2]) -> Self {
+        Self { chosen: AtomicI32::new(0), names }
+    }
+
+    /// The value.
+    pub fn get(&self) -> T {
+        let [(_, first), (_, second)] = self.names;
+        if self.chosen.load(Relaxed) == 0 { first } else { second }
+    }
+
+    /// Registers a name, with the present value as its default. Returns whether the server accepts it.
+    pub fn register(&'static self, context: Context, name: &CStr) -> bool {
+        let mut names = self.names.each_ref().map(|(name, _)| name.as_ptr());
+        let (numbers, data) = ([0, 1], data(&self.chosen));
+        // SAFETY: the names are C strings, as many as there are numbers, and the server copies them; the callbacks get a pointer to a
+        // number that lives for good.
+        let registered = unsafe {
+            raw::RedisModule_RegisterEnumConfig.map(|register| {
+                let (get, set) = (Some(get_choice as _), Some(set_choice as _));
+                let (default, flags) = (self.chosen.load(Relaxed), raw::REDISMODULE_CONFIG_DEFAULT);
+                let (name, names) = (name.as_ptr(), names.as_mut_ptr());
+                register(context.raw, name, default, flags, names, numbers.as_ptr(), 2, get, set, None, data)
+            })
+        };
+        registered == Some(OK)
+    }
+}
+
+unsafe extern "C" fn get_choice(_name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: `data` is the number of the `Choice` that was registered.
+    unsafe { data.cast::<AtomicI32>().as_ref() }.map_or(0, |chosen| chosen.load(Relaxed))
+}
+
+unsafe extern "C" fn set_choice(
+    _name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: `data` is the number of the `Choice` that was registered.
+    if let Some(chosen) = unsafe { data.cast::<AtomicI32>().as_ref() } {
+        chosen.store(value, Relaxed);
+    }
+    OK
+}
+
+/// Makes a string of the server.
+fn string(text: &str) -> *mut raw::RedisModuleString {
+    // SAFETY: the pointer and the length are those of the text, which the server copies.
+    let string =
+        unsafe { raw::RedisModule_CreateString.map(|create| create(null_mut(), text.as_ptr().cast(), text.len())) };
+    string.unwrap_or(null_mut())
+}
