@@ -128,14 +128,12 @@ impl Context {
         }
     }
 
-    /// Ends the server, which cannot do what its primary did or what its AOF says.
+    /// Ends the server, which cannot apply an effect of its primary or its AOF. If it went on, it would report added items absent.
     pub fn cannot_obey(self, reason: impl Display) -> ! {
-        let line = format_args!("bloomgate: cannot do what the primary or the AOF says, the server ends: {reason}");
-        self.give_up(line)
+        self.give_up(format_args!("bloomgate: cannot apply an effect of the primary or the AOF, exiting: {reason}"))
     }
 
-    /// Ends the server, with a log line: for a replica, or a server that reads its AOF, which cannot do what its
-    /// primary did. To go on would be to call items absent that are in.
+    /// Writes a line to the log and ends the process.
     pub fn give_up(self, line: impl Display) -> ! {
         self.log(LogLevel::Warning, line);
         std::process::exit(1)

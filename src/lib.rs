@@ -71,7 +71,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     let loaded = if named == OK {
         load(context, words)
     } else {
-        Err("another module with the name 'bf' is loaded (RedisBloom? valkey-bloom?): load one of them only".to_owned())
+        Err("another module named 'bf' is already loaded (RedisBloom or valkey-bloom?): load only one".to_owned())
     };
     match loaded {
         Ok(()) => {

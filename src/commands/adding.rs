@@ -69,7 +69,10 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
     let Creation { spec, asked_rate, scale_to, expires } = creation;
     let rate = spec.rate();
     if rate.to_bits() != asked_rate.to_bits() {
-        context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked_rate:?} is taken as {rate:?}"));
+        context.log(
+            LogLevel::Warning,
+            format_args!("bloomgate: error rate {asked_rate:?} is out of range: using {rate:?}"),
+        );
     }
     let ceiling = ServerCeiling::of(context);
     if let Some(items) = scale_to.filter(|_| !context.must_obey()) {
@@ -403,7 +406,7 @@ fn refuse_item(context: Context, filter: &Filter, error: Error) {
     }
     let refusal = Refusal::from(error);
     if context.must_obey() {
-        let line = format_args!("bloomgate: an item needs a layer that no machine holds: {refusal}");
+        let line = format_args!("bloomgate: an item needs a layer larger than any machine's memory: {refusal}");
         context.log(LogLevel::Warning, line);
     }
     reply::error(context, refusal);

@@ -26,8 +26,7 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     }
     let created = match adding::create(context, &creation, &clock) {
         Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {
-            let line =
-                format_args!("bloomgate: a reservation beyond all memory of this machine is passed over: {refusal}");
+            let line = format_args!("bloomgate: ignoring a reservation larger than this machine's memory: {refusal}");
             context.log(LogLevel::Warning, line);
             reply::error(context, refusal);
             return Ok(());

@@ -140,7 +140,8 @@ pub fn take_load_words(context: Context, words: Args<'_>) -> Result<(), String> 
         EXPANSION_FACTOR.preset(expansion);
     }
     for name in without_effect {
-        context.log(LogLevel::Warning, format_args!("bloomgate: {name} has no effect, there are no cuckoo filters"));
+        context
+            .log(LogLevel::Warning, format_args!("bloomgate: {name} has no effect: cuckoo filters are not supported"));
     }
     Ok(())
 }

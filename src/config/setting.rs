@@ -52,7 +52,8 @@ impl SetBy {
         let before = self.0.swap(name.as_ptr().cast_mut(), Relaxed);
         if LOADING.load(Relaxed) && !before.is_null() && is_another_value {
             let name = name.to_string_lossy();
-            let line = format_args!("bloomgate: redis.conf has several names of one setting, that of '{name}' holds");
+            let line =
+                format_args!("bloomgate: redis.conf sets one setting under several names; '{name}' takes effect");
             Context::new(null_mut()).log(LogLevel::Warning, line);
         }
     }
@@ -169,7 +170,10 @@ impl Fraction {
     fn in_range(&self, asked: f64, context: Context) -> f64 {
         let value = self.nearest.map_or(asked, |nearest| nearest(asked));
         if value.to_bits() != asked.to_bits() {
-            context.log(LogLevel::Warning, format_args!("bloomgate: error rate {asked:?} is taken as {value:?}"));
+            context.log(
+                LogLevel::Warning,
+                format_args!("bloomgate: error rate {asked:?} is out of range: using {value:?}"),
+            );
         }
         value
     }

@@ -154,7 +154,7 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
             {
                 context.cannot_obey(format::Error::Filter(error));
             }
-            let line = Text::of(format_args!("bloomgate: a filter cannot be loaded: {error}"));
+            let line = Text::of(format_args!("bloomgate: cannot load a filter: {error}"));
             // SAFETY: the format takes one C string, which is passed.
             unsafe {
                 if let Some(log) = raw::RedisModule_LogIOError {
@@ -242,7 +242,7 @@ unsafe extern "C" fn copy(
             }
             let reason = Text::of(Refusal::from(error));
             let reason = reason.as_str().trim_start_matches("ERR ");
-            context.log(LogLevel::Warning, format_args!("bloomgate: a filter is not copied: {reason}"));
+            context.log(LogLevel::Warning, format_args!("bloomgate: cannot copy a filter: {reason}"));
             std::ptr::null_mut()
         }
     }

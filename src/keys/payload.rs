@@ -1,35 +1,33 @@
-//! Warns of a DUMP, and so of a MIGRATE, that no server takes: a payload that is larger than an argument may be is refused
-//! by RESTORE, after both servers have worked on it for many seconds. The callback that saves a filter cannot refuse, so it
-//! says in the log what to do instead.
+//! Warns of a DUMP or MIGRATE payload that no server accepts: RESTORE refuses one that is larger than an argument may be, after both
+//! servers have worked on it for many seconds. The callback that saves a filter cannot refuse, so it logs what to do instead.
 //!
-//! The server calls it for snapshots as well, in a child or, for SAVE and SHUTDOWN, itself. What it writes neither in a child
-//! nor between the beginning and the end of a snapshot is a payload.
+//! The server calls it for snapshots as well: in a child or, for SAVE and SHUTDOWN, in its own process. Whatever it saves neither in
+//! a child nor while it writes a snapshot is a payload.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::context::{Context, LogLevel};
 
-/// What a server takes as one argument by default (proto-max-bulk-len), in bytes.
+/// The most bytes that a server accepts as one argument by default (proto-max-bulk-len).
 const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Whether the server writes a snapshot itself.
+/// Whether the server is writing a snapshot in its own process.
 static WRITES_SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
-/// The server begins or ends to write a snapshot itself.
+/// The server begins or ends to write a snapshot in its own process.
 pub fn snapshot_changed(is_writing: bool) {
     WRITES_SNAPSHOT.store(is_writing, Relaxed);
 }
 
-/// Takes note of a value that was saved in so many bytes.
+/// Warns if a value that was just saved in this many bytes makes a payload that is too large.
 pub fn saved(bytes: u64) {
     let context = Context::new(std::ptr::null_mut());
     if bytes > ARGUMENT_BYTES_MAX && !WRITES_SNAPSHOT.load(Relaxed) && !context.is_in_child() {
         context.log(
             LogLevel::Warning,
             format_args!(
-                "bloomgate: DUMP or MIGRATE of a filter with {bytes} bytes to save may give more than RESTORE takes \
-                 (proto-max-bulk-len, {ARGUMENT_BYTES_MAX} by default): replication, or BF.SCANDUMP and BF.LOADCHUNK, \
-                 copy it in pieces"
+                "bloomgate: the DUMP or MIGRATE payload of a filter of {bytes} bytes may exceed what RESTORE accepts \
+                 (proto-max-bulk-len, {ARGUMENT_BYTES_MAX} by default): use replication, or BF.SCANDUMP and BF.LOADCHUNK"
             ),
         );
     }

@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn run(io: *mut raw::RedisModuleIO, key: *mut raw::
         AofRecord::Whole(filter) => rewriting.whole(filter),
     });
     if let Err(error) = emitted {
-        Context::new(null_mut()).give_up(format_args!("bloomgate: the AOF cannot be rewritten: {error}"));
+        Context::new(null_mut()).give_up(format_args!("bloomgate: cannot rewrite the AOF: {error}"));
     }
 }
 

@@ -189,7 +189,7 @@ fn the_ceiling_binds_a_copy() {
             assert_eq!(client.run(&format!("COPY {key} copied")), error(NOT_COPIED));
             assert_eq!(client.run("EXISTS copied"), integer(0));
             assert_eq!(state(&mut client, key), before);
-            let reason = format!("a filter is not copied: Insufficient memory to create filter: {size} bytes asked");
+            let reason = format!("cannot copy a filter: Insufficient memory to create filter: {size} bytes asked");
             assert!(server.log().contains(&reason), "the log says why");
         }
         // A filter above the ceiling came with a snapshot.

@@ -19,8 +19,8 @@ use super::watched::{ask_to_end, patience, watched};
 /// What a server or the module writes to the log when it crashed.
 const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
 
-/// What the log of a server has at its end that could not do what its primary or its append-only file says.
-pub const LAST_WORDS: &str = "bloomgate: cannot do what the primary or the AOF says, the server ends: ";
+/// The last log line of a server that could not apply an effect.
+pub const LAST_WORDS: &str = "bloomgate: cannot apply an effect of the primary or the AOF, exiting: ";
 
 /// What every server is started with. `appendfsync always` has no effect without `appendonly yes`; with it, a command is
 /// in the file when its reply is read, which `everysec` does not promise while an fsync is under way.

@@ -35,7 +35,7 @@ fn refuse(server: &Server, what: &str, payload: &[u8]) {
     assert_eq!(try_payload(&mut client, payload), error("ERR Bad data format"), "{what}");
     assert_eq!(client.run("EXISTS k"), integer(0), "{what}");
     let log = server.log().split_off(log_start);
-    assert!(log.contains("bloomgate: a filter cannot be loaded:"), "{what}: the log says {log:?}");
+    assert!(log.contains("bloomgate: cannot load a filter:"), "{what}: the log says {log:?}");
 }
 
 fn refuse_header(server: &Server, what: &str, header: &[u8]) {

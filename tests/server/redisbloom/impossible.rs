@@ -61,8 +61,8 @@ fn assert_went_on(server: &Server) {
     assert_eq!(client.run("BF.MEXISTS full present new"), array([1, 0].map(integer)));
     assert_eq!(client.run("BF.CARD full"), integer(1 << 50));
     let log = server.log();
-    assert!(log.contains("bloomgate: a reservation beyond all memory of this machine is passed over: "), "{log}");
-    assert!(log.contains("bloomgate: an item needs a layer that no machine holds: "), "{log}");
+    assert!(log.contains("bloomgate: ignoring a reservation larger than this machine's memory: "), "{log}");
+    assert!(log.contains("bloomgate: an item needs a layer larger than any machine's memory: "), "{log}");
 }
 
 /// 2.6 makes it with 64 bits, on x86-64.

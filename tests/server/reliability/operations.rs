@@ -253,7 +253,7 @@ fn the_module_cannot_be_unloaded_and_a_second_of_its_name_not_loaded() {
             let reply = client.run(&format!("MODULE LOAD {}", path.display()));
             assert!(reply.error_text().starts_with("ERR Error loading the extension"), "{reply:?}");
             let log = server.log()[log..].to_owned();
-            assert!(log.contains("another module") && log.contains("'bf'"), "{log}");
+            assert!(log.contains("another module named 'bf' is already loaded"), "{log}");
             assert!(!log.contains("panicked"), "{log}");
         }
         // The first goes on.
