@@ -1,12 +1,12 @@
-//! The server's time, as commands see it.
+//! The time of a command.
 
 use std::cell::Cell;
 
 use bloomgate_filter::{Clock, Moment};
 use redis_module::raw;
 
-/// The time of a command: read when somebody asks for it, and the same until the command ends; inside a script that of the
-/// script, where the server keeps one.
+/// The time of a command: read when it is first needed, and the same until the command ends. In a script it is the time of the script,
+/// if the server has one.
 #[derive(Default)]
 pub struct CommandClock {
     read: Cell<Option<Moment>>,

@@ -1,4 +1,4 @@
-//! The server as a command sees it: who is asking, by which protocol, and where to log.
+//! The context of a command: where the command comes from, its client's protocol, the server's state and its log.
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Display;
@@ -15,12 +15,12 @@ pub struct Context {
     pub(super) raw: *mut raw::RedisModuleCtx,
 }
 
-/// How much a log line matters.
+/// The level of a log line.
 #[derive(Clone, Copy)]
 pub enum LogLevel {
-    /// What an operator wants to see in production.
+    /// Useful to operators in production.
     Notice,
-    /// What an operator should act on.
+    /// Needs an operator's attention.
     Warning,
 }
 
@@ -29,15 +29,14 @@ impl Context {
         Self { raw }
     }
 
-    /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
-    /// whatever the limits for clients are. While a server reads its AOF, no client's commands are run. While a replica
-    /// loads beside what it has (`repl-diskless-load swapdb`, the flag ASYNC_LOADING), they are: that flag says nothing of
-    /// where a command comes from.
+    /// Whether the command comes from a primary or from the AOF. It repeats what has happened already, so no limit for clients applies.
+    /// A server that reads its AOF runs no client's commands. A replica that loads a data set beside the old one
+    /// (`repl-diskless-load swapdb`, the flag ASYNC_LOADING) does, so that flag is not tested.
     pub fn must_obey(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
     }
 
-    /// Where a command comes from.
+    /// The origin of the command.
     #[inline]
     pub fn origin(self) -> Origin {
         if self.must_obey() { Origin::Effect } else { Origin::Client }
@@ -48,8 +47,8 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING)
     }
 
-    /// Whether a value that the server asks for has to be had: for a snapshot, the AOF, a primary's RESTORE or COPY. In
-    /// those callbacks there is no client to ask, so a replica obeys its own clients' as well.
+    /// Whether a callback without a client must succeed, because the value comes from a snapshot, the AOF, or a primary's RESTORE or
+    /// COPY. On a replica it always must: a client's command cannot be told apart there.
     pub fn must_obey_without_client(self) -> bool {
         self.must_obey() || !self.is_primary()
     }
@@ -59,18 +58,18 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
-    /// Whether the client of the command may be kept waiting: not in MULTI, in scripts, and where the server asks.
+    /// Whether the client may be blocked: not in MULTI, in scripts, or if the server forbids it.
     pub fn may_block(self) -> bool {
         let flags = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;
         !self.has(flags | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
     }
 
-    /// Whether this process is a child of the server, which saves or rewrites.
+    /// Whether this process is a forked child of the server.
     pub fn is_in_child(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)
     }
 
-    /// Whether a child of the server lives that saves, rewrites, or works for another module.
+    /// Whether a child of the server lives: one that saves, rewrites the AOF, or works for another module.
     pub fn has_child(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD)
     }
@@ -85,7 +84,7 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
     }
 
-    /// Whether new adds may pend: a child lives, and a client of this server, a primary, has sent the command.
+    /// Whether new adds may be pending: a child lives, this server is a primary, and the command comes from a client.
     pub fn may_pend(self) -> bool {
         const WANTED: u32 = raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD | raw::REDISMODULE_CTX_FLAGS_MASTER;
         const OTHERS: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED
@@ -105,7 +104,7 @@ impl Context {
         flags.cast_unsigned()
     }
 
-    /// Random bytes of the server's.
+    /// Random bytes from the server.
     pub fn random_bytes<const N: usize>(self) -> [u8; N] {
         let mut bytes = [0; N];
         // SAFETY: the buffer has the length that is passed.
@@ -149,7 +148,7 @@ impl LogLevel {
     }
 }
 
-/// What a callback answers to the server.
+/// What a callback returns to the server on success.
 pub(super) const OK: c_int = 0;
-/// What a callback answers to the server when it failed.
+/// What a callback returns to the server on failure.
 pub(super) const ERR: c_int = 1;

@@ -1,8 +1,8 @@
-//! A Bloom filter gate inside Redis and Valkey: a module that gives any client the BF.* commands.
+//! The Redis and Valkey module: Bloom filters for any client, by the BF.* commands.
 //!
-//! This crate is the only place that names the server's API. It turns a command's words into calls of the filter, which is
-//! the crate [`bloomgate_filter`], and the answers into replies; it carries effects to replicas and the AOF, and gives the
-//! filter its memory. A command's own file in `commands` reads as its story.
+//! Only this crate uses the server's API. It parses commands, calls the filter (the crate [`bloomgate_filter`]) and replies, propagates
+//! effects to replicas and the AOF, stores filters in keys, and allocates from the server's allocator. Each command has a file in
+//! `commands`.
 
 mod alloc;
 mod args;
@@ -33,20 +33,20 @@ use context::{Context, ERR, LogLevel, OK};
 use keys::data_type;
 use server::{ceiling, freeing};
 
-/// The name under which clients find the module: RedisBloom's, so that those that look for it find it.
+/// The module's name: that of RedisBloom, because clients look for it.
 const NAME: &CStr = c"bf";
-/// The level of commands that we match, RedisBloom's 8.0.0: clients gate features on it. Our own version is in the log.
+/// The version that clients see: that of the RedisBloom whose commands we match, 8.0.0. Clients choose features by it. Our own version
+/// is in the log.
 const LEVEL: c_int = 80000;
 
-/// Valkey's module option by which a module says that CLUSTER MIGRATESLOTS may carry its keys: it waits for no event of
-/// its own when slots come or go. Without it a node with the module takes part in no such migration. To Redis the bit
-/// means something else, or nothing.
+/// Valkey's option for modules whose keys CLUSTER MIGRATESLOTS may move. A node with a module that does not set it cannot take part in
+/// such a migration. In Redis the bit has another meaning, or none.
 const VALKEY_HANDLES_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// What the server calls when it loads the module.
+/// The server calls this when it loads the module.
 ///
 /// # Safety
-/// Only the server may call it, with its context and the words after the path in `loadmodule`.
+/// Only the server may call it, with its context and the arguments after the path in `loadmodule`.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the server looks for this name")]
 pub unsafe extern "C" fn RedisModule_OnLoad(
@@ -55,8 +55,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argc: c_int,
 ) -> c_int {
     let context = Context::new(raw);
-    // SAFETY: the server's context, as the caller promises. It fills in the server's functions, before anything of ours
-    // is allocated.
+    // SAFETY: the server's context, as the caller promises. The calls fill in the server's functions, before this
+    // module allocates anything.
     let named = unsafe {
         raw::Export_RedisModule_InitAPI(raw);
         raw::Export_RedisModule_Init(
@@ -90,7 +90,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     version::check()?;
     if !murmur3::equals_the_crate() {
-        return Err("the hash comes out wrong on this machine: filters would deny what is in them".to_owned());
+        return Err("the hash function returns wrong values on this machine: filters would report added items absent"
+            .to_owned());
     }
     let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD

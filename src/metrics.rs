@@ -1,8 +1,8 @@
-//! What INFO shows of all filters together, in the section `bf`, under the names that valkey-bloom's users scrape
-//! already, and counters of what was asked.
+//! The totals of all filters and the counters of commands that INFO shows. Totals have valkey-bloom's names, so existing scrapers find
+//! them.
 //!
-//! A filter is counted when the server gets it and taken off when it is freed, which a thread in the background may do:
-//! the numbers are atomics, and no lock is taken. While a replica loads beside the data that it serves, both count.
+//! A filter is added to the totals when the server gets it, and subtracted when it is freed, possibly by a background thread: so the
+//! numbers are atomics. A replica that loads a data set beside the one that it serves counts both.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ impl Gauge {
         self.0.fetch_add(number, Ordering::Relaxed);
     }
 
-    /// As [`add`](Self::add), for a number that only the thread of the commands changes: nothing has to be locked.
+    /// [`add`](Self::add) for a number that only the thread of the commands changes, which needs no atomic addition.
     #[inline]
     fn count(&self, number: u64) {
         self.0.store(self.get().wrapping_add(number), Ordering::Relaxed);
@@ -87,18 +87,18 @@ pub fn fields() -> impl Iterator<Item = (&'static CStr, u64)> {
     FIELDS.iter().map(|(name, gauge)| (*name, gauge.get()))
 }
 
-/// What all filters are made of, in bytes.
+/// The size of all filters in bytes.
 pub fn bytes() -> u64 {
     BYTES.get()
 }
 
-/// Number of filters.
+/// The number of filters.
 pub fn objects() -> u64 {
     OBJECTS.get()
 }
 
-/// A filter has come.
-pub fn filter_came(contents: Contents) {
+/// Adds a filter to the totals.
+pub fn filter_added(contents: Contents) {
     OBJECTS.add(1);
     BYTES.add(contents.size_bytes);
     PENDING.add(contents.pending_bytes);
@@ -107,8 +107,8 @@ pub fn filter_came(contents: Contents) {
     CAPACITY.add(contents.capacity);
 }
 
-/// A filter goes.
-pub fn filter_goes(contents: Contents) {
+/// Subtracts a filter from the totals.
+pub fn filter_removed(contents: Contents) {
     OBJECTS.subtract(1);
     BYTES.subtract(contents.size_bytes);
     PENDING.subtract(contents.pending_bytes);
@@ -117,7 +117,7 @@ pub fn filter_goes(contents: Contents) {
     CAPACITY.subtract(contents.capacity);
 }
 
-/// A filter is not what it was.
+/// Updates the totals after a filter has changed.
 #[inline]
 pub fn filter_changed(before: &Contents, after: &Contents) {
     if before.items != after.items {
@@ -137,38 +137,38 @@ fn size_changed(before: &Contents, after: &Contents) {
     PENDING.add(after.pending_bytes.wrapping_sub(before.pending_bytes));
 }
 
-/// So many items were asked to be added, and so many of them were new.
+/// Counts items that a command added or tried to add, and those that were new.
 #[inline]
 pub fn items_added(asked: usize, new: usize) {
     ADDS.count(asked as u64);
     NEW_ITEMS.count(new as u64);
 }
 
-/// So many items were looked up, and so many of them may be in.
+/// Counts lookups, and those that found the item.
 #[inline]
 pub fn items_looked_up(asked: usize, positive: u32) {
     LOOKUPS.count(asked as u64);
     POSITIVES.count(positive.into());
 }
 
-/// What BF.FETCH answered.
+/// The replies of BF.FETCH.
 #[derive(Clone, Copy)]
 pub enum Fetched {
     /// There is no row.
     Absent,
     /// The cache has the value.
     Hit,
-    /// The cache has the value, and the caller refreshes it.
+    /// The cache has the value, and the caller must refresh it.
     Stale,
-    /// The caller loads the value.
+    /// The caller must load the value.
     Load,
-    /// Somebody else loads the value.
+    /// Another caller is loading the value.
     Wait,
-    /// It answered without the filter, which was not there: counted besides.
+    /// The filter was missing. Counted besides the reply.
     Unguarded,
 }
 
-/// BF.FETCH has answered.
+/// Counts a reply of BF.FETCH.
 #[inline]
 pub fn fetched(answer: Fetched) {
     let gauge = match answer {
@@ -182,17 +182,17 @@ pub fn fetched(answer: Fetched) {
     gauge.count(1);
 }
 
-/// BF.FILL was taken.
+/// Counts a BF.FILL that was accepted.
 pub fn filled() {
     FILLS.count(1);
 }
 
-/// The token of a BF.FILL was not that of a lease.
+/// Counts a BF.FILL whose token was not that of a lease.
 pub fn fill_refused() {
     FILLS_REFUSED.count(1);
 }
 
-/// The server's defragmenter was offered a block, and has moved it or not.
+/// Counts a block that was offered to the server's defragmenter, which has moved it or not.
 pub fn block_was_offered(has_moved: bool) {
     if has_moved { &DEFRAG_HITS } else { &DEFRAG_MISSES }.count(1);
 }

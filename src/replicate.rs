@@ -1,5 +1,5 @@
-//! What goes to the replicas and into the AOF: effects, not commands. A creation goes with everything that made the
-//! filter, an add with the items that were new; nothing for nothing.
+//! Propagates effects, not commands, to replicas and the AOF: a creation with everything that defines the filter, an add with the items
+//! that were new. A command without an effect is not propagated.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -14,15 +14,15 @@ use super::args::Arg;
 use super::context::Context;
 use super::text::Text;
 
-/// From this many items on the list is given back to the allocator after the command.
+/// A list with room for more items than this is freed after the command.
 const KEPT_ITEMS: usize = 4096;
 
 thread_local! {
-    /// The list of the command before, for the next: an add allocates nothing.
+    /// The list of the previous command, for the next one: so an add allocates nothing.
     static KEPT: Cell<Vec<*mut raw::RedisModuleString>> = const { Cell::new(Vec::new()) };
 }
 
-/// The items of a command that changed a filter, in order: those that were new, or that were deleted.
+/// The items of a command that changed a filter, in order: those that were new, or those that were deleted.
 pub struct NewItems<'a> {
     /// The only item of a command with one item, which needs no list.
     one: Option<*mut raw::RedisModuleString>,
@@ -31,7 +31,7 @@ pub struct NewItems<'a> {
 }
 
 impl<'a> NewItems<'a> {
-    /// An empty list with room for so many items: whatever is added must be carried, so room for it comes first.
+    /// An empty list with room for this many items. Every item that is added must be propagated, so the room is reserved first.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -48,13 +48,13 @@ impl<'a> NewItems<'a> {
         Ok(Self { one: None, list, items: PhantomData })
     }
 
-    /// An empty list, to which one item may be added.
+    /// An empty list for at most one item.
     #[inline]
     pub const fn none() -> Self {
         Self { one: None, list: Vec::new(), items: PhantomData }
     }
 
-    /// Adds an item, for which there is room.
+    /// Adds an item. The list must have room for it.
     #[inline]
     pub fn push(&mut self, item: Arg<'a>) {
         if self.list.capacity() == 0 {
@@ -64,7 +64,7 @@ impl<'a> NewItems<'a> {
         }
     }
 
-    /// The items, as the server has them.
+    /// The items as the server's strings.
     #[inline]
     fn words(&self) -> &[*mut raw::RedisModuleString] {
         self.one.as_ref().map_or(&self.list, std::slice::from_ref)
@@ -78,7 +78,7 @@ impl<'a> NewItems<'a> {
 }
 
 impl NewItems<'_> {
-    /// Keeps the list for the next command, unless it is long.
+    /// Keeps the list for the next command, unless it is too long.
     #[inline(never)]
     fn keep(&mut self) {
         let mut list = std::mem::take(&mut self.list);
@@ -98,7 +98,7 @@ impl Drop for NewItems<'_> {
     }
 }
 
-/// Carries the command as it came: it did what it says, all of it.
+/// Propagates the command itself, whose effect is all of what it says.
 pub fn verbatim(context: Context) {
     // SAFETY: the context is valid.
     unsafe {
@@ -108,29 +108,29 @@ pub fn verbatim(context: Context) {
     }
 }
 
-/// Carries the adding of items to a filter that is there.
+/// Propagates added items of an existing filter.
 pub fn added(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MADD", key, &[], items.words());
 }
 
-/// Carries the deleting of items that were found.
+/// Propagates deleted items.
 pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MDEL", key, &[], items.words());
 }
 
-/// Carries the deleting of a key.
+/// Propagates the deletion of a key.
 pub fn deleted_key(context: Context, key: Arg<'_>) {
     send(context, c"DEL", key, &[], &[]);
 }
 
-/// Carries items that were in already, for whoever waits until the replicas have them: to them it says nothing.
+/// Propagates items that were present, for clients that WAIT until replicas have them. Replicas add nothing.
 pub fn known(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     let mut words = OwnedWords::new(context);
     [&"NOCREATE", &"SYNC", &"ITEMS"].into_iter().for_each(|word| words.push(EffectWord::Text(word)));
     send(context, c"BF.INSERT", key, words.strings(), items.words());
 }
 
-/// Carries the beginning of a bucket.
+/// Propagates a turn of a ring.
 pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
     let mut words = OwnedWords::new(context);
     let numbers = [turn.slot, turn.begin.0, turn.end.0, turn.capacity];
@@ -138,15 +138,15 @@ pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
     send(context, c"BF.ROTATE", key, words.strings(), &[]);
 }
 
-/// Carries when a key expires, in milliseconds since 1970.
+/// Propagates when a key expires, in milliseconds since 1970.
 pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
     let mut words = OwnedWords::new(context);
     words.push(EffectWord::Text(&milliseconds));
     send(context, c"PEXPIREAT", key, words.strings(), &[]);
 }
 
-/// Carries the creation of a filter with all that made it, its first bucket where that has to be, and the items that were
-/// added to it at once.
+/// Propagates the creation of a filter with everything that defines it, the turn that began its first bucket, and the items that the
+/// same command added.
 pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems<'_>) {
     let mut words = OwnedWords::new(context);
     let name = spec.spell(|word| words.push(word));
@@ -166,7 +166,7 @@ pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, 
     send(context, name, key, words.strings(), items.words());
 }
 
-/// Carries a command with two lists of words after the key.
+/// Propagates a command with two lists of arguments after the key.
 fn send(
     context: Context,
     name: &CStr,
@@ -183,14 +183,14 @@ fn send(
     }
 }
 
-/// Words of ours, as strings of the server's.
+/// Arguments that the module makes, as the server's strings.
 struct OwnedWords {
     context: Context,
     strings: [*mut raw::RedisModuleString; WORDS_MAX],
     count: usize,
 }
 
-/// As many as describe a filter, and ITEMS.
+/// The most words that define a filter, and ITEMS.
 const WORDS_MAX: usize = effect::WORDS_MAX + 1;
 
 impl OwnedWords {
@@ -224,7 +224,7 @@ impl OwnedWords {
 impl Drop for OwnedWords {
     fn drop(&mut self) {
         for string in self.strings().iter().copied() {
-            // SAFETY: the string came from `CreateString` and is given back once.
+            // SAFETY: the string came from `CreateString` and is freed once.
             unsafe {
                 if let Some(free) = raw::RedisModule_FreeString {
                     free(self.context.raw, string);

@@ -1,4 +1,4 @@
-//! What a client gets to read: values and errors.
+//! Replies to clients: values and errors.
 
 use std::ffi::{CStr, c_long};
 use std::fmt::Display;
@@ -44,12 +44,12 @@ pub fn boolean(context: Context, value: bool) {
     }
 }
 
-/// Replies with an integer. What does not fit the protocol's 64 bits with a sign becomes the largest that does.
+/// Replies with an integer. The protocol's integers are signed 64-bit numbers; a larger number is replaced by the largest of them.
 pub fn integer(context: Context, number: u64) {
     raw::reply_with_long_long(context.raw, i64::try_from(number).unwrap_or(i64::MAX));
 }
 
-/// Replies with a fraction; in RESP2 with 17 digits, as the server writes it.
+/// Replies with a fraction. RESP2 has strings of 17 digits, as the server formats them.
 pub fn fraction(context: Context, number: f64) {
     raw::reply_with_double(context.raw, number);
 }
@@ -69,22 +69,22 @@ pub fn null(context: Context) {
     raw::reply_with_null(context.raw);
 }
 
-/// Begins an array of so many elements, each a reply of its own.
+/// Begins an array of this many elements. Each element is a reply.
 pub fn array(context: Context, length: usize) {
     raw::reply_with_array(context.raw, c_length(length));
 }
 
-/// Begins a map of so many pairs; a flat array in RESP2.
+/// Begins a map of this many pairs; a flat array in RESP2.
 pub fn map(context: Context, pairs: usize) {
     raw::reply_with_map(context.raw, c_length(pairs));
 }
 
-/// Begins an array whose length is told at its end, by [`end_array`].
+/// Begins an array whose length [`end_array`] sets.
 pub fn open_array(context: Context) {
     raw::reply_with_array(context.raw, raw::REDISMODULE_POSTPONED_LEN.into());
 }
 
-/// Tells the length of the array that [`open_array`] began.
+/// Sets the length of the array that [`open_array`] began.
 pub fn end_array(context: Context, length: usize) {
     // SAFETY: the context is valid and an array is open.
     unsafe {

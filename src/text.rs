@@ -1,13 +1,13 @@
-//! Texts for the server, made without asking for memory: where there is none left, the client still reads why.
+//! C strings for the server, made without allocating: if memory runs out, the client can still be told.
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Display, Write};
 
-/// A line of the server's log is not longer.
+/// The longest line of the server's log.
 const BYTES: usize = 1024;
 
-/// A text as the server's functions want it, ended by a NUL byte. What does not fit is left out at the end; a NUL byte
-/// inside becomes a question mark.
+/// A text that ends with a NUL byte, as the server's functions need it. A text that is too long is cut; a NUL byte inside becomes a
+/// question mark.
 pub struct Text {
     bytes: [u8; BYTES],
     length: usize,
@@ -17,7 +17,7 @@ impl Text {
     /// The text of a value.
     pub fn of(value: impl Display) -> Self {
         let mut text = Self { bytes: [0; BYTES], length: 0 };
-        // What does not fit is left out: there is no error.
+        // A text that is too long is cut: there is no error.
         let _ = write!(text, "{value}");
         text
     }
@@ -37,7 +37,7 @@ impl Text {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 
-    /// The text. Nothing where it was cut inside a character.
+    /// The text; empty if it was cut inside a character.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.bytes()).unwrap_or_default()
     }
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn a_long_text_is_cut() {
         let text = Text::of("x".repeat(5000));
         assert_eq!(text.bytes().len(), BYTES - 1);
         assert_eq!(text.bytes[BYTES - 1], 0);
     }
 
-    /// The longest that a rate of a filter can be, as replicas read it: not cut.
+    /// The longest rates of filters are not cut, so that replicas read them.
     #[test]
     fn every_fraction_fits() {
         for number in [5e-324, f64::MIN_POSITIVE, 2.225_073_858_507_201e-308, 1.797_693_134_862_315_7e308, 0.01] {

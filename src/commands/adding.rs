@@ -1,5 +1,5 @@
-//! What BF.ADD, BF.MADD and BF.INSERT have in common: items go in, in batches, a missing filter is created, the replies
-//! and the effects go out.
+//! The common part of BF.ADD, BF.MADD and BF.INSERT: adding items in batches, creating a missing filter, replying, and propagating the
+//! effects.
 
 use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
 use bloomgate_filter::words::Creation;
@@ -18,20 +18,20 @@ use crate::reply::{self, Refusal};
 use crate::server::ceiling::{MACHINE_BYTES_MAX, ServerCeiling};
 use crate::server::{freeing, role};
 
-/// How a command answers.
+/// The form of a reply.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Shape {
-    /// One item, one answer.
+pub enum ReplyForm {
+    /// A single result.
     One,
-    /// An array with an answer for each item.
+    /// An array with a result for each item.
     Many,
 }
 
-/// A filter that was made.
+/// A filter that was created and is under no key yet.
 pub struct Created {
     /// The filter.
     pub filter: Filter,
-    /// How its first bucket began, where that has to be carried.
+    /// The turn that began the first bucket, which must be propagated.
     turn: Option<Turn>,
     /// When its key expires, in milliseconds since 1970.
     expires: Option<u64>,
@@ -43,15 +43,15 @@ impl Created {
         self.expires.is_some()
     }
 
-    /// Carries the creation, and the items that were added to it at once.
-    pub fn carry(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
+    /// Propagates the creation, and the items that the same command added.
+    pub fn propagate(&self, context: Context, name: Arg<'_>, items: &NewItems<'_>) {
         replicate::created(context, name, &self.filter.spec(), self.turn, items);
         if let Some(expires) = self.expires {
             replicate::expires(context, name, expires);
         }
     }
 
-    /// Puts it under a key, which has memory for it.
+    /// Puts the filter under a key, in memory that was reserved for it.
     pub fn install(self, key: &mut WriteKey<'_>, reserved: Reserved) {
         key.install(reserved.put(self.filter.into()));
         if let Some(expires) = self.expires {
@@ -60,11 +60,11 @@ impl Created {
     }
 }
 
-/// Makes the filter that was asked for.
+/// Creates a filter.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for it, [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] where it could
-/// not grow as asked.
+/// [`Refusal::Filter`] if there is no memory for it; [`Refusal::ScaleTo`] and [`Refusal::ScaleToRate`] if it could not grow to the
+/// size that VALIDATESCALETO demands.
 pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Result<Created, Refusal> {
     let Creation { spec, asked_rate, scale_to, expires } = creation;
     let rate = spec.rate();
@@ -91,13 +91,18 @@ pub fn create(context: Context, creation: &Creation, clock: &CommandClock) -> Re
     Ok(Created { filter, turn, expires })
 }
 
-/// Begins the bucket that is due before a client's command writes to a filter that forgets, and carries that in front of what
-/// the command does. Answers whether one began.
+/// Begins the bucket that is due before a client's command writes to a ring, and propagates the turn before the command's own effect.
+/// Returns whether a bucket began.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for it. Nothing has changed then.
+/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
 #[inline]
-fn turn_and_carry(context: Context, name: Arg<'_>, filter: &mut Filter, clock: &CommandClock) -> Result<bool, Refusal> {
+fn turn_and_propagate(
+    context: Context,
+    name: Arg<'_>,
+    filter: &mut Filter,
+    clock: &CommandClock,
+) -> Result<bool, Refusal> {
     if filter.windowed().is_none() {
         return Ok(false);
     }
@@ -108,10 +113,10 @@ fn turn_and_carry(context: Context, name: Arg<'_>, filter: &mut Filter, clock: &
     Ok(turn.is_some())
 }
 
-/// Begins the bucket that is due; answers with it, for it has to be carried.
+/// Begins the bucket that is due. Returns the turn, which must be propagated.
 ///
 /// # Errors
-/// [`Refusal::Filter`] where there is no memory for it. Nothing has changed then.
+/// [`Refusal::Filter`] if there is no memory for it. The filter is unchanged then.
 #[cold]
 fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<Option<Turn>, Refusal> {
     let Some(windowed) = filter.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
@@ -121,7 +126,7 @@ fn turn_if_due(context: Context, filter: &mut Filter, clock: &CommandClock) -> R
     Ok(Some(turn))
 }
 
-/// Frees the buckets that went, where that holds nobody up.
+/// Frees the buckets that a ring has dropped, without delaying commands.
 pub fn free_retired(windowed: &mut WindowedFilter) {
     let retired = windowed.take_retired();
     if retired.is_empty() {
@@ -133,10 +138,10 @@ pub fn free_retired(windowed: &mut WindowedFilter) {
     }
 }
 
-/// What a filter is where BF.ADD and BF.MADD find none; nothing where they may not create one.
+/// The filter that BF.ADD and BF.MADD create if the key is missing; `None` if they may not create one.
 ///
 /// # Errors
-/// None: defaults are of one kind.
+/// None in practice: the defaults agree with each other.
 pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
     if !config::auto_creates() && !context.must_obey() {
         return Ok(None);
@@ -144,25 +149,24 @@ pub fn usual_creation(context: Context) -> Result<Option<Creation>, Refusal> {
     Creation::by_default(&config::defaults(context)).map(Some)
 }
 
-/// What a command adds, and how it answers.
+/// What a command adds, and how it replies.
 #[derive(Clone, Copy)]
 pub struct Adding<'a> {
     /// The items.
     pub items: &'a [Arg<'a>],
-    /// How it answers.
-    pub shape: Shape,
-    /// Whether items that were not new are carried, too.
+    /// The form of its reply.
+    pub form: ReplyForm,
+    /// Whether items that were not new are propagated, too.
     pub is_sync: bool,
     /// Whether the only item is announced: see [`Filter::announce`].
     pub renews: bool,
 }
 
-/// Adds items to the filter at the key of a command, replies, and carries the effect. `creation` is asked where the key is
-/// missing.
+/// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing.
 ///
 /// # Errors
-/// [`Refusal::NotFound`] for a missing key without a creation, and what [`create`] refuses. Nothing has changed then. An
-/// item that a filter refuses is an error inside the reply.
+/// [`Refusal::NotFound`] for a missing key without a creation, and the errors of [`create`]. Nothing has changed then. An item that
+/// the filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
     args: &Args<'_>,
@@ -171,14 +175,14 @@ pub fn add_items(
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
     if adding.is_sync && context.must_obey() {
-        // Nothing of it was new. It goes on, for whoever waits until it has come.
+        // The item was known to the primary. The command is propagated for clients that WAIT.
         replicate::verbatim(context);
         reply::array(context, 0);
         return Ok(());
     }
     loop {
         match add_to_key(context, args, keys, adding, &creation) {
-            // Only RedisBloom takes items for a filter of which chunks are missing.
+            // Only RedisBloom adds items to a filter whose chunks have not all arrived.
             Err(Refusal::StillLoading) if context.must_obey() => {
                 WriteKey::open(keys, args.arg(1)?).put_into_use()?;
             }
@@ -202,7 +206,7 @@ fn add_to_key(
     if let Some(mut writer) = key.writer()? {
         guard::end_items(context, name, Some(writer.instance()), adding.items);
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
-        has_turned = turn_and_carry(context, name, filter, &clock)?;
+        has_turned = turn_and_propagate(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
         pending::flush_beside(context, filter, adding.items.len());
         let Lists { effects, known } = &lists;
@@ -210,7 +214,7 @@ fn add_to_key(
             replicate::known(context, name, known);
         }
         created = (false, false);
-        // A name, a key and items, and all of them were new: that is what would be carried.
+        // If the command consists of a name, a key and items, all of which were new, it is its own effect.
         let is_effect = args.len() == adding.items.len() + 2 && effects.len() == adding.items.len();
         match effects.len() {
             0 => {}
@@ -241,7 +245,7 @@ fn add_to_key(
     Ok(())
 }
 
-/// Creates the filter that is missing, adds and answers.
+/// Creates the missing filter, adds the items and replies.
 #[cold]
 fn create_and_add<'a>(
     context: Context,
@@ -255,16 +259,16 @@ fn create_and_add<'a>(
     let mut created = create(context, creation, clock)?;
     let reserved = Stored::reserve()?;
     let done = add_and_reply(context, &mut created.filter, adding, clock, lists, true);
-    created.carry(context, name, &lists.effects);
+    created.propagate(context, name, &lists.effects);
     created.install(key, reserved);
     Ok(done)
 }
 
-/// What is carried of a command's items.
+/// The items of a command that are propagated.
 struct Lists<'a> {
-    /// Those that changed the filter.
+    /// The items that changed the filter.
     effects: NewItems<'a>,
-    /// The others, where they are carried, too.
+    /// The others, with SYNC.
     known: NewItems<'a>,
 }
 
@@ -286,7 +290,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// What adding did, besides what is carried.
+/// What adding did, for the events.
 #[derive(Clone, Copy, Default)]
 struct Done {
     has_grown: bool,
@@ -296,7 +300,7 @@ struct Done {
     is_full: bool,
 }
 
-/// Adds and answers item by item, up to the first that is refused. In place, so that BF.ADD knows that it has one item.
+/// Adds items and replies to each, up to the first that is refused. Inlined, so that the compiler knows that BF.ADD has one item.
 #[inline(always)]
 fn add_and_reply<'a>(
     context: Context,
@@ -306,15 +310,15 @@ fn add_and_reply<'a>(
     lists: &mut Lists<'a>,
     is_new: bool,
 ) -> Done {
-    let Adding { items, shape, is_sync, renews } = adding;
+    let Adding { items, form, is_sync, renews } = adding;
     let origin = role::origin(context);
-    // No child shares the pages of a filter that is made now.
+    // No child shares the pages of a new filter.
     let ceiling = if is_new { ServerCeiling::of(context) } else { ServerCeiling::for_adding(context) };
     let layers = filter.layer_count();
     let newest = filter.windowed().map(newest_slot);
     let mut refused = None;
     let mut new = 0;
-    if let (Shape::One, [item]) = (shape, items) {
+    if let (ReplyForm::One, [item]) = (form, items) {
         let outcome = if renews {
             filter.announce(item.bytes(), origin, clock, &ceiling)
         } else {
@@ -340,8 +344,8 @@ fn add_and_reply<'a>(
     Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
 }
 
-/// Does that of the items of an array, batch by batch; answers how many were new, and why an item was refused. Apart, so that
-/// one item does not pay for it.
+/// [`add_and_reply`] for an array, in batches. Returns how many items were new, and why an item was refused. Not inlined, so that a
+/// single item does not pay for it.
 #[inline(never)]
 fn add_batches_and_reply<'a>(
     context: Context,
@@ -354,7 +358,7 @@ fn add_batches_and_reply<'a>(
 ) -> (usize, Option<Error>) {
     let Adding { items, is_sync, .. } = adding;
     let (mut new, mut refused) = (0, None);
-    // While no item can meet a full layer the length of the array is known.
+    // If no item can meet a full layer, the length of the array is known.
     let known_length = filter.remaining_capacity() >= items.len() as u64;
     if known_length {
         reply::array(context, items.len());
@@ -384,12 +388,12 @@ fn add_batches_and_reply<'a>(
     (new, refused)
 }
 
-/// The slot of the newest bucket, which adds to a rolling ring may end.
+/// The slot of the newest bucket. Adds to a rolling ring may begin another one.
 fn newest_slot(windowed: &WindowedFilter) -> Option<u64> {
     windowed.buckets().next_back().map(|bucket| bucket.slot)
 }
 
-/// A rolling ring begins buckets as it is filled: frees those that went. Answers whether there is another newest one.
+/// Frees the buckets that a rolling ring has dropped while items were added. Returns whether a bucket began.
 #[cold]
 fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     let Some(windowed) = filter.windowed_mut() else { return false };
@@ -397,8 +401,8 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     newest_slot(windowed) != newest
 }
 
-/// Replies why a filter does not take an item. RedisBloom carries also the adds that it refused. Where its filter would have
-/// to get a layer that no machine holds, so did the primary.
+/// Replies why a filter refuses an item. RedisBloom also propagates adds that it refused. If its filter would need a layer that no
+/// machine has the memory for, the primary has refused the item, too, so this server does not exit.
 fn refuse_item(context: Context, filter: &Filter, error: Error) {
     let asked_bytes = error.asked_bytes().unwrap_or(0);
     if !(filter.spec().is_redisbloom() && asked_bytes > MACHINE_BYTES_MAX) {

@@ -1,14 +1,14 @@
 //! `BF.CHANGED filter item cachekey`
 
-use super::adding::{Adding, Shape, add_items};
+use super::adding::{Adding, ReplyForm, add_items};
 use crate::args::Args;
 use crate::context::Context;
 use crate::guard;
 use crate::keys::{Keyspace, cache_key};
 use crate::reply::{self, Refusal};
 
-/// Ends what the cache and the guard know of a row that is about to be written, or was, and announces its item to the filter.
-/// The first is done whatever becomes of the second.
+/// Deletes the cached value of a row that is about to be written, or was, ends its lease or NONE, and announces its item to the filter.
+/// The first two are done even if the filter refuses the item.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (item, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     let held = cache_key::delete(keys, name, true);
@@ -17,7 +17,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     }
     // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
     let is_sync = held == cache_key::Held::Other;
-    let adding = Adding { items: item, shape: Shape::One, is_sync, renews: true };
+    let adding = Adding { items: item, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
         Err(Refusal::NotFound) => {
             reply::null(context);

@@ -11,7 +11,7 @@ use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::freeing;
 
-/// Empties a filter: all else stays as it was created, and the key's time to live as it is.
+/// Empties a filter. It keeps the properties that it was created with, and the key keeps its time to live.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name);
@@ -35,8 +35,8 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// Begins the first bucket of a filter that forgets after a time; answers with it, for it has to be carried. No ceiling is
-/// asked: what the filter held is larger, and goes.
+/// Begins the first bucket of a ring with a window. Returns the turn, which must be propagated. Needs no ceiling: the memory of the
+/// former contents, which is freed, is larger.
 fn begin_bucket(context: Context, empty: &mut Filter) -> Result<Option<Turn>, Refusal> {
     let Some(windowed) = empty.windowed_mut().filter(|_| !context.must_obey()) else { return Ok(None) };
     let Some(turn) = windowed.turn_due(CommandClock::default().now()) else { return Ok(None) };

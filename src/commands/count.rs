@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
-/// Answers how often an item is in a filter that counts: the least of its counters. In a missing filter nothing is.
+/// Replies how often a counting filter contains an item: the least of its counters. A missing filter contains nothing.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);

@@ -10,8 +10,8 @@ use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 use crate::text::Text;
 
-/// Answers a line for the filter and one for each layer, in RedisBloom's words: `hashwidth` is the width of the hash,
-/// `ratio` the layer's own rate.
+/// Replies with a line for the filter and one for each layer, in RedisBloom's format: `hashwidth` is the width of the hash, `ratio`
+/// the layer's own rate.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
@@ -29,7 +29,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// A positive number as C's `%g` prints it: six digits, without zeros at the end, with an exponent where it is small.
+/// Formats a positive number as C's `%g` does: six digits, without trailing zeros, with an exponent if it is small.
 struct General(f64);
 
 impl Display for General {
@@ -56,7 +56,7 @@ impl Display for General {
 mod tests {
     use super::General;
 
-    /// As `printf %g` prints them.
+    /// From `printf %g`.
     #[test]
     fn numbers_look_as_in_c() {
         let printed = [

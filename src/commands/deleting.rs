@@ -1,9 +1,9 @@
-//! What BF.DEL and BF.MDEL have in common: deleting items in batches, replying, propagating the effects.
+//! The common part of BF.DEL and BF.MDEL: deleting items in batches, replying, propagating the effects.
 
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BATCH, Filter, Value};
 
-use super::adding::Shape;
+use super::adding::ReplyForm;
 use super::refuse;
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
@@ -20,20 +20,20 @@ use crate::server::ceiling::ServerCeiling;
 /// # Errors
 /// [`Refusal::WrongType`], [`Refusal::StillLoading`], and [`Refusal::Filter`] for a filter that cannot delete. The filter is
 /// unchanged then. An item that a filter refuses is an error inside the reply.
-pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, shape: Shape) -> Result<(), Refusal> {
+pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form: ReplyForm) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
     let mut key = WriteKey::open(keys, name);
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
         None => {
-            answer_none(context, items, shape);
+            answer_none(context, items, form);
             return Ok(());
         }
         Some(mut writer) => {
             let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
             check(context, filter, &clock)?;
-            delete_and_reply(context, filter, items, shape, &clock, &mut found);
+            delete_and_reply(context, filter, items, form, &clock, &mut found);
             pending::flush_beside(context, filter, items.len());
         }
     }
@@ -55,26 +55,26 @@ fn check(context: Context, filter: &mut Filter, clock: &CommandClock) -> Result<
     removed.error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Answers that no item was found.
-fn answer_none(context: Context, items: &[Arg<'_>], shape: Shape) {
-    if shape == Shape::Many {
+/// Replies that no item was found.
+fn answer_none(context: Context, items: &[Arg<'_>], form: ReplyForm) {
+    if form == ReplyForm::Many {
         reply::array(context, items.len());
     }
     items.iter().for_each(|_| reply::boolean(context, false));
 }
 
-/// Deletes item by item, up to the first that is refused, and answers each.
+/// Deletes items and replies to each, up to the first that is refused.
 fn delete_and_reply<'a>(
     context: Context,
     filter: &mut Filter,
     items: &[Arg<'a>],
-    shape: Shape,
+    form: ReplyForm,
     clock: &CommandClock,
     found: &mut NewItems<'a>,
 ) {
     let ceiling = ServerCeiling::of(context);
     let origin = context.origin();
-    if shape == Shape::Many {
+    if form == ReplyForm::Many {
         reply::open_array(context);
     }
     let mut answered = 0;
@@ -94,7 +94,7 @@ fn delete_and_reply<'a>(
             break;
         }
     }
-    if shape == Shape::Many {
+    if form == ReplyForm::Many {
         reply::end_array(context, answered);
     }
 }

@@ -7,7 +7,7 @@ use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
-/// Answers whether an item may be in; in a missing filter nothing is.
+/// Replies whether a filter may contain an item. A missing filter contains nothing.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let item = args.arg(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);

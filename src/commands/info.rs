@@ -1,7 +1,8 @@
 //! `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY]`
 //!
-//! Filters of our layout and of RedisBloom's answer as RedisBloom does, with five fields; of valkey-bloom's words they know
-//! what they have, and answer a single value. Filters of valkey-bloom's layout answer as valkey-bloom does.
+//! For filters of our layout and RedisBloom's the reply is RedisBloom's, with five fields. They also accept those words of
+//! valkey-bloom's for which they have a value, and reply with that value. For filters of valkey-bloom's layout the reply is
+//! valkey-bloom's.
 
 use bloomgate_filter::kinds::info::{Content, Field, InfoStyle};
 use bloomgate_filter::words::info;
@@ -14,13 +15,13 @@ use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Answers all fields, or one.
+/// Replies with all fields, or one.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let field = info::parse(args.words());
     if field == Err(Refusal::Arity) {
         return Err(Refusal::Arity);
     }
-    // RedisBloom looks at the key before it looks at the field.
+    // RedisBloom checks the key before the field.
     let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     let field = field?;
@@ -46,7 +47,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
 fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(), Refusal> {
     let fields: &[Field] = match style {
         InfoStyle::RedisBloom => &Field::REDISBLOOM,
-        // A fixed filter has not the last two.
+        // A fixed filter does not have the last two.
         InfoStyle::ValkeyBloom if filter.scaling() == Scaling::Fixed => {
             Field::VALKEY_BLOOM.get(..6).unwrap_or_default()
         }
@@ -64,7 +65,7 @@ fn all_fields(context: Context, filter: &Filter, style: InfoStyle) -> Result<(),
 }
 
 /// # Errors
-/// [`Refusal::InfoFieldMissing`] for what this filter has not.
+/// [`Refusal::InfoFieldMissing`] for a field that this filter does not have.
 fn content(context: Context, filter: &Filter, field: Field) -> Result<Content, Refusal> {
     filter.info(field, &CommandClock::default(), &ServerCeiling::of(context)).ok_or(Refusal::InfoFieldMissing)
 }

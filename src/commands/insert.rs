@@ -5,20 +5,20 @@
 use bloomgate_filter::words::Creation;
 use bloomgate_filter::words::insert::{self, Insert};
 
-use super::adding::{Adding, Shape, add_items};
+use super::adding::{Adding, ReplyForm, add_items};
 use crate::args::Args;
 use crate::config;
 use crate::context::Context;
 use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
-/// Adds items to a filter, which is created as described if there is none; answers of each whether it was new.
+/// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
 ///
-/// What a primary carries it has done. So its filter exists, also where this server may not create one; and where its words
-/// are not understood, going on would leave items out.
+/// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one, and this server
+/// exits if it does not understand the options. If it went on, items would be missing.
 pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
-    // The items are the last words.
+    // The items are the last arguments.
     let parsed = insert::parse(args.words(), &defaults)
         .map(|Insert { creation, items, is_sync }| (creation, items.len(), is_sync));
     super::redact_key(context, &mut args, 2);
@@ -29,7 +29,7 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
         parsed => parsed?,
     };
     if is_sync && defaults.must_obey {
-        // Carried for whoever waits for the replicas: the items are in.
+        // The primary propagates items that are present only for clients that WAIT.
         reply::ok(context);
         return Ok(());
     }
@@ -38,5 +38,5 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
         creation => Ok(creation),
     };
     let items = args.last(items);
-    add_items(context, &args, keys, Adding { items, shape: Shape::Many, is_sync, renews: false }, creation)
+    add_items(context, &args, keys, Adding { items, form: ReplyForm::Many, is_sync, renews: false }, creation)
 }

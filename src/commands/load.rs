@@ -1,6 +1,6 @@
 //! `BF.LOAD key data`
 //!
-//! A command of valkey-bloom's: its AOF is made of it.
+//! A command of valkey-bloom, which its AOF consists of.
 
 use bloomgate_filter::Filter;
 use bloomgate_filter::kinds::valkey_bloom::load;
@@ -12,7 +12,7 @@ use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Creates a filter of valkey-bloom's layout, as it was.
+/// Creates a filter of valkey-bloom's layout from its serialized form.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let data = args.arg(2)?.bytes();
     let mut key = WriteKey::open(keys, args.arg(1)?);

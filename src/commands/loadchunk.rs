@@ -13,11 +13,11 @@ use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Takes a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk makes it a filter. A record
-/// that came already changes nothing.
+/// Applies a record of a dump, ours or RedisBloom's: the header creates the key, the last chunk completes the filter. A record that has
+/// arrived before changes nothing.
 ///
-/// A primary's RedisBloom takes chunks in any order, over what is there, and into filters that were not made by a header.
-/// What it took and carries is taken so here; what is refused nevertheless is said in the log.
+/// RedisBloom accepts chunks in any order, over existing data, and for filters that no header created. If a RedisBloom primary
+/// propagates such a chunk, it is applied here, too. If it is refused, the log says why.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let must_obey = context.must_obey();
     let taken = take(context, &args, keys, must_obey);
@@ -60,14 +60,14 @@ fn go_on(
 ) -> Result<Progress, Refusal> {
     let (progress, reserved) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
-        // With the last chunk the value may move. Afterwards would be too late to ask for memory.
+        // The last chunk may need memory for another value, which must be reserved before anything changes.
         let reserved = if let Value::Arriving(_) = *writer { Some(Stored::reserve()?) } else { None };
         if let Value::Filter(filter) = &*writer
             && filter.stored_as() != StoredAs::Own
             && iterator == HEADER
             && !(must_obey && filter.stored_as() == StoredAs::RedisBloom)
         {
-            // A header creates a filter; only that of a dump of ours tells that it came already.
+            // A header creates a filter. Only a header of our own dumps can be recognised as one that has arrived before.
             return Err(Refusal::BadData);
         }
         let is_redisbloom = match &*writer {
@@ -88,7 +88,7 @@ fn go_on(
     Ok(progress)
 }
 
-/// Why a record is refused. What cannot be in RedisBloom's records is told in its words; our reasons are for our own.
+/// The error for a record that is refused: in RedisBloom's words for its records, in ours for our own.
 const fn refusal(is_redisbloom: bool, error: Error) -> Refusal {
     match error {
         Error::Truncated | Error::NotADump | Error::OutOfRange | Error::WrongLength if is_redisbloom => {

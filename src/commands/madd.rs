@@ -1,13 +1,13 @@
 //! `BF.MADD key item [item ...]`
 
-use super::adding::{Adding, Shape, add_items, usual_creation};
+use super::adding::{Adding, ReplyForm, add_items, usual_creation};
 use crate::args::Args;
 use crate::context::Context;
 use crate::keys::Keyspace;
 use crate::reply::Refusal;
 
-/// Adds items; answers of each whether it was new.
+/// Adds items. Replies for each whether it was new.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let adding = Adding { items: args.rest(2)?, shape: Shape::Many, is_sync: false, renews: false };
+    let adding = Adding { items: args.rest(2)?, form: ReplyForm::Many, is_sync: false, renews: false };
     add_items(context, &args, keys, adding, || usual_creation(context))
 }

@@ -10,7 +10,7 @@ use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Puts the union of all filters, including the items of the destination itself, under the destination.
+/// Stores the union of all filters, including the destination, at the destination.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let mut keys = MergeKeys::open(keys, args.arg(1)?, &source_names(&args)?)?;
     let (union, has_grown) = {
@@ -32,7 +32,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// The names of the sources in order, each once.
+/// Returns the names of the sources in order, without duplicates.
 ///
 /// # Errors
 /// [`Refusal::Filter`] if there is no memory for the list.
@@ -45,7 +45,7 @@ fn source_names<'a>(args: &'a Args<'_>) -> Result<Vec<Arg<'a>>, Refusal> {
     Ok(names)
 }
 
-/// The filters under the keys.
+/// Returns the filters at the keys.
 ///
 /// # Errors
 /// [`Refusal::NotFound`], [`Refusal::WrongType`], [`Refusal::StillLoading`]; [`Refusal::Filter`] for a filter that cannot be
@@ -58,7 +58,7 @@ fn filters_of<'a>(keys: &'a [ReadKey<'_>]) -> Result<Vec<&'a BloomFilter>, Refus
     Ok(filters)
 }
 
-/// Merges into a destination that exists; returns whether it has more layers afterwards.
+/// Merges into an existing destination. Returns whether it has more layers afterwards.
 fn merge(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> Result<bool, Refusal> {
     let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
     let destination = filter.mergeable_mut()?;
@@ -69,7 +69,7 @@ fn merge(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> 
     Ok(has_grown)
 }
 
-/// An empty list with room for so many elements.
+/// Returns an empty list with room for this many elements.
 fn with_room<T>(elements: usize) -> Result<Vec<T>, Error> {
     let mut list = Vec::new();
     let asked_bytes = elements.saturating_mul(size_of::<T>()) as u64;

@@ -9,7 +9,7 @@ use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
-/// Answers of each item whether it may be in; in a missing filter nothing is.
+/// Replies for each item whether a filter may contain it. A missing filter contains nothing.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let items = args.rest(2)?;
     let key = ReadKey::open(keys, args.arg(1)?);

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::keys::Keyspace;
 use crate::reply::{self, Refusal};
 
-/// Answers what a filter would be made of, with the names of BF.STATS.
+/// Replies with the properties that a filter would have, under the names of BF.STATS.
 pub fn run(context: Context, mut args: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     let parsed = plan::parse(args.words(), &config::defaults(context));
     super::redact_key(context, &mut args, 3);

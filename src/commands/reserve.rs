@@ -34,7 +34,7 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
         created => created?,
     };
     let reserved = Stored::reserve()?;
-    created.carry(context, name, &NewItems::none());
+    created.propagate(context, name, &NewItems::none());
     let expires = created.expires();
     created.install(&mut key, reserved);
     key.close_changed(&[(true, c"bloom.reserve"), (expires, c"expire")]);
@@ -42,9 +42,9 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     Ok(())
 }
 
-/// Whether a filter like RedisBloom's cannot be created because it is larger than all memory of this machine. RedisBloom 2.6
-/// carries the reservations that it refused, so this one does not end a server that must obey. No item is lost where the
-/// primary has more memory than this machine: those to come find no key and create a filter.
+/// Whether a filter of RedisBloom's layout cannot be created because it is larger than this machine's memory. RedisBloom 2.6 propagates
+/// reservations that it refused, so a server that must obey ignores this one. If the primary did create the filter, no item is lost:
+/// the next add finds no key and creates a filter.
 fn is_beyond_this_machine(context: Context, creation: &Creation, refusal: Refusal) -> bool {
     let asked_bytes = if let Refusal::Filter(error) = refusal { error.asked_bytes() } else { None };
     creation.spec.is_redisbloom() && asked_bytes.is_some_and(|asked| asked > machine_bytes(context))

@@ -13,7 +13,7 @@ use crate::replicate;
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
 
-/// Ends the newest bucket of a filter that forgets, and begins the next; answers how many items went with the oldest.
+/// Begins the next bucket of a ring. Replies how many items were dropped with the oldest.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let carried = rotate::parse(args.words(), context.must_obey())?;
     let name = args.arg(1)?;

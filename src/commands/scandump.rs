@@ -10,10 +10,10 @@ use crate::context::Context;
 use crate::keys::{Keyspace, ReadKey, Stored, filter_of};
 use crate::reply::{self, Refusal};
 
-/// Answers the record after the one with the iterator, 0 for the first: its iterator and its data, which BF.LOADCHUNK
-/// takes. At the end 0 and nothing. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.
+/// Replies with the record after the one with this iterator, or the first one after 0: its iterator and its data, for BF.LOADCHUNK. At
+/// the end, replies with 0 and an empty string. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    // RedisBloom looks at the key before it looks at the iterator.
+    // RedisBloom checks the key before the iterator.
     let key = ReadKey::open(keys, args.arg(1)?);
     let stored = key.stored()?.ok_or(Refusal::NotFound)?;
     let filter = filter_of(&stored.value)?;
@@ -29,7 +29,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// The record after the one with the iterator. The value keeps what it was when its dump began.
+/// Returns the record after the one with this iterator. The value remembers its state when the dump began.
 fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
     let mut mark = match stored.mark.take() {
         Some(mark) => mark,

@@ -1,6 +1,6 @@
 //! `BF.STATS key`
 //!
-//! A map of what the filter has; what its kind has not is left out. Names are those of BF.INFO where that has them.
+//! A map of a filter's properties, without those that its kind does not have. Properties that BF.INFO shows have the same names.
 
 use std::ffi::CStr;
 
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::keys::{Keyspace, ReadKey};
 use crate::reply::{self, Refusal};
 
-/// Answers what there is to tell of a filter.
+/// Replies with the properties of a filter.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let key = ReadKey::open(keys, args.arg(1)?);
     let stats = key.filter()?.ok_or(Refusal::NotFound)?.stats(&CommandClock::default())?;
@@ -65,7 +65,7 @@ fn layers(context: Context, stats: &Stats) {
     }
 }
 
-/// Those of a rolling filter have no times.
+/// The buckets of a rolling filter have no times.
 fn buckets(context: Context, stats: &Stats, has_times: bool) {
     reply::simple_string(context, c"Buckets");
     reply::array(context, stats.buckets.len());

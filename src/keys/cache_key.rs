@@ -1,4 +1,4 @@
-//! A cache key: a string of the server's own, in front of which a filter stands.
+//! A cache key: a string of the server that a filter guards.
 
 use redis_module::{KeyMode, raw};
 
@@ -22,18 +22,18 @@ pub enum Held {
 }
 
 impl<'a> CacheKey<'a> {
-    /// Opens a key for reading: to the server it is used now, and counts among its hits and misses.
+    /// Opens a key for reading. The server updates its access time, and counts a hit or a miss.
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Self {
         Self(OpenKey::open(keys, name, KeyMode::READ))
     }
 
-    /// What a key holds.
+    /// Opens a key to return what it holds.
     pub fn peek(keys: &'a mut Keyspace, name: Arg<'_>) -> Held {
         Self::open(keys, name).held()
     }
 
-    /// What it holds.
+    /// What the key holds.
     #[inline]
     pub fn held(&self) -> Held {
         match self.0.raw_type() {
@@ -43,8 +43,8 @@ impl<'a> CacheKey<'a> {
         }
     }
 
-    /// Its value; nothing where there is no such key. The server keeps a number, or a short string, in another form after it
-    /// was read once: 16 to 30 bytes larger.
+    /// The value; `None` if the key is missing. Reading a number or a short string makes the server store it in another form, which is
+    /// 16 to 30 bytes larger.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
@@ -57,14 +57,14 @@ impl<'a> CacheKey<'a> {
         }
     }
 
-    /// How long it has to live, in milliseconds; nothing for a key that does not expire.
+    /// The time to live in milliseconds; `None` if the key does not expire.
     pub fn left_to_live(&self) -> Option<u64> {
         self.0.left_to_live()
     }
 }
 
-/// Deletes the value of a cache key, if that is a string, and tells those who listen; answers what it held. With `always` the
-/// deleting is carried also where there was nothing.
+/// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
+/// if the key was missing.
 pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Held {
     let mut key = CacheKey(OpenKey::open(keys, name, KeyMode::READ | KeyMode::WRITE));
     let held = key.held();
@@ -81,12 +81,12 @@ pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Held {
     held
 }
 
-/// Stores a value that lives for so many milliseconds, or for ever, as SET does.
-/// Answers whether it is stored; where not, the client was told why.
+/// Stores a value by SET, with a time to live in milliseconds if there is one. Returns whether it is stored; if not, the error was
+/// sent to the client.
 pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
     let context = keys.context();
     // SAFETY: the context is valid; the arguments are those that the formats announce: strings of the command, a C string, a
-    // number. The reply is ours, and given back once.
+    // number. The reply is ours, and freed once.
     unsafe {
         let Some(call) = raw::RedisModule_Call else { return false };
         let (set, px) = (c"SET".as_ptr(), c"PX".as_ptr());

@@ -1,5 +1,5 @@
-//! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. What the
-//! server calls to save, load, rewrite, copy, measure, compare and free them.
+//! The types of our values: `bloomgate`, and those of RedisBloom and valkey-bloom for filters of their layouts. Their callbacks save,
+//! load, rewrite, copy, measure, compare and free values.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -20,11 +20,11 @@ use crate::server::ceiling::ServerCeiling;
 use crate::server::freeing;
 use crate::text::Text;
 
-/// A type, as the server knows it.
+/// A type that is registered with the server.
 struct Type {
     stored_as: StoredAs,
     load: raw::RedisModuleTypeLoadFunc,
-    /// The server's handle, when it is registered.
+    /// The server's handle; null before it is registered.
     raw: AtomicPtr<raw::RedisModuleType>,
 }
 
@@ -45,7 +45,7 @@ static TYPES: [Type; 3] = [
     Type::new(StoredAs::ValkeyBloom, Some(load_valkey_bloom)),
 ];
 
-/// Whether the server's handle is of a type of ours.
+/// Whether a handle of the server is that of a type of ours.
 #[inline]
 pub(super) fn is_ours(raw: *mut raw::RedisModuleType) -> bool {
     !raw.is_null() && TYPES.iter().any(|own| raw == own.raw())
@@ -87,7 +87,7 @@ fn register_type(context: Context, own: &Type) -> Result<(), String> {
         copy2: None,
         aux_save2: None,
     };
-    // SAFETY: the name has nine characters; the methods are copied.
+    // SAFETY: the name has nine characters; the server copies the methods.
     let raw = unsafe {
         raw::RedisModule_CreateDataType.map(|create| {
             create(context.raw, own.stored_as.name().as_ptr(), own.stored_as.encoding().cast_signed(), &raw mut methods)
@@ -116,8 +116,8 @@ unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_
     load(io, StoredAs::ValkeyBloom, encoding)
 }
 
-/// In a client's RESTORE the ceiling binds. A snapshot, the AOF and a primary's stream are obeyed; there is no client to
-/// ask here, but only a primary that is not loading has one.
+/// The ceiling applies to a client's RESTORE, not to a snapshot, the AOF or a primary's stream. A callback does not see a client, but
+/// only a primary that is not loading has one.
 enum LoadCeiling {
     Client(ServerCeiling),
     None,
@@ -178,7 +178,7 @@ unsafe extern "C" fn memory_usage(value: *const c_void) -> usize {
     usize::try_from(unsafe { stored_at(value) }.allocated_bytes()).unwrap_or(usize::MAX)
 }
 
-/// The fields and the bits: equal filters have equal digests, and others have not.
+/// Digests the fields and the bits: filters have the same digest only if they are equal.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     struct Digest(*mut raw::RedisModuleDigest);
     impl format::Sink for Digest {
@@ -216,8 +216,8 @@ unsafe extern "C" fn free(value: *mut c_void) {
     freeing::free(stored, bytes);
 }
 
-/// Above an effort of 64 the server frees in the background where it is told to: from 4 MiB on. So it counts these as freed
-/// lazily, and evicts knowing of them; what comes to `free` on its thread is dropped there and not deferred again.
+/// Above an effort of 64 (4 MiB) the server frees values in the background if its settings allow it. It then counts them as lazily
+/// freed, which eviction takes into account. `free` drops values that arrive on the server's background thread at once.
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     const BYTES_PER_EFFORT: usize = 64 * 1024;
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
@@ -225,8 +225,8 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     usize::try_from(bytes).unwrap_or(usize::MAX) / BYTES_PER_EFFORT + 1
 }
 
-/// COPY. Where there is no room for the copy there is none, and the server says that the key failed to copy; why is in the
-/// log. A replica, or a server that reads its AOF, ends.
+/// COPY. If there is no room for the copy, the server replies that the key failed to copy, and the log says why. A replica, or a server
+/// that reads its AOF, exits.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,
@@ -248,8 +248,8 @@ unsafe extern "C" fn copy(
     }
 }
 
-/// A copy. The ceiling is asked for the whole of it, where a client asks: there is none to be seen here, but only a primary
-/// that is not loading has one.
+/// Copies a value. The ceiling applies to a client's copy. A callback does not see a client, but only a primary that is not loading has
+/// one.
 fn try_copy(context: Context, value: &Value) -> Result<Box<Stored>, Error> {
     if context.is_primary() {
         ServerCeiling::of(context).allow(0, value.contents().size_bytes)?;

@@ -1,9 +1,9 @@
-//! What the rewriting of the AOF emits for a value of ours. It runs in a child of the server, beside the filters: what it
-//! holds comes on top of them.
+//! The callback that writes a value to the AOF when the server rewrites it. It runs in a child of the server and needs memory beside
+//! the filters.
 //!
-//! Filters are emitted in chunks, but for those of valkey-bloom's layout. Their one command, BF.LOAD, has the whole filter in
-//! one argument, and the server takes an argument whole: a record as large as its filter has to be there once. Bytes of ours
-//! the server would copy for that. So the record grows, layer by layer, in the string that is emitted.
+//! Filters are emitted in chunks, except those of valkey-bloom's layout. Their command, BF.LOAD, has the whole filter in one argument,
+//! and the server takes an argument as one string, which is as large as the filter. From a buffer of ours the server would copy it. So
+//! the record is built, layer by layer, in the string that is emitted.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -17,8 +17,8 @@ use redis_module::raw;
 use super::stored::stored_at;
 use crate::context::Context;
 
-/// Writes a value to the AOF. There is no way to tell that it failed, so a child that lacks the memory for a record ends, and
-/// the server keeps the file that it has.
+/// Writes a value to the AOF. The callback cannot return an error, so a child that lacks the memory for a record exits, and the server
+/// keeps the file that it has.
 pub(super) unsafe extern "C" fn run(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
     let rewriting = Rewriting { io, key };
     // SAFETY: the server passes a value of ours, and keeps it as it is until this returns.
@@ -35,7 +35,7 @@ pub(super) unsafe extern "C" fn run(io: *mut raw::RedisModuleIO, key: *mut raw::
     }
 }
 
-/// The server's file and the key that is written.
+/// The server's file and the key of the value.
 struct Rewriting {
     io: *mut raw::RedisModuleIO,
     key: *mut raw::RedisModuleString,
@@ -70,23 +70,23 @@ impl Rewriting {
     }
 }
 
-/// The argument of BF.LOAD as a string of the server's, to which bytes can be added.
+/// The argument of BF.LOAD as a string of the server, to which bytes can be appended.
 struct Record {
     string: *mut raw::RedisModuleString,
-    /// The first bytes, before there is a string: one this long is no longer kept inside the object that holds it, where
-    /// the server could add nothing.
+    /// The first bytes, before the string exists. The server embeds a short string in its object, where it cannot append to it; a
+    /// string of this length is separate.
     front: Vec<u8>,
 }
 
 impl Record {
     const FRONT_BYTES: usize = 4096;
-    /// Of a smaller record it does not matter that there are two.
+    /// A smaller record may exist twice.
     const FROM_BYTES: usize = 64 * 1024;
-    /// Where a string grows, it may be copied. So often may each byte of a record be: layers of one size, many of them, would
-    /// be copied half as often as there are layers.
+    /// How often each byte of a record may be copied on average. A string may be copied whenever it grows: with many layers of one
+    /// size, half as often as there are layers.
     const COPIES_MAX: u64 = 8;
 
-    /// The record of a filter; nothing where it is small, or would be copied again and again.
+    /// The record of a filter; `None` if it is small, or would be copied too often.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -98,7 +98,7 @@ impl Record {
         if length < Self::FROM_BYTES || copied > Self::COPIES_MAX.saturating_mul(length as u64) {
             return Ok(None);
         }
-        // The server ends without a line in the log where it lacks the memory for a string: ask first, and give it back.
+        // A server that lacks the memory for a string exits without a line in the log: so try to allocate it first.
         let room = |bytes: usize| {
             let mut room = Vec::new();
             let refused = Error::OutOfMemory { asked_bytes: bytes as u64 };
@@ -133,7 +133,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // SAFETY: the string came from `CreateString` and is given back once.
+        // SAFETY: the string came from `CreateString` and is freed once.
         unsafe {
             if let Some(free) = raw::RedisModule_FreeString
                 && !self.string.is_null()

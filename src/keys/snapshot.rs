@@ -1,4 +1,4 @@
-//! The server's snapshot as a source and a sink of our codecs.
+//! The server's snapshots as a source and a sink of the filter crate's codecs.
 
 use bloomgate_filter::format::{Error, Sink, Source};
 use redis_module::raw;
@@ -6,7 +6,7 @@ use redis_module::raw;
 /// A snapshot that is being written or read.
 pub struct Snapshot {
     io: *mut raw::RedisModuleIO,
-    /// Bytes of strings that were written, before the server compresses them.
+    /// The bytes of strings that were written, before the server compresses them.
     pub written_bytes: u64,
 }
 
@@ -26,12 +26,13 @@ impl Sink for Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of the server's.
+    /// A snapshot of the server.
     pub const fn new(io: *mut raw::RedisModuleIO) -> Self {
         Self { io, written_bytes: 0 }
     }
 
-    /// What was read, unless the snapshot has failed: as the wrappers of the crate do it, whose errors ask for memory.
+    /// Returns what was read, unless reading has failed. The wrappers of the crate `redis_module` do the same, but their errors
+    /// allocate.
     fn unless_failed<T>(&self, read: Option<T>) -> Result<T, Error> {
         // SAFETY: the snapshot is the one that the server passed.
         let failed = unsafe { raw::RedisModule_IsIOError.is_some_and(|is_error| is_error(self.io) != 0) };
@@ -56,12 +57,12 @@ impl Source for Snapshot {
         self.owned_bytes()
     }
 
-    /// The server's buffer itself: it comes from the allocator that is ours, too, and what loads it has no second copy.
+    /// The server's buffer itself, without a copy: it comes from the allocator that this module uses, too.
     fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error> {
         let mut length = 0;
         // SAFETY: the server writes the length of the buffer that it gives. The buffer is not null, comes from the
-        // server's allocator, which the global one forwards to, and nobody else has it; an empty one, which a box would
-        // not give back, is freed here.
+        // server's allocator, which the global one forwards to, and nothing else has it; an empty one, which a box would
+        // not free, is freed here.
         unsafe {
             let load = raw::RedisModule_LoadStringBuffer.ok_or(Error::Truncated)?;
             let buffer = load(self.io, &raw mut length).cast::<u8>();

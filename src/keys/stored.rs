@@ -92,7 +92,7 @@ impl Stored {
             Value::Arriving(arrival) => arrival.generation(),
             Value::Filter(_) => None,
         };
-        metrics::filter_came(value.contents());
+        metrics::filter_added(value.contents());
         Self {
             value,
             generation: arriving.unwrap_or_else(next_generation),
@@ -121,7 +121,7 @@ impl Stored {
             PENDING.remove(stored);
             Box::from_raw(stored.as_ptr())
         };
-        metrics::filter_goes(stored.value.contents());
+        metrics::filter_removed(stored.value.contents());
         stored
     }
 
@@ -155,8 +155,8 @@ impl Stored {
             self.instance = next_instance();
             return None;
         }
-        metrics::filter_goes(filter.contents());
-        metrics::filter_came(self.value.contents());
+        metrics::filter_removed(filter.contents());
+        metrics::filter_added(self.value.contents());
         Some(filter)
     }
 

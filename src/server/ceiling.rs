@@ -1,12 +1,11 @@
-//! How large a filter may become for a client: the configured ceiling; without one the room under `maxmemory`; without
-//! that what the machine and the control group have left, the lesser of both. And how many layers it may have.
+//! How large a client may make a filter: up to the configured ceiling; without one, the room under `maxmemory`; without that, the
+//! memory that the machine or the control group has left, whichever is less. And how many layers the filter may have.
 //!
-//! In a cache that evicts there is no room once it is full, and filters beside it could neither be made nor grow. There
-//! the server makes room for what is added, as it does for its own types, so what it can evict counts as room; all filters
-//! together stay below `maxmemory`.
+//! A cache that evicts keys is always full, so no filter could be created beside it or grow. But the server evicts keys to make room
+//! for a filter as for its own types, so memory that it can evict counts as room. All filters together stay below `maxmemory`.
 //!
-//! Under overcommit an allocation of 100 GiB succeeds on a machine of 24, and the server dies when the pages are used.
-//! So the question is asked before the allocator is.
+//! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
+//! ceiling is checked before the allocator is asked.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -22,34 +21,34 @@ use crate::information::Information;
 use crate::metrics;
 use crate::text::Text;
 
-/// Requests up to this size are left to the server's own `maxmemory`, which refuses the command (deny-oom): looking up
-/// the room would cost more than making the filter.
+/// Requests up to this size are not checked: the server itself refuses the command above `maxmemory` (deny-oom), and looking up the
+/// room would take longer than creating the filter.
 const UNCHECKED_BYTES: u64 = 64 * 1024;
 
-/// The number of databases, which a server cannot change while it runs.
+/// The number of databases. It does not change while the server runs.
 static DATABASES: AtomicU32 = AtomicU32::new(16);
 
 /// More memory than any machine has: 64 TiB.
 pub const MACHINE_BYTES_MAX: u64 = 1 << 46;
 
-/// All memory of this machine, used or not, in bytes.
+/// The memory of this machine in bytes, used or not.
 pub fn machine_bytes(context: Context) -> u64 {
     Memory::now(context).map_or(MACHINE_BYTES_MAX, |memory| memory.machine)
 }
 
-/// The ceiling of filters of this server. It binds clients; what comes from a primary or the AOF is obeyed.
+/// The ceiling of filters on this server. It applies to clients, not to effects of a primary or the AOF.
 pub struct ServerCeiling {
     context: Context,
     pending_from_bytes: Option<u64>,
 }
 
 impl ServerCeiling {
-    /// For whatever a command does but adding.
+    /// For commands that do not add items.
     pub const fn of(context: Context) -> Self {
         Self { context, pending_from_bytes: None }
     }
 
-    /// For adding items to a filter that is there: new ones may pend.
+    /// For adding items to an existing filter: new adds may be pending.
     #[inline]
     pub fn for_adding(context: Context) -> Self {
         Self { context, pending_from_bytes: children::pending_from_bytes(context) }
@@ -58,7 +57,7 @@ impl ServerCeiling {
 
 impl Ceiling for ServerCeiling {
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64 {
-        wait_for_what_is_freed(self.context, asked_bytes);
+        wait_for_freed_memory(self.context, asked_bytes);
         if self.context.must_obey() {
             return u64::MAX;
         }
@@ -82,9 +81,9 @@ impl Ceiling for ServerCeiling {
     }
 }
 
-/// Where there is no room, or none before something is evicted, waits for filters that are gone and not freed yet. Also for
-/// those that must be obeyed: a replica whose allocator refuses ends.
-fn wait_for_what_is_freed(context: Context, asked_bytes: u64) {
+/// If there is no room without evicting keys, waits for deleted filters that are not freed yet. Applies to effects, too: a replica
+/// exits if its allocator refuses memory.
+fn wait_for_freed_memory(context: Context, asked_bytes: u64) {
     if asked_bytes > UNCHECKED_BYTES
         && freeing::is_busy()
         && Memory::now(context).is_none_or(|memory| memory.free() < asked_bytes)
@@ -93,8 +92,7 @@ fn wait_for_what_is_freed(context: Context, asked_bytes: u64) {
     }
 }
 
-/// Asks the server how many databases it has, when the module is loaded. A server whose CONFIG has another name has as many
-/// as most.
+/// Asks the server how many databases it has, when the module is loaded. If CONFIG was renamed, the server's default of 16 is used.
 pub fn count_databases(context: Context) {
     // SAFETY: the arguments are those that the format announces: two C strings. The reply is checked; its elements live as
     // long as it does, and it is freed once.
@@ -108,7 +106,7 @@ pub fn count_databases(context: Context) {
         ) else {
             return;
         };
-        // In a cluster it is another setting that counts, with `databases` at the end of its name.
+        // A cluster has another setting for this, whose name ends with `databases`, too.
         let settings = call(context.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), c"*databases".as_ptr());
         if settings.is_null() {
             return;
@@ -126,13 +124,13 @@ pub fn count_databases(context: Context) {
     }
 }
 
-/// What the server says of its memory, in bytes.
+/// The server's memory in bytes, from INFO.
 #[derive(Clone, Copy)]
 struct Memory {
     used: u64,
-    /// What of it the keys hold: not the server's tables and buffers.
+    /// The part of `used` that the keys hold, without the server's tables and buffers.
     dataset: u64,
-    /// What of it is in the machine's memory.
+    /// The resident part of `used`.
     resident: u64,
     /// 0: no limit.
     maxmemory: u64,
@@ -140,11 +138,11 @@ struct Memory {
     eviction: Eviction,
 }
 
-/// What the server evicts at `maxmemory`.
+/// Which keys the server evicts at `maxmemory`.
 #[derive(Clone, Copy)]
 enum Eviction {
     Nothing,
-    /// Of so many keys those that have a time to live.
+    /// Keys with a time to live: `expires` of all `keys`.
     Volatile {
         keys: u64,
         expires: u64,
@@ -171,15 +169,15 @@ impl Memory {
         })
     }
 
-    /// What is left before something is evicted.
+    /// The room before the server evicts a key.
     fn free(&self) -> u64 {
         Self { eviction: Eviction::Nothing, ..*self }.room(0, 0)
     }
 
-    /// What is left for a filter beside those that are there, so many and of so many bytes.
+    /// The room for a filter beside the existing ones: `filters` of them, with `filter_bytes` in total.
     fn room(&self, filter_bytes: u64, filters: u64) -> u64 {
         if self.maxmemory == 0 {
-            // What was reserved and is not touched yet is promised all the same.
+            // Memory that was reserved and not touched yet is not available, though the system counts it.
             let promised = self.used.saturating_sub(self.resident);
             let left = machine::available_bytes().unwrap_or(u64::MAX).saturating_sub(promised);
             return left.min(self.machine.saturating_sub(self.used));
@@ -187,9 +185,9 @@ impl Memory {
         let stays = match self.eviction {
             Eviction::Nothing => self.used,
             Eviction::Volatile { keys, expires } => {
-                // What the keys with a time to live hold, nobody knows. It is taken for as large a part of the data as they
-                // are of the keys, filters aside; and those with a time to live for as few as they may be, as if every
-                // filter were one of them.
+                // The server does not report how many bytes the keys with a time to live hold. Their share of the data is
+                // taken to be their share of the keys, without filters. Every filter is taken to have a time to live,
+                // which makes the other keys that have one as few as possible.
                 let data = self.dataset.saturating_sub(filter_bytes);
                 let goes = part(data, expires.saturating_sub(filters), keys.saturating_sub(filters));
                 self.used.saturating_sub(goes)
@@ -200,13 +198,13 @@ impl Memory {
     }
 }
 
-/// The part of a number that `share` is of `whole`, at most all of it.
+/// The fraction `share / whole` of a number, at most all of it.
 fn part(number: u64, share: u64, whole: u64) -> u64 {
     let part = u128::from(number) * u128::from(share.min(whole)) / u128::from(whole.max(1));
     u64::try_from(part).unwrap_or(number)
 }
 
-/// The keys of all databases.
+/// Counts the keys of all databases, and those with a time to live.
 fn keyspace(context: Context) -> Eviction {
     let (mut keys, mut expires) = (0u64, 0u64);
     let information = Information::of(context, c"keyspace");
@@ -226,7 +224,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A cache of 100 MiB that is full: 5 of them are the server's own, 15 those of three filters.
+    /// The room in a full cache of 100 MiB: the server itself uses 5 of them, three filters 15.
     fn room(eviction: Eviction) -> u64 {
         let [used, dataset, resident] = [100, 95, 100].map(|megabytes| megabytes * MIB);
         let memory = Memory { used, dataset, resident, maxmemory: 100 * MIB, machine: u64::MAX, eviction };
@@ -234,25 +232,25 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_evicted_is_room() {
+    fn memory_that_can_be_evicted_is_room() {
         assert_eq!(room(Eviction::Nothing), 0);
         assert_eq!(room(Eviction::Anything), 85);
     }
 
     #[test]
-    fn of_keys_without_a_time_to_live_nothing_is_room() {
+    fn keys_without_a_time_to_live_are_no_room_under_a_volatile_policy() {
         let room = |keys, expires| room(Eviction::Volatile { keys, expires });
         assert_eq!(room(1000, 0), 0);
-        assert_eq!(room(1_000_003, 1_000_003), 80, "all but the server's own and the filters");
-        assert_eq!(room(1_000_003, 1_000_000), 79, "only the filters stay");
+        assert_eq!(room(1_000_003, 1_000_003), 80, "everything but the server itself and the filters");
+        assert_eq!(room(1_000_003, 1_000_000), 79, "the filters may be keys with a time to live");
         assert_eq!(room(1_000_003, 500_003), 40);
-        assert_eq!(room(1003, 3), 0, "those may be the filters");
-        assert_eq!(room(3, 3), 0, "nothing but filters");
-        assert_eq!(room(2, 5), 0, "numbers of different moments");
+        assert_eq!(room(1003, 3), 0, "the three may be the filters");
+        assert_eq!(room(3, 3), 0, "there are only filters");
+        assert_eq!(room(2, 5), 0, "the numbers may be from different moments");
     }
 
     #[test]
-    fn there_is_never_more_room_than_if_anything_could_go() {
+    fn no_policy_has_more_room_than_one_that_evicts_any_key() {
         for (used, dataset) in [(100, 99), (100, 0), (5, 5), (200, 150)] {
             for eviction in [Eviction::Nothing, Eviction::Volatile { keys: 100, expires: 100 }] {
                 let memory =
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_not_given_twice() {
+    fn reserved_memory_is_not_available() {
         let memory = |used, resident| Memory {
             used,
             dataset: used,
@@ -277,6 +275,6 @@ mod tests {
             return;
         };
         assert_eq!(memory(u64::MAX / 2, 0).room(0, 0), 0);
-        assert!(memory(5, 10).room(0, 0) > left / 2, "what is resident is not promised any more");
+        assert!(memory(5, 10).room(0, 0) > left / 2, "resident memory is not reserved");
     }
 }

@@ -1,15 +1,15 @@
-//! A thread that frees: to give a gigabyte back to the system takes the time of a hundred thousand commands. What is large is
-//! handed over to one thread of the module, which drops it, whatever the server's lazyfree settings say.
+//! A thread that frees large values: returning a gigabyte to the system takes as long as a hundred thousand commands. The module hands
+//! large values over to this thread, whatever the server's lazyfree settings are.
 //!
-//! What is not handed over is dropped at once, by whoever has it:
-//! - What is small.
-//! - What a thread of the server's frees in the background (UNLINK, lazyfree settings): it holds nobody up.
-//! - What a child of the server frees, in a script of the debugger for one: the thread is not there, and its lock may be held
-//!   for ever. So nothing here is touched in a child, which has another process id.
-//! - What goes while the server is above `maxmemory`: it evicts until it sees the memory come back.
+//! These values are dropped at once instead, by the thread that frees them:
+//! - Small values.
+//! - Values that a background thread of the server frees (UNLINK, lazyfree settings): that delays no command.
+//! - Values that a child of the server frees, for example in a script of the debugger. A child does not have the thread, and the lock
+//!   may never be released there. So nothing here is used in a child, which is known by its process id.
+//! - Values that are freed while the server is above `maxmemory`: it evicts keys until it sees the memory come back.
 //!
-//! The thread starts with the first value that is handed over, and is never joined. A server does not unload a module that
-//! has types, and where it ends, what waits here goes with the process, as all other keys do.
+//! The thread starts with the first value that is handed over, and is never joined: a server does not unload a module that has types,
+//! and when it exits, the system frees the rest.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,11 +20,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use redis_module::raw;
 
-/// What is handed over, in bytes: from 4 MiB on, which the server calls an effort of more than 64 and frees in the background
-/// where it is told to.
+/// Values of this size or more are handed over. They have an effort of more than 64, from which on the server frees values in the
+/// background if its settings allow it.
 pub const FROM_BYTES: u64 = 4 << 20;
 
-/// The process that loaded the module, 0 before.
+/// The id of the process that loaded the module; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -32,7 +32,7 @@ thread_local! {
     static RUNS_COMMANDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What waits for the thread.
+/// The values that wait for the thread.
 struct Queue {
     garbage: VecDeque<Box<dyn Send>>,
     has_thread: bool,
@@ -41,13 +41,13 @@ struct Queue {
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { garbage: VecDeque::new(), has_thread: false, is_dropping: false });
-/// There is something to drop.
+/// Signals that a value waits.
 static MORE: Condvar = Condvar::new();
-/// Everything is dropped.
+/// Signals that all values are dropped.
 static DONE: Condvar = Condvar::new();
 
 impl Queue {
-    /// The queue, which no child of the server may touch.
+    /// Locks the queue. Must not be called in a child of the server.
     fn lock() -> MutexGuard<'static, Self> {
         QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,13 +57,13 @@ impl Queue {
     }
 }
 
-/// Takes note of the thread that loads the module: it runs the commands.
+/// Remembers the thread that loads the module: it runs the commands.
 pub fn register() {
     PROCESS.store(std::process::id(), Relaxed);
     RUNS_COMMANDS.set(true);
 }
 
-/// Drops something of so many bytes, here or in the thread.
+/// Drops a value of this many bytes, here or in the thread.
 pub fn free<T: Send + 'static>(garbage: Box<T>, bytes: u64) {
     if bytes < FROM_BYTES || !RUNS_COMMANDS.get() || is_child() || is_above_maxmemory() {
         return drop(garbage);
@@ -73,12 +73,12 @@ pub fn free<T: Send + 'static>(garbage: Box<T>, bytes: u64) {
     }
 }
 
-/// Whether something waits for the thread or is being dropped by it.
+/// Whether a value waits for the thread or is being dropped by it.
 pub fn is_busy() -> bool {
     !is_child() && !Queue::lock().is_idle()
 }
 
-/// Waits until the thread is through with everything that it was given: as long as dropping it here would have taken.
+/// Waits until the thread has dropped all values. This takes as long as dropping them here would have taken.
 pub fn wait() {
     if is_child() {
         return;
@@ -89,7 +89,10 @@ pub fn wait() {
     }
 }
 
-/// Gives it back where there is no memory to take note of it, or no thread.
+/// Hands a value over to the thread.
+///
+/// # Errors
+/// The value, if there is no memory for its entry, or no thread.
 fn hand_over(garbage: Box<dyn Send>) -> Result<(), Box<dyn Send>> {
     let mut queue = Queue::lock();
     if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || start()) {
@@ -107,17 +110,17 @@ pub fn is_child() -> bool {
     PROCESS.load(Relaxed) != std::process::id()
 }
 
-/// Whether the server is at its limit or above. The server's own answer has 24 bits: what is a little above may be told as
-/// 1. It is asked only of what is large.
+/// Whether the server is at `maxmemory` or above. The server returns the ratio with 24 bits, so a little more than `maxmemory` may be
+/// 1. Called only for large values.
 pub fn is_above_maxmemory() -> bool {
     // SAFETY: the function takes nothing. The caller is the thread that runs commands at the moment.
     unsafe { raw::RedisModule_GetUsedMemoryRatio.is_none_or(|ratio| ratio() >= 1.0) }
 }
 
-/// Starts the thread; whether there is one then. The standard library's way ends the process where there is no memory.
+/// Starts the thread, and returns whether it runs. The standard library's function ends the process if memory runs out.
 fn start() -> bool {
     let mut thread = std::mem::MaybeUninit::uninit();
-    // SAFETY: the thread's handle is written before it is read, and given up once. The function lives as long as the process:
+    // SAFETY: the thread's handle is written before it is read, and detached once. The function lives as long as the process:
     // the server does not unload a module that has types.
     unsafe {
         let has_started = libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run, null_mut()) == 0;
@@ -128,10 +131,10 @@ fn start() -> bool {
     }
 }
 
-/// What the thread does.
+/// The thread: drops one value after the other.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    take_a_name();
-    leave_signals_to_the_server();
+    set_name();
+    block_signals();
     loop {
         let mut queue = Queue::lock();
         queue.is_dropping = false;
@@ -150,8 +153,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// What the system's tools show, where they can.
-fn take_a_name() {
+/// Sets the name that the system's tools show.
+fn set_name() {
     #[cfg(target_os = "linux")]
     // SAFETY: the name is a C string, of at most 16 bytes with its end.
     unsafe {
@@ -159,8 +162,8 @@ fn take_a_name() {
     }
 }
 
-/// Signals to the process are for the server's own threads.
-fn leave_signals_to_the_server() {
+/// Leaves signals to the server's own threads.
+fn block_signals() {
     let mut all = std::mem::MaybeUninit::uninit();
     // SAFETY: the set is filled before it is read; the mask is that of this thread alone.
     unsafe {

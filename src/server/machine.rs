@@ -1,7 +1,7 @@
-//! How much memory is left to this process, as the system says: of the machine, and of the control groups that the process
-//! is in. Whoever asks may have no memory left: this takes none.
+//! How much memory this process has available: on the machine, and in its control groups. Allocates nothing, because memory may have
+//! run out.
 //!
-//! Linux says both. Elsewhere there is no answer, and the caller goes by the size of the machine.
+//! Only Linux reports both. On other systems the caller uses the size of the machine.
 
 use std::ffi::{c_char, c_int};
 use std::fs::File;
@@ -17,7 +17,7 @@ struct Files {
     mount: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// The line of `memory.stat` with the cached files that the system gives up before it ends a process.
+    /// The line of `memory.stat` with the cached files that the system drops before it kills a process.
     cached: &'static str,
 }
 
@@ -30,13 +30,13 @@ const VERSION_1: Files = Files {
     cached: "total_inactive_file ",
 };
 
-/// Bytes that the machine and each control group of this process have left, the least of them; nothing where the system does
-/// not say.
+/// The bytes that the machine and each control group of this process have available, whichever is least; `None` if the system does
+/// not report them.
 pub fn available_bytes() -> Option<u64> {
     available_bytes_under("")
 }
 
-/// As [`available_bytes`], with the system's files under another root.
+/// [`available_bytes`] with the system's files under another root.
 fn available_bytes_under(root: &str) -> Option<u64> {
     let mut buffer = [0; 8192];
     let machine = read(&Text::of(format_args!("{root}/proc/meminfo")), &mut buffer).and_then(available_in);
@@ -48,13 +48,13 @@ fn available_bytes_under(root: &str) -> Option<u64> {
     machine.into_iter().chain(left).min()
 }
 
-/// What /proc/meminfo says: what can be had without swapping, cached files that can be given up included.
+/// The available bytes of /proc/meminfo: without swapping, and with cached files that the system can drop.
 fn available_in(meminfo: &str) -> Option<u64> {
     let kibibytes = number_after(meminfo, "MemAvailable:")?;
     kibibytes.checked_mul(1024)
 }
 
-/// From a line of /proc/self/cgroup: the group that bounds memory, and its files.
+/// The group that limits memory, and its files, from a line of /proc/self/cgroup.
 fn group(line: &str) -> Option<(Files, &str)> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
@@ -67,12 +67,12 @@ fn group(line: &str) -> Option<(Files, &str)> {
     }
 }
 
-/// A group and its parents: `/a/b`, `/a` and the root, which is empty here.
+/// A group and its parents: `/a/b`, `/a` and the root, an empty string.
 fn levels(group: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(group.trim_end_matches('/')), |level| Some(level.rsplit_once('/')?.0))
 }
 
-/// Bytes that a group has left under its limit; nothing where it has none.
+/// The bytes that a group has available under its limit; `None` without a limit.
 fn left_of(root: &str, files: Files, group: &str) -> Option<u64> {
     let mut buffer = [0; 8192];
     let Files { mount, limit, usage, cached } = files;
@@ -90,13 +90,13 @@ fn number_after(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// As much of a file as fits the buffer. `File::open` would copy a long path to the heap.
+/// Reads as much of a file as fits the buffer. `File::open` would copy a long path to the heap.
 fn read<'a>(path: &Text, buffer: &'a mut [u8]) -> Option<&'a str> {
     unsafe extern "C" {
         fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     }
     const READ_ONLY: c_int = 0;
-    // SAFETY: the path ends with NUL. The descriptor is checked, and nobody else has it.
+    // SAFETY: the path ends with NUL. The descriptor is checked, and nothing else has it.
     let mut file = unsafe {
         let descriptor = open(path.as_ptr(), READ_ONLY);
         if descriptor < 0 {
@@ -122,7 +122,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// What is left according to these files.
+    /// The available bytes according to these files.
     fn left(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -137,14 +137,14 @@ mod tests {
         ("proc/meminfo", "MemTotal:       25165824 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n");
 
     #[test]
-    fn the_machine_has_what_it_says_is_available() {
+    fn without_groups_the_available_bytes_are_those_of_meminfo() {
         assert_eq!(left(&[MEMINFO]), Some(8 * GIB));
         assert_eq!(left(&[]), None);
         assert_eq!(left(&[("proc/meminfo", "MemTotal: 25165824 kB\n")]), None, "a kernel before 3.14");
     }
 
     #[test]
-    fn a_group_has_its_limit_less_what_it_uses_without_cached_files() {
+    fn a_group_has_its_limit_less_its_usage_without_cached_files() {
         let unlimited = [
             MEMINFO,
             ("proc/self/cgroup", "0::/system.slice/redis\n"),
@@ -167,11 +167,11 @@ mod tests {
             [&limited[..3], &[("sys/fs/cgroup/system.slice/redis/memory.current", "5000000000\n")]].concat();
         assert_eq!(left(&overdrawn), Some(0));
         let tight_parent = [&limited[..], &[("sys/fs/cgroup/system.slice/memory.max", "1000\n")]].concat();
-        assert_eq!(left(&tight_parent), Some(1000), "a group is in all above it");
+        assert_eq!(left(&tight_parent), Some(1000), "the limits of parents apply");
     }
 
     #[test]
-    fn the_first_version_has_names_of_its_own() {
+    fn version_1_has_other_files() {
         let files = [
             MEMINFO,
             ("proc/self/cgroup", "8:pids:/\n4:cpu,memory:/docker/1\n0::/\n"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_both_control_group_versions_are_understood() {
+    fn lines_of_both_control_group_versions_are_read() {
         assert_eq!(group("0::/system.slice/redis"), Some((VERSION_2, "/system.slice/redis")));
         assert_eq!(group("4:cpu,memory:/docker/1"), Some((VERSION_1, "/docker/1")));
         assert_eq!(group("8:pids:/"), None);
@@ -192,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_in_all_above_it() {
+    fn a_group_is_followed_by_its_parents() {
         assert_eq!(levels("/system.slice/redis").collect::<Vec<_>>(), ["/system.slice/redis", "/system.slice", ""]);
         assert_eq!(levels("/").collect::<Vec<_>>(), [""]);
     }
 
     #[test]
-    fn a_file_is_read_as_far_as_there_is_room() {
+    fn a_long_file_is_read_until_the_buffer_is_full() {
         let mut buffer = [0; 4];
         assert_eq!(read(&Text::of("/proc/self/cgroup/none"), &mut buffer), None);
         assert_eq!(read(&Text::of(concat!(env!("CARGO_MANIFEST_DIR"), "/clippy.toml")), &mut buffer), Some("allo"));
