@@ -25,7 +25,7 @@ use bloomgate_filter::words::fetch::Fetch;
 use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{
-    Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
+    Command, Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
 };
 use bloomgate_filter::{Scaling, Spec};
 
@@ -159,7 +159,7 @@ pub fn check(input: &[u8]) {
         Parsed::LoadTimeRefused(line) => assert!(!line.is_empty() && line.len() <= 3 * input.len() + 100, "{line}"),
         Parsed::NoCommand => {}
     }
-    if let Some(position) = key_position(&words, 2) {
+    if let Some(position) = key_position(Command::Insert, &words) {
         assert!(words[position - 1].eq_ignore_ascii_case(b"SEED"), "{words:?}: a key at {position}");
     }
     each_word_is_read_once(&words, &defaults);
@@ -208,7 +208,6 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
 fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     let creation = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
     of_creation(&creation, &Defaults { must_obey: false, ..*defaults });
-    assert!(items != Some(0));
     if let Ok(plan) = spec.plan(items) {
         assert!(!plan.layers.is_empty() && plan.size_bytes >= 1, "{spec:?}: {plan:?}");
         let forgets = matches!(spec, Spec::Windowed(_));
@@ -264,36 +263,34 @@ fn of_effect(spec: Spec) {
 #[must_use]
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
-        BadCapacity, BadData, BadDumpIterator, BadExpansion, BadLayout, BadLoadIterator, BadRate, BadSeed,
-        CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo, InfoField, InsertCapacity, InsertExpansion,
-        InsertLayout, InsertRate, InsertScaleTo, InsertSeed, InsertTightening, InsertUnknown, LayoutMismatch,
-        NoExpansion, NoLayout, NoSeed, RateRange, Syntax,
+        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo,
+        InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, RateRange, Syntax,
     };
     match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" | b"BF.PLAN" => &[
-            BadRate,
+            Bad("error rate"),
             RateRange,
-            BadCapacity,
+            Bad("capacity"),
             CapacityRange,
-            NoExpansion,
-            BadExpansion,
+            No("expansion"),
+            Bad("expansion"),
             ExpansionRange,
             FixedExpansion,
-            NoSeed,
-            BadSeed,
-            NoLayout,
-            BadLayout,
+            No("seed"),
+            Bad("seed"),
+            No("layout"),
+            Bad("layout"),
             LayoutMismatch,
             Syntax,
         ],
         b"BF.INSERT" => &[
-            InsertRate,
-            InsertCapacity,
-            InsertExpansion,
-            InsertSeed,
-            InsertLayout,
-            InsertTightening,
-            InsertScaleTo,
+            InsertBad("error rate"),
+            InsertBad("capacity"),
+            InsertBad("expansion"),
+            InsertBad("seed"),
+            InsertBad("layout"),
+            InsertBad("tightening ratio"),
+            InsertBad("validatescaleto"),
             FixedScaleTo,
             InsertUnknown,
             LayoutMismatch,
@@ -309,14 +306,17 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
 
 /// A refusal is one that the command has.
 fn of_refusal(words: &[&[u8]], refusal: Refusal) {
+    let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
         Refusal::Arity => true,
-        // Of the words that RedisBloom has not: no name of another command's is among them.
-        Refusal::No(_) | Refusal::Bad(_) | Refusal::Exclude(..) | Refusal::Needs(..) | Refusal::ExpireTime => {
-            let creating: [&[u8]; 3] = [b"BF.RESERVE", b"BF.INSERT", b"BF.PLAN"];
-            let guarding: [&[u8]; 2] = [b"BF.FETCH", b"BF.FILL"];
-            creating.iter().chain(&guarding).any(|name| words[0].eq_ignore_ascii_case(name))
-        }
+        Refusal::Exclude(..) | Refusal::Needs(..) => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
+        Refusal::ExpireTime => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"]),
+        // BF.INSERT calls a missing value a wrong number of words.
+        Refusal::No("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.PLAN"]),
+        Refusal::Bad("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
+        Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio" | "items") => is_of(&["BF.PLAN"]),
+        Refusal::No("lease" | "stale" | "wait") | Refusal::Bad("lease" | "stale" | "wait") => is_of(&["BF.FETCH"]),
+        Refusal::No("expire time") => is_of(&["BF.RESERVE", "BF.PLAN", "BF.FILL"]),
         _ => refusals_of(words[0]).contains(&refusal),
     };
     assert!(is_known, "{words:?}: {refusal:?}");

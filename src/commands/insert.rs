@@ -2,8 +2,8 @@
 //! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n]
 //! [SLIDING] [COUNTING] [EX seconds | PX milliseconds] [SYNC] [ITEMS item [item ...]]`
 
-use bloomgate_filter::words::Creation;
 use bloomgate_filter::words::insert::{self, Insert};
+use bloomgate_filter::words::{Command, Creation};
 
 use super::adding::{Adding, ReplyForm, add_items};
 use crate::args::Args;
@@ -21,7 +21,7 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     // The items are the last arguments.
     let parsed = insert::parse(args.words(), &defaults)
         .map(|Insert { creation, items, is_sync }| (creation, items.len(), is_sync));
-    super::redact_key(context, &mut args, 2);
+    super::redact_key(context, &mut args, Command::Insert);
     let (creation, items, is_sync) = match parsed {
         Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
             context.cannot_obey(format_args!("BF.INSERT: {refusal}"))

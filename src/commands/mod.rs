@@ -29,7 +29,7 @@ mod stats;
 
 use std::ffi::c_int;
 
-use bloomgate_filter::words::key_position;
+use bloomgate_filter::words;
 use redis_module::raw;
 
 use super::args::Args;
@@ -94,14 +94,14 @@ fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
-/// Keeps the hash key of a filter, if a command names one, out of SLOWLOG and MONITOR. Options begin at word `first`. Parse the words
-/// before: on Valkey 8.1 the redacted word is gone for the command, too.
+/// Redacts the secret key of a filter, if the words contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1 the
+/// command does not see the redacted word either.
 ///
-/// While the server reads its AOF nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the words
-/// of the first one that is redacted: it crashes at the second.
-fn redact_key(context: Context, args: &mut Args<'_>, first: usize) {
+/// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
+/// words of the first one that is redacted: it crashes at the second.
+fn redact_key(context: Context, args: &mut Args<'_>, command: words::Command) {
     if !context.is_loading()
-        && let Some(position) = key_position(args.words(), first)
+        && let Some(position) = words::key_position(command, args.words())
     {
         args.redact(context, position);
     }

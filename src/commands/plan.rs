@@ -2,6 +2,7 @@
 
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::plan::PlannedLayer;
+use bloomgate_filter::words::Command;
 use bloomgate_filter::words::plan::{self, Asked};
 
 use super::stats::{fraction, number, text};
@@ -14,7 +15,7 @@ use crate::reply::{self, Refusal};
 /// Replies with the properties that a filter would have, under the names of BF.STATS.
 pub fn run(context: Context, mut args: Args<'_>, _: &mut Keyspace) -> Result<(), Refusal> {
     let parsed = plan::parse(args.words(), &config::defaults(context));
-    super::redact_key(context, &mut args, 3);
+    super::redact_key(context, &mut args, Command::Plan);
     let Asked { spec, items } = parsed?;
     let (names, plan) = (spec.names(), spec.plan(items)?);
     reply::map(context, 8);

@@ -1,7 +1,7 @@
 //! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]
 //! [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n] [SLIDING] [COUNTING] [EX seconds | PX milliseconds]`
 
-use bloomgate_filter::words::{Creation, reserve};
+use bloomgate_filter::words::{Command, Creation, reserve};
 
 use super::adding;
 use crate::args::Args;
@@ -17,7 +17,7 @@ use crate::server::ceiling::machine_bytes;
 pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let clock = CommandClock::default();
     let parsed = reserve::parse(args.words(), &config::defaults(context));
-    super::redact_key(context, &mut args, 4);
+    super::redact_key(context, &mut args, Command::Reserve);
     let creation = parsed?;
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name);

@@ -1,6 +1,6 @@
 //! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
 
-use super::beyond::EXPIRES_MAX;
+use super::creation::EXPIRES_MAX;
 use super::{Refusal, is, numbers, word};
 
 /// How long a caller has to load a value where it does not say, in milliseconds.

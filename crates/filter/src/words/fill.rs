@@ -1,7 +1,7 @@
 //! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
 //! milliseconds)`, `... token GIVEUP`
 
-use super::beyond::time_to_live;
+use super::creation::time_to_live;
 use super::{Refusal, is, word};
 
 /// Digits of a token.

@@ -3,7 +3,6 @@
 //!
 //! A command's words begin with its name and its key. Items are passed on and never looked at.
 
-mod beyond;
 mod creation;
 pub mod fetch;
 pub mod fill;
@@ -12,13 +11,14 @@ pub mod insert;
 pub mod iterators;
 pub mod load_time;
 pub mod numbers;
+pub mod options;
 pub mod plan;
 mod refusal;
 pub mod reserve;
 pub mod rotate;
 
-pub use beyond::key_position;
-pub use creation::Creation;
+pub use creation::{Creation, key_position};
+pub use options::Command;
 pub use refusal::Refusal;
 
 /// Whether a word is this name, in any case.

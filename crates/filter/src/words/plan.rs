@@ -1,53 +1,30 @@
-//! `BF.PLAN error_rate capacity [words of creation] [ITEMS n]`
-//!
-//! The words are those of BF.RESERVE, and those with which BF.INSERT makes filters of valkey-bloom's layout. EX and PX say
-//! nothing here.
+//! `BF.PLAN error_rate capacity [option ...]`
 
-use super::beyond::Beside;
-use super::creation::Creation;
-use super::reserve::{Options, rate_and_capacity, scaling};
-use super::{Refusal, is, numbers};
+use super::Refusal;
+use super::creation::{Creation, rate_and_capacity};
+use super::options::Command;
 use crate::kinds::{Defaults, Request, Spec};
 
-/// What is asked for.
+/// A parsed BF.PLAN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
-    /// What would make the filter.
+    /// The description of the filter.
     pub spec: Spec,
-    /// The number of items that the filter will hold.
+    /// The number of items that the filter will hold; 0 for an empty filter.
     pub items: Option<u64>,
 }
 
-/// Parses the words, always by the rules for clients: the command is never replicated. ITEMS may be 0, for an empty filter. Unlike a
-/// word of creation, it may not be repeated: the words describe one filter at one size.
+/// Parses the words, always by the rules for clients: the command is never replicated.
 ///
 /// # Errors
 /// The first thing that is wrong with the words.
 pub fn parse<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Result<Asked, Refusal> {
     let defaults = &Defaults { must_obey: false, ..*defaults };
-    let (rate, capacity) = rate_and_capacity(words, 1, false)?;
-    let mut request = Request { rate, capacity, ..Request::new(defaults) };
-    let mut items = None;
-    let options = words.get(3..).unwrap_or_default();
-    let Options { expansion, fixed, beyond } = Options::of_client(options, &mut request, |option, value, request| {
-        if is(option, "TIGHTENING") {
-            let ratio = numbers::fraction(value(Refusal::No("tightening ratio"))?, false);
-            request.tightening = Some(ratio.ok_or(Refusal::Bad("tightening ratio"))?);
-        } else if is(option, "ITEMS") {
-            let number = numbers::unsigned(value(Refusal::No("items"))?).ok_or(Refusal::Bad("items"))?;
-            if items.replace(number).is_some() {
-                return Err(Refusal::Syntax);
-            }
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    })?;
-    request.scaling = scaling(expansion, fixed, defaults)?;
-    let beside = Beside { has_expansion: expansion.is_some(), has_scale_to: false };
-    beyond.apply(&mut request, beside, Refusal::BadSeed)?;
-    let Creation { spec, .. } = Creation::of(&request, None, defaults)?;
-    if spec.is_beyond_redisbloom() { Err(Refusal::CapacityRange) } else { Ok(Asked { spec, items }) }
+    let request = rate_and_capacity(Command::Plan, words, defaults)?;
+    let (given, _) = Command::Plan.read(words, false)?;
+    let request = Request { scaling: given.scaling(defaults)?, ..request };
+    let Creation { spec, .. } = Creation::of(&given.apply(request, Refusal::Bad("seed"))?, None, defaults)?;
+    if spec.is_beyond_redisbloom() { Err(Refusal::CapacityRange) } else { Ok(Asked { spec, items: given.items }) }
 }
 
 #[cfg(test)]
@@ -92,9 +69,9 @@ mod tests {
     fn what_is_wrong_is_said_in_the_words_of_bf_reserve() {
         for (line, refusal) in [
             ("BF.PLAN 0.01", Refusal::Arity),
-            ("BF.PLAN x 100", Refusal::BadRate),
+            ("BF.PLAN x 100", Refusal::Bad("error rate")),
             ("BF.PLAN 1 100", Refusal::RateRange),
-            ("BF.PLAN 0.01 x", Refusal::BadCapacity),
+            ("BF.PLAN 0.01 x", Refusal::Bad("capacity")),
             ("BF.PLAN 0.01 0", Refusal::CapacityRange),
             ("BF.PLAN 0.01 1073741825 LAYOUT redisbloom", Refusal::CapacityRange),
             ("BF.PLAN 0.01 100 ITEMS", Refusal::No("items")),

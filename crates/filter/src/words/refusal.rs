@@ -20,36 +20,22 @@ pub enum Refusal {
     StillLoading,
     /// A word that is no option.
     Syntax,
-    /// BF.RESERVE: the rate is no number.
-    BadRate,
     /// BF.RESERVE: the rate is not inside (0, 1).
     RateRange,
-    /// BF.RESERVE: the capacity is no whole number.
-    BadCapacity,
     /// BF.RESERVE: the capacity is not positive.
     CapacityRange,
-    /// BF.RESERVE: nothing after EXPANSION.
-    NoExpansion,
-    /// BF.RESERVE: the expansion is no whole number.
-    BadExpansion,
     /// BF.RESERVE: the expansion is not inside [0, 32768].
     ExpansionRange,
     /// BF.RESERVE: both EXPANSION and NONSCALING.
     FixedExpansion,
-    /// BF.RESERVE: nothing after SEED.
-    NoSeed,
-    /// BF.RESERVE: the seed is not inside [0, 2^32 - 1].
-    BadSeed,
-    /// BF.RESERVE: nothing after LAYOUT.
-    NoLayout,
-    /// BF.RESERVE: a layout that is not known.
-    BadLayout,
     /// Words that ask for filters of different layouts.
     LayoutMismatch,
-    /// A word of ours lacks its value.
+    /// An option lacks its value, which is named.
     No(&'static str),
-    /// The value of a word of ours is none.
+    /// The named value is not valid.
     Bad(&'static str),
+    /// BF.INSERT: the named value of an option that is not an extension is not valid.
+    InsertBad(&'static str),
     /// A time to live that is none.
     ExpireTime,
     /// Two words that ask for different kinds.
@@ -58,20 +44,6 @@ pub enum Refusal {
     Needs(&'static str, &'static str),
     /// A command for filters that were made with another word.
     HasNot(&'static str),
-    /// BF.INSERT: the rate is none.
-    InsertRate,
-    /// BF.INSERT: the capacity is none.
-    InsertCapacity,
-    /// BF.INSERT: the expansion is none.
-    InsertExpansion,
-    /// BF.INSERT: the seed is none.
-    InsertSeed,
-    /// BF.INSERT: a layout that is not known.
-    InsertLayout,
-    /// BF.INSERT: the tightening ratio is none.
-    InsertTightening,
-    /// BF.INSERT: the number of items to grow to is none.
-    InsertScaleTo,
     /// BF.INSERT: both NONSCALING and VALIDATESCALETO.
     FixedScaleTo,
     /// BF.INSERT: the filter cannot grow to so many items.
@@ -139,32 +111,18 @@ impl fmt::Display for Refusal {
             Self::Exists => "ERR item exists",
             Self::StillLoading => "ERR filter is still being loaded",
             Self::Syntax => "ERR syntax error",
-            Self::BadRate => "ERR bad error rate",
             Self::RateRange => "ERR error rate must be in the range (0.000000, 1.000000)",
-            Self::BadCapacity => "ERR bad capacity",
             Self::CapacityRange => "ERR capacity must be in the range [1, 1073741824]",
-            Self::NoExpansion => "ERR no expansion",
-            Self::BadExpansion => "ERR bad expansion",
             Self::ExpansionRange => "ERR expansion must be in the range [0, 32768]",
             Self::FixedExpansion => "Nonscaling filters cannot expand",
-            Self::NoSeed => "ERR no seed",
-            Self::BadSeed => "ERR bad seed",
-            Self::NoLayout => "ERR no layout",
-            Self::BadLayout => "ERR bad layout",
             Self::LayoutMismatch => "ERR a filter of this layout has no such seed or tightening ratio",
             Self::No(name) => return write!(f, "ERR no {name}"),
             Self::Bad(name) => return write!(f, "ERR bad {name}"),
+            Self::InsertBad(name) => return write!(f, "Bad {name}"),
             Self::ExpireTime => "ERR invalid expire time",
             Self::Exclude(one, other) => return write!(f, "ERR {one} and {other} exclude each other"),
             Self::Needs(word, other) => return write!(f, "ERR {word} needs {other}"),
             Self::HasNot(word) => return write!(f, "ERR this filter has no {word}"),
-            Self::InsertRate => "Bad error rate",
-            Self::InsertCapacity => "Bad capacity",
-            Self::InsertExpansion => "Bad expansion",
-            Self::InsertSeed => "Bad seed",
-            Self::InsertLayout => "Bad layout",
-            Self::InsertTightening => "Bad tightening ratio",
-            Self::InsertScaleTo => "Bad validatescaleto",
             Self::FixedScaleTo => "ERR cannot use NONSCALING and VALIDATESCALETO options together",
             Self::ScaleTo => "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit",
             Self::ScaleToRate => "ERR provided VALIDATESCALETO causes false positive to degrade to 0",

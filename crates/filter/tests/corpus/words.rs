@@ -91,8 +91,8 @@ pub fn reservations_of_a_primary(all: &Inputs) {
     primary(theirs(2), "-key-nonscaling-effect", "BF.RESERVE NONSCALING 0.01 3 EXPANSION 2");
     primary(seeded(0.01, 3, 2, 7), "-seed", "BF.RESERVE k 0.01 3 SEED 7");
     let refusals = [
-        (Refusal::NoExpansion, "-no-expansion", "EXPANSION"),
-        (Refusal::BadExpansion, "-bad-expansion", "EXPANSION EXPANSION 5"),
+        (Refusal::No("expansion"), "-no-expansion", "EXPANSION"),
+        (Refusal::Bad("expansion"), "-bad-expansion", "EXPANSION EXPANSION 5"),
         (Refusal::FixedExpansion, "-fixed-expansion", "NONSCALING EXPANSION 5"),
     ];
     for (refusal, name, options) in refusals {
@@ -107,13 +107,13 @@ pub fn reservations_that_are_refused(all: &Inputs) {
     client(Refusal::Arity, "no-capacity", "BF.RESERVE k 0.01");
     client(Refusal::Arity, "too-many-words", "BF.RESERVE k 0.01 3 EXPANSION 1 EXPANSION 1 EXPANSION 1 EXPANSION 1");
     for (name, rate) in [("nan", "nan"), ("empty", ""), ("hexadecimal", "0x1p-3"), ("comma", "0,1"), ("nul", "0.1\0")] {
-        client(Refusal::BadRate, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
+        client(Refusal::Bad("error rate"), &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
     }
     for (name, rate) in [("0", "-0"), ("1", "1.0"), ("infinity", "inf"), ("too-small", "1e-400"), ("minus", "-1e-9")] {
         client(Refusal::RateRange, &format!("rate-{name}"), &format!("BF.RESERVE k {rate} 3"));
     }
     for (name, capacity) in [("64-bits", "9223372036854775808"), ("plus", "+1"), ("zeros", "01"), ("minus-0", "-0")] {
-        client(Refusal::BadCapacity, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
+        client(Refusal::Bad("capacity"), &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
     }
     for (name, capacity) in [("0", "0"), ("minus-1", "-1"), ("least", "-9223372036854775808")] {
         client(Refusal::CapacityRange, &format!("capacity-{name}"), &format!("BF.RESERVE k 0.01 {capacity}"));
@@ -121,15 +121,15 @@ pub fn reservations_that_are_refused(all: &Inputs) {
     let beyond = "BF.RESERVE k 0.01 9223372036854775807 LAYOUT redisbloom";
     client(Refusal::CapacityRange, "redisbloom-capacity", beyond);
     let with = |refusal, name: &str, options: &str| client(refusal, name, &format!("BF.RESERVE k 0.01 3 {options}"));
-    with(Refusal::NoExpansion, "no-expansion", "EXPANSION");
-    with(Refusal::BadExpansion, "bad-expansion", "EXPANSION 2.0");
+    with(Refusal::No("expansion"), "no-expansion", "EXPANSION");
+    with(Refusal::Bad("expansion"), "bad-expansion", "EXPANSION 2.0");
     with(Refusal::ExpansionRange, "expansion-32769", "EXPANSION 32769");
     with(Refusal::ExpansionRange, "expansion-minus-1", "EXPANSION -1");
     with(Refusal::FixedExpansion, "fixed-expansion", "NONSCALING EXPANSION 1");
-    with(Refusal::NoSeed, "no-seed", "SEED");
-    with(Refusal::BadSeed, "seed-33-bits", "SEED 4294967296");
-    with(Refusal::NoLayout, "no-layout", "LAYOUT");
-    with(Refusal::BadLayout, "bad-layout", "LAYOUT valkey");
+    with(Refusal::No("seed"), "no-seed", "SEED");
+    with(Refusal::Bad("seed"), "seed-33-bits", "SEED 4294967296");
+    with(Refusal::No("layout"), "no-layout", "LAYOUT");
+    with(Refusal::Bad("layout"), "bad-layout", "LAYOUT valkey");
     with(Refusal::LayoutMismatch, "seed-of-another-layout", "SEED 1 LAYOUT redisbloom");
     with(Refusal::Syntax, "unknown-option", "ERROR 0.1");
 }
@@ -162,10 +162,10 @@ pub fn insertions(all: &Inputs) {
     primary(redisbloom(0.1, 7, 3), "the-last-counts", words);
     assert_eq!(outcome(all, "insert-primary-noc", PRIMARY, "BF.INSERT k noCx ITEMS a"), Parsed::Insert(None, 1));
     for (refusal, name, option) in [
-        (Refusal::InsertRate, "rate", "ER 0.1 ER 1"),
-        (Refusal::InsertCapacity, "capacity", "C 7 C 0"),
+        (Refusal::InsertBad("error rate"), "rate", "ER 0.1 ER 1"),
+        (Refusal::InsertBad("capacity"), "capacity", "C 7 C 0"),
         (Refusal::InsertUnknown, "unknown", "X 5"),
-        (Refusal::InsertExpansion, "minus", "E -1"),
+        (Refusal::InsertBad("expansion"), "minus", "E -1"),
     ] {
         refused(all, refusal, &format!("insert-primary-{name}"), PRIMARY, &format!("BF.INSERT k {option} ITEMS a"));
     }
@@ -178,18 +178,18 @@ pub fn insertions_that_are_refused(all: &Inputs) {
     client(Refusal::Arity, "nothing-after-items", "BF.INSERT k ITEMS");
     client(Refusal::Arity, "nothing-after-error", "BF.INSERT k ERROR");
     client(Refusal::InsertUnknown, "short-words", "BF.INSERT k cap 7 ITEMS a");
-    client(Refusal::InsertRate, "rate-1", "BF.INSERT k ERROR 1 ITEMS a");
-    client(Refusal::InsertCapacity, "capacity-0", "BF.INSERT k CAPACITY 0 ITEMS a");
+    client(Refusal::InsertBad("error rate"), "rate-1", "BF.INSERT k ERROR 1 ITEMS a");
+    client(Refusal::InsertBad("capacity"), "capacity-0", "BF.INSERT k CAPACITY 0 ITEMS a");
     client(
-        Refusal::InsertCapacity,
+        Refusal::InsertBad("capacity"),
         "redisbloom-capacity",
         "BF.INSERT k CAPACITY 1152921504606846976 LAYOUT redisbloom ITEMS a",
     );
-    client(Refusal::InsertExpansion, "expansion-32769", "BF.INSERT k EXPANSION 32769 ITEMS a");
-    client(Refusal::InsertSeed, "seed-31-bytes", "BF.INSERT k SEED 0000000000000000000000000000001 ITEMS a");
-    client(Refusal::InsertTightening, "tightening-1", "BF.INSERT k TIGHTENING 1 ITEMS a");
-    client(Refusal::InsertLayout, "layout", "BF.INSERT k LAYOUT 1 ITEMS a");
-    client(Refusal::InsertScaleTo, "validatescaleto-0", "BF.INSERT k VALIDATESCALETO 0");
+    client(Refusal::InsertBad("expansion"), "expansion-32769", "BF.INSERT k EXPANSION 32769 ITEMS a");
+    client(Refusal::InsertBad("seed"), "seed-31-bytes", "BF.INSERT k SEED 0000000000000000000000000000001 ITEMS a");
+    client(Refusal::InsertBad("tightening ratio"), "tightening-1", "BF.INSERT k TIGHTENING 1 ITEMS a");
+    client(Refusal::InsertBad("layout"), "layout", "BF.INSERT k LAYOUT 1 ITEMS a");
+    client(Refusal::InsertBad("validatescaleto"), "validatescaleto-0", "BF.INSERT k VALIDATESCALETO 0");
     client(Refusal::FixedScaleTo, "fixed-validatescaleto", "BF.INSERT k NONSCALING VALIDATESCALETO 9");
     client(Refusal::LayoutMismatch, "number-and-tightening", "BF.INSERT k SEED 1 TIGHTENING 0.5 ITEMS a");
 }
@@ -231,7 +231,8 @@ pub fn plans(all: &Inputs) {
         assert!(matches!(outcome, Parsed::Plan(_)), "{words}: {outcome:?}");
     }
     refused(all, Refusal::Arity, "plan-no-capacity", CLIENT, "BF.PLAN 0.01");
-    refused(all, Refusal::Bad("items"), "plan-items-0", CLIENT, "BF.PLAN 0.01 100 ITEMS 0");
+    assert_eq!(asked("items-0", CLIENT, "BF.PLAN 0.01 100 ITEMS 0").items, Some(0));
+    refused(all, Refusal::Bad("items"), "plan-items-minus-1", CLIENT, "BF.PLAN 0.01 100 ITEMS -1");
     refused(all, Refusal::Needs("SLIDING", "WINDOW"), "plan-sliding", CLIENT, "BF.PLAN 0.01 100 SLIDING");
 }
 
@@ -255,7 +256,7 @@ pub fn words_of_new_kinds(all: &Inputs) {
     };
     with(Refusal::No("hash"), "no-hash", "HASH");
     with(Refusal::Bad("hash"), "bad-hash", "HASH md5");
-    with(Refusal::BadSeed, "key-31-digits", "HASH siphash SEED 0102030405060708090a0b0c0d0e0f0");
+    with(Refusal::Bad("seed"), "key-31-digits", "HASH siphash SEED 0102030405060708090a0b0c0d0e0f0");
     with(Refusal::Bad("window"), "window-0", "WINDOW 0");
     with(Refusal::Bad("buckets"), "buckets-65", "WINDOW 60 BUCKETS 65");
     with(Refusal::ExpireTime, "expire-time-0", "PX 0");

@@ -1,0 +1,299 @@
+//! The options of BF.RESERVE, BF.INSERT and BF.PLAN, one row each.
+//!
+//! The parsers, COMMAND DOCS and the tables of `docs/commands.md` are all derived from [`OPTIONS`], so a new option is one
+//! row here and a field of [`Given`].
+
+use std::ffi::CStr;
+
+use Value::{Double, Flag, Integer, Rest, Text};
+
+use super::creation::{Given, time_to_live};
+use super::{Refusal, is, numbers};
+use crate::kinds::windowed::{BUCKETS_MAX, BUCKETS_MIN, SECONDS_MAX};
+use crate::kinds::{HashName, LayoutName, Seed};
+
+/// A command that describes a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// BF.RESERVE.
+    Reserve,
+    /// BF.INSERT.
+    Insert,
+    /// BF.PLAN. It also accepts and ignores the options of BF.RESERVE that are not documented for it: EX and PX.
+    Plan,
+}
+
+/// The type of an option's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// None: the name stands alone.
+    Flag,
+    /// A whole number.
+    Integer,
+    /// A number with a fraction.
+    Double,
+    /// Any bytes.
+    Text,
+    /// All remaining words of the command, at least one.
+    Rest,
+}
+
+/// Checks a value and stores it. The refusal is for a value that is not valid.
+type Read = fn(&mut Given, &[u8], Refusal) -> Result<(), Refusal>;
+
+/// An option of a command.
+pub struct CommandOption {
+    /// The name, in capitals.
+    pub name: &'static CStr,
+    /// The name of the value; of a flag, the name in lower case.
+    pub argument: &'static CStr,
+    /// The type of the value.
+    pub value: Value,
+    /// The commands that document the option.
+    pub commands: &'static [Command],
+    /// What the option does, for `docs/commands.md`.
+    pub meaning: &'static str,
+    /// Whether the option is Bloomgate's own, rather than RedisBloom's or valkey-bloom's.
+    pub is_extension: bool,
+    read: Read,
+}
+
+/// The prefixes by which RedisBloom tells the options of BF.INSERT apart, in the order in which it tries them.
+const PREFIXES: [(&str, &str); 6] =
+    [("C", "CAPACITY"), ("ER", "ERROR"), ("E", "EXPANSION"), ("NOC", "NOCREATE"), ("N", "NONSCALING"), ("I", "ITEMS")];
+
+impl Command {
+    /// The position of the first option; the command's name is word 0.
+    pub(super) const fn first_option(self) -> usize {
+        match self {
+            Self::Reserve => 4,
+            Self::Insert => 2,
+            Self::Plan => 3,
+        }
+    }
+
+    /// The documented options, in the order of the documentation.
+    pub fn options(self) -> impl Iterator<Item = &'static CommandOption> {
+        OPTIONS.iter().filter(move |option| option.commands.contains(&self))
+    }
+
+    /// Returns the option that a word names, in any case. Clients must write names in full. In BF.INSERT, a primary and the
+    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion.
+    pub(super) fn option(self, word: &[u8], must_obey: bool) -> Option<&'static CommandOption> {
+        let accepts = |of: &[Self]| of.contains(&self) || self == Self::Plan && of.contains(&Self::Reserve);
+        let named = |name: &[u8]| {
+            let is_named = |option: &&CommandOption| name.eq_ignore_ascii_case(option.name.to_bytes());
+            OPTIONS.iter().find(|option| is_named(option) && accepts(option.commands))
+        };
+        let is_prefixed = must_obey && self == Self::Insert;
+        let whole = named(word).filter(|_| !(is_prefixed && (is(word, "EX") || is(word, "PX"))));
+        whole.or_else(|| {
+            let begins = |prefix: &str| word.get(..prefix.len()).is_some_and(|begin| is(begin, prefix));
+            let (_, name) = PREFIXES.into_iter().find(|(prefix, _)| is_prefixed && begins(prefix))?;
+            named(name.as_bytes())
+        })
+    }
+
+    /// Reads the options of the command up to its items, which it returns as well.
+    ///
+    /// # Errors
+    /// Refuses the first unknown word, or missing or invalid value, in the wording of the command: BF.INSERT has texts of
+    /// its own, except for extensions.
+    pub(super) fn read<W: AsRef<[u8]>>(self, words: &[W], must_obey: bool) -> Result<(Given, &[W]), Refusal> {
+        let is_insert = self == Self::Insert;
+        let mut given = Given { must_obey, ..Given::default() };
+        let mut words = words.get(self.first_option()..).unwrap_or_default().iter();
+        while let Some(word) = words.next() {
+            let unknown = if is_insert { Refusal::InsertUnknown } else { Refusal::Syntax };
+            let option = self.option(word.as_ref(), must_obey).ok_or(unknown)?;
+            let noun = match option.argument.to_str().unwrap_or_default() {
+                "error" => "error rate",
+                "tightening" => "tightening ratio",
+                "seconds" | "milliseconds" => "expire time",
+                argument => argument,
+            };
+            let missing = if is_insert { Refusal::Arity } else { Refusal::No(noun) };
+            let bad = if is_insert && !option.is_extension { Refusal::InsertBad(noun) } else { Refusal::Bad(noun) };
+            let value = match option.value {
+                Flag => &[],
+                Rest if words.len() == 0 => return Err(missing),
+                Rest => return Ok((given, words.as_slice())),
+                _ => words.next().ok_or(missing)?.as_ref(),
+            };
+            (option.read)(&mut given, value, bad)?;
+        }
+        Ok((given, &[]))
+    }
+}
+
+impl CommandOption {
+    const fn means(self, meaning: &'static str) -> Self {
+        Self { meaning, ..self }
+    }
+}
+
+/// An option of RedisBloom or valkey-bloom.
+const fn standard(
+    name: &'static CStr,
+    argument: &'static CStr,
+    value: Value,
+    commands: &'static [Command],
+    read: Read,
+) -> CommandOption {
+    CommandOption { name, argument, value, commands, meaning: "", is_extension: false, read }
+}
+
+/// An option of Bloomgate's own.
+const fn extension(
+    name: &'static CStr,
+    argument: &'static CStr,
+    value: Value,
+    commands: &'static [Command],
+    read: Read,
+) -> CommandOption {
+    CommandOption { is_extension: true, ..standard(name, argument, value, commands, read) }
+}
+
+/// Returns the value with a name, in any case.
+fn named<T: Copy>(word: &[u8], names: [(&str, T); 2]) -> Option<T> {
+    names.into_iter().find(|(name, _)| is(word, name)).map(|(_, value)| value)
+}
+
+/// Returns the layout that a word names.
+pub(super) fn layout(word: &[u8]) -> Option<LayoutName> {
+    named(word, [("native", LayoutName::Native), ("redisbloom", LayoutName::RedisBloom)])
+}
+
+/// Returns the hash that a word names.
+fn hash(word: &[u8]) -> Option<HashName> {
+    named(word, [("murmur3", HashName::Murmur3), ("siphash", HashName::SipHash)])
+}
+
+/// Reads a seed: a decimal number, or 32 raw bytes.
+fn seed(word: &[u8]) -> Option<Seed> {
+    word.try_into().map(Seed::Bytes).ok().or_else(|| numbers::seed(word).map(Seed::Number))
+}
+
+/// Stores a value, or refuses it.
+fn store<T>(place: &mut Option<T>, value: Option<T>, bad: Refusal) -> Result<(), Refusal> {
+    *place = Some(value.ok_or(bad)?);
+    Ok(())
+}
+
+/// Stores that a flag was given.
+const fn raise(flag: &mut bool) -> Result<(), Refusal> {
+    *flag = true;
+    Ok(())
+}
+
+const ALL: &[Command] = &[Command::Reserve, Command::Insert, Command::Plan];
+const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
+const INSERT: &[Command] = &[Command::Insert];
+
+/// All options, in the order of the documentation.
+pub const OPTIONS: [CommandOption; 20] = [
+    standard(c"CAPACITY", c"capacity", Integer, INSERT, |given, word, bad| {
+        let number = numbers::integer(word).filter(|number| given.must_obey || *number > 0);
+        store(&mut given.capacity, number, bad)
+    })
+    .means(
+        "The number of items the first layer has room for: 1 or more, at most 2^30 with `LAYOUT redisbloom`. \
+         Default: `bf.initial-size`.",
+    ),
+    standard(c"ERROR", c"error", Double, INSERT, |given, word, bad| {
+        let rate = numbers::float(word, given.must_obey);
+        store(&mut given.rate, rate.filter(|rate| given.must_obey || numbers::is_rate(*rate)), bad)
+    })
+    .means(
+        "The false positive rate, inside (0, 1). Rates above 0.25 are lowered to 0.25 and rates below 1e-12 \
+         raised to 1e-12, with a line in the log. Default: `bf.error-rate`.",
+    ),
+    standard(c"EXPANSION", c"expansion", Integer, ALL, |given, word, bad| {
+        let number = numbers::integer(word);
+        let is_in_range = |number| given.must_obey || numbers::expansion(number, false).is_some();
+        let bad = match (number, bad) {
+            (Some(_), Refusal::Bad(_)) => Refusal::ExpansionRange,
+            _ => bad,
+        };
+        store(&mut given.expansion, number.filter(|number| is_in_range(*number)), bad)
+    })
+    .means(
+        "The factor from the capacity of one layer to the next: 0 to 32768. 0 means `NONSCALING`. Default: \
+         `bf.expansion-factor`.",
+    ),
+    standard(c"NOCREATE", c"nocreate", Flag, INSERT, |given, _, _| raise(&mut given.has_nocreate))
+        .means("Refuses to create the filter: a missing key is an error."),
+    standard(c"NONSCALING", c"nonscaling", Flag, ALL, |given, _, _| raise(&mut given.is_fixed)).means(
+        "The filter does not grow: once full, it refuses new items. Together with an `EXPANSION` above 0, \
+         `BF.RESERVE` and `BF.PLAN` refuse it; in `BF.INSERT` it wins.",
+    ),
+    standard(c"SEED", c"seed", Text, ALL, |given, word, bad| store(&mut given.seed, seed(word), bad)).means(
+        "The seed of the hash, 0 to 2^32 - 1. Filters with equal seeds, sizes and items are equal bit for bit. \
+         With `HASH siphash` it is the secret key, 32 hexadecimal digits. In `BF.INSERT` and `BF.PLAN`, 32 raw \
+         bytes make a filter of valkey-bloom's layout. Default: random.",
+    ),
+    standard(c"TIGHTENING", c"tightening", Double, &[Command::Insert, Command::Plan], |given, word, bad| {
+        store(&mut given.tightening, numbers::fraction(word, given.must_obey), bad)
+    })
+    .means(
+        "Makes a filter of valkey-bloom's layout. The value is the factor from the rate of one layer to the next, \
+         inside (0, 1).",
+    ),
+    standard(c"LAYOUT", c"layout", Text, ALL, |given, word, bad| store(&mut given.layout, layout(word), bad))
+        .means("`native`, or `redisbloom` for a filter that RedisBloom can read. Default: `bf.layout`."),
+    standard(c"VALIDATESCALETO", c"validatescaleto", Integer, INSERT, |given, word, bad| {
+        store(&mut given.scale_to, numbers::capacity(word), bad)
+    })
+    .means("Refuses to create a filter that could not grow to this number of items."),
+    extension(c"HASH", c"hash", Text, ALL, |given, word, bad| store(&mut given.hash, hash(word), bad)).means(
+        "`murmur3`, or `siphash` for a 128-bit hash under a secret key, which also allows [deletes](#deleting). \
+         The key is kept out of SLOWLOG and MONITOR; DUMP, BF.SCANDUMP, the server's files and the replicas \
+         contain it. Default: `bf.hash`.",
+    ),
+    extension(c"WINDOW", c"window", Integer, ALL, |given, word, bad| {
+        let seconds = numbers::unsigned(word).filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+        store(&mut given.window, seconds, bad)
+    })
+    .means(
+        "Forgets each item after this many seconds, 1 to 10^10. With `n` buckets, an item is found for at most `n \
+         / (n - 1)` times as long.",
+    ),
+    extension(c"ROLLING", c"rolling", Flag, ALL, |given, _, _| raise(&mut given.is_rolling))
+        .means("Forgets old items as new ones come. At least the last `capacity` new items are found."),
+    extension(c"BUCKETS", c"buckets", Integer, ALL, |given, word, bad| {
+        let buckets = numbers::unsigned(word).and_then(|buckets| u32::try_from(buckets).ok());
+        store(&mut given.buckets, buckets.filter(|buckets| (BUCKETS_MIN..=BUCKETS_MAX).contains(buckets)), bad)
+    })
+    .means("With `WINDOW` or `ROLLING`: the maximum number of buckets, 3 to 64. Default: 8."),
+    extension(c"SLIDING", c"sliding", Flag, ALL, |given, _, _| raise(&mut given.is_sliding))
+        .means("With `WINDOW`: adding an item again restarts its window. `BF.CARD` counts the item once."),
+    extension(c"COUNTING", c"counting", Flag, ALL, |given, _, _| raise(&mut given.is_counting)).means(
+        "Uses counters in place of bits, in four times the memory. Items can be deleted any number of times; the \
+         filter does not grow.",
+    ),
+    extension(c"EX", c"seconds", Integer, CREATING, |given, word, _| {
+        store(&mut given.ex, Some(time_to_live(word, 1000)?), Refusal::ExpireTime)
+    })
+    .means("The time to live of the key in seconds, set only if this command creates the filter."),
+    extension(c"PX", c"milliseconds", Integer, CREATING, |given, word, _| {
+        store(&mut given.px, Some(time_to_live(word, 1)?), Refusal::ExpireTime)
+    })
+    .means("The same in milliseconds."),
+    standard(c"SYNC", c"sync", Flag, INSERT, |given, _, _| raise(&mut given.is_sync)).means(
+        "Also replicates the items that were not new, so that a following `WAIT` or `WAITAOF` confirms them as \
+         well.",
+    ),
+    standard(c"ITEMS", c"item", Rest, INSERT, |_, _, _| Ok(())).means(
+        "All words after it are items. It may be left out after `SEED`, `TIGHTENING` or `VALIDATESCALETO`: then \
+         the filter is created and the reply is an empty array.",
+    ),
+    standard(c"ITEMS", c"items", Integer, &[Command::Plan], |given, word, bad| {
+        let is_repeated = given.items.is_some();
+        store(&mut given.items, numbers::unsigned(word), bad)?;
+        if is_repeated { Err(Refusal::Syntax) } else { Ok(()) }
+    })
+    .means(
+        "Plans the filter as it is once it holds this number of items, rather than as created. It may not be \
+         repeated.",
+    ),
+];
