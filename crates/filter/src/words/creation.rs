@@ -182,7 +182,7 @@ fn key_of(digits: &[u8; 32]) -> Option<[u8; 16]> {
 /// given. It finds the key in words that are refused as well, so it takes any word before the items for an option's name.
 pub fn key_position<W: AsRef<[u8]>>(command: Command, words: &[W]) -> Option<usize> {
     let options = words.iter().map(AsRef::as_ref).enumerate().skip(command.first_option());
-    let options = options.take_while(|(_, word)| !is(word, "ITEMS"));
+    let options = options.take_while(|(_, word)| command != Command::Insert || !is(word, "ITEMS"));
     let (mut before, mut is_keyed, mut position) = (&[][..], false, None);
     for (index, word) in options {
         is_keyed |= is(before, "HASH") && is(word, "siphash");
@@ -208,6 +208,7 @@ mod tests {
             (Command::Reserve, "BF.RESERVE k 0.01 100 WINDOW SEED key HASH siphash", Some(6)),
             (Command::Insert, "BF.INSERT k HASH siphash SEED key ITEMS SEED item", Some(5)),
             (Command::Insert, "BF.INSERT k ITEMS HASH siphash SEED item", None),
+            (Command::Plan, "BF.PLAN 0.01 100 ITEMS 5 HASH siphash SEED key", Some(8)),
         ] {
             let words: Vec<_> = line.split(' ').collect();
             assert_eq!(key_position(command, &words), position, "{line}");
