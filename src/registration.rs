@@ -1,11 +1,13 @@
-//! Tells the server of the commands: name, arity, flags, keys, access control, documentation.
+//! Registers the commands: name, arity, flags, keys, access control, documentation.
 //!
-//! What Redis 7.0 lacks is probed for: categories of access control came with 7.2 (on a command) and 7.4 (of a module's
-//! own). A module's command gets no category from its flags, so every one is named.
+//! Functions that Redis 7.0 lacks are probed for: access control categories came with 7.2 (on a command) and 7.4 (a module's own).
+//! The server derives no category from the flags of a module's command, so each category is named.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
 
+use bloomgate_filter::words;
+use bloomgate_filter::words::options::{CommandOption, Value};
 use redis_module::raw;
 
 use super::context::{Context, OK};
@@ -15,67 +17,67 @@ use super::text::Text;
 pub struct Command {
     /// Its name, in lower case.
     pub name: &'static CStr,
-    /// What the server calls.
+    /// The function that the server calls.
     pub handler: raw::RedisModuleCmdFunc,
-    /// The number of words with the name; negative: at least that many.
+    /// The number of words, including the name; if negative, the minimum.
     pub arity: c_int,
-    /// What it does with its keys.
+    /// How the command uses its keys.
     pub access: Access,
-    /// Which of its words are keys.
+    /// Which words are keys.
     pub keys: Keys,
-    /// Categories of access control, besides `bloom`.
+    /// Access control categories, without `bloom`.
     pub categories: &'static CStr,
     /// One sentence.
     pub summary: &'static CStr,
-    /// What it costs.
+    /// Its cost, in O notation.
     pub complexity: &'static CStr,
-    /// The version of RedisBloom that had it first.
+    /// The version of RedisBloom that introduced it.
     pub since: &'static CStr,
-    /// The words after the name.
+    /// The words after the name, without options of creation.
     pub arguments: &'static [Argument],
 }
 
-/// What a command does with its key.
+/// How a command uses its key.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Access {
-    /// It only looks.
+    /// Reads it.
     Read,
-    /// It may change or create it.
+    /// May change or create it.
     Write,
-    /// It may change it, also while the server is above `maxmemory`.
+    /// May change it, also while the server is above `maxmemory`.
     Release,
-    /// It looks at a filter and a cache key, and what it answers is for those who may write.
+    /// Reads a filter and a cache key; the reply may contain a token, so only users with write access may call it.
     Fetch,
-    /// It looks at a filter and may change a cache key, also while the server is above `maxmemory`.
+    /// Reads a filter and may change a cache key, also while the server is above `maxmemory`.
     Fill,
 }
 
-/// Which words of a command are keys.
+/// The positions of a command's keys.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Keys {
     /// None.
     None,
-    /// The first.
+    /// The first word.
     First,
-    /// The first, which it may change, and all others, at which it only looks.
+    /// The first word, which the command may change, and all others, which it reads.
     FirstAndSources,
-    /// A filter and a cache key, [`FILTER_WORD`] and [`CACHE_KEY_WORD`]. The server cannot work out both from a description: it
-    /// asks the command.
+    /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single description covers both, so the server asks the
+    /// command.
     FilterAndCache,
 }
 
-/// Where a command has its filter.
+/// The position of the filter in a command of the guard.
 pub const FILTER_WORD: c_int = 1;
-/// Where a command has its cache key.
+/// The position of the cache key in a command of the guard.
 pub const CACHE_KEY_WORD: c_int = 3;
 
-/// A word of a command, or a pair of an option's name and its value.
+/// A documented argument: a word of a command, or an option's name with its value.
 pub struct Argument {
     kind: raw::RedisModuleCommandArgType,
     name: &'static CStr,
     token: Option<&'static CStr>,
     flags: u32,
-    /// Of a key: which of the command's key specifications finds it.
+    /// For a key, the index of the key specification that finds it.
     key_spec: c_int,
 }
 
@@ -87,7 +89,7 @@ impl Argument {
     /// The key.
     pub const KEY: Self = Self::key(c"key", 0);
 
-    /// A key, and which of the command's key specifications finds it.
+    /// A key, with the index of the key specification that finds it.
     pub const fn key(name: &'static CStr, key_spec: c_int) -> Self {
         Self { key_spec, ..Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, name) }
     }
@@ -107,24 +109,36 @@ impl Argument {
         Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, name)
     }
 
-    /// A word that stands for itself and may be left out.
+    /// An optional word without a value.
     pub const fn flag(name: &'static CStr, token: &'static CStr) -> Self {
         Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, name).after(token).optional()
     }
 
-    /// The value after a word.
+    /// Makes the argument the value of an option.
     pub const fn after(self, token: &'static CStr) -> Self {
         Self { token: Some(token), ..self }
     }
 
-    /// May be left out.
+    /// Makes the argument optional.
     pub const fn optional(self) -> Self {
         Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
     }
 
-    /// Once or more.
+    /// Lets the argument occur more than once.
     pub const fn repeated(self) -> Self {
         Self { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
+    }
+
+    /// The documentation of an option of creation.
+    fn of(option: &CommandOption) -> Self {
+        let CommandOption { name, argument, .. } = *option;
+        match option.value {
+            Value::Flag => Self::flag(argument, name),
+            Value::Integer => Self::integer(argument).after(name).optional(),
+            Value::Double => Self::double(argument).after(name).optional(),
+            Value::Text => Self::string(argument).after(name).optional(),
+            Value::Rest => Self::string(argument).after(name).optional().repeated(),
+        }
     }
 
     fn raw(&self) -> raw::RedisModuleCommandArg {
@@ -139,7 +153,7 @@ impl Argument {
     }
 }
 
-/// Ends a list of arguments.
+/// The end of a list of arguments.
 const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     name: null(),
     type_: 0,
@@ -153,7 +167,7 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: null(),
 };
 
-/// Adds the category `bloom`, where the server knows categories of modules; answers whether it does.
+/// Adds the category `bloom`; returns whether the server supports a module's own categories.
 pub fn add_category(context: Context) -> bool {
     // SAFETY: the name is a C string.
     unsafe { raw::RedisModule_AddACLCategory.map(|add| add(context.raw, c"bloom".as_ptr())) == Some(OK) }
@@ -177,8 +191,8 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
         Keys::FirstAndSources => (1, -1, 1),
         Keys::FilterAndCache => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
-    // SAFETY: the texts are C strings, the handler is a function, the description lives until the calls return: the
-    // server copies it.
+    // SAFETY: the texts are C strings and the handler is a function. The description lives until the calls return, and the server
+    // copies it.
     unsafe {
         let created = raw::RedisModule_CreateCommand.map(|create| {
             create(context.raw, command.name.as_ptr(), command.handler, flags.as_ptr(), first, last, step)
@@ -206,6 +220,8 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     Ok(())
 }
 
+/// Sets the documentation and the key specifications of a command.
+///
 /// # Safety
 /// `registered` must be a command of this module, during OnLoad.
 unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) -> Option<c_int> {
@@ -223,24 +239,28 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         }
         Access::Release => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
     };
-    let looks = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+    let read_only = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
     let cache_flags = match command.access {
-        Access::Fetch => looks,
+        Access::Fetch => read_only,
         _ => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
     };
-    // SAFETY: a description of keys that is all zero is a valid one; the server takes it for the end of the list.
+    // SAFETY: an all-zero key specification is valid; it ends the list.
     let mut keys: [raw::RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
     let [first, others, _] = &mut keys;
     if command.keys != Keys::None {
         describe_keys(first, own_flags, 1, 0);
     }
     match command.keys {
-        Keys::FirstAndSources => describe_keys(others, looks, 2, -1),
+        Keys::FirstAndSources => describe_keys(others, read_only, 2, -1),
         Keys::FilterAndCache => describe_keys(others, cache_flags, CACHE_KEY_WORD, 0),
         Keys::None | Keys::First => {}
     }
 
-    let mut arguments: Vec<_> = command.arguments.iter().map(Argument::raw).chain([NO_ARGUMENT]).collect();
+    let is_named =
+        |described: &words::Command| command.name.to_bytes().eq_ignore_ascii_case(described.name().as_bytes());
+    let options = words::Command::ALL.into_iter().filter(is_named).flat_map(words::Command::options).map(Argument::of);
+    let arguments = command.arguments.iter().map(Argument::raw).chain(options.map(|option| option.raw()));
+    let mut arguments: Vec<_> = arguments.chain([NO_ARGUMENT]).collect();
     let pointer = |text: &CStr| -> *const c_char { text.as_ptr() };
     let info = raw::RedisModuleCommandInfo {
         version: &raw const version,
@@ -257,8 +277,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
 }
 
-/// The words from `position` on, as many as come before `last`, which is relative to it, or from the end of the words where
-/// that is negative.
+/// Describes the keys from `position` to `last`, which is relative to `position`, or if negative to the end of the words.
 const fn describe_keys(keys: &mut raw::RedisModuleCommandKeySpec, flags: u32, position: c_int, last: c_int) {
     keys.flags = flags as u64;
     keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;

@@ -3,7 +3,7 @@
 use bloomgate_filter::Value;
 use bloomgate_filter::words::fetch;
 
-use super::FETCH_UNBLOCKED;
+use super::table::FETCH_UNBLOCKED;
 use crate::args::Args;
 use crate::clock::CommandClock;
 use crate::context::Context;

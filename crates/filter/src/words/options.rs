@@ -63,6 +63,19 @@ const PREFIXES: [(&str, &str); 6] =
     [("C", "CAPACITY"), ("ER", "ERROR"), ("E", "EXPANSION"), ("NOC", "NOCREATE"), ("N", "NONSCALING"), ("I", "ITEMS")];
 
 impl Command {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reserve, Self::Insert, Self::Plan];
+
+    /// The name, in capitals.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reserve => "BF.RESERVE",
+            Self::Insert => "BF.INSERT",
+            Self::Plan => "BF.PLAN",
+        }
+    }
+
     /// The position of the first option; the command's name is word 0.
     pub(super) const fn first_option(self) -> usize {
         match self {
@@ -186,7 +199,7 @@ const fn raise(flag: &mut bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-const ALL: &[Command] = &[Command::Reserve, Command::Insert, Command::Plan];
+const ALL: &[Command] = &Command::ALL;
 const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
 

@@ -1,0 +1,371 @@
+//! The table of commands, and the functions that the server calls for them. The `unsafe` here turns the server's pointers into
+//! words; the commands themselves have none.
+
+use std::ffi::c_int;
+
+use redis_module::raw;
+
+use super::{
+    add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mdel,
+    merge, mexists, plan, refuse, reserve, rotate, scandump, stats,
+};
+use crate::args::Args;
+use crate::context::{Context, OK};
+use crate::keys::Keyspace;
+use crate::registration::{Access, Argument, CACHE_KEY_WORD, Command, FILTER_WORD, Keys};
+use crate::reply::Refusal;
+
+/// Runs a command: replies, or returns a refusal before anything has changed.
+type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
+
+/// Returns the function that the server calls for a command.
+macro_rules! handler {
+    ($run:path) => {
+        handler!(dispatch, $run)
+    };
+    ($dispatch:path, $run:path) => {{
+        unsafe extern "C" fn handle(
+            context: *mut raw::RedisModuleCtx,
+            argv: *mut *mut raw::RedisModuleString,
+            argc: c_int,
+        ) -> c_int {
+            let context = Context::new(context);
+            // SAFETY: the server calls this function with its context and the words of a command, which live until it returns. No
+            // key is open yet.
+            let (args, mut keys) = unsafe { (Args::new(argv, argc), Keyspace::new(context)) };
+            $dispatch(context, args, &mut keys, $run)
+        }
+        Some(handle)
+    }};
+}
+
+#[inline]
+fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if let Err(refusal) = run(context, args, keys) {
+        refuse(context, refusal);
+    }
+    OK
+}
+
+/// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
+fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    // SAFETY: the context is valid. Positions are reported only on request.
+    unsafe {
+        if raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) {
+            if let Some(report) = raw::RedisModule_KeyAtPos {
+                [FILTER_WORD, CACHE_KEY_WORD].into_iter().for_each(|position| report(context.raw, position));
+            }
+            return OK;
+        }
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.
+pub(super) const FETCH_UNBLOCKED: raw::RedisModuleCmdFunc = handler!(fetch::unblocked);
+
+const RATE: Argument = Argument::double(c"error_rate");
+const CAPACITY: Argument = Argument::integer(c"capacity");
+const EX: Argument = Argument::integer(c"seconds").after(c"EX").optional();
+const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
+const ITEM: Argument = Argument::string(c"item");
+const FILTER: Argument = Argument::key(c"filter", 0);
+const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
+
+/// Every command of the module. The options of BF.RESERVE, BF.INSERT and BF.PLAN follow the arguments listed here: registration
+/// takes them from the table in `words::options`.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: c"bf.reserve",
+        handler: handler!(reserve::run),
+        arity: -4,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write fast",
+        summary: c"Creates an empty Bloom filter for a number of items at a false positive rate",
+        complexity: c"O(1)",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, RATE, CAPACITY],
+    },
+    Command {
+        name: c"bf.rotate",
+        handler: handler!(rotate::run),
+        arity: -2,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Begins the next bucket of a filter that forgets; tells how many items went with the oldest",
+        complexity: c"O(N), where N is the number of buckets",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.add",
+        handler: handler!(add::run),
+        arity: 3,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Adds an item to a Bloom filter, which is created if there is none",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.madd",
+        handler: handler!(madd::run),
+        arity: -3,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Adds items to a Bloom filter, which is created if there is none",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.insert",
+        handler: handler!(insert::run),
+        arity: -4,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Adds items to a Bloom filter, which is created as described if there is none",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.del",
+        handler: handler!(del::run),
+        arity: 3,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Deletes an item from a Bloom filter that can delete; tells whether it was found",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.mdel",
+        handler: handler!(mdel::run),
+        arity: -3,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Deletes items from a Bloom filter that can delete; tells of each whether it was found",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.exists",
+        handler: handler!(exists::run),
+        arity: 3,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Tells whether an item may be in a Bloom filter; no is certain",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.mexists",
+        handler: handler!(mexists::run),
+        arity: -3,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Tells of each item whether it may be in a Bloom filter; no is certain",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, ITEM.repeated()],
+    },
+    Command {
+        name: c"bf.fetch",
+        handler: handler!(dispatch_or_report_keys, fetch::run),
+        arity: -4,
+        access: Access::Fetch,
+        keys: Keys::FilterAndCache,
+        categories: c"write fast",
+        summary: c"Asks a Bloom filter and the cache for the value of an item, and lets one caller load it",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[
+            FILTER,
+            ITEM,
+            CACHE_KEY,
+            Argument::integer(c"lease").after(c"LEASE").optional(),
+            Argument::integer(c"stale").after(c"STALE").optional(),
+            Argument::integer(c"wait").after(c"WAIT").optional(),
+        ],
+    },
+    Command {
+        name: c"bf.fill",
+        handler: handler!(dispatch_or_report_keys, fill::run),
+        arity: -6,
+        access: Access::Fill,
+        keys: Keys::FilterAndCache,
+        categories: c"write",
+        summary: c"Takes the value that the holder of a lease loaded, or that there is none, and ends the lease",
+        complexity: c"O(1), with clients that wait O(N), where N is their number",
+        since: c"8.0.0",
+        arguments: &[
+            FILTER,
+            ITEM,
+            CACHE_KEY,
+            Argument::string(c"token"),
+            Argument::string(c"value").after(c"VALUE").optional(),
+            Argument::flag(c"none", c"NONE"),
+            EX,
+            PX,
+            Argument::flag(c"giveup", c"GIVEUP"),
+        ],
+    },
+    Command {
+        name: c"bf.changed",
+        handler: handler!(dispatch_or_report_keys, changed::run),
+        arity: 4,
+        access: Access::Release,
+        keys: Keys::FilterAndCache,
+        categories: c"write",
+        summary: c"Tells of a row, before and after it is written: its item is added, its cached value deleted",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[FILTER, ITEM, CACHE_KEY],
+    },
+    Command {
+        name: c"bf.info",
+        handler: handler!(info::run),
+        arity: -2,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read fast",
+        summary: c"Tells the capacity, size in bytes, layers, items and expansion of a Bloom filter",
+        complexity: c"O(1), MAXSCALEDCAPACITY O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::string(c"field").optional()],
+    },
+    Command {
+        name: c"bf.card",
+        handler: handler!(card::run),
+        arity: 2,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read fast",
+        summary: c"Tells how many items were added to a Bloom filter",
+        complexity: c"O(1)",
+        since: c"2.4.4",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.count",
+        handler: handler!(count::run),
+        arity: 3,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read fast",
+        summary: c"Tells how often an item is in a filter that counts, up to 15; others may share its counters",
+        complexity: c"O(1)",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY, ITEM],
+    },
+    Command {
+        name: c"bf.debug",
+        handler: handler!(debug::run),
+        arity: 2,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Tells the sizes of a Bloom filter and of its layers",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.scandump",
+        handler: handler!(scandump::run),
+        arity: 3,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Dumps a Bloom filter, record by record",
+        complexity: c"O(N), where N is the size of a record",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator")],
+    },
+    Command {
+        name: c"bf.merge",
+        handler: handler!(merge::run),
+        arity: -3,
+        access: Access::Write,
+        keys: Keys::FirstAndSources,
+        categories: c"write",
+        summary: c"Merges Bloom filters into one, which is created if there is none",
+        complexity: c"O(N), where N is the size of all filters together",
+        since: c"8.0.0",
+        arguments: &[Argument::key(c"destination", 0), Argument::key(c"source", 1).repeated()],
+    },
+    Command {
+        name: c"bf.clear",
+        handler: handler!(clear::run),
+        arity: 2,
+        access: Access::Release,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Empties a Bloom filter, which stays as it was created",
+        complexity: c"O(N), where N is the number of layers",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.stats",
+        handler: handler!(stats::run),
+        arity: 2,
+        access: Access::Read,
+        keys: Keys::First,
+        categories: c"read",
+        summary: c"Tells what a Bloom filter is, how full it is and how often it is wrong now",
+        complexity: c"O(N), where N is the size of the filter, of each layer at most 1 MiB",
+        since: c"8.0.0",
+        arguments: &[Argument::KEY],
+    },
+    Command {
+        name: c"bf.plan",
+        handler: handler!(plan::run),
+        arity: -3,
+        access: Access::Read,
+        keys: Keys::None,
+        categories: c"read fast",
+        summary: c"Tells what a Bloom filter would take, without making one",
+        complexity: c"O(N), where N is the number of layers that it would have",
+        since: c"8.0.0",
+        arguments: &[RATE, CAPACITY],
+    },
+    Command {
+        name: c"bf.load",
+        handler: handler!(load::run),
+        arity: 3,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Restores a filter of valkey-bloom's layout; the AOF is made of it",
+        complexity: c"O(N), where N is the size of the data",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::string(c"data")],
+    },
+    Command {
+        name: c"bf.loadchunk",
+        handler: handler!(loadchunk::run),
+        arity: 4,
+        access: Access::Write,
+        keys: Keys::First,
+        categories: c"write",
+        summary: c"Restores a Bloom filter, record by record; the AOF is made of them",
+        complexity: c"O(N), where N is the size of the data",
+        since: c"1.0.0",
+        arguments: &[Argument::KEY, Argument::integer(c"iterator"), Argument::string(c"data")],
+    },
+];
