@@ -1,6 +1,4 @@
-//! `BF.INSERT key [CAPACITY c] [ERROR r] [EXPANSION e] [NOCREATE] [NONSCALING] [SEED s] [TIGHTENING t]
-//! [LAYOUT native | redisbloom] [VALIDATESCALETO n] [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n]
-//! [SLIDING] [COUNTING] [EX seconds | PX milliseconds] [SYNC] [ITEMS item [item ...]]`
+//! `BF.INSERT key [option ...] [ITEMS item [item ...]]`
 
 use bloomgate_filter::words::insert::{self, Insert};
 use bloomgate_filter::words::{Command, Creation};

@@ -1,4 +1,4 @@
-//! `BF.PLAN error_rate capacity [words of creation] [ITEMS n]`
+//! `BF.PLAN error_rate capacity [option ...]`
 
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::plan::PlannedLayer;

@@ -1,5 +1,4 @@
-//! `BF.RESERVE key error_rate capacity [EXPANSION e] [NONSCALING] [SEED s] [LAYOUT native | redisbloom]
-//! [HASH murmur3 | siphash] [WINDOW seconds | ROLLING] [BUCKETS n] [SLIDING] [COUNTING] [EX seconds | PX milliseconds]`
+//! `BF.RESERVE key error_rate capacity [option ...]`
 
 use bloomgate_filter::words::{Command, Creation, reserve};
 

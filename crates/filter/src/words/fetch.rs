@@ -3,24 +3,24 @@
 use super::creation::EXPIRES_MAX;
 use super::{Refusal, is, numbers, word};
 
-/// How long a caller has to load a value where it does not say, in milliseconds.
-const LEASE_USUAL: u64 = 3000;
+/// The default lease, in milliseconds.
+const LEASE_DEFAULT: u64 = 3000;
 
-/// What was asked for, in milliseconds.
+/// The options of BF.FETCH, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// How long the caller has to load the value, from 1 on.
+    /// The time the caller has to load the value, at least 1.
     pub lease: u64,
-    /// A value with less than this left to live is to be refreshed; 0: none is.
+    /// A value that expires in less than this is refreshed; 0 for none.
     pub stale: u64,
-    /// How long the caller waits for somebody else who loads the value; 0: not at all.
+    /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
 }
 
-/// Reads the words: options in any order, each once.
+/// Parses the words. The options come in any order, each at most once.
 ///
 /// # Errors
-/// [`Refusal::Arity`]; [`Refusal::No`], [`Refusal::Bad`] for an option's value, [`Refusal::Syntax`] for another word.
+/// [`Refusal::Arity`]; [`Refusal::No`], [`Refusal::Bad`] for a missing or invalid value, [`Refusal::Syntax`] for a repeated option or another word.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
     word(words, 3)?;
     let (mut lease, mut stale, mut wait) = (None, None, None);
@@ -38,7 +38,7 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
         let time = numbers::unsigned(words.next().ok_or(Refusal::No(name))?);
         *option = Some(time.filter(|time| (least..=EXPIRES_MAX).contains(time)).ok_or(Refusal::Bad(name))?);
     }
-    Ok(Fetch { lease: lease.unwrap_or(LEASE_USUAL), stale: stale.unwrap_or(0), wait: wait.unwrap_or(0) })
+    Ok(Fetch { lease: lease.unwrap_or(LEASE_DEFAULT), stale: stale.unwrap_or(0), wait: wait.unwrap_or(0) })
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_is_refused() {
+    fn unknown_and_repeated_options_and_invalid_values_are_refused() {
         assert_eq!(fetch("NOW"), Err(Refusal::Syntax));
         assert_eq!(parse(&["BF.FETCH", "f", "item"]), Err(Refusal::Arity));
         assert_eq!(fetch("WAIT 5 WAIT 5"), Err(Refusal::Syntax));

@@ -4,21 +4,21 @@
 use super::creation::time_to_live;
 use super::{Refusal, is, word};
 
-/// Digits of a token.
+/// The number of digits of a token.
 const TOKEN_DIGITS: usize = 16;
 
-/// What a caller brings that holds a lease.
+/// The result of the holder of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// The value, which is the word with this index, and how long it lives, in milliseconds; for ever where that is not said.
+    /// The index of the value among the words, and its time to live in milliseconds, if it expires.
     Value(usize, Option<u64>),
-    /// There is none, for so many milliseconds.
+    /// The item has no row. This is remembered for this number of milliseconds.
     None(u64),
-    /// Nothing: somebody else may load it.
+    /// The holder could not load the value; another client may.
     GiveUp,
 }
 
-/// Reads the words; answers with the token, too, where it is one.
+/// Parses the words. The token is none if the word is not a token.
 ///
 /// # Errors
 /// [`Refusal::Arity`], [`Refusal::Syntax`], [`Refusal::No`] and [`Refusal::ExpireTime`] for a time to live.
@@ -38,14 +38,14 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u64>, Fill), Refusal
     Ok((token, fill))
 }
 
-/// The number that 16 hexadecimal digits are.
+/// Parses a token of 16 hexadecimal digits.
 fn token(word: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(word).ok()?;
     let is_token = digits.len() == TOKEN_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if is_token { u64::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// The time to live that the words from `index` on say, in milliseconds.
+/// Parses the time to live, the words from `index` to the last, and returns it in milliseconds.
 fn expires<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Option<u64>, Refusal> {
     let Ok(option) = word(words, index) else { return Ok(None) };
     let unit = match () {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_are_read() {
+    fn the_three_forms_are_parsed() {
         let token = Some(0x0123_4567_89ab_cdef);
         assert_eq!(fill("0123456789ABCDEF value V"), Ok((token, Fill::Value(6, None))));
         assert_eq!(fill("0123456789abcdef VALUE V ex 2"), Ok((token, Fill::Value(6, Some(2000)))));
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_none() {
+    fn a_word_that_is_not_a_token_gives_none() {
         for word in ["0123456789abcde", "0123456789abcdefa", "+123456789abcdef", "0123456789abcdeg"] {
             assert_eq!(fill(&format!("{word} GIVEUP")), Ok((None, Fill::GiveUp)), "{word}");
         }
     }
 
     #[test]
-    fn what_is_no_form_is_refused() {
+    fn other_forms_are_refused() {
         assert_eq!(fill("0 VALUE"), Err(Refusal::Arity));
         assert_eq!(fill("0 NONE"), Err(Refusal::No("expire time")));
         assert_eq!(fill("0 NONE EX"), Err(Refusal::No("expire time")));

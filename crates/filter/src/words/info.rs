@@ -3,7 +3,7 @@
 use super::{Refusal, is, word};
 use crate::kinds::info::Field;
 
-/// The field that is asked for; nothing where all are.
+/// Returns the requested field; none for all fields.
 ///
 /// # Errors
 /// [`Refusal::InfoField`], [`Refusal::Arity`].

@@ -1,8 +1,8 @@
-//! The iterators of `BF.SCANDUMP key iterator` and `BF.LOADCHUNK key iterator data`.
+//! The arguments of `BF.SCANDUMP key iterator` and `BF.LOADCHUNK key iterator data`.
 
 use super::{Refusal, numbers, word};
 
-/// The iterator of BF.SCANDUMP. One below 0 is a whole number, too: no record comes after it.
+/// Returns the iterator of BF.SCANDUMP. It may be negative: no record follows it.
 ///
 /// # Errors
 /// [`Refusal::BadDumpIterator`], [`Refusal::Arity`].
@@ -10,7 +10,7 @@ pub fn scandump<W: AsRef<[u8]>>(words: &[W]) -> Result<i64, Refusal> {
     numbers::integer(word(words, 2)?).ok_or(Refusal::BadDumpIterator)
 }
 
-/// The iterator and the data of BF.LOADCHUNK.
+/// Returns the iterator and the data of BF.LOADCHUNK.
 ///
 /// # Errors
 /// [`Refusal::BadLoadIterator`], [`Refusal::BadData`] for an iterator below 0, [`Refusal::Arity`].

@@ -1,12 +1,12 @@
-//! The words after the path in `loadmodule`: RedisBloom's, in pairs of a name and a value. Release 8 takes the names of its
-//! settings; the older ones, in capitals, it calls deprecated.
+//! The load-time arguments, which follow the path in `loadmodule`: RedisBloom's, as pairs of a name and a value. Release 8 takes
+//! the names of its settings and deprecates the older names in capitals.
 
 use super::{is, numbers};
 
-/// The largest capacity of filters that nobody described.
+/// The largest default capacity.
 pub const INITIAL_SIZE_MAX: i64 = 1 << 30;
 
-/// RedisBloom's words for filters of other kinds, which its users may have in their configuration.
+/// RedisBloom's arguments for its other types, which users may have in their configuration.
 const WITHOUT_EFFECT: [&str; 9] = [
     "CF_INITIAL_SIZE",
     "CF_BUCKET_SIZE",
@@ -19,23 +19,23 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "CF-MAX-EXPANSIONS",
 ];
 
-/// What was asked for. The last one of its kind counts.
+/// The parsed arguments. The last value of a repeated argument counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadTime {
-    /// After ERROR_RATE or bf-error-rate, inside (0, 1).
+    /// ERROR_RATE or bf-error-rate, inside (0, 1).
     pub rate: Option<f64>,
-    /// After INITIAL_SIZE or bf-initial-size, 1 to [`INITIAL_SIZE_MAX`].
+    /// INITIAL_SIZE or bf-initial-size, 1 to [`INITIAL_SIZE_MAX`].
     pub initial_size: Option<i64>,
-    /// After bf-expansion-factor, 0 to [`EXPANSION_MAX`](numbers::EXPANSION_MAX).
+    /// bf-expansion-factor, 0 to [`EXPANSION_MAX`](numbers::EXPANSION_MAX).
     pub expansion: Option<i64>,
-    /// The names of the words that are known and have no effect.
+    /// The names of the arguments that are known and have no effect.
     pub without_effect: Vec<String>,
 }
 
-/// Reads the words, the first of which is a name.
+/// Parses the words, the first of which is a name.
 ///
 /// # Errors
-/// A line for the log that says which word is wrong, and how.
+/// A log line that names the wrong word and the reason.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<LoadTime, String> {
     let mut load_time = LoadTime::default();
     for pair in words.chunks(2) {

@@ -1,7 +1,7 @@
-//! What may be said to the module: the words of a command as what they ask for, or why they are refused. Pure functions of
-//! byte strings: the server hands in its strings where they lie, a test or a fuzzer any list of bytes.
+//! Parsers of commands: from the words of a command to a request, or to a refusal. They are pure functions of byte strings: the
+//! server passes its strings in place, a test or fuzzer any list of bytes.
 //!
-//! A command's words begin with its name and its key. Items are passed on and never looked at.
+//! Word 0 is the command's name. Items are returned as they are; no parser reads them.
 
 mod creation;
 pub mod fetch;
@@ -21,16 +21,16 @@ pub use creation::{Creation, key_position};
 pub use options::Command;
 pub use refusal::Refusal;
 
-/// Whether a word is this name, in any case.
+/// Returns whether a word is this name, in any case.
 #[must_use]
 pub const fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// Word `index`; the command's name is word 0.
+/// Returns word `index`; the command's name is word 0.
 ///
 /// # Errors
-/// [`Refusal::Arity`] where there is none.
+/// [`Refusal::Arity`] if there are fewer words.
 pub fn word<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<&[u8], Refusal> {
     words.get(index).map(AsRef::as_ref).ok_or(Refusal::Arity)
 }

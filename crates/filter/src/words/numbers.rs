@@ -1,11 +1,11 @@
-//! Numbers as words.
+//! Parsers of numbers.
 
 use crate::geometry::sizing::to_f64;
 
-/// The largest factor from one layer's capacity to the next that a client may ask for.
+/// The largest factor from one layer's capacity to the next that a client may give.
 pub const EXPANSION_MAX: u32 = 32768;
 
-/// A whole number, as strictly as the server reads one: an optional minus and digits without a leading zero.
+/// Parses a whole number as strictly as the server does: an optional minus, then digits without a leading zero.
 #[must_use]
 pub fn integer(word: &[u8]) -> Option<i64> {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
@@ -13,21 +13,21 @@ pub fn integer(word: &[u8]) -> Option<i64> {
     if strict { std::str::from_utf8(word).ok()?.parse().ok() } else { None }
 }
 
-/// A whole number from 0 on.
+/// Parses a whole number of at least 0.
 #[must_use]
 pub fn unsigned(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|number| u64::try_from(number).ok())
 }
 
-/// A number with a fraction, NaN excluded. From a primary and the AOF also one in hexadecimal digits: RedisBloom reads with
-/// C's `strtod`.
+/// Parses a number with a fraction; NaN is refused. A primary and the AOF may also carry hexadecimal numbers, because
+/// RedisBloom parses with C's `strtod`.
 #[must_use]
 pub fn float(word: &[u8], must_obey: bool) -> Option<f64> {
     let decimal: Option<f64> = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
     decimal.or_else(|| hexadecimal(word).filter(|_| must_obey)).filter(|number| !number.is_nan())
 }
 
-/// A number as C spells it in hexadecimal: `0x1.8p-4` is 1.5 / 16.
+/// Parses a number in C's hexadecimal notation: `0x1.8p-4` is 1.5 / 16.
 fn hexadecimal(word: &[u8]) -> Option<f64> {
     let digits = word.strip_prefix(b"+").unwrap_or(word);
     let digits = digits.strip_prefix(b"0x").or_else(|| digits.strip_prefix(b"0X"))?;
@@ -35,7 +35,7 @@ fn hexadecimal(word: &[u8]) -> Option<f64> {
         Some(end) => (digits.get(..end)?, std::str::from_utf8(digits.get(end + 1..)?).ok()?.parse().ok()?),
         None => (digits, 0),
     };
-    // What does not fit is not lost for rounding: it sets the lowest bit.
+    // Digits that do not fit still count for rounding: they set the lowest bit.
     let (mut number, mut power, mut after_point, mut any) = (0u64, power, false, false);
     for byte in digits {
         if *byte == b'.' && !after_point {
@@ -55,32 +55,32 @@ fn hexadecimal(word: &[u8]) -> Option<f64> {
     any.then(|| libm::scalbn(to_f64(number), power))
 }
 
-/// Whether a number can be a rate or a ratio: inside (0, 1).
+/// Returns whether a number is inside (0, 1), as a rate or a ratio must be.
 #[must_use]
 pub fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
 
-/// A number inside (0, 1).
+/// Parses a number inside (0, 1).
 #[must_use]
 pub fn fraction(word: &[u8], must_obey: bool) -> Option<f64> {
     float(word, must_obey).filter(|number| is_rate(*number))
 }
 
-/// A number of items: at least 1.
+/// Parses a number of items, at least 1.
 #[must_use]
 pub fn capacity(word: &[u8]) -> Option<u64> {
     integer(word).and_then(|capacity| u64::try_from(capacity).ok()).filter(|capacity| *capacity > 0)
 }
 
-/// A seed: 0 to 2^32 - 1.
+/// Parses a seed, 0 to 2^32 - 1.
 #[must_use]
 pub fn seed(word: &[u8]) -> Option<u32> {
     integer(word).and_then(|seed| u32::try_from(seed).ok())
 }
 
-/// An expansion: 0 to 32768, 0 for a fixed filter. From a primary and the AOF any that is not negative: valkey-bloom's has 32
-/// bits, and RedisBloom 2.6 cuts a larger number down to its lowest 32.
+/// Checks an expansion: 0 to 32768, where 0 is a fixed filter. A primary and the AOF may carry any that is not negative:
+/// valkey-bloom's has 32 bits, and RedisBloom 2.6 keeps the lowest 32 bits of a larger number.
 #[must_use]
 pub fn expansion(number: i64, must_obey: bool) -> Option<u32> {
     let number = u64::try_from(number).ok()?;
@@ -118,9 +118,9 @@ mod tests {
         assert_eq!(fraction(b"1", false), None);
     }
 
-    /// As glibc's `strtod` reads them, where it reads all of the word.
+    /// The expected values are those of glibc's `strtod`, which consumes the whole word.
     #[test]
-    fn hexadecimal_numbers_are_read_where_a_primary_says_them() {
+    fn hexadecimal_numbers_are_accepted_from_a_primary_only() {
         for (word, number) in [
             ("0x1p-4", 0.0625),
             ("0X1P-4", 0.0625),

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_every_kind_are_read() {
+    fn options_of_every_kind_are_parsed() {
         let spec = |line: &str| parse_line(line).unwrap().spec;
         assert!(matches!(spec("BF.PLAN 0.01 100"), Spec::Native(spec) if spec.capacity == 100 && spec.rate == 0.01));
         assert!(matches!(spec("BF.PLAN 0.01 100 NONSCALING"), Spec::Native(spec) if spec.scaling == Scaling::Fixed));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_bf_reserve() {
+    fn refusals_are_those_of_bf_reserve() {
         for (line, refusal) in [
             ("BF.PLAN 0.01", Refusal::Arity),
             ("BF.PLAN x 100", Refusal::Bad("error rate")),

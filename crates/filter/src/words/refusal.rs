@@ -1,82 +1,82 @@
-//! Why a command is refused, and every error text in one place.
+//! The reasons to refuse a command, and all error texts.
 
 use std::fmt;
 
 use crate::error::Error;
 use crate::format;
 
-/// Why a command is refused. Nothing has changed then.
+/// The reason why a command is refused. A refused command has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refusal {
     /// The number of words is wrong.
     Arity,
     /// The key holds a value of another type.
     WrongType,
-    /// There is no such key.
+    /// The key is missing.
     NotFound,
-    /// There is such a key already.
+    /// The key exists already.
     Exists,
-    /// The filter at the key has not arrived as a whole.
+    /// The last record of the filter at the key is not loaded yet.
     StillLoading,
-    /// A word that is no option.
+    /// A word is not an option.
     Syntax,
-    /// BF.RESERVE: the rate is not inside (0, 1).
+    /// BF.RESERVE, BF.PLAN: the rate is not inside (0, 1).
     RateRange,
-    /// BF.RESERVE: the capacity is not positive.
+    /// BF.RESERVE, BF.PLAN: the capacity is not positive, or too large for the layout.
     CapacityRange,
-    /// BF.RESERVE: the expansion is not inside [0, 32768].
+    /// BF.RESERVE, BF.PLAN: the expansion is not inside [0, 32768].
     ExpansionRange,
-    /// BF.RESERVE: both EXPANSION and NONSCALING.
+    /// BF.RESERVE, BF.PLAN: both NONSCALING and an EXPANSION above 0.
     FixedExpansion,
-    /// Words that ask for filters of different layouts.
+    /// Options of different layouts.
     LayoutMismatch,
-    /// An option lacks its value, which is named.
+    /// The named value is missing.
     No(&'static str),
     /// The named value is not valid.
     Bad(&'static str),
     /// BF.INSERT: the named value of an option that is not an extension is not valid.
     InsertBad(&'static str),
-    /// A time to live that is none.
+    /// The time to live is not valid.
     ExpireTime,
-    /// Two words that ask for different kinds.
+    /// Two options exclude each other.
     Exclude(&'static str, &'static str),
-    /// A word that says nothing without another.
+    /// The first option requires the second.
     Needs(&'static str, &'static str),
-    /// A command for filters that were made with another word.
+    /// The command is for filters created with this option.
     HasNot(&'static str),
     /// BF.INSERT: both NONSCALING and VALIDATESCALETO.
     FixedScaleTo,
-    /// BF.INSERT: the filter cannot grow to so many items.
+    /// BF.INSERT: a filter grown to VALIDATESCALETO items would exceed the memory limit.
     ScaleTo,
-    /// BF.INSERT: the rates of its layers would come to an end before.
+    /// BF.INSERT: the rates of the layers would reach 0 before the filter has grown to VALIDATESCALETO items.
     ScaleToRate,
-    /// BF.INSERT: a word that is no option.
+    /// BF.INSERT: a word is not an option.
     InsertUnknown,
-    /// BF.INFO: a word that is no field.
+    /// BF.INFO: the word is not a field.
     InfoField,
-    /// BF.INFO: a word of valkey-bloom's for a field that this filter has not.
+    /// BF.INFO: a field of valkey-bloom's that this filter does not have.
     InfoFieldMissing,
-    /// BF.SCANDUMP: the iterator is no whole number.
+    /// BF.SCANDUMP: the iterator is not a whole number.
     BadDumpIterator,
-    /// BF.SCANDUMP: the iterator is not one of a dump of this filter.
+    /// BF.SCANDUMP: the iterator does not belong to a dump of this filter.
     Dump(format::Error),
-    /// BF.LOAD: there is such a key already.
+    /// BF.LOAD: the key exists already.
     LoadExists,
     /// BF.LOAD: the data is refused.
     Load(format::Error),
-    /// BF.LOADCHUNK: the iterator is no whole number.
+    /// BF.LOADCHUNK: the iterator is not a whole number.
     BadLoadIterator,
-    /// BF.LOADCHUNK: the data does not belong here.
+    /// BF.LOADCHUNK: the data does not belong to the filter being loaded.
     BadData,
-    /// BF.LOADCHUNK: the data is no header of RedisBloom's.
+    /// BF.LOADCHUNK: the data is not a header of RedisBloom's.
     Header(format::Error),
     /// BF.LOADCHUNK: the data is refused.
     Chunk(format::Error),
-    /// The server did not store a value, and did not say why.
+    /// The server did not store a value, for an unknown reason.
     NotStored,
-    /// A replica is asked what only its primary knows.
+    /// Only the primary can answer.
     Replica,
-    /// The filter cannot be made, or cannot take the item.
+    /// The filter cannot be created, or cannot take the item.
     Filter(Error),
 }
 
@@ -87,7 +87,8 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// Whether a server that must obey refuses for want of memory or of layers. BF.SCANDUMP changes nothing.
+    /// Returns whether the reason is a lack of memory or layers, so that a server that must obey cannot go on. BF.SCANDUMP changes
+    /// nothing, so its errors do not count.
     #[must_use]
     pub const fn is_want(self) -> bool {
         matches!(
@@ -101,7 +102,7 @@ impl Refusal {
     }
 }
 
-/// The text as clients compare it. ASCII, one line.
+/// The error text, which clients compare: one line of ASCII.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self {

@@ -4,10 +4,10 @@ use super::{Refusal, numbers, word};
 use crate::clock::Moment;
 use crate::kinds::Turn;
 
-/// The bucket that a primary began; nothing of a client's command.
+/// Returns the bucket that a primary began; none for a client's command.
 ///
 /// # Errors
-/// [`Refusal::Arity`] for numbers of a client's, [`Refusal::BadData`] for what is none.
+/// [`Refusal::Arity`] for numbers from a client, [`Refusal::BadData`] for invalid numbers.
 pub fn parse<W: AsRef<[u8]>>(words: &[W], must_obey: bool) -> Result<Option<Turn>, Refusal> {
     match words.len() {
         2 => Ok(None),
