@@ -44,6 +44,7 @@ impl Creation {
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) must_obey: bool,
+    pub(super) has_extension: bool,
     pub(super) capacity: Option<i64>,
     pub(super) rate: Option<f64>,
     pub(super) expansion: Option<i64>,
@@ -103,8 +104,11 @@ impl Given {
         Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, ..request })
     }
 
-    /// Refuses options that do not go together.
+    /// Refuses options that do not go together. One of them is always an extension.
     fn check(&self, seed: Option<Seed>) -> Result<(), Refusal> {
+        if !self.has_extension {
+            return Ok(());
+        }
         let hash = ("HASH", self.hash.is_some());
         let window = ("WINDOW", self.window.is_some());
         let rolling = ("ROLLING", self.is_rolling);

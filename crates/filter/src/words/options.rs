@@ -55,6 +55,8 @@ pub struct CommandOption {
     pub meaning: &'static str,
     /// Whether the option is Bloomgate's own, rather than RedisBloom's or valkey-bloom's.
     pub is_extension: bool,
+    /// The name of the value in error texts.
+    noun: &'static str,
     read: Read,
 }
 
@@ -119,12 +121,7 @@ impl Command {
         while let Some(word) = words.next() {
             let unknown = if is_insert { Refusal::InsertUnknown } else { Refusal::Syntax };
             let option = self.option(word.as_ref(), must_obey).ok_or(unknown)?;
-            let noun = match option.argument.to_str().unwrap_or_default() {
-                "error" => "error rate",
-                "tightening" => "tightening ratio",
-                "seconds" | "milliseconds" => "expire time",
-                argument => argument,
-            };
+            let noun = option.noun;
             let missing = if is_insert { Refusal::Arity } else { Refusal::No(noun) };
             let bad = if is_insert && !option.is_extension { Refusal::InsertBad(noun) } else { Refusal::Bad(noun) };
             let value = match option.value {
@@ -133,6 +130,7 @@ impl Command {
                 Rest => return Ok((given, words.as_slice())),
                 _ => words.next().ok_or(missing)?.as_ref(),
             };
+            given.has_extension |= option.is_extension;
             (option.read)(&mut given, value, bad)?;
         }
         Ok((given, &[]))
@@ -153,7 +151,14 @@ const fn standard(
     commands: &'static [Command],
     read: Read,
 ) -> CommandOption {
-    CommandOption { name, argument, value, commands, meaning: "", is_extension: false, read }
+    let noun = match (argument.to_bytes(), argument.to_str()) {
+        (b"error", _) => "error rate",
+        (b"tightening", _) => "tightening ratio",
+        (b"seconds" | b"milliseconds", _) => "expire time",
+        (_, Ok(argument)) => argument,
+        (_, Err(_)) => "",
+    };
+    CommandOption { name, argument, value, commands, meaning: "", is_extension: false, noun, read }
 }
 
 /// An option of Bloomgate's own.
@@ -204,7 +209,7 @@ const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
 
 /// All options, in the order of the documentation.
-pub const OPTIONS: [CommandOption; 20] = [
+pub static OPTIONS: [CommandOption; 20] = [
     standard(c"CAPACITY", c"capacity", Integer, INSERT, |given, word, bad| {
         let number = numbers::integer(word).filter(|number| given.must_obey || *number > 0);
         store(&mut given.capacity, number, bad)
