@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cluster::three_nodes;
 use crate::harness::{Server, Stop, eventually, on_every_server, tool};
 use crate::running::{Ended, Running, collect, command, run, url};
+use crate::web::asking::Web;
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -59,6 +61,27 @@ fn a_sample_has_the_figures_of_bf_info_and_bf_stats() {
             assert!(filter["rate_now"].as_f64().unwrap() <= filter["rate"].as_f64().unwrap());
         }
         assert_eq!([&filters[1]["kind"], &filters[2]["kind"]], ["counting", "scaling"]);
+    });
+}
+
+/// One node has many more keys than the others, so the walk over the keys ends last there.
+#[test]
+fn watch_and_web_find_the_filters_of_every_node() {
+    on_every_server(|program| {
+        let nodes = three_nodes(program);
+        let mut added = 0;
+        for mut client in nodes.each_ref().map(Server::connect) {
+            // Each node refuses the keys of the others.
+            added += (0..60).filter(|number| !client.run(&format!("BF.ADD filter:{number} a")).is_error()).count();
+            (0..2000).for_each(|number| _ = client.run(&format!("SET {{a}}{number} x")));
+        }
+        assert_eq!(added, 60);
+        let seen = samples(&nodes[1], &["--cluster", "--samples", "2", "--interval", "0.1"]);
+        assert!(seen.len() == 2 && seen.iter().all(|sample| sample["filters_known"] == 60), "{seen:?}");
+        let web = Web::start(&nodes[1], &["--cluster"]);
+        let state = web.state_when("a complete walk", |state| state["walk"]["is_complete"] == true);
+        assert_eq!(state["filters"].as_array().unwrap().len(), 60);
+        web.state_when("all keys scanned", |state| state["walk"]["looked_at"].as_u64() >= Some(2060));
     });
 }
 
