@@ -1,7 +1,7 @@
 //! The options of BF.RESERVE, BF.INSERT and BF.PLAN, one row each.
 //!
 //! The parsers, COMMAND DOCS and the tables of `docs/commands.md` are all derived from [`OPTIONS`], so a new option is one
-//! row here and a field of [`Given`].
+//! row here and a field of `Given`.
 
 use std::ffi::CStr;
 
