@@ -13,7 +13,7 @@
 //! that went since: their part of the filter is left out. Tag 5 is a piece of a table, tag 6 its last.
 //!
 //! The checksum is CRC-32 (IEEE). The header's covers everything before it. That of another record covers the shape of the
-//! filter when its dump began ([`Filter::identify`]), the iterator as u64, the tag and what follows. So a record of another
+//! filter when its dump began (`Filter::identify`), the iterator as u64, the tag and what follows. So a record of another
 //! filter is refused, and one of another dump of the same ring, whose buckets have changed since. A chunk covers 1 MiB of a
 //! layer, the last one of a layer what is left.
 //!
