@@ -1,4 +1,4 @@
-//! What a key of ours holds: a filter, or one whose chunks have not all arrived; and the types that it is stored under.
+//! The value of a key: a filter, or one whose chunks have not all arrived; and the types that it is stored under.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -434,8 +434,7 @@ mod tests {
             bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
             read_all(&bytes).unwrap_err()
         };
-        assert_eq!(with(0, 2), Error::UnknownVersion(2));
-        assert_eq!(with(1, 8), Error::UnknownKind(8));
+        assert_eq!([with(0, 2), with(1, 8)], [Error::UnknownVersion(2), Error::UnknownKind(8)]);
         assert_eq!(with(2, 3), Error::UnknownHash(3));
         assert_eq!(with(7, 2), Error::Filter(error::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");

@@ -2,8 +2,12 @@
 
 use std::ffi::CStr;
 
+use super::Filter;
+use crate::ceiling::Ceiling;
 use crate::chain::Layer;
+use crate::clock::Clock;
 use crate::geometry::Geometry;
+use crate::scaling::Scaling;
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,56 @@ impl LayerSummary {
             capacity: layer.capacity(),
             items: layer.items(),
             rate: layer.rate(),
+        }
+    }
+}
+
+impl Filter {
+    /// Whose BF.INFO it answers as.
+    #[must_use]
+    pub const fn info_style(&self) -> InfoStyle {
+        match self {
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
+            Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
+        }
+    }
+
+    /// What a field of BF.INFO holds; nothing for a field that it has not. How far it can grow is for the ceiling to say.
+    #[must_use]
+    pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
+        let live = self.live_contents(clock);
+        Some(match field {
+            Field::Capacity => Content::Number(live.capacity),
+            Field::Size => Content::Number(live.size_bytes),
+            Field::Filters => Content::Number(live.layers),
+            Field::Items => Content::Number(live.items),
+            Field::Error => Content::Fraction(self.spec().rate()),
+            Field::Expansion => match self.scaling() {
+                Scaling::Fixed => Content::Nothing,
+                Scaling::Growing { expansion } => Content::Number(expansion.get().into()),
+            },
+            Field::Tightening | Field::MaxScaledCapacity if self.scaling() == Scaling::Fixed => return None,
+            Field::MaxScaledCapacity if self.windowed().is_some() => return None,
+            Field::MaxScaledCapacity => {
+                // Where it is beyond the ceiling, what it has room for.
+                let reach = self.spec().reach(self.size_bytes(), ceiling);
+                Content::Number(reach.capacity.max(self.total_capacity()))
+            }
+            Field::Tightening => match self {
+                // Of the others none has one ratio from layer to layer that could be set.
+                Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => return None,
+                Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
+            },
+        })
+    }
+
+    /// Width of the hash of an item, in bits.
+    #[must_use]
+    pub fn hash_bits(&self) -> u32 {
+        match self {
+            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => 128,
+            Self::RedisBloom(filter) => filter.rules().hash_bits(),
+            Self::ValkeyBloom(_) => 64,
         }
     }
 }

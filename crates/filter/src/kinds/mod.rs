@@ -1,6 +1,6 @@
 //! The kinds of filter, a folder each: what makes a filter of the kind, its snapshot, its dump, the words that create it,
-//! what it tells of itself. Only this file matches on the kind: [`Spec`] is what makes a filter of any kind, [`Filter`] is
-//! one.
+//! what it tells of itself. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`]
+//! is one.
 
 pub mod counting;
 pub(crate) mod description;
@@ -11,48 +11,30 @@ pub(crate) mod parts;
 pub mod plan;
 pub mod redisbloom;
 mod request;
+mod spec;
 pub mod stats;
 pub mod valkey_bloom;
 pub mod windowed;
-
-use std::ffi::CStr;
 
 pub use counting::{CountingFilter, CountingSpec};
 pub use native::{BloomFilter, NativeSpec};
 pub use redisbloom::{RedisBloomArrival, RedisBloomFilter, RedisBloomSpec};
 pub use request::{Defaults, HashName, LayoutName, Request, Seed};
+pub use spec::Spec;
 pub use valkey_bloom::{ValkeyBloomFilter, ValkeyBloomSpec};
 pub use windowed::{Forgets, Turn, WindowedFilter, WindowedSpec};
 
 use crate::ceiling::Ceiling;
 use crate::cells::{Mover, relocate_boxed};
-use crate::chain::{Added, Reach, Rules};
+use crate::chain::{Added, Rules};
 pub use crate::chain::{Contents, Origin, Outcome, Removed};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::hash::Hasher;
 use crate::mask::Mask;
 use crate::memory::try_box;
 use crate::scaling::Scaling;
-use effect::EffectWord;
-use info::{Content, Field, InfoStyle, LayerSummary};
-use plan::Plan;
-use stats::{Measured, Names, Stats};
-
-/// Everything that makes a filter, whatever its kind: whoever makes one of it gets the same bits for the same items.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Spec {
-    /// Of our own layout.
-    Native(NativeSpec),
-    /// Of our own layout, and it forgets.
-    Windowed(WindowedSpec),
-    /// Of our own layout, with counters in the place of bits.
-    Counting(CountingSpec),
-    /// Of RedisBloom's.
-    RedisBloom(RedisBloomSpec),
-    /// Of valkey-bloom's.
-    ValkeyBloom(ValkeyBloomSpec),
-}
+use info::LayerSummary;
+use stats::{Measured, Stats};
 
 /// A filter of any kind.
 #[derive(Debug, PartialEq)]
@@ -136,140 +118,6 @@ macro_rules! native_in_place {
 #[inline(never)]
 fn by_a_call<T>(work: impl FnOnce() -> T) -> T {
     work()
-}
-
-impl Spec {
-    /// What a request asks for; nothing where its words are those of different kinds.
-    #[must_use]
-    pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
-        let native = |forgets| {
-            let hasher = defaults.hasher(request)?;
-            Some(match forgets {
-                None if request.is_counting => Self::Counting(CountingSpec::of(request, hasher)),
-                None => Self::Native(NativeSpec::of(request, hasher)),
-                Some(forgets) => Self::Windowed(WindowedSpec::of(request, forgets, hasher)),
-            })
-        };
-        let has_native_words = request.hash.is_some() || request.forgets.is_some() || request.is_counting;
-        match (request.seed, request.tightening, request.layout) {
-            (_, None, None | Some(LayoutName::Native)) if has_native_words => native(request.forgets),
-            _ if has_native_words => None,
-            (Some(Seed::Number(_)), None, None | Some(LayoutName::Native)) => native(None),
-            (Some(Seed::Bytes(seed)), _, None) => Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, seed, defaults))),
-            (None, Some(_), None) => {
-                Some(Self::ValkeyBloom(ValkeyBloomSpec::of(request, defaults.valkey_bloom_seed(), defaults)))
-            }
-            (None, None, layout) => match layout.unwrap_or(defaults.layout()) {
-                LayoutName::Native => native(None),
-                LayoutName::RedisBloom => Some(Self::RedisBloom(RedisBloomSpec::of(request))),
-            },
-            _ => None,
-        }
-    }
-
-    /// The false positive rate that a filter of it is made for.
-    #[must_use]
-    pub const fn rate(&self) -> f64 {
-        match self {
-            Self::Native(spec) => spec.rate,
-            Self::Windowed(spec) => spec.rate,
-            Self::Counting(spec) => spec.rate,
-            Self::RedisBloom(spec) => spec.rate,
-            Self::ValkeyBloom(spec) => spec.rules.rate,
-        }
-    }
-
-    /// Whether a filter of it takes entries of deleted items.
-    #[must_use]
-    pub(crate) const fn takes_deleted(&self) -> bool {
-        match self {
-            Self::Native(NativeSpec { hasher, .. }) | Self::Windowed(WindowedSpec { hasher, .. }) => hasher.is_keyed(),
-            Self::Counting(_) | Self::RedisBloom(_) | Self::ValkeyBloom(_) => false,
-        }
-    }
-
-    /// What BF.STATS and BF.PLAN call it.
-    #[must_use]
-    pub fn names(&self) -> Names {
-        let growth = |scaling| if scaling == Scaling::Fixed { c"nonscaling" } else { c"scaling" };
-        let native = |hasher: Hasher| if hasher.is_keyed() { c"siphash" } else { c"murmur3" };
-        match self {
-            Self::Native(spec) => {
-                Names { kind: growth(spec.scaling), layout: c"native", hash: native(spec.hasher), forgets: None }
-            }
-            Self::Windowed(spec) => {
-                let kind = if spec.forgets == Forgets::Rolling { c"rolling" } else { c"window" };
-                Names { kind, layout: c"native", hash: native(spec.hasher), forgets: Some(spec.forgets) }
-            }
-            Self::Counting(spec) => {
-                Names { kind: c"counting", layout: c"native", hash: native(spec.hasher), forgets: None }
-            }
-            Self::RedisBloom(spec) => {
-                Names { kind: growth(spec.scaling), layout: c"redisbloom", hash: c"murmur2", forgets: None }
-            }
-            Self::ValkeyBloom(spec) => {
-                Names { kind: growth(spec.rules.scaling), layout: c"valkey-bloom", hash: c"siphash13", forgets: None }
-            }
-        }
-    }
-
-    /// What a filter of it is made of once it was given `items` items; where that is not said, as many as it is made for.
-    /// Works out as many sizes as it has layers then, about 60 ns each.
-    ///
-    /// # Errors
-    /// [`Error::Full`] where it never takes so many, [`Error::TooManyLayers`], and what keeps a filter from being made.
-    pub fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        match self {
-            Self::Native(spec) => spec.plan(items),
-            Self::Windowed(spec) => spec.plan(items),
-            Self::Counting(spec) => spec.plan(items),
-            Self::RedisBloom(spec) => spec.plan(items),
-            Self::ValkeyBloom(spec) => spec.plan(items),
-        }
-    }
-
-    /// How far a filter of it can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: a new one).
-    /// Works out as many sizes as it has layers then, about 60 ns each.
-    #[must_use]
-    pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        match self {
-            Self::Native(spec) => spec.reach(filter_bytes, ceiling),
-            Self::Windowed(spec) => Reach { capacity: spec.capacity, ends_by_rate: false },
-            Self::Counting(spec) => spec.reach(filter_bytes, ceiling),
-            Self::RedisBloom(spec) => spec.reach(filter_bytes, ceiling),
-            Self::ValkeyBloom(spec) => spec.reach(filter_bytes, ceiling),
-        }
-    }
-
-    /// Answers with the command that makes a filter of it, and says its words after the key. Items may follow after ITEMS,
-    /// but not for BF.RESERVE.
-    pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        match self {
-            Self::Native(spec) => spec.spell(say),
-            Self::Windowed(spec) => spec.spell(say),
-            Self::Counting(spec) => spec.spell(say),
-            Self::RedisBloom(spec) => spec.spell(say),
-            Self::ValkeyBloom(spec) => spec.spell(say),
-        }
-    }
-
-    /// Whether the command that makes a filter of it takes items, too.
-    #[must_use]
-    pub const fn takes_items(&self) -> bool {
-        !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
-    }
-
-    /// Whether it is RedisBloom's: its primaries carry what they refused, too.
-    #[must_use]
-    pub const fn is_redisbloom(&self) -> bool {
-        matches!(self, Self::RedisBloom(_))
-    }
-
-    /// Whether the most that RedisBloom lets a client ask for binds it.
-    #[must_use]
-    pub const fn is_beyond_redisbloom(&self) -> bool {
-        matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)
-    }
 }
 
 /// What makes a filter, and what there is of it.
@@ -588,44 +436,6 @@ impl Filter {
 
 /// What it tells of itself.
 impl Filter {
-    /// Whose BF.INFO it answers as.
-    #[must_use]
-    pub const fn info_style(&self) -> InfoStyle {
-        match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => InfoStyle::RedisBloom,
-            Self::ValkeyBloom(_) => InfoStyle::ValkeyBloom,
-        }
-    }
-
-    /// What a field of BF.INFO holds; nothing for a field that it has not. How far it can grow is for the ceiling to say.
-    #[must_use]
-    pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
-        let live = self.live_contents(clock);
-        Some(match field {
-            Field::Capacity => Content::Number(live.capacity),
-            Field::Size => Content::Number(live.size_bytes),
-            Field::Filters => Content::Number(live.layers),
-            Field::Items => Content::Number(live.items),
-            Field::Error => Content::Fraction(self.spec().rate()),
-            Field::Expansion => match self.scaling() {
-                Scaling::Fixed => Content::Nothing,
-                Scaling::Growing { expansion } => Content::Number(expansion.get().into()),
-            },
-            Field::Tightening | Field::MaxScaledCapacity if self.scaling() == Scaling::Fixed => return None,
-            Field::MaxScaledCapacity if self.windowed().is_some() => return None,
-            Field::MaxScaledCapacity => {
-                // Where it is beyond the ceiling, what it has room for.
-                let reach = self.spec().reach(self.size_bytes(), ceiling);
-                Content::Number(reach.capacity.max(self.total_capacity()))
-            }
-            Field::Tightening => match self {
-                // Of the others none has one ratio from layer to layer that could be set.
-                Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => return None,
-                Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
-            },
-        })
-    }
-
     /// What BF.STATS tells. Reads at most 1 MiB of each layer.
     ///
     /// # Errors
@@ -634,15 +444,5 @@ impl Filter {
         let mut measured = Measured::default();
         inside!(self, chain => measured.add_chain(chain), ring => ring.measure(clock.now(), &mut measured))?;
         Ok(measured.into_stats(&self.spec(), self.live_contents(clock)))
-    }
-
-    /// Width of the hash of an item, in bits.
-    #[must_use]
-    pub fn hash_bits(&self) -> u32 {
-        match self {
-            Self::Native(_) | Self::Windowed(_) | Self::Counting(_) => 128,
-            Self::RedisBloom(filter) => filter.rules().hash_bits(),
-            Self::ValkeyBloom(_) => 64,
-        }
     }
 }
