@@ -1,6 +1,7 @@
 //! Adds to a chain, one by one and in batches: the growth of a chain. The rules of a kind decide which of these an add is.
 
 use super::Chain;
+use super::deleted::DeletedSlot as _;
 use super::layer::{Layer, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::outcome::{Added, Origin, Outcome};
@@ -53,7 +54,7 @@ impl<R: Rules> Chain<R> {
         }
         let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
         if is_in || self.pending.is_some() && self.is_pending(hash) {
-            return Ok(self.deleted.is_some() && self.restore(hash));
+            return Ok(self.deleted.table().is_some() && self.restore(hash));
         }
         let Some(newest) = self.layers.last_mut() else { return Err(Error::Full) };
         if newest.is_full() {
@@ -101,7 +102,7 @@ impl<R: Rules> Chain<R> {
             }
         }
         added.effect = added.new;
-        if self.deleted.is_some() {
+        if self.deleted.table().is_some() {
             self.restore_batch(hashes, known, &mut added);
         }
         added

@@ -6,6 +6,8 @@
 //!
 //! All bits of every entry are set. If one of an item's bits is clear, the table is not looked at.
 
+use std::fmt::Debug;
+
 use super::hash_set::HashSet;
 use crate::cells::{Mover, relocate_boxed};
 use crate::error::Error;
@@ -17,10 +19,44 @@ pub(super) const ENTRY_BYTES: u64 = size_of::<ItemHash>() as u64;
 
 /// The table of deleted items.
 #[derive(Debug, Default)]
-pub(crate) struct Deleted {
+pub struct Deleted {
     pub(crate) hashes: HashSet,
     /// Counts the changes: a dump of a table that changes meanwhile is void.
     revision: u64,
+}
+
+/// Where a chain keeps its table of deleted items. A kind without one has `()`, which takes no room.
+pub trait DeletedSlot: Debug {
+    /// A slot without a table.
+    const EMPTY: Self;
+    /// The table, if there is one.
+    fn table(&self) -> Option<&Deleted>;
+    /// The place of the table, if the kind can have one.
+    fn slot(&mut self) -> Option<&mut Option<Box<Deleted>>>;
+}
+
+impl DeletedSlot for () {
+    const EMPTY: Self = ();
+    #[inline]
+    fn table(&self) -> Option<&Deleted> {
+        None
+    }
+    #[inline]
+    fn slot(&mut self) -> Option<&mut Option<Box<Deleted>>> {
+        None
+    }
+}
+
+impl DeletedSlot for Option<Box<Deleted>> {
+    const EMPTY: Self = None;
+    #[inline]
+    fn table(&self) -> Option<&Deleted> {
+        self.as_deref()
+    }
+    #[inline]
+    fn slot(&mut self) -> Option<&mut Option<Box<Deleted>>> {
+        Some(self)
+    }
 }
 
 impl Deleted {

@@ -1,7 +1,7 @@
 //! Deletes from a chain by its table of deleted items.
 
 use super::Chain;
-use super::deleted::{Deleted, ENTRY_BYTES};
+use super::deleted::{Deleted, DeletedSlot as _, ENTRY_BYTES};
 use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
 use super::outcome::{Added, Origin, Removed};
@@ -18,7 +18,7 @@ impl<R: Rules> Chain<R> {
     #[inline]
     #[must_use]
     pub fn deleted_entries(&self) -> u64 {
-        self.deleted.as_deref().map_or(0, |deleted| deleted.hashes.len())
+        self.deleted.table().map_or(0, |deleted| deleted.hashes.len())
     }
 
     /// The bytes of the entries in the size of the filter.
@@ -30,12 +30,12 @@ impl<R: Rules> Chain<R> {
     /// The table of deleted items; none if it is empty.
     #[inline]
     pub(crate) fn deleted(&self) -> Option<&HashSet> {
-        self.deleted.as_deref().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
+        self.deleted.table().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
     }
 
     /// How often the table has changed.
     pub(crate) fn revision(&self) -> u64 {
-        self.deleted.as_deref().map_or(0, Deleted::revision)
+        self.deleted.table().map_or(0, Deleted::revision)
     }
 
     /// The number of entries at which the table refuses a client's delete: as many as fit into the bytes of the bits. It
@@ -48,7 +48,7 @@ impl<R: Rules> Chain<R> {
     /// Whether an item was deleted.
     #[inline]
     pub(super) fn has_deleted(&self, hash: HashOf<R>) -> bool {
-        self.deleted.as_deref().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
+        self.deleted.table().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
     }
 
     /// Those of the items that are `present` in the cells that were not deleted.
@@ -62,7 +62,10 @@ impl<R: Rules> Chain<R> {
 
     /// Removes the entry of a deleted item. Returns whether there was one.
     pub(crate) fn restore(&mut self, hash: HashOf<R>) -> bool {
-        self.deleted.as_deref_mut().is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
+        self.deleted
+            .slot()
+            .and_then(Option::as_deref_mut)
+            .is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
     }
 
     /// Removes the entries of those items of a batch of adds that were found in the cells: they are new.
@@ -104,12 +107,17 @@ where
             return Ok(false);
         }
         if origin == Origin::Effect {
-            return Deleted::insert(&mut self.deleted, hash);
+            return self.insert_deleted(hash);
         }
         let entries = self.deleted_entries();
         let has_room = entries < self.deleted_entries_max() && ceiling.allow(self.size_bytes(), ENTRY_BYTES).is_ok();
-        let made = if has_room { Deleted::insert(&mut self.deleted, hash).ok() } else { None };
+        let made = if has_room { self.insert_deleted(hash).ok() } else { None };
         made.ok_or(Error::NoRoomForDeleted { entries })
+    }
+
+    /// Makes an entry in the table. Returns whether there was none.
+    fn insert_deleted(&mut self, hash: ItemHash) -> Result<bool, Error> {
+        Deleted::insert(self.deleted.slot().ok_or(Error::Unsound)?, hash)
     }
 
     /// Takes the next entries of a table that was stored, in order.
@@ -127,11 +135,13 @@ where
         if bytes > self.cells_bytes() || !have_bits {
             return Err(Error::Unsound);
         }
-        Deleted::extend(&mut self.deleted, run)
+        Deleted::extend(self.deleted.slot().ok_or(Error::Unsound)?, run)
     }
 
     /// Replaces the table.
     pub(crate) fn replace_deleted(&mut self, table: Box<Deleted>) {
-        self.deleted = Some(table);
+        if let Some(slot) = self.deleted.slot() {
+            *slot = Some(table);
+        }
     }
 }

@@ -21,7 +21,7 @@ mod union;
 mod whole;
 
 pub(crate) use adding::WhenFull;
-pub(crate) use deleted::Deleted;
+pub use deleted::{Deleted, DeletedSlot};
 pub use hash_set::{HashSet, Lookup};
 pub use layer::Layer;
 pub use outcome::{Added, Origin, Outcome, Removed};
@@ -50,7 +50,7 @@ pub struct Chain<R: Rules> {
     /// Adds that are counted and not in the cells yet.
     pending: Option<Box<Pending>>,
     /// Items that were deleted, if any ever was.
-    deleted: Option<Box<Deleted>>,
+    deleted: R::Deleted,
 }
 
 impl<R: Rules> Chain<R> {
@@ -85,7 +85,7 @@ impl<R: Rules> Chain<R> {
         }
         let totals = Totals::of(layers.clone())?;
         ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes))?;
-        let mut filter = Self { rules, layers: Vec::new(), totals, pending: None, deleted: None };
+        let mut filter = Self { rules, layers: Vec::new(), totals, pending: None, deleted: R::Deleted::EMPTY };
         reserve(&mut filter.layers, layers.len())?;
         for layer in layers {
             filter.layers.push(filter.rules.empty_layer(&layer)?);
@@ -100,13 +100,13 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
-        Ok(Self { rules, layers, totals, pending: None, deleted: None })
+        Ok(Self { rules, layers, totals, pending: None, deleted: R::Deleted::EMPTY })
     }
 
     /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
     pub(crate) const fn hollow(rules: R) -> Self {
         let totals = Totals { older_items: 0, capacity: 0, cells_bytes: 0 };
-        Self { rules, layers: Vec::new(), totals, pending: None, deleted: None }
+        Self { rules, layers: Vec::new(), totals, pending: None, deleted: R::Deleted::EMPTY }
     }
 
     /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy. Adds that pend are in its
@@ -122,7 +122,9 @@ impl<R: Rules> Chain<R> {
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
             from.put_pending_into(to);
         }
-        copy.deleted = self.deleted.as_deref().map(Deleted::try_clone).transpose()?;
+        if let (Some(table), Some(slot)) = (self.deleted.table(), copy.deleted.slot()) {
+            *slot = Some(table.try_clone()?);
+        }
         Ok(copy)
     }
 
@@ -190,7 +192,7 @@ impl<R: Rules> Chain<R> {
     /// What there is to count of it.
     #[inline]
     pub(crate) fn contents(&self) -> Contents {
-        let (size_bytes, items) = match &self.deleted {
+        let (size_bytes, items) = match self.deleted.table() {
             None => (R::size_bytes(self.layers.len(), self.totals.cells_bytes), self.items_added()),
             Some(_) => self.size_and_items(),
         };
@@ -215,7 +217,7 @@ impl<R: Rules> Chain<R> {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Geometry>>();
-        let table = self.deleted.as_deref().map_or(0, Deleted::allocated_bytes);
+        let table = self.deleted.table().map_or(0, Deleted::allocated_bytes);
         let held = (fields as u64).saturating_add(self.pending_bytes()).saturating_add(table);
         self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
     }
@@ -234,13 +236,13 @@ impl<R: Rules> Chain<R> {
                 return Some(index + 1);
             }
         }
-        let next = Deleted::relocate(self.deleted.as_mut()?, first.saturating_sub(layers), mover)?;
+        let next = Deleted::relocate(self.deleted.slot()?.as_mut()?, first.saturating_sub(layers), mover)?;
         Some(layers + next)
     }
 
     /// The number of places that [`relocate`](Self::relocate) visits.
     pub(crate) fn places(&self) -> usize {
-        self.layers.len() + self.deleted.as_deref().map_or(0, |deleted| deleted.hashes.part_count())
+        self.layers.len() + self.deleted.table().map_or(0, |deleted| deleted.hashes.part_count())
     }
 
     /// The stored bits of a layer to which nothing was added yet, for a reader that fills them in.

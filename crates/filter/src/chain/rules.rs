@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use super::Chain;
+use super::deleted::DeletedSlot;
 use super::layer::Layer;
 use super::outcome::{Added, Origin, Outcome, Removed};
 use crate::ceiling::Ceiling;
@@ -23,6 +24,8 @@ pub type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
     type Geometry: Geometry;
+    /// Where a chain keeps its table of deleted items; `()` for a kind without one.
+    type Deleted: DeletedSlot;
     /// The longest chain.
     const LAYERS_MAX: usize = LAYERS_MAX;
 

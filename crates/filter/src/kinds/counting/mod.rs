@@ -33,6 +33,7 @@ pub struct CountingSpec {
 
 impl Rules for CountingSpec {
     type Geometry = BlockedCounters;
+    type Deleted = ();
 
     #[inline]
     fn hash(&self, item: &[u8]) -> ItemHash {

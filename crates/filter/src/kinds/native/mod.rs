@@ -10,7 +10,7 @@ use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
-use crate::chain::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
+use crate::chain::{Added, Chain, Deleted, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
@@ -32,6 +32,7 @@ pub struct NativeSpec {
 
 impl Rules for NativeSpec {
     type Geometry = BlockedBits;
+    type Deleted = Option<Box<Deleted>>;
 
     #[inline]
     fn hash(&self, item: &[u8]) -> ItemHash {

@@ -143,6 +143,7 @@ impl RedisBloom {
 
 impl Rules for RedisBloom {
     type Geometry = Flat<DoubleHash>;
+    type Deleted = ();
 
     #[inline]
     fn hash(&self, item: &[u8]) -> DoubleHash {

@@ -124,6 +124,7 @@ impl ValkeyBloom {
 
 impl Rules for ValkeyBloom {
     type Geometry = Flat<HashPair>;
+    type Deleted = ();
     /// As many as a primary of theirs may have: at a high tightening ratio and expansion 1 the rates do not end it.
     const LAYERS_MAX: usize = 1 << 16;
 
