@@ -48,7 +48,7 @@ test("a filter shows its layers, its buckets and whether an item is in it", asyn
     ["item5", "text", /maybe in it/],
     ["never added", "text", /not in it/],
     ["6974656d35", "hex", /maybe in it/],
-    ["6974656d3", "hex", /two digits a byte/],
+    ["6974656d3", "hex", /two digits per byte/],
   ]) {
     if (form === "hex" && item.length % 2) page.faults.length = 0;
     await page.locator("#try-item").fill(item);

@@ -68,7 +68,7 @@ export function moment(ms) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-// Text as hexadecimal, two digits a byte.
+// Text as hexadecimal, two digits per byte.
 export function hexadecimal(text) {
   return Array.from(new TextEncoder().encode(text), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
