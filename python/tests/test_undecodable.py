@@ -46,7 +46,7 @@ def cached(client: redis.Redis, request: pytest.FixtureRequest) -> redis.Redis:
 
 
 def guards_of(client: redis.Redis, count: int, version: str = "v2", **options: Any) -> list[Guard[str]]:
-    """Guards as in as many processes."""
+    """Guards of several processes."""
     port = client.connection_pool.connection_kwargs["port"]
     clients = [redis.Redis(port=port, socket_timeout=PATIENCE) for _ in range(count)]
     options = {"wait_ms": 1000 * PATIENCE // 4, "lease_ms": 1000 * PATIENCE, "codec": Versioned(version), **options}

@@ -145,7 +145,7 @@ impl<T: Listed> PendingList<T> {
         let Some((_, value)) = entries.0.last().copied() else { return false };
         if !flush(value) {
             entries.0.pop();
-            // Last: whoever reads this 0 may free the value at once.
+            // Last: a thread that reads this 0 may free the value immediately.
             // SAFETY: the value lives: a thread that wants to free it either waits for the lock or has not read the 0 yet.
             unsafe { T::handle(value) }.set(Handle::NOT_LISTED);
         }

@@ -122,7 +122,7 @@ pub unsafe extern "C" fn hold(context: *mut c_void, words: *mut *mut c_void, cou
 /// The progress of FAULTS.RACE.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
-    /// No race was asked for, or it is over.
+    /// No race was requested, or it has ended.
     Off,
     /// The next background thread that frees a value takes part.
     Armed,

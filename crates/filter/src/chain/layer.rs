@@ -243,7 +243,7 @@ impl<G: Geometry> Layer<G> {
         self.geometry.has_prefix(&self.cells, address, prefix)
     }
 
-    /// Counts at least so many items.
+    /// Raises the number of items to at least this one.
     ///
     /// # Errors
     /// [`Error::Unsound`] for more than it is made for. Nothing has changed then.

@@ -250,7 +250,7 @@ impl<R: Rules> Chain<R> {
         self.layers.get_mut(layer).map(|layer| layer.cells_mut().bytes_mut())
     }
 
-    /// Counts at least so many items in a layer, for a reader that fills in bits of more than were counted.
+    /// Raises the number of items of a layer to at least this one, for a reader that sets the bits of items that were not counted.
     ///
     /// # Errors
     /// [`Error::Unsound`] for more than the layer is made for, or than can be counted. Nothing has changed then.

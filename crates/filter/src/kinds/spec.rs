@@ -105,7 +105,7 @@ impl Spec {
         }
     }
 
-    /// What a filter of it is made of once it was given `items` items; where that is not said, as many as it is made for.
+    /// Returns what a filter consists of after `items` items were added, by default as many as its capacity.
     /// Works out as many sizes as it has layers then, about 60 ns each.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ impl Records {
 mod tests {
     use super::*;
 
-    /// The records of a text that comes so many bytes at a time: their bytes, and their fields.
+    /// Returns the records of a text that is read in steps of `step` bytes: their bytes and their fields.
     fn records(text: &[u8], step: usize) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         let (mut parser, mut start, mut found) = (Records::new(), 0, Vec::new());
         for end in (step..text.len()).step_by(step).chain([text.len()]) {
