@@ -52,6 +52,7 @@ static FETCHES_HIT: Gauge = Gauge::new();
 static FETCHES_STALE: Gauge = Gauge::new();
 static FETCHES_LOAD: Gauge = Gauge::new();
 static FETCHES_WAIT: Gauge = Gauge::new();
+static FETCHES_HELD: Gauge = Gauge::new();
 static FETCHES_UNGUARDED: Gauge = Gauge::new();
 static FILLS: Gauge = Gauge::new();
 static FILLS_REFUSED: Gauge = Gauge::new();
@@ -59,7 +60,7 @@ static DEFRAG_HITS: Gauge = Gauge::new();
 static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 20] = [
+static FIELDS: [(&CStr, &Gauge); 21] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
@@ -77,6 +78,7 @@ static FIELDS: [(&CStr, &Gauge); 20] = [
     (c"bloom_fetches_stale", &FETCHES_STALE),
     (c"bloom_fetches_load", &FETCHES_LOAD),
     (c"bloom_fetches_wait", &FETCHES_WAIT),
+    (c"bloom_fetches_held", &FETCHES_HELD),
     (c"bloom_fetches_unguarded", &FETCHES_UNGUARDED),
     (c"bloom_fills", &FILLS),
     (c"bloom_fills_refused", &FILLS_REFUSED),
@@ -162,9 +164,11 @@ pub enum Fetched {
     Stale,
     /// The caller must load the value.
     Load,
-    /// Another caller is loading the value.
+    /// The caller must come again.
     Wait,
-    /// The filter was missing. Counted besides the reply.
+    /// The cache key has a write in flight. Counted in addition to the reply.
+    Held,
+    /// The filter or the key of WHILE was missing. Counted in addition to the reply.
     Unguarded,
 }
 
@@ -177,6 +181,7 @@ pub fn fetched(answer: Fetched) {
         Fetched::Stale => &FETCHES_STALE,
         Fetched::Load => &FETCHES_LOAD,
         Fetched::Wait => &FETCHES_WAIT,
+        Fetched::Held => &FETCHES_HELD,
         Fetched::Unguarded => &FETCHES_UNGUARDED,
     };
     gauge.count(1);

@@ -61,15 +61,24 @@ pub enum Keys {
     First,
     /// The first word, which the command may change, and all others, which it reads.
     FirstAndSources,
-    /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single description covers both, so the server asks the
+    /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single range covers both, so the server asks the
     /// command.
     FilterAndCache,
+    /// As [`FilterAndCache`](Self::FilterAndCache), and the keys of WHILE and UNLESS, which the command reads.
+    Fetch,
+}
+
+impl Keys {
+    /// Whether the server has to ask the command for the positions.
+    const fn are_asked_for(self) -> bool {
+        matches!(self, Self::FilterAndCache | Self::Fetch)
+    }
 }
 
 /// The position of the filter in a command of the guard.
-pub const FILTER_WORD: c_int = 1;
+const FILTER_WORD: c_int = 1;
 /// The position of the cache key in a command of the guard.
-pub const CACHE_KEY_WORD: c_int = 3;
+const CACHE_KEY_WORD: c_int = 3;
 
 /// A documented argument: a word of a command, or an option's name with its value.
 pub struct Argument {
@@ -180,7 +189,7 @@ pub fn add_category(context: Context) -> bool {
 pub fn register(context: Context, command: &Command, has_category: bool) -> Result<(), String> {
     let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
     let flags = match command.access {
-        _ if command.keys == Keys::FilterAndCache => c"write getkeys-api",
+        _ if command.keys.are_asked_for() => c"write getkeys-api",
         Access::Read => c"readonly fast",
         Access::Write => c"write deny-oom",
         Access::Release | Access::Fetch | Access::Fill => c"write",
@@ -189,7 +198,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
         Keys::None => (0, 0, 0),
         Keys::First => (1, 1, 1),
         Keys::FirstAndSources => (1, -1, 1),
-        Keys::FilterAndCache => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
+        Keys::FilterAndCache | Keys::Fetch => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
     // SAFETY: the texts are C strings and the handler is a function. The description lives until the calls return, and the server
     // copies it.
@@ -245,14 +254,19 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         _ => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
     };
     // SAFETY: an all-zero key specification is valid; it ends the list.
-    let mut keys: [raw::RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
-    let [first, others, _] = &mut keys;
+    let mut keys: [raw::RedisModuleCommandKeySpec; 5] = unsafe { std::mem::zeroed() };
+    let [first, others, while_key, unless_key, _] = &mut keys;
     if command.keys != Keys::None {
         describe_keys(first, own_flags, 1, 0);
     }
     match command.keys {
         Keys::FirstAndSources => describe_keys(others, read_only, 2, -1),
         Keys::FilterAndCache => describe_keys(others, cache_flags, CACHE_KEY_WORD, 0),
+        Keys::Fetch => {
+            describe_keys(others, cache_flags, CACHE_KEY_WORD, 0);
+            describe_key_after(while_key, c"WHILE", CACHE_KEY_WORD + 1);
+            describe_key_after(unless_key, c"UNLESS", CACHE_KEY_WORD + 1);
+        }
         Keys::None | Keys::First => {}
     }
 
@@ -275,6 +289,16 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     };
     // SAFETY: the caller's promise; everything that `info` points to lives until the call returns.
     unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
+}
+
+/// Describes the key that a command reads after a word, which is searched from `position` on. The search may find a key that is
+/// named like the word: so the description is marked as incomplete, and the server asks the command instead.
+const fn describe_key_after(keys: &mut raw::RedisModuleCommandKeySpec, word: &'static CStr, position: c_int) {
+    let flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_INCOMPLETE;
+    describe_keys(keys, flags, position, 0);
+    keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
+    keys.bs.keyword.keyword = word.as_ptr();
+    keys.bs.keyword.startfrom = position;
 }
 
 /// Describes the keys from `position` to `last`, which is relative to `position`, or if negative to the end of the words.

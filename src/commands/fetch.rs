@@ -1,14 +1,15 @@
-//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
+//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
 
 use bloomgate_filter::Value;
 use bloomgate_filter::words::fetch;
 
 use super::table::FETCH_UNBLOCKED;
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{self, Answer, Asker, Question, Standing};
+use crate::guard::{self, Answer, Asker, Pause, Question, Standing};
 use crate::keys::cache_key::CacheKey;
+use crate::keys::conditions::{self, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
 use crate::reply::{self, Refusal};
@@ -17,25 +18,40 @@ use crate::server::role;
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let options = fetch::parse(args.words())?;
-    let question = Question { filter: args.arg(1)?, item: args.arg(2)?, cache_key: args.arg(3)?, options };
-    if let Look::Leased(left) = look(context, keys, question, Asker::Caller)? {
+    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
+    let question = Question {
+        filter: args.arg(1)?,
+        item: args.arg(2)?,
+        cache_key: args.arg(3)?,
+        while_key: key(options.while_key)?,
+        unless_key: key(options.unless_key)?,
+        options,
+    };
+    if let Look::Paused(pause) = look(context, keys, question, Asker::Caller)? {
         let waits = options.wait > 0 && context.may_block();
-        if !(waits && guard::wait(context, question, answer, FETCH_UNBLOCKED)) {
-            reply_wait(context, left);
+        if !(waits && guard::wait(context, question, pause, answer, FETCH_UNBLOCKED)) {
+            reply_wait(context, pause);
         }
     }
     Ok(())
+}
+
+/// The positions of the keys: those of the options follow the filter and the cache key.
+pub fn key_positions(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
+    let options = fetch::parse(words).ok();
+    let [while_key, unless_key] = options.map_or([None; 2], |options| [options.while_key, options.unless_key]);
+    [Some(1), Some(3), while_key, unless_key].into_iter().flatten()
 }
 
 /// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
 fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
     match look(context, keys, question, Asker::Waiter) {
         Ok(Look::Replied(token)) => Answer::Given(token),
-        Ok(Look::Leased(left)) if is_last => {
-            reply_wait(context, left);
+        Ok(Look::Paused(pause)) if is_last => {
+            reply_wait(context, pause);
             Answer::Given(None)
         }
-        Ok(Look::Leased(_)) => Answer::NotYet,
+        Ok(Look::Paused(pause)) => Answer::NotYet(pause),
         Err(refusal) => {
             reply::error(context, refusal);
             Answer::Given(None)
@@ -53,8 +69,8 @@ pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), 
 enum Look {
     /// The reply is written. It grants a lease if there is a token.
     Replied(Option<u64>),
-    /// Another caller loads the value, for this many milliseconds more. Nothing was replied.
-    Leased(u64),
+    /// There is no answer yet. Nothing was replied.
+    Paused(Pause),
 }
 
 /// The filter's answer about an item.
@@ -63,23 +79,31 @@ enum Membership {
     Absent,
     /// It may be in the filter with this instance.
     Maybe(u64),
-    /// There is no filter, or its chunks are still arriving: it guards nothing.
-    Unguarded,
+    /// Nothing is certain: there is no filter, its chunks are still arriving, or the key of WHILE is missing. The instance is
+    /// that of a filter that exists. Leases are granted for it, so that they end when the filter is replaced.
+    Unguarded(Option<u64>),
 }
 
-/// Asks the filter, the guard and the cache, and replies unless another caller loads the value.
+/// Asks the filter, the guard and the cache, and replies unless the caller has to wait.
+///
+/// A write in flight comes first: until it has ended, the filter may lack the item and the cache may have an old value.
 fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: Asker) -> Result<Look, Refusal> {
     if !role::is_primary() {
         return Err(Refusal::Replica);
     }
-    let instance = match ask_filter(context, keys, question, asker)? {
+    if let Some(unless_key) = question.unless_key
+        && WritesInFlight::open(keys, unless_key)?.has(question.cache_key)
+    {
+        return Ok(Look::Paused(Pause::Held));
+    }
+    let (instance, denies) = match ask_filter(context, keys, question, asker)? {
         Membership::Absent => return Ok(reply_absent(context)),
-        Membership::Maybe(instance) => Some(instance),
-        Membership::Unguarded => None,
+        Membership::Maybe(instance) => (Some(instance), true),
+        Membership::Unguarded(instance) => (instance, false),
     };
     let key = || guard::key_id(context, question.cache_key);
     let item = || guard::item_id(context, question.filter, instance, question.item);
-    let standing = if guard::is_idle() { Standing::Free } else { guard::standing(context, key(), item, asker) };
+    let standing = if guard::is_idle() { Standing::Free } else { guard::standing(context, key(), item, asker, denies) };
     if standing == Standing::NoRow {
         return Ok(reply_absent(context));
     }
@@ -89,7 +113,7 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
     let Some(value) = cache.value()? else {
         drop(cache);
         return Ok(match standing {
-            Standing::Leased(left) => Look::Leased(left),
+            Standing::Leased(left) => Look::Paused(Pause::Leased(left)),
             Standing::Free | Standing::NoRow => reply_load(context, grant()),
         });
     };
@@ -111,24 +135,37 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
 }
 
 /// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.
-fn ask_filter(context: Context, keys: &Keyspace, question: Question<'_>, asker: Asker) -> Result<Membership, Refusal> {
+fn ask_filter(
+    context: Context,
+    keys: &mut Keyspace,
+    question: Question<'_>,
+    asker: Asker,
+) -> Result<Membership, Refusal> {
+    let missing = question.while_key.filter(|name| !conditions::exists(keys, *name));
     let key = ReadKey::open(keys, question.filter);
     let is_new = asker == Asker::Caller;
+    let mut instance = None;
     if let Some(stored) = key.stored()?
         && let Value::Filter(filter) = &stored.value
     {
         filter.guards()?;
-        let may_be_in = filter.contains(question.item.bytes(), &CommandClock::default());
-        if is_new {
-            metrics::items_looked_up(1, may_be_in.into());
+        if missing.is_none() {
+            let may_be_in = filter.contains(question.item.bytes(), &CommandClock::default());
+            if is_new {
+                metrics::items_looked_up(1, may_be_in.into());
+            }
+            return Ok(if may_be_in { Membership::Maybe(stored.instance) } else { Membership::Absent });
         }
-        return Ok(if may_be_in { Membership::Maybe(stored.instance) } else { Membership::Absent });
+        instance = Some(stored.instance);
     }
     if is_new {
         metrics::fetched(Fetched::Unguarded);
-        guard::say_unguarded(context, question.filter);
+        match missing {
+            Some(name) => guard::say_unguarded(context, "key of WHILE", name),
+            None => guard::say_unguarded(context, "filter", question.filter),
+        }
     }
-    Ok(Membership::Unguarded)
+    Ok(Membership::Unguarded(instance))
 }
 
 fn reply_absent(context: Context) -> Look {
@@ -146,7 +183,15 @@ fn reply_load(context: Context, token: u64) -> Look {
     Look::Replied(Some(token))
 }
 
-fn reply_wait(context: Context, milliseconds: u64) {
+/// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
+fn reply_wait(context: Context, pause: Pause) {
+    let milliseconds = match pause {
+        Pause::Leased(left) => left,
+        Pause::Held => {
+            metrics::fetched(Fetched::Held);
+            1
+        }
+    };
     reply::array(context, 2);
     reply::bytes(context, b"wait");
     reply::integer(context, milliseconds);

@@ -12,7 +12,7 @@ use super::{
 use crate::args::Args;
 use crate::context::{Context, OK};
 use crate::keys::Keyspace;
-use crate::registration::{Access, Argument, CACHE_KEY_WORD, Command, FILTER_WORD, Keys};
+use crate::registration::{Access, Argument, Command, Keys};
 use crate::reply::Refusal;
 
 /// Runs a command: replies, or returns a refusal before anything has changed.
@@ -49,16 +49,42 @@ fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> 
 
 /// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
 fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
-    // SAFETY: the context is valid. Positions are reported only on request.
-    unsafe {
-        if raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) {
-            if let Some(report) = raw::RedisModule_KeyAtPos {
-                [FILTER_WORD, CACHE_KEY_WORD].into_iter().for_each(|position| report(context.raw, position));
-            }
-            return OK;
-        }
+    if asks_for_keys(context) {
+        // The key specifications cover every key, so the server does not use the flags.
+        let flags = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
+        return report_keys(context, [1, 3].into_iter(), flags);
     }
     dispatch(context, args, keys, run)
+}
+
+/// As [`dispatch_or_report_keys`], for BF.FETCH.
+fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        return report_keys(context, fetch::key_positions(args.words()), READS);
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// The flags of a key that is read.
+const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+
+/// Whether the server asks for the positions of a command's keys, instead of running it.
+fn asks_for_keys(context: Context) -> bool {
+    // SAFETY: the context is valid.
+    unsafe { raw::RedisModule_IsKeysPositionRequest.is_some_and(|asks| asks(context.raw) != 0) }
+}
+
+/// Reports the positions of a command's keys, on request of the server.
+fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: u32) -> c_int {
+    for position in positions.filter_map(|position| c_int::try_from(position).ok()) {
+        // SAFETY: the context is valid, and the server has asked. It checks the position.
+        unsafe {
+            if let Some(report) = raw::RedisModule_KeyAtPosWithFlags {
+                report(context.raw, position, flags.cast_signed());
+            }
+        }
+    }
+    OK
 }
 
 /// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.
@@ -71,6 +97,8 @@ const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
 const ITEM: Argument = Argument::string(c"item");
 const FILTER: Argument = Argument::key(c"filter", 0);
 const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
+const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
+const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
 
 /// Every command of the module. The options of BF.RESERVE, BF.INSERT and BF.PLAN follow the arguments listed here: registration
 /// takes them from the table in `words::options`.
@@ -185,10 +213,10 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.fetch",
-        handler: handler!(dispatch_or_report_keys, fetch::run),
+        handler: handler!(dispatch_fetch, fetch::run),
         arity: -4,
         access: Access::Fetch,
-        keys: Keys::FilterAndCache,
+        keys: Keys::Fetch,
         categories: c"write fast",
         summary: c"Asks a Bloom filter and the cache for the value of an item, and lets one caller load it",
         complexity: c"O(N), where N is the number of layers",
@@ -200,6 +228,8 @@ pub const COMMANDS: &[Command] = &[
             Argument::integer(c"lease").after(c"LEASE").optional(),
             Argument::integer(c"stale").after(c"STALE").optional(),
             Argument::integer(c"wait").after(c"WAIT").optional(),
+            WHILE,
+            UNLESS,
         ],
     },
     Command {

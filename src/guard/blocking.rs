@@ -15,7 +15,7 @@ use redis_module::raw;
 
 use super::alarm::Due;
 use super::ids::CacheKeyId;
-use super::queues::WaiterId;
+use super::queues::{Left, WaiterId};
 use super::table::Instant;
 use super::{act, key_id, now, with};
 use crate::args::Arg;
@@ -38,14 +38,27 @@ pub struct Question<'a> {
     pub item: Arg<'a>,
     /// The cache key.
     pub cache_key: Arg<'a>,
+    /// The reply is `absent` only while this key exists.
+    pub while_key: Option<Arg<'a>>,
+    /// The hash of the cache keys that have a write in flight.
+    pub unless_key: Option<Arg<'a>>,
     /// The options.
     pub options: Fetch,
 }
 
+/// Why BF.FETCH has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Another caller loads the value, for this many milliseconds more.
+    Leased(u64),
+    /// The cache key has a write in flight.
+    Held,
+}
+
 /// The result of looking for an answer to a waiter's question.
 pub enum Answer {
-    /// Another caller still loads the value. Nothing was replied.
-    NotYet,
+    /// There is no answer yet. Nothing was replied.
+    NotYet(Pause),
     /// The reply is written. It grants a lease if there is a token.
     Given(Option<u64>),
 }
@@ -59,6 +72,8 @@ pub struct Asked {
     filter: HeldString,
     item: HeldString,
     cache_key: HeldString,
+    while_key: Option<HeldString>,
+    unless_key: Option<HeldString>,
     options: Fetch,
     answerer: Answerer,
 }
@@ -69,6 +84,8 @@ impl Asked {
             filter: HeldString::of(question.filter)?,
             item: HeldString::of(question.item)?,
             cache_key: HeldString::of(question.cache_key)?,
+            while_key: HeldString::of_any(question.while_key)?,
+            unless_key: HeldString::of_any(question.unless_key)?,
             options: question.options,
             answerer,
         })
@@ -79,6 +96,8 @@ impl Asked {
             filter: self.filter.arg(),
             item: self.item.arg(),
             cache_key: self.cache_key.arg(),
+            while_key: self.while_key.as_ref().map(HeldString::arg),
+            unless_key: self.unless_key.as_ref().map(HeldString::arg),
             options: self.options,
         }
     }
@@ -96,6 +115,11 @@ impl HeldString {
         // SAFETY: the word is valid; without a context the string is ours until it is freed.
         let held = unsafe { raw::RedisModule_HoldString.map(|hold| hold(null_mut(), word.raw))? };
         Some(Self(held))
+    }
+
+    /// Holds a word if there is one. `None` if it cannot be held.
+    fn of_any(word: Option<Arg<'_>>) -> Option<Option<Self>> {
+        word.map_or(Some(None), |word| Self::of(word).map(Some))
     }
 
     fn arg(&self) -> Arg<'_> {
@@ -139,7 +163,13 @@ impl Drop for ReplyContext {
 
 /// Blocks the client until `answerer` has an answer, or until WAIT expires. CLIENT UNBLOCK calls `unblocked` instead. Returns
 /// whether the client is blocked: it is not if memory is refused.
-pub fn wait(context: Context, question: Question<'_>, answerer: Answerer, unblocked: raw::RedisModuleCmdFunc) -> bool {
+pub fn wait(
+    context: Context,
+    question: Question<'_>,
+    pause: Pause,
+    answerer: Answerer,
+    unblocked: raw::RedisModuleCmdFunc,
+) -> bool {
     let Some(asked) = Asked::hold(question, answerer) else { return false };
     // SAFETY: the context is that of a client's command, outside of MULTI and scripts; the callbacks are functions.
     let client = unsafe {
@@ -153,7 +183,8 @@ pub fn wait(context: Context, question: Question<'_>, answerer: Answerer, unbloc
     // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
     let deadline = now.saturating_add(question.options.wait).saturating_add(1);
     let (key, filter) = (key_id(context, question.cache_key), key_id(context, question.filter));
-    let refused = act(context, |guard| guard.join(key, filter, client as WaiterId, asked, (now, deadline))).err();
+    let (waiter, is_held) = (client as WaiterId, pause == Pause::Held);
+    let refused = act(context, |guard| guard.join(key, filter, waiter, asked, is_held, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {
@@ -167,26 +198,27 @@ pub fn wait(context: Context, question: Question<'_>, answerer: Answerer, unbloc
     refused.is_none()
 }
 
-/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns in how many milliseconds the
-/// lease that it waited for expires.
-pub fn leave(context: Context) -> u64 {
+/// Removes the client of this context, which CLIENT UNBLOCK unblocked, from its queue. Returns what it waited for.
+pub fn leave(context: Context) -> Pause {
     // SAFETY: the context is that of a callback of a blocked client.
     let client = unsafe { raw::RedisModule_GetBlockedClientHandle.map(|handle| handle(context.raw)) };
-    let Some(waiter) = client.map(|client| client as WaiterId) else { return 1 };
+    let Some(waiter) = client.map(|client| client as WaiterId) else { return Pause::Leased(1) };
     let now = now();
     // The answer of a client that was served already is dropped.
-    let Some((key, question)) = with(|guard| guard.leave(waiter)) else { return 1 };
+    let Some(Left { cache_key, is_held, question }) = with(|guard| guard.leave(waiter)) else {
+        return Pause::Leased(1);
+    };
     drop(question);
     give_back(waiter, null_mut());
-    with(|guard| guard.lease_left(key, now))
+    if is_held { Pause::Held } else { Pause::Leased(with(|guard| guard.lease_left(cache_key, now))) }
 }
 
 /// The server calls this when a waiting client disconnects.
 unsafe extern "C" fn disconnected(_: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let waiter = client as WaiterId;
     // The handle of a client that is answered was given back already: the server calls `delivered` next.
-    if let Some((_, question)) = with(|guard| guard.leave(waiter)) {
-        drop(question);
+    if let Some(left) = with(|guard| guard.leave(waiter)) {
+        drop(left);
         give_back(waiter, null_mut());
     }
 }
@@ -214,14 +246,14 @@ fn give_back(waiter: WaiterId, answered: *mut c_void) {
     }
 }
 
-/// Answers a waiter. Returns its question if there is no answer yet.
-fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<Asked> {
-    let Some(reply) = ReplyContext::of(waiter) else { return Some(asked) };
+/// Answers a waiter. Returns its question if there is no answer yet, and why.
+fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause)> {
+    let Some(reply) = ReplyContext::of(waiter) else { return Some((asked, Pause::Leased(1))) };
     let context = Context::new(reply.0);
     // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
     let mut keys = unsafe { Keyspace::new(context) };
     let token = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
-        Answer::NotYet => return Some(asked),
+        Answer::NotYet(pause) => return Some((asked, pause)),
         Answer::Given(token) => token,
     };
     drop(reply);
@@ -231,14 +263,19 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<Asked> {
     None
 }
 
-/// Answers the waiters of a cache key in their order, up to the first for which there is no answer yet: those behind it ask
-/// the same, or wait for the same lease.
+/// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
+/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash.
 fn serve(key: CacheKeyId) {
-    while let Some((waiter, asked)) = with(|guard| guard.first(key)) {
-        if let Some(asked) = answer(waiter, asked, false) {
-            let gone = with(|guard| guard.put_back(waiter, asked));
+    let mut from = 0;
+    while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
+        if let Some((asked, pause)) = answer(waiter, asked, false) {
+            let is_held = pause == Pause::Held;
+            let gone = with(|guard| guard.put_back(waiter, asked, is_held));
             drop(gone);
-            return;
+            if !is_held {
+                return;
+            }
+            from = ticket + 1;
         }
     }
 }

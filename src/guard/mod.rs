@@ -24,7 +24,7 @@ use std::time;
 use bloomgate_filter::hash::siphash::{self, siphash24_128};
 use redis_module::raw;
 
-pub use blocking::{Answer, Question, leave, wait};
+pub use blocking::{Answer, Pause, Question, leave, wait};
 use ids::FilterId;
 pub use ids::{CacheKeyId, ItemId};
 pub use state::{Asker, Standing};
@@ -40,11 +40,11 @@ type Guard = state::Guard<blocking::Asked>;
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
 /// Whether there is a lease, a NONE or a waiter.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
-/// When the log last reported a missing filter.
+/// When the log last reported that a filter or a key of WHILE is missing.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
 /// The least time between two such reports, in milliseconds.
 const SAID_EVERY: Instant = 60_000;
-/// The most bytes of a filter's name that the log shows.
+/// The most bytes of a key's name that the log shows.
 const NAME_SHOWN: usize = 100;
 
 /// Runs `work` on the guard's state. It must not make a call that may raise an event.
@@ -99,13 +99,20 @@ pub fn item_id(context: Context, filter: Arg<'_>, instance: Option<u64>, item: A
     ItemId { filter, item: hash(context, item.bytes()) }
 }
 
-/// Decides what BF.FETCH may do about a cache key. Calls `item` only if the cache key has a record or a waiter.
-pub fn standing(context: Context, key: CacheKeyId, item: impl FnOnce() -> ItemId, asker: Asker) -> Standing {
+/// Decides what BF.FETCH may do about a cache key. With `denies`, a NONE applies; without, it is ignored. Calls `item` only if
+/// the cache key has a record or a waiter.
+pub fn standing(
+    context: Context,
+    key: CacheKeyId,
+    item: impl FnOnce() -> ItemId,
+    asker: Asker,
+    denies: bool,
+) -> Standing {
     if !with(|guard| guard.knows(key)) {
         return Standing::Free;
     }
     let (item, now) = (item(), now());
-    act(context, |guard| guard.standing(key, item, asker, now))
+    act(context, |guard| guard.standing(key, item, asker, denies, now))
 }
 
 /// Grants the lease of a cache key for a number of milliseconds. Returns its token. If the lease cannot be recorded, BF.FILL
@@ -191,15 +198,15 @@ pub fn end_all(context: Context) {
     }
 }
 
-/// Reports in the log that a filter is missing, so that it guards nothing.
-pub fn say_unguarded(context: Context, filter: Arg<'_>) {
+/// Reports in the log that a key is missing, so that nothing is `absent`. `what` says which key of BF.FETCH that is.
+pub fn say_unguarded(context: Context, what: &str, key: Arg<'_>) {
     let now = now().saturating_add(SAID_EVERY);
     if now - LAST_SAID.load(Relaxed) >= SAID_EVERY {
         LAST_SAID.store(now, Relaxed);
-        let name = filter.bytes();
+        let name = key.bytes();
         let name = name.get(..NAME_SHOWN).unwrap_or(name).escape_ascii();
         let line =
-            format_args!("bloomgate: no filter at '{name}': BF.FETCH answers from the cache and the leases alone");
+            format_args!("bloomgate: no {what} at '{name}': BF.FETCH answers from the cache and the leases alone");
         context.log(LogLevel::Warning, line);
     }
 }

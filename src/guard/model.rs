@@ -32,12 +32,16 @@ impl Rng {
     }
 }
 
-/// What a client asked: a cache key, a filter by its number, an item.
+/// What a client asked: a cache key, a filter by its number, an item, and which conditions it named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Question {
     key: usize,
     filter: usize,
     item: u64,
+    /// WHILE.
+    has_while: bool,
+    /// UNLESS.
+    has_unless: bool,
 }
 
 /// A client that waits.
@@ -54,6 +58,10 @@ struct World {
     now: Instant,
     /// Which cache keys have a value.
     values: [bool; KEYS],
+    /// Which cache keys have a write in flight.
+    in_flight: [bool; KEYS],
+    /// Whether the key of WHILE exists.
+    beats: bool,
     /// The instance of each filter; nothing: it is missing.
     instances: [Option<u64>; FILTERS],
     last_instance: u64,
@@ -82,6 +90,8 @@ impl World {
             rng: Rng(seed),
             now: 1,
             values: [false; KEYS],
+            in_flight: [false; KEYS],
+            beats: true,
             instances: [Some(1), None],
             last_instance: 1,
             tokens: Vec::new(),
@@ -106,7 +116,8 @@ impl World {
         let key = self.rng.index(KEYS);
         let odd = self.rng.below(8) == 0;
         let filter = if odd { self.rng.index(FILTERS) } else { key % FILTERS };
-        Question { key, filter, item: if odd { self.rng.below(ITEMS) } else { 0 } }
+        let item = if odd { self.rng.below(ITEMS) } else { 0 };
+        Question { key, filter, item, has_while: self.rng.below(2) == 0, has_unless: self.rng.below(2) == 0 }
     }
 
     fn grant(&mut self, question: Question) -> u64 {
@@ -119,12 +130,22 @@ impl World {
         token
     }
 
-    /// BF.FETCH, as `commands/fetch.rs` does it: nothing if another caller has the lease, else the token if it grants one.
+    fn is_held(&self, question: Question) -> bool {
+        question.has_unless && self.in_flight[question.key]
+    }
+
+    /// BF.FETCH, as `commands/fetch.rs` does it: nothing if the caller has to wait, else the token if it grants one.
     fn look(&mut self, question: Question, asker: Asker) -> Option<Option<u64>> {
-        let item = self.item_id(question);
-        let standing = self.guard.standing(key_id(question.key), item, asker, self.now);
+        if self.is_held(question) {
+            return None;
+        }
+        let (item, denies) = (self.item_id(question), self.beats || !question.has_while);
+        let standing = self.guard.standing(key_id(question.key), item, asker, denies, self.now);
         match standing {
-            Standing::NoRow => Some(None),
+            Standing::NoRow => {
+                assert!(denies, "a NONE is no answer without the key of WHILE");
+                Some(None)
+            }
             _ if self.values[question.key] => Some(None),
             Standing::Leased(left) => {
                 assert!(left > 0);
@@ -137,10 +158,9 @@ impl World {
     fn fetch(&mut self) {
         let question = self.question();
         let key = key_id(question.key);
-        let is_waited_for = self.guard.waited_for().contains(&key);
         let has_lease = self.guard.has_lease(key, self.now);
         let answer = self.look(question, Asker::Caller);
-        if is_waited_for && !has_lease {
+        if !self.guard.all_held(key) && !has_lease {
             assert!(!matches!(answer, Some(Some(_))), "a caller overtakes the waiters");
         }
         if answer.is_none() && self.rng.below(4) > 0 {
@@ -148,7 +168,7 @@ impl World {
             self.last_client += 1;
             let (client, deadline) = (self.last_client, self.now + wait);
             let filter = filter_key(question.filter);
-            self.guard.join(key, filter, client, question, (self.now, deadline)).unwrap();
+            self.guard.join(key, filter, client, question, self.is_held(question), (self.now, deadline)).unwrap();
             self.clients.insert(client, Client { question, deadline });
         }
     }
@@ -179,11 +199,26 @@ impl World {
                 let end = self.now + 1 + self.rng.below(20);
                 self.guard.note_no_row(key, item, (self.now, end), MAX);
                 let expected = if item.filter.is_missing() { Standing::Free } else { Standing::NoRow };
-                assert_eq!(self.guard.standing(key, item, Asker::Waiter, self.now), expected);
+                assert_eq!(self.guard.standing(key, item, Asker::Waiter, true, self.now), expected);
                 assert!(self.guard.knows(key) && !self.guard.is_idle() || item.filter.is_missing());
             }
         }
         assert!(!self.guard.holds(key, item, token, self.now), "a token is taken once");
+    }
+
+    /// A write of a row begins or ends, or the key of WHILE comes or goes. The end of a write is announced right after it, in
+    /// the same transaction.
+    fn feed(&mut self) {
+        let key = self.rng.index(KEYS);
+        match self.rng.below(3) {
+            0 => self.beats = !self.beats,
+            _ if self.in_flight[key] => {
+                self.in_flight[key] = false;
+                self.values[key] = false;
+                self.guard.end(key_id(key));
+            }
+            _ => self.in_flight[key] = true,
+        }
     }
 
     fn changed(&mut self) {
@@ -244,11 +279,17 @@ impl World {
         while let Some(due) = self.guard.take_due(self.now) {
             match due {
                 Due::Serve(key) => {
-                    while let Some((client, question)) = self.guard.first(key) {
+                    let mut from = 0;
+                    while let Some((client, ticket, question)) = self.guard.next(key, from) {
                         assert_eq!(self.clients[&client].question, question);
                         let Some(token) = self.look(question, Asker::Waiter) else {
-                            assert!(self.guard.put_back(client, question).is_none());
-                            break;
+                            let is_held = self.is_held(question);
+                            assert!(self.guard.put_back(client, question, is_held).is_none());
+                            if !is_held {
+                                break;
+                            }
+                            from = ticket + 1;
+                            continue;
                         };
                         self.answers[usize::from(token.is_some())] += 1;
                         self.answered(client, token);
@@ -267,9 +308,14 @@ impl World {
             }
         }
         assert!(self.clients.values().all(|client| client.deadline > self.now), "a client waits too long");
-        for key in self.guard.waited_for() {
-            let other = self.item_id(Question { key: 0, filter: 0, item: 9 });
-            let standing = self.guard.standing(key, other, Asker::Waiter, self.now);
+        // Whoever is not held waits for a lease. Everybody else was named when the write ended.
+        let waits_alone =
+            |question: Question| !self.is_held(question) && !self.guard.has_lease(key_id(question.key), self.now);
+        let alone = self.clients.values().find(|client| waits_alone(client.question));
+        assert!(alone.is_none(), "{:?} waits for nothing", alone.map(|client| client.question));
+        for key in self.guard.waited_for().into_iter().filter(|key| !self.guard.all_held(*key)).collect::<Vec<_>>() {
+            let other = self.item_id(Question { key: 0, filter: 0, item: 9, has_while: false, has_unless: false });
+            let standing = self.guard.standing(key, other, Asker::Waiter, true, self.now);
             let left = self.guard.lease_left(key, self.now);
             assert_eq!(standing, Standing::Leased(left), "{key:?}: clients wait for nothing");
         }
@@ -279,7 +325,8 @@ impl World {
         match self.rng.below(100) {
             0..45 => self.fetch(),
             45..65 => self.fill(),
-            65..75 => self.changed(),
+            65..72 => self.changed(),
+            72..75 => self.feed(),
             75..80 => self.replace_filter(),
             80..82 => self.guard.end_all(),
             82..84 => {
@@ -334,7 +381,7 @@ fn with_a_waiter() -> (Guard<&'static str>, ItemId) {
     let mut guard = Guard::default();
     let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
     guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), filter_key(0), 1, "question", (0, 5000)).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", false, (0, 5000)).unwrap();
     (guard, item)
 }
 
@@ -354,7 +401,7 @@ fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
 fn the_alarm_does_not_fill_with_waiters_that_left() {
     let (mut guard, _) = with_a_waiter();
     for waiter in 2..10_000 {
-        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
+        guard.join(key_id(0), filter_key(0), waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
@@ -372,7 +419,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
     let (mut guard, _) = with_a_waiter();
     guard.end(key_id(0));
     for waiter in 2..1000 {
-        guard.join(key_id(0), filter_key(0), waiter, "question", (0, 5000)).unwrap();
+        guard.join(key_id(0), filter_key(0), waiter, "question", false, (0, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
@@ -382,7 +429,7 @@ fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
 fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
     let (mut guard, _) = with_a_waiter();
     for waiter in 2..1000 {
-        guard.join(key_id(1), filter_key(0), waiter, "question", (1000, 5000)).unwrap();
+        guard.join(key_id(1), filter_key(0), waiter, "question", false, (1000, 5000)).unwrap();
         guard.leave(waiter).unwrap();
     }
     assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(key_id(0))));
@@ -395,7 +442,7 @@ fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
     // As if memory for the entry was refused.
     assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
     assert_eq!(guard.take_due(0), None);
-    assert_eq!(guard.standing(key_id(0), item, Asker::Caller, 0), Standing::Leased(1));
+    assert_eq!(guard.standing(key_id(0), item, Asker::Caller, true, 0), Standing::Leased(1));
     assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
 }
 
@@ -404,7 +451,7 @@ fn a_client_that_joins_as_the_lease_expires_is_served() {
     let mut guard = Guard::default();
     let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
     guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), filter_key(0), 1, "question", (1000, 5000)).unwrap();
+    guard.join(key_id(0), filter_key(0), 1, "question", false, (1000, 5000)).unwrap();
     assert_eq!(guard.take_due(1000), Some(Due::Serve(key_id(0))));
 }
 

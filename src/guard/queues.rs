@@ -1,7 +1,8 @@
 //! The clients that wait for a value which another caller loads: a queue for each cache key, first come, first served.
 //!
-//! A waiter stays in its queue until it has an answer. [`first`](Queues::first) gives the one to serve next; it is either
-//! answered, and leaves, or keeps its place.
+//! A waiter stays in its queue until it has an answer. [`next`](Queues::next) returns the one to serve next; it is either
+//! answered, and leaves, or keeps its place. A waiter is *held* if its cache key has a write in flight: it waits for the end
+//! of that write, not for a lease.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
@@ -16,8 +17,9 @@ struct Waiter<Q> {
     cache_key: CacheKeyId,
     /// The filter's key.
     filter: CacheKeyId,
-    /// Tells it from earlier waiters with the same handle.
+    /// Tells it from earlier waiters with the same handle. Later waiters have larger tickets.
     ticket: u64,
+    is_held: bool,
     state: State<Q>,
 }
 
@@ -38,8 +40,21 @@ struct Queue {
     line: VecDeque<(WaiterId, u64)>,
     /// How many of them wait.
     waiting: usize,
+    /// How many of those are held.
+    held: usize,
     /// Whether the alarm has an entry that serves them at once.
     is_due: bool,
+}
+
+/// A waiter that has left its queue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Left<Q> {
+    /// Its cache key.
+    pub cache_key: CacheKeyId,
+    /// Whether it was held.
+    pub is_held: bool,
+    /// Its question, unless it was being served.
+    pub question: Option<Q>,
 }
 
 /// All queues. Each has at least one waiter.
@@ -70,16 +85,25 @@ impl<Q> Queues<Q> {
     ///
     /// # Errors
     /// The question, if memory is refused. Nothing has changed.
-    pub fn join(&mut self, cache_key: CacheKeyId, filter: CacheKeyId, waiter: WaiterId, question: Q) -> Result<u64, Q> {
+    pub fn join(
+        &mut self,
+        cache_key: CacheKeyId,
+        filter: CacheKeyId,
+        waiter: WaiterId,
+        question: Q,
+        is_held: bool,
+    ) -> Result<u64, Q> {
         let Ok(line) = self.reserve(cache_key) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, is_due: false });
+        let queue = self.queues.entry(cache_key).or_insert(Queue { line, waiting: 0, held: 0, is_due: false });
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
+        queue.held += usize::from(is_held);
         *self.filters.entry(filter).or_default() += 1;
         self.waiting += 1;
-        self.waiters.insert(waiter, Waiter { cache_key, filter, ticket, state: State::Waiting(question) });
+        let state = State::Waiting(question);
+        self.waiters.insert(waiter, Waiter { cache_key, filter, ticket, is_held, state });
         Ok(ticket)
     }
 
@@ -99,16 +123,26 @@ impl<Q> Queues<Q> {
         self.queues.contains_key(&cache_key)
     }
 
-    /// The waiter of a cache key that has waited longest.
-    pub fn first(&mut self, cache_key: CacheKeyId) -> Option<WaiterId> {
-        let queue = self.queues.get_mut(&cache_key)?;
-        while let Some((waiter, ticket)) = queue.line.front().copied() {
-            if waits(&self.waiters, waiter, ticket) {
-                return Some(waiter);
-            }
+    /// Whether a new caller would overtake waiters of a cache key: some are not held, or all are about to be served.
+    pub fn has_ready(&self, cache_key: CacheKeyId) -> bool {
+        self.queues.get(&cache_key).is_some_and(|queue| queue.is_due || queue.waiting > queue.held)
+    }
+
+    /// Whether all waiters of a cache key are held.
+    #[cfg(test)]
+    pub fn all_held(&self, cache_key: CacheKeyId) -> bool {
+        self.queues.get(&cache_key).is_none_or(|queue| queue.waiting == queue.held)
+    }
+
+    /// The waiter of a cache key that has waited longest, of those with this ticket or a larger one. Returns its ticket, too.
+    pub fn next(&mut self, cache_key: CacheKeyId, from: u64) -> Option<(WaiterId, u64)> {
+        let (queue, waiters) = (self.queues.get_mut(&cache_key)?, &self.waiters);
+        let has_left = |(waiter, ticket): &(WaiterId, u64)| !waits(waiters, *waiter, *ticket);
+        while queue.line.front().is_some_and(has_left) {
             queue.line.pop_front();
         }
-        None
+        let begin = queue.line.partition_point(|(_, ticket)| *ticket < from);
+        queue.line.range(begin..).find(|entry| !has_left(entry)).copied()
     }
 
     /// Takes out the question of a waiter, which then has to be answered or put back. `ticket`: only if it has this one.
@@ -123,15 +157,18 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Puts the question of a waiter back: the waiter keeps its place. Returns the question if the waiter has left.
-    pub fn put_back(&mut self, waiter: WaiterId, question: Q) -> Option<Q> {
-        match self.waiters.get_mut(&waiter) {
-            Some(Waiter { state: state @ State::Serving, .. }) => {
-                *state = State::Waiting(question);
-                None
-            }
-            _ => Some(question),
+    /// Puts the question of a waiter back, and updates whether it is held: the waiter keeps its place. Returns the question if
+    /// the waiter has left.
+    pub fn put_back(&mut self, waiter: WaiterId, question: Q, is_held: bool) -> Option<Q> {
+        let Some(found) = self.waiters.get_mut(&waiter).filter(|found| matches!(found.state, State::Serving)) else {
+            return Some(question);
+        };
+        found.state = State::Waiting(question);
+        let was_held = std::mem::replace(&mut found.is_held, is_held);
+        if let Some(queue) = self.queues.get_mut(&found.cache_key) {
+            queue.held = queue.held + usize::from(is_held) - usize::from(was_held);
         }
+        None
     }
 
     /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
@@ -141,21 +178,21 @@ impl<Q> Queues<Q> {
             return false;
         };
         found.state = State::Answered(token);
-        let (cache_key, filter) = (found.cache_key, found.filter);
-        self.one_less(cache_key, filter);
+        let (cache_key, filter, is_held) = (found.cache_key, found.filter, found.is_held);
+        self.one_less(cache_key, filter, is_held);
         true
     }
 
-    /// Removes a waiter that is not answered. Returns its cache key and its question.
-    pub fn leave(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<Q>)> {
+    /// Removes a waiter that is not answered.
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<Left<Q>> {
         let Entry::Occupied(entry) = self.waiters.entry(waiter) else { return None };
         if matches!(entry.get().state, State::Answered(_)) {
             return None;
         }
-        let Waiter { cache_key, filter, state, .. } = entry.remove();
-        self.one_less(cache_key, filter);
+        let Waiter { cache_key, filter, is_held, state, .. } = entry.remove();
+        self.one_less(cache_key, filter, is_held);
         let question = if let State::Waiting(question) = state { Some(question) } else { None };
-        Some((cache_key, question))
+        Some(Left { cache_key, is_held, question })
     }
 
     /// Removes a waiter that is answered. Returns its cache key, and its token if it got a lease.
@@ -223,7 +260,7 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: CacheKeyId, filter: CacheKeyId) {
+    fn one_less(&mut self, cache_key: CacheKeyId, filter: CacheKeyId, was_held: bool) {
         self.waiting -= 1;
         if let Some(asking) = self.filters.get_mut(&filter) {
             *asking -= 1;
@@ -233,6 +270,7 @@ impl<Q> Queues<Q> {
         }
         let Some(queue) = self.queues.get_mut(&cache_key) else { return };
         queue.waiting -= 1;
+        queue.held -= usize::from(was_held);
         if queue.waiting == 0 {
             self.queues.remove(&cache_key);
         } else if queue.line.len() > 2 * queue.waiting + 16 {
@@ -261,7 +299,7 @@ mod tests {
     const FILTER: CacheKeyId = CacheKeyId { database: 0, name: [3, 4] };
 
     fn join(queues: &mut Queues<&'static str>, waiter: WaiterId) -> u64 {
-        queues.join(KEY, FILTER, waiter, "question").unwrap()
+        queues.join(KEY, FILTER, waiter, "question", false).unwrap()
     }
 
     fn queues(waiters: &[WaiterId]) -> Queues<&'static str> {
@@ -272,25 +310,56 @@ mod tests {
         queues
     }
 
+    fn first(queues: &mut Queues<&'static str>) -> Option<WaiterId> {
+        queues.next(KEY, 0).map(|(waiter, _)| waiter)
+    }
+
+    fn left(question: Option<&'static str>) -> Option<Left<&'static str>> {
+        Some(Left { cache_key: KEY, is_held: false, question })
+    }
+
     #[test]
     fn waiters_are_served_in_order_and_keep_their_place() {
         let mut queues = queues(&[10, 20, 30]);
-        assert_eq!(queues.first(KEY), Some(10));
+        assert_eq!(first(&mut queues), Some(10));
         assert_eq!(queues.take(10, None), Some("question"));
         assert_eq!(queues.take(10, None), None, "it is being served");
-        assert_eq!(queues.put_back(10, "question"), None);
-        assert_eq!(queues.first(KEY), Some(10), "it keeps its place");
+        assert_eq!(queues.put_back(10, "question", false), None);
+        assert_eq!(first(&mut queues), Some(10), "it keeps its place");
         assert!(queues.take(10, None).is_some() && queues.answered(10, Some(7)));
         assert!(!queues.answered(10, None), "it is answered already");
-        assert_eq!(queues.put_back(10, "question"), Some("question"));
-        assert_eq!((queues.first(KEY), queues.waiting()), (Some(20), 2));
-        assert_eq!(queues.leave(20), Some((KEY, Some("question"))));
-        assert_eq!(queues.first(KEY), Some(30));
+        assert_eq!(queues.put_back(10, "question", false), Some("question"));
+        assert_eq!((first(&mut queues), queues.waiting()), (Some(20), 2));
+        assert_eq!(queues.leave(20), left(Some("question")));
+        assert_eq!(first(&mut queues), Some(30));
         assert_eq!(queues.take(30, None), Some("question"));
-        assert_eq!((queues.finish(30), queues.leave(30)), (None, Some((KEY, None))));
+        assert_eq!((queues.finish(30), queues.leave(30)), (None, left(None)));
         assert!(!queues.has(KEY) && queues.waiting() == 0 && !queues.is_empty());
         assert_eq!((queues.leave(10), queues.finish(10)), (None, Some((KEY, Some(7)))));
         assert!(queues.is_empty() && queues.finish(10).is_none());
+    }
+
+    #[test]
+    fn waiters_behind_one_that_is_held_are_found_and_not_overtaken() {
+        let mut queues = queues(&[]);
+        let held = queues.join(KEY, FILTER, 10, "held", true).unwrap();
+        assert!(queues.has(KEY) && queues.all_held(KEY) && !queues.has_ready(KEY));
+        join(&mut queues, 20);
+        join(&mut queues, 30);
+        queues.leave(20).unwrap();
+        assert!(queues.has_ready(KEY));
+        assert_eq!((first(&mut queues), queues.next(KEY, held + 1).map(|(waiter, _)| waiter)), (Some(10), Some(30)));
+        queues.take(30, None).unwrap();
+        assert_eq!(queues.put_back(30, "question", true), None);
+        assert!(queues.all_held(KEY) && !queues.has_ready(KEY));
+        queues.mark_due(KEY, || true);
+        assert!(queues.has_ready(KEY), "both are about to be served");
+        queues.clear_due(KEY);
+        queues.take(10, None).unwrap();
+        assert_eq!(queues.put_back(10, "held", false), None);
+        assert!(queues.has_ready(KEY));
+        assert!(queues.answered(10, None) && queues.all_held(KEY));
+        assert!(queues.leave(30).is_some_and(|left| left.is_held) && !queues.has(KEY));
     }
 
     #[test]
@@ -341,6 +410,6 @@ mod tests {
             queues.leave(waiter).unwrap();
         }
         assert!(queues.queues.get(&KEY).unwrap().line.len() < 20);
-        assert_eq!(queues.first(KEY), Some(1));
+        assert_eq!(first(&mut queues), Some(1));
     }
 }

@@ -1,14 +1,15 @@
 //! The guard's state and its decisions: which client may load a value, which ones wait, and when waiters are served. Nothing
 //! here calls the server, so all of it runs under one lock.
 //!
-//! A cache key with waiters always has a live lease, or its waiters are scheduled. A waiter leaves its queue with a value, with
-//! `absent`, with a lease of its own, or when its WAIT expires.
+//! A cache key with waiters that are not held always has a live lease, or its waiters are scheduled. A held waiter waits until
+//! BF.CHANGED names its cache key. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
+//! WAIT expires.
 
 use std::collections::TryReserveError;
 
 use super::alarm::{Alarm, Due};
 use super::ids::{CacheKeyId, FilterId, ItemId};
-use super::queues::{Queues, WaiterId};
+use super::queues::{Left, Queues, WaiterId};
 use super::table::{Instant, Known, Table};
 
 /// Expired records are swept this often, in milliseconds, and this many of each sort at a time.
@@ -80,19 +81,19 @@ impl<Q> Guard<Q> {
         (leases, nones, self.queues.waiting() as u64)
     }
 
-    /// Decides what BF.FETCH may do about a cache key.
+    /// Decides what BF.FETCH may do about a cache key. With `denies`, a NONE applies; without, it is ignored.
     ///
-    /// A new caller does not overtake the waiters. A waiter does not end a lease of another item: otherwise waiters for two
-    /// items with one cache key would keep taking the lease from each other.
-    pub fn standing(&mut self, key: CacheKeyId, item: ItemId, asker: Asker, now: Instant) -> Standing {
+    /// A new caller does not overtake the waiters that are not held. A waiter does not end a lease of another item: otherwise
+    /// waiters for two items with one cache key would keep taking the lease from each other.
+    pub fn standing(&mut self, key: CacheKeyId, item: ItemId, asker: Asker, denies: bool, now: Instant) -> Standing {
         match self.table.known(key, item, now) {
-            Some((Known::NoRow, _)) => return Standing::NoRow,
+            Some((Known::NoRow, _)) if denies => return Standing::NoRow,
             Some((Known::Lease(_), end)) => return Standing::Leased(end - now),
-            None => {}
+            Some((Known::NoRow, _)) | None => {}
         }
         match (asker, self.table.lease_end(key, now)) {
             (Asker::Waiter, Some(end)) => Standing::Leased(end - now),
-            (Asker::Caller, None) if self.queues.has(key) => {
+            (Asker::Caller, None) if self.queues.has_ready(key) => {
                 self.serve_soon(key);
                 Standing::Leased(1)
             }
@@ -189,7 +190,7 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Puts a waiter into the queue of a cache key, until `deadline`.
+    /// Puts a waiter into the queue of a cache key, until `deadline`. Only one that is not held is served when there is no lease.
     ///
     /// # Errors
     /// The question, if memory is refused. Nothing has changed.
@@ -199,32 +200,33 @@ impl<Q> Guard<Q> {
         filter: CacheKeyId,
         waiter: WaiterId,
         question: Q,
+        is_held: bool,
         (now, deadline): (Instant, Instant),
     ) -> Result<(), Q> {
         let is_first = !self.queues.has(key);
-        let ticket = self.queues.join(key, filter, waiter, question)?;
+        let ticket = self.queues.join(key, filter, waiter, question, is_held)?;
         let lease_end = self.table.lease_end(key, now);
         let scheduled = match lease_end {
             Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
             _ => Ok(()),
         };
         if scheduled.and_then(|()| self.alarm.push(deadline, Due::Deadline(waiter, ticket))).is_err()
-            && let Some((_, Some(question))) = self.queues.leave(waiter)
+            && let Some(Left { question: Some(question), .. }) = self.queues.leave(waiter)
         {
             return Err(question);
         }
-        if lease_end.is_none() {
+        if lease_end.is_none() && !is_held {
             self.serve_soon(key);
         }
         self.tidy_alarm(now);
         Ok(())
     }
 
-    /// Takes the question of the first waiter of a cache key, which then has to be [answered](Self::answered) or
-    /// [put back](Self::put_back).
-    pub fn first(&mut self, key: CacheKeyId) -> Option<(WaiterId, Q)> {
-        let waiter = self.queues.first(key)?;
-        Some((waiter, self.queues.take(waiter, None)?))
+    /// Takes the question of the first waiter of a cache key, of those with the ticket `from` or a larger one. It then has to be
+    /// [answered](Self::answered) or [put back](Self::put_back). Returns its ticket, too.
+    pub fn next(&mut self, key: CacheKeyId, from: u64) -> Option<(WaiterId, u64, Q)> {
+        let (waiter, ticket) = self.queues.next(key, from)?;
+        Some((waiter, ticket, self.queues.take(waiter, None)?))
     }
 
     /// Takes the question of a waiter whose WAIT expires, which then has to be [answered](Self::answered).
@@ -232,10 +234,10 @@ impl<Q> Guard<Q> {
         self.queues.take(waiter, Some(ticket))
     }
 
-    /// Puts back the question of a waiter that cannot be answered yet: it keeps its place. Returns the question if the waiter
-    /// has left.
-    pub fn put_back(&mut self, waiter: WaiterId, question: Q) -> Option<Q> {
-        self.queues.put_back(waiter, question)
+    /// Puts back the question of a waiter that cannot be answered yet, and updates whether it is held: it keeps its place.
+    /// Returns the question if the waiter has left.
+    pub fn put_back(&mut self, waiter: WaiterId, question: Q, is_held: bool) -> Option<Q> {
+        self.queues.put_back(waiter, question, is_held)
     }
 
     /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
@@ -243,8 +245,8 @@ impl<Q> Guard<Q> {
         self.queues.answered(waiter, token)
     }
 
-    /// Removes a waiter that is not answered. Returns its cache key and its question.
-    pub fn leave(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<Q>)> {
+    /// Removes a waiter that is not answered.
+    pub fn leave(&mut self, waiter: WaiterId) -> Option<Left<Q>> {
         self.queues.leave(waiter)
     }
 
@@ -335,14 +337,14 @@ impl<Q> Guard<Q> {
 
 #[cfg(test)]
 impl<Q> Guard<Q> {
-    /// A cache key with waiters that nothing will serve: neither is it about to be, nor has it a live lease whose end is in
-    /// the alarm.
+    /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no live
+    /// lease whose end is in the alarm.
     pub fn forgotten(&self, now: Instant) -> Option<CacheKeyId> {
         let has = |at, key| self.alarm.entries().any(|entry| entry == (at, Due::Serve(key)));
         let is_kept = |key: &CacheKeyId| match self.table.lease_end(*key, now) {
             _ if self.queues.is_due(*key) => has(0, *key),
             Some(end) => has(end, *key),
-            None => false,
+            None => self.all_held(*key),
         };
         self.queues.cache_keys().find(|key| !is_kept(key))
     }
@@ -365,6 +367,11 @@ impl<Q> Guard<Q> {
     /// How many entries the alarm has.
     pub fn alarm_entries(&self) -> usize {
         self.alarm.entries().count()
+    }
+
+    /// Whether all waiters of a cache key are held.
+    pub fn all_held(&self, key: CacheKeyId) -> bool {
+        self.queues.all_held(key)
     }
 
     /// The cache keys with waiters.

@@ -3,9 +3,9 @@
 //! A value may be read by several open keys at a time, or be written by one. The compiler checks that: a command has one
 //! [`Keyspace`], which a key that is open for reading borrows shared, and one that is open for writing mutably.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
-use std::ptr::{NonNull, null};
+use std::ptr::{NonNull, null, null_mut};
 
 use bloomgate_filter::{Error, Filter, Value};
 use redis_module::{KeyMode, raw};
@@ -87,6 +87,37 @@ impl<'a> OpenKey<'a> {
         // SAFETY: the key is open.
         let left = unsafe { raw::RedisModule_GetExpire.map_or(-1, |left| left(self.raw)) };
         u64::try_from(left).ok()
+    }
+
+    /// Whether the key holds a hash with this field.
+    pub fn has_field(&self, field: Arg<'_>) -> bool {
+        // SAFETY: the field is a string of the command, as the flag says.
+        unsafe { self.has_hash_field(raw::REDISMODULE_HASH_EXISTS, field.raw.cast()) }
+    }
+
+    /// Whether the key holds a hash with the field `*`.
+    pub fn has_field_of_all(&self) -> bool {
+        // SAFETY: the field is a C string, as the second flag says.
+        unsafe {
+            self.has_hash_field(raw::REDISMODULE_HASH_EXISTS | raw::REDISMODULE_HASH_CFIELDS, c"*".as_ptr().cast())
+        }
+    }
+
+    /// # Safety
+    /// The flags must include `REDISMODULE_HASH_EXISTS`; the field is a C string with `REDISMODULE_HASH_CFIELDS`, otherwise a
+    /// string of the server.
+    unsafe fn has_hash_field(&self, flags: u32, field: *const c_void) -> bool {
+        let mut exists: c_int = 0;
+        // SAFETY: the key is open: a missing one is a null pointer, which the server does not take here. It takes pairs of a field
+        // and a place for a number, up to a null pointer.
+        unsafe {
+            if let Some(get) = raw::RedisModule_HashGet
+                && !self.raw.is_null()
+            {
+                get(self.raw, flags.cast_signed(), field, &raw mut exists, null_mut::<c_void>());
+            }
+        }
+        exists != 0
     }
 
     /// Deletes the key, if it is open for writing.

@@ -1,6 +1,7 @@
 //! Keys and their values: opening keys, the values that they hold, the callbacks of their types, and pending adds.
 
 pub mod cache_key;
+pub mod conditions;
 pub mod data_type;
 mod defrag;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod answers;
 mod carried;
+mod conditions;
 mod crowds;
 mod elsewhere;
 mod stress;

@@ -1,4 +1,4 @@
-//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds]`
+//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
 
 use super::creation::EXPIRES_MAX;
 use super::{Refusal, is, numbers, word};
@@ -6,7 +6,7 @@ use super::{Refusal, is, numbers, word};
 /// The default lease, in milliseconds.
 const LEASE_DEFAULT: u64 = 3000;
 
-/// The options of BF.FETCH, in milliseconds.
+/// The options of BF.FETCH. Times are in milliseconds; a key is given by the index of its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The time the caller has to load the value, at least 1.
@@ -15,30 +15,79 @@ pub struct Fetch {
     pub stale: u64,
     /// The time the caller waits for another client that loads the value; 0 for none.
     pub wait: u64,
+    /// The reply is `absent` only while this key exists.
+    pub while_key: Option<usize>,
+    /// The hash of the cache keys that have a write in flight.
+    pub unless_key: Option<usize>,
 }
+
+/// The index of the first option of BF.FETCH.
+const FETCH_OPTIONS: usize = 4;
 
 /// Parses the words. The options come in any order, each at most once.
 ///
 /// # Errors
 /// [`Refusal::Arity`]; [`Refusal::No`], [`Refusal::Bad`] for a missing or invalid value, [`Refusal::Syntax`] for a repeated option or another word.
 pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
-    word(words, 3)?;
-    let (mut lease, mut stale, mut wait) = (None, None, None);
-    let mut words = words.iter().skip(4).map(AsRef::as_ref);
-    while let Some(word) = words.next() {
-        let (option, name, least) = match () {
-            () if is(word, "LEASE") => (&mut lease, "lease", 1),
-            () if is(word, "STALE") => (&mut stale, "stale", 0),
-            () if is(word, "WAIT") => (&mut wait, "wait", 0),
-            () => return Err(Refusal::Syntax),
-        };
-        if option.is_some() {
+    word(words, FETCH_OPTIONS - 1)?;
+    let mut options = Options::default();
+    let mut index = FETCH_OPTIONS;
+    while index < words.len() {
+        if !options.read(words, index)? {
             return Err(Refusal::Syntax);
         }
-        let time = numbers::unsigned(words.next().ok_or(Refusal::No(name))?);
-        *option = Some(time.filter(|time| (least..=EXPIRES_MAX).contains(time)).ok_or(Refusal::Bad(name))?);
+        index += 2;
     }
-    Ok(Fetch { lease: lease.unwrap_or(LEASE_DEFAULT), stale: stale.unwrap_or(0), wait: wait.unwrap_or(0) })
+    Ok(options.fetch())
+}
+
+/// The options that were read so far.
+#[derive(Default)]
+struct Options {
+    lease: Option<u64>,
+    stale: Option<u64>,
+    wait: Option<u64>,
+    while_key: Option<usize>,
+    unless_key: Option<usize>,
+}
+
+impl Options {
+    /// Reads the option at `index` and its value. Returns false if the word is not an option.
+    fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<bool, Refusal> {
+        let option = word(words, index)?;
+        let (time, name, least) = match () {
+            () if is(option, "LEASE") => (&mut self.lease, "lease", 1),
+            () if is(option, "STALE") => (&mut self.stale, "stale", 0),
+            () if is(option, "WAIT") => (&mut self.wait, "wait", 0),
+            () if is(option, "WHILE") => return set_key(&mut self.while_key, words, index + 1),
+            () if is(option, "UNLESS") => return set_key(&mut self.unless_key, words, index + 1),
+            () => return Ok(false),
+        };
+        let value = word(words, index + 1).map_err(|_| Refusal::No(name))?;
+        let value = numbers::unsigned(value).filter(|value| (least..=EXPIRES_MAX).contains(value));
+        set(time, value.ok_or(Refusal::Bad(name))?)
+    }
+
+    fn fetch(self) -> Fetch {
+        Fetch {
+            lease: self.lease.unwrap_or(LEASE_DEFAULT),
+            stale: self.stale.unwrap_or(0),
+            wait: self.wait.unwrap_or(0),
+            while_key: self.while_key,
+            unless_key: self.unless_key,
+        }
+    }
+}
+
+/// Stores the index of a key, which must be a word of the command.
+fn set_key<W: AsRef<[u8]>>(place: &mut Option<usize>, words: &[W], index: usize) -> Result<bool, Refusal> {
+    word(words, index).map_err(|_| Refusal::No("key"))?;
+    set(place, index)
+}
+
+/// Stores the value of an option that was not given before.
+fn set<T>(place: &mut Option<T>, value: T) -> Result<bool, Refusal> {
+    if place.replace(value).is_some() { Err(Refusal::Syntax) } else { Ok(true) }
 }
 
 #[cfg(test)]
@@ -52,9 +101,12 @@ mod tests {
 
     #[test]
     fn options_come_in_any_order() {
-        assert_eq!(fetch(""), Ok(Fetch { lease: 3000, stale: 0, wait: 0 }));
-        assert_eq!(fetch("wait 5 LEASE 1 Stale 7"), Ok(Fetch { lease: 1, stale: 7, wait: 5 }));
-        assert_eq!(fetch("STALE 0 WAIT 0"), Ok(Fetch { lease: 3000, stale: 0, wait: 0 }));
+        let none = Fetch { lease: 3000, stale: 0, wait: 0, while_key: None, unless_key: None };
+        assert_eq!(fetch(""), Ok(none));
+        assert_eq!(fetch("wait 5 LEASE 1 Stale 7"), Ok(Fetch { lease: 1, stale: 7, wait: 5, ..none }));
+        assert_eq!(fetch("STALE 0 WAIT 0"), Ok(none));
+        let keys = Fetch { wait: 5, while_key: Some(9), unless_key: Some(5), ..none };
+        assert_eq!(fetch("unless WHILE WAIT 5 while UNLESS"), Ok(keys), "a key may be named like an option");
     }
 
     #[test]
@@ -62,6 +114,9 @@ mod tests {
         assert_eq!(fetch("NOW"), Err(Refusal::Syntax));
         assert_eq!(parse(&["BF.FETCH", "f", "item"]), Err(Refusal::Arity));
         assert_eq!(fetch("WAIT 5 WAIT 5"), Err(Refusal::Syntax));
+        assert_eq!(fetch("WHILE a UNLESS b WHILE a"), Err(Refusal::Syntax));
+        assert_eq!(fetch("UNLESS"), Err(Refusal::No("key")));
+        assert_eq!(fetch("ITEMS"), Err(Refusal::Syntax));
         assert_eq!(fetch("LEASE"), Err(Refusal::No("lease")));
         assert_eq!(fetch("LEASE 0"), Err(Refusal::Bad("lease")));
         assert_eq!(fetch("WAIT -1"), Err(Refusal::Bad("wait")));

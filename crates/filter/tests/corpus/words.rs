@@ -267,7 +267,7 @@ pub fn words_of_new_kinds(all: &Inputs) {
 
 pub fn guarding(all: &Inputs) {
     let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
-    let fetch = Fetch { lease: 1, stale: 2, wait: 3 };
+    let fetch = Fetch { lease: 1, stale: 2, wait: 3, while_key: None, unless_key: None };
     assert_eq!(parsed("fetch", "BF.FETCH f i c wait 3 LEASE 1 STALE 2"), Parsed::Fetch(fetch));
     let token = Some(0x0123_4567_89ab_cdef);
     for (name, rest, fill) in [
