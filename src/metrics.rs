@@ -54,13 +54,14 @@ static FETCHES_LOAD: Gauge = Gauge::new();
 static FETCHES_WAIT: Gauge = Gauge::new();
 static FETCHES_HELD: Gauge = Gauge::new();
 static FETCHES_UNGUARDED: Gauge = Gauge::new();
+static BATCHES: Gauge = Gauge::new();
 static FILLS: Gauge = Gauge::new();
 static FILLS_REFUSED: Gauge = Gauge::new();
 static DEFRAG_HITS: Gauge = Gauge::new();
 static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 21] = [
+static FIELDS: [(&CStr, &Gauge); 22] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
@@ -80,6 +81,7 @@ static FIELDS: [(&CStr, &Gauge); 21] = [
     (c"bloom_fetches_wait", &FETCHES_WAIT),
     (c"bloom_fetches_held", &FETCHES_HELD),
     (c"bloom_fetches_unguarded", &FETCHES_UNGUARDED),
+    (c"bloom_batches", &BATCHES),
     (c"bloom_fills", &FILLS),
     (c"bloom_fills_refused", &FILLS_REFUSED),
 ];
@@ -185,6 +187,11 @@ pub fn fetched(answer: Fetched) {
         Fetched::Unguarded => &FETCHES_UNGUARDED,
     };
     gauge.count(1);
+}
+
+/// Counts a command with pairs of items and cache keys.
+pub fn batch() {
+    BATCHES.count(1);
 }
 
 /// Counts a BF.FILL that was accepted.

@@ -64,6 +64,9 @@ pub enum Keys {
     /// A filter at [`FILTER_WORD`] and a cache key at [`CACHE_KEY_WORD`]. No single range covers both, so the server asks the
     /// command.
     FilterAndCache,
+    /// A filter at [`FILTER_WORD`], and pairs of an item and a cache key: the cache keys are every second word from
+    /// [`FIRST_PAIRED_WORD`] on.
+    FilterAndPairs,
     /// As [`FilterAndCache`](Self::FilterAndCache), and the keys of WHILE and UNLESS, which the command reads.
     Fetch,
 }
@@ -71,7 +74,7 @@ pub enum Keys {
 impl Keys {
     /// Whether the server has to ask the command for the positions.
     const fn are_asked_for(self) -> bool {
-        matches!(self, Self::FilterAndCache | Self::Fetch)
+        matches!(self, Self::FilterAndCache | Self::FilterAndPairs | Self::Fetch)
     }
 }
 
@@ -79,6 +82,8 @@ impl Keys {
 const FILTER_WORD: c_int = 1;
 /// The position of the cache key in a command of the guard.
 const CACHE_KEY_WORD: c_int = 3;
+/// The position of the first cache key in BF.MCHANGED.
+const FIRST_PAIRED_WORD: c_int = 4;
 
 /// A documented argument: a word of a command, or an option's name with its value.
 pub struct Argument {
@@ -88,11 +93,13 @@ pub struct Argument {
     flags: u32,
     /// For a key, the index of the key specification that finds it.
     key_spec: c_int,
+    /// For a block, its arguments.
+    parts: &'static [Argument],
 }
 
 impl Argument {
     const fn new(kind: raw::RedisModuleCommandArgType, name: &'static CStr) -> Self {
-        Self { kind, name, token: None, flags: raw::REDISMODULE_CMD_ARG_NONE, key_spec: -1 }
+        Self { kind, name, token: None, flags: raw::REDISMODULE_CMD_ARG_NONE, key_spec: -1, parts: &[] }
     }
 
     /// The key.
@@ -116,6 +123,11 @@ impl Argument {
     /// A number with a fraction.
     pub const fn double(name: &'static CStr) -> Self {
         Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, name)
+    }
+
+    /// Several arguments that belong together.
+    pub const fn block(name: &'static CStr, parts: &'static [Self]) -> Self {
+        Self { parts, ..Self::new(raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, name) }
     }
 
     /// An optional word without a value.
@@ -196,7 +208,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     };
     let (first, last, step) = match command.keys {
         Keys::None => (0, 0, 0),
-        Keys::First => (1, 1, 1),
+        Keys::First | Keys::FilterAndPairs => (1, 1, 1),
         Keys::FirstAndSources => (1, -1, 1),
         Keys::FilterAndCache | Keys::Fetch => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
@@ -243,7 +255,7 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     let own_flags = match command.access {
         Access::Read | Access::Fetch | Access::Fill => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
-        Access::Release if command.keys == Keys::FilterAndCache => {
+        Access::Release if command.keys.are_asked_for() => {
             raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT
         }
         Access::Release => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
@@ -267,6 +279,10 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
             describe_key_after(while_key, c"WHILE", CACHE_KEY_WORD + 1);
             describe_key_after(unless_key, c"UNLESS", CACHE_KEY_WORD + 1);
         }
+        Keys::FilterAndPairs => {
+            describe_keys(others, cache_flags, FIRST_PAIRED_WORD, -1);
+            others.fk.range.keystep = 2;
+        }
         Keys::None | Keys::First => {}
     }
 
@@ -275,6 +291,17 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
     let options = words::Command::ALL.into_iter().filter(is_named).flat_map(words::Command::options).map(Argument::of);
     let arguments = command.arguments.iter().map(Argument::raw).chain(options.map(|option| option.raw()));
     let mut arguments: Vec<_> = arguments.chain([NO_ARGUMENT]).collect();
+    // The parts of each block live until the server has copied them.
+    let parts = |argument: &Argument| -> Vec<_> {
+        let parts = argument.parts.iter().map(Argument::raw);
+        parts.chain([NO_ARGUMENT]).collect()
+    };
+    let mut blocks: Vec<Vec<_>> = command.arguments.iter().map(parts).collect();
+    for (argument, (described, block)) in arguments.iter_mut().zip(command.arguments.iter().zip(&mut blocks)) {
+        if !described.parts.is_empty() {
+            argument.subargs = block.as_mut_ptr();
+        }
+    }
     let pointer = |text: &CStr| -> *const c_char { text.as_ptr() };
     let info = raw::RedisModuleCommandInfo {
         version: &raw const version,

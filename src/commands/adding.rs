@@ -1,4 +1,4 @@
-//! The common part of BF.ADD, BF.MADD and BF.INSERT: adding items in batches, creating a missing filter, replying, and propagating the
+//! The common part of BF.ADD, BF.MADD, BF.INSERT, BF.CHANGED and BF.MCHANGED: adding items in batches, creating a missing filter, replying, and propagating the
 //! effects.
 
 use bloomgate_filter::kinds::{Origin, Outcome, Turn, WindowedFilter};
@@ -158,14 +158,16 @@ pub struct Adding<'a> {
     pub form: ReplyForm,
     /// Whether items that were not new are propagated, too.
     pub is_sync: bool,
-    /// Whether the only item is announced: see [`Filter::announce`].
+    /// Whether the items are announced: see [`Filter::announce`]. An array then has a result for every item, also after one
+    /// that the filter refuses: each item is another row.
     pub renews: bool,
 }
 
 /// Adds items to the filter at the key of a command, replies, and propagates the effect. Calls `creation` if the key is missing.
 ///
 /// # Errors
-/// [`Refusal::NotFound`] for a missing key without a creation, and the errors of [`create`]. Nothing has changed then. An item that
+/// [`Refusal::NotFound`] for a missing key without a creation, the errors of [`create`], and for an array that is announced those of
+/// [`Filter::guards`]. Nothing has changed then. An item that
 /// the filter refuses is an error inside the reply.
 pub fn add_items(
     context: Context,
@@ -206,6 +208,9 @@ fn add_to_key(
     if let Some(mut writer) = key.writer()? {
         guard::end_items(context, name, Some(writer.instance()), adding.items);
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
+        if adding.renews && adding.form == ReplyForm::Many {
+            filter.guards()?;
+        }
         has_turned = turn_and_propagate(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
         pending::flush_beside(context, filter, adding.items.len());
@@ -356,18 +361,24 @@ fn add_batches_and_reply<'a>(
     ceiling: &ServerCeiling,
     lists: &mut Lists<'a>,
 ) -> (usize, Option<Error>) {
-    let Adding { items, is_sync, .. } = adding;
+    let Adding { items, is_sync, renews, .. } = adding;
     let (mut new, mut refused) = (0, None);
-    // If no item can meet a full layer, the length of the array is known.
-    let known_length = filter.remaining_capacity() >= items.len() as u64;
+    // If every item has a result, or none can meet a full layer, the length of the array is known.
+    let known_length = renews || filter.remaining_capacity() >= items.len() as u64;
     if known_length {
         reply::array(context, items.len());
     } else {
         reply::open_array(context);
     }
     let mut answered = 0;
-    for batch in items.chunks(BATCH) {
-        let added = filter.add_batch(batch.iter().map(|item| item.bytes()), origin, clock, ceiling);
+    while let Some(left) = items.get(answered..).filter(|left| !left.is_empty()) {
+        let batch = left.get(..BATCH).unwrap_or(left);
+        let words = batch.iter().map(|item| item.bytes());
+        let added = if renews {
+            filter.announce_batch(words, origin, clock, ceiling)
+        } else {
+            filter.add_batch(words, origin, clock, ceiling)
+        };
         for (index, item) in batch.iter().enumerate().take(added.done) {
             let is_new = added.new.contains(index);
             lists.push(*item, added.effect.contains(index), is_sync);
@@ -379,7 +390,9 @@ fn add_batches_and_reply<'a>(
             refused = Some(error);
             refuse_item(context, filter, error);
             answered += 1;
-            break;
+            if !renews {
+                break;
+            }
         }
     }
     if !known_length {

@@ -1,23 +1,20 @@
 //! `BF.CHANGED filter item cachekey`
 
 use super::adding::{Adding, ReplyForm, add_items};
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::context::Context;
 use crate::guard;
+use crate::keys::cache_key::Held;
 use crate::keys::{Keyspace, cache_key};
 use crate::reply::{self, Refusal};
 
 /// Deletes the cached value of a row that is about to be written, or was, ends its lease or NONE, and announces its item to the filter.
 /// The first two are done even if the filter refuses the item.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    let (item, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
-    let held = cache_key::delete(keys, name, true);
-    if !guard::is_idle() {
-        guard::end(context, guard::key_id(context, name));
-    }
+    let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
-    let is_sync = held == cache_key::Held::Other;
-    let adding = Adding { items: item, form: ReplyForm::One, is_sync, renews: true };
+    let is_sync = !void(context, keys, name);
+    let adding = Adding { items, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
         Err(Refusal::NotFound) => {
             reply::null(context);
@@ -25,4 +22,14 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
         }
         done => done,
     }
+}
+
+/// Deletes the value of a cache key, and ends its lease or NONE. Wakes everyone who waits for the cache key, with a lease or
+/// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
+pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> bool {
+    let held = cache_key::delete(keys, name, true);
+    if !guard::is_idle() {
+        guard::end(context, guard::key_id(context, name));
+    }
+    held != Held::Other
 }

@@ -17,6 +17,7 @@ mod insert;
 mod load;
 mod loadchunk;
 mod madd;
+mod mchanged;
 mod mdel;
 mod merge;
 mod mexists;

@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use redis_module::raw;
 
 use super::{
-    add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mdel,
-    merge, mexists, plan, refuse, reserve, rotate, scandump, stats,
+    add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mchanged,
+    mdel, merge, mexists, plan, refuse, reserve, rotate, scandump, stats,
 };
 use crate::args::Args;
 use crate::context::{Context, OK};
@@ -51,8 +51,15 @@ fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> 
 fn dispatch_or_report_keys(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
         // The key specifications cover every key, so the server does not use the flags.
-        let flags = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
-        return report_keys(context, [1, 3].into_iter(), flags);
+        return report_keys(context, [1, 3].into_iter(), CHANGES);
+    }
+    dispatch(context, args, keys, run)
+}
+
+/// As [`dispatch_or_report_keys`], for BF.MCHANGED.
+fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        return report_keys(context, mchanged::key_positions(args.words()), CHANGES);
     }
     dispatch(context, args, keys, run)
 }
@@ -65,6 +72,8 @@ fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Ru
     dispatch(context, args, keys, run)
 }
 
+/// The flags of a key that may be changed.
+const CHANGES: u32 = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
 /// The flags of a key that is read.
 const READS: u32 = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
 
@@ -97,6 +106,7 @@ const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
 const ITEM: Argument = Argument::string(c"item");
 const FILTER: Argument = Argument::key(c"filter", 0);
 const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
+const PAIRS: Argument = Argument::block(c"pair", &[ITEM, CACHE_KEY]).after(c"ITEMS").repeated();
 const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
 
@@ -265,6 +275,18 @@ pub const COMMANDS: &[Command] = &[
         complexity: c"O(N), where N is the number of layers",
         since: c"8.0.0",
         arguments: &[FILTER, ITEM, CACHE_KEY],
+    },
+    Command {
+        name: c"bf.mchanged",
+        handler: handler!(dispatch_mchanged, mchanged::run),
+        arity: -5,
+        access: Access::Release,
+        keys: Keys::FilterAndPairs,
+        categories: c"write",
+        summary: c"Announces changes to rows, before and after they are written: adds items, deletes cached values",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"8.0.0",
+        arguments: &[FILTER, PAIRS],
     },
     Command {
         name: c"bf.info",

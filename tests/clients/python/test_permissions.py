@@ -37,6 +37,7 @@ CHANGING = [
     "BF.CLEAR {key}",
     "BF.FILL {key} new {key} 0 GIVEUP",
     "BF.CHANGED {key} new {key}",
+    "BF.MCHANGED {key} ITEMS new {key}",
 ]
 # It reads two keys, and what it answers is for those who may write.
 FETCHING = ["BF.FETCH {key} new {key}"]

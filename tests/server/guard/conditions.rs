@@ -1,14 +1,12 @@
 //! WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
 
-use super::{FETCH, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
+use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
 use crate::harness::{Connection, Reply, Server, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 /// BF.FETCH that is never told `absent` without the heartbeat.
 const WHILE: &str = "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed";
-/// BF.FETCH that waits for writes in flight.
-const UNLESS: &str = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:open";
 
 /// What a reply says to whoever must come again because of UNLESS.
 fn assert_held(reply: &Reply) {

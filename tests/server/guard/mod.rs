@@ -1,6 +1,7 @@
-//! BF.FETCH, BF.FILL and BF.CHANGED: a filter, a cache and a database in one round trip.
+//! The commands of the guard: a filter, a cache and a database in one round trip.
 
 mod answers;
+mod batches;
 mod carried;
 mod conditions;
 mod crowds;
@@ -15,6 +16,8 @@ use crate::harness::{Connection, Reply, Server, array, bulk, eventually, ok};
 /// The filter of most tests holds this item. Cache keys are named so that all keys of a command lie in one slot.
 const ITEM: &str = "42";
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42";
+/// BF.FETCH that waits for writes in flight.
+const UNLESS: &str = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:open";
 
 /// A filter, with an item in it.
 fn with_filter(client: &mut Connection) {

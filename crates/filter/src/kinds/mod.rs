@@ -415,6 +415,21 @@ impl Filter {
             filter => filter.add(item, origin, clock, ceiling),
         }
     }
+
+    /// [`announce`](Self::announce) for up to [`BATCH`](crate::BATCH) items, in order. The filter must be one that
+    /// [guards](Self::guards).
+    pub fn announce_batch<'a>(
+        &mut self,
+        items: impl IntoIterator<Item = &'a [u8]>,
+        origin: Origin,
+        clock: &impl Clock,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        match self {
+            Self::Windowed(ring) => ring.renew_batch(&ring.hash_batch(items), origin, clock.now(), ceiling),
+            filter => filter.add_batch(items, origin, clock, ceiling),
+        }
+    }
 }
 
 /// Deletes.

@@ -12,6 +12,7 @@ pub mod iterators;
 pub mod load_time;
 pub mod numbers;
 pub mod options;
+pub mod pairs;
 pub mod plan;
 mod refusal;
 pub mod reserve;

@@ -230,6 +230,17 @@ impl WindowedFilter {
         outcome_of(self.add_hashes(&[hash], true, origin, now, ceiling))
     }
 
+    /// [`renew`](Self::renew) for a batch, in order.
+    pub(crate) fn renew_batch(
+        &mut self,
+        hashes: &[ItemHash],
+        origin: Origin,
+        now: Moment,
+        ceiling: &impl Ceiling,
+    ) -> Added {
+        self.add_hashes(hashes, true, origin, now, ceiling)
+    }
+
     /// Adds a batch; with `renews` into the newest bucket also where older ones have an item. A rolling ring begins the next
     /// bucket where the newest is full, and goes on.
     fn add_hashes(

@@ -1,0 +1,218 @@
+//! BF.MCHANGED: the commands of the guard for many rows at once.
+
+use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_with, waiters, with_filter};
+use crate::harness::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server};
+use crate::harness::{eventually, with_append_only_file};
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+#[test]
+fn a_batch_of_changes_is_one_change_for_each_pair() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            let batches = client.info_number("bf_bloom_batches");
+            let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 1 {f}:1 1 {f}:one 2 {f}:list";
+            client.run("SET {f}:1 v");
+            let none = array([nil(protocol), nil(protocol), nil(protocol), nil(protocol)]);
+            assert_eq!(client.run(line), none, "it creates no filter");
+            assert_eq!(client.run("EXISTS {f} {f}:1").number(), 0);
+
+            with_filter(&mut client);
+            client.run("SET {f}:1 v");
+            client.run("SET {f}:one v");
+            client.run("RPUSH {f}:list x");
+            let lease = load(&mut client, FETCH);
+            assert_eq!(client.run(line), client.answers([0, 1, 0, 1]), "42 was in, and 1 is named twice");
+            assert_eq!(client.run("EXISTS {f}:1 {f}:one {f}:list").number(), 1, "a key of another type stays");
+            assert_eq!(client.run("BF.MEXISTS {f} 42 1 2"), client.answers([1, 1, 1]));
+            assert_eq!(fill(&mut client, &lease, "VALUE old"), nil(protocol), "its lease is over");
+            assert_eq!(client.info_number("bf_bloom_batches"), batches + 2);
+        }
+    });
+}
+
+#[test]
+fn an_item_that_is_refused_is_an_error_in_its_place() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let full = error("ERR non scaling filter is full");
+        client.run("BF.INSERT {f} CAPACITY 2 NONSCALING ITEMS a");
+        client.run("MSET {f}:a v {f}:b v {f}:c v {f}:d v");
+        let reply = client.run("BF.MCHANGED {f} ITEMS b {f}:b c {f}:c a {f}:a d {f}:d b {f}:b");
+        assert_eq!(reply, array([integer(1), full.clone(), integer(0), full, integer(0)]));
+        assert_eq!(client.run("EXISTS {f}:a {f}:b {f}:c {f}:d").number(), 0, "their values are deleted all the same");
+        // A filter that takes none at all is one error.
+        client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
+        client.run("RPUSH {f}:list x");
+        for (filter, text) in [("{f}counting", "ERR a COUNTING filter cannot guard"), ("{f}:list", WRONG_TYPE)] {
+            client.run("SET {f}:a v");
+            assert_eq!(client.run(&format!("BF.MCHANGED {filter} ITEMS a {{f}}:a b {{f}}:b")), error(text));
+            assert_eq!(client.run("EXISTS {f}:a").number(), 0);
+        }
+        assert_eq!(client.run("BF.COUNT {f}counting a").number(), 0);
+        for (line, text) in [
+            ("BF.MCHANGED {f} ITEMS a", "ERR wrong number of arguments for 'bf.mchanged' command"),
+            ("BF.MCHANGED {f} ITEMS a {f}:a b", "ERR wrong number of arguments for 'bf.mchanged' command"),
+            ("BF.MCHANGED {f} a {f}:a b", "ERR syntax error"),
+        ] {
+            assert_eq!(client.run(line), error(text), "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_batch_of_changes_renews_items_in_a_ring() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE {f} 0.0001 1000 WINDOW 3600 BUCKETS 3"), ok());
+        let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43";
+        assert_eq!(client.run(line), array([integer(1), integer(1)]));
+        client.run("BF.ROTATE {f}");
+        assert_eq!(client.run(line), array([integer(0), integer(0)]));
+        for _ in 0..2 {
+            client.run("BF.ROTATE {f}");
+        }
+        assert_eq!(client.run("BF.MEXISTS {f} 42 43"), array([integer(1), integer(1)]), "they were renewed");
+    });
+}
+
+#[test]
+fn a_batch_of_a_thousand_pairs_answers_like_a_thousand_commands() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE {f} 0.01 100");
+        client.run("BF.RESERVE {g} 0.01 100 SEED 500");
+        client.run("DEL {f}");
+        client.run("BF.RESERVE {f} 0.01 100 SEED 500");
+        let mut words = vec!["BF.MCHANGED".to_owned(), "{f}".to_owned(), "ITEMS".to_owned()];
+        let mut single = Vec::new();
+        for number in 0..1000 {
+            let item = number * 7 % 611;
+            words.extend([item.to_string(), format!("{{f}}:{item}")]);
+            single.push(client.run(&format!("BF.CHANGED {{g}} {item} {{g}}:{item}")));
+        }
+        assert_eq!(client.call(&words), array(single));
+    });
+}
+
+#[test]
+fn a_batch_of_changes_propagates_its_effects() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("RPUSH {f}:list x");
+        let begin = lines(&server).len();
+        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43 44 {f}:list");
+        client.run("BF.MCHANGED {f} ITEMS 42 {f}:list 45 {f}:list");
+        client.run("BF.MCHANGED {f}missing ITEMS 42 {f}:42");
+        let carried = lines(&server).split_off(begin);
+        let carried: Vec<&str> =
+            carried.iter().map(String::as_str).filter(|line| !["MULTI", "EXEC"].contains(line)).collect();
+        let expected = [
+            "DEL {f}:42",
+            "DEL {f}:43",
+            "BF.MADD {f} 43 44",
+            "BF.INSERT {f} NOCREATE SYNC ITEMS 42",
+            "BF.MADD {f} 45",
+            "DEL {f}:42",
+        ];
+        assert_eq!(carried, expected);
+    });
+}
+
+#[test]
+fn changes_wake_those_who_wait_without_a_lease() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x {f}:43 x");
+        let mut one = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
+        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open WAIT 100000000");
+        client.run("MULTI");
+        client.run("DEL {f}:open");
+        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
+        assert!(!client.run("EXEC").is_error());
+        token(&one.receive().unwrap());
+        token(&other.receive().unwrap());
+        assert_eq!(waiters(&mut client), 0);
+    });
+}
+
+#[test]
+fn transactions_and_scripts_run_batches() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("MULTI");
+        client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
+        assert_eq!(client.run("EXEC"), array([array([integer(0), integer(1)])]));
+        let script = "return redis.call('BF.MCHANGED', KEYS[1], 'ITEMS', '44', KEYS[2], '42', KEYS[3])";
+        let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:44", "{f}:42"]);
+        assert_eq!(reply, array([integer(1), integer(0)]));
+        let library = "#!lua name=batches\nredis.register_function('change', function(keys) \
+                       return redis.call('BF.MCHANGED', keys[1], 'ITEMS', '45', keys[2]) end)";
+        assert_eq!(client.call(&["FUNCTION", "LOAD", library]), bulk("batches"));
+        assert_eq!(client.call(&["FCALL", "change", "2", "{f}", "{f}:45"]), array([integer(1)]));
+    });
+}
+
+#[test]
+fn the_keys_of_a_batch_are_known() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let keys = client.run("COMMAND GETKEYSANDFLAGS BF.MCHANGED a ITEMS i b j c");
+        let key = |key: &Reply| {
+            let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
+            format!("{} {}", key.elements()[0].text(), flags.join(" "))
+        };
+        let keys: Vec<String> = keys.elements().iter().map(key).collect();
+        assert_eq!(keys, ["a RW insert", "b RW update", "c RW update"]);
+        let docs = client.run("COMMAND DOCS BF.MCHANGED");
+        let pair = &docs.field("bf.mchanged").field("arguments").elements()[1];
+        assert_eq!((pair.field("token").text(), pair.field("type").text()), ("ITEMS".to_owned(), "block".to_owned()));
+        let parts: Vec<String> =
+            pair.field("arguments").elements().iter().map(|part| part.field("name").text()).collect();
+        assert_eq!(parts, ["item", "cachekey"]);
+
+        let line = "BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43";
+        let mut denied = |rules: &str| {
+            let mut user: Connection = server.connect();
+            assert_eq!(client.run(&format!("ACL SETUSER writer reset on nopass +@all {rules}")), ok());
+            assert_eq!(user.run("AUTH writer x"), ok());
+            user.run(line).is_error()
+        };
+        assert!(denied("~{f} ~{f}:42") && denied("~{f} ~{f}:42 %R~{f}:43") && denied("%R~{f} ~{f}:*"));
+        assert!(!denied("~{f} ~{f}:42 ~{f}:43"));
+    });
+}
+
+#[test]
+fn in_a_cluster_the_pairs_lie_in_one_slot() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let mut client = server.connect();
+        assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
+        eventually("the cluster to be up", || !client.run("GET x").is_error());
+        with_filter(&mut client);
+        // Items are no keys.
+        assert_eq!(client.run("BF.MCHANGED {f} ITEMS x {f}:42 y {f}:43"), array([integer(1), integer(1)]));
+        for line in ["BF.MCHANGED {f} ITEMS 42 {f}:42 43 elsewhere", "BF.MCHANGED {f} ITEMS 42 elsewhere"] {
+            assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
+        }
+        let lease = load(&mut client, FETCH.replace("42", "x").as_str());
+        assert_eq!(client.run(&format!("BF.FILL {{f}} x {{f}}:x {lease} VALUE v")), ok());
+        assert_eq!(client.run("BF.FETCH {f} x {f}:x"), hit("v"));
+        assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
+    });
+}
