@@ -69,12 +69,15 @@ pub enum Keys {
     FilterAndPairs,
     /// As [`FilterAndCache`](Self::FilterAndCache), and the keys of WHILE and UNLESS, which the command reads.
     Fetch,
+    /// The keys of BF.MFETCH: a filter, those of WHILE and UNLESS, and cache keys as in
+    /// [`FilterAndPairs`](Self::FilterAndPairs), from a position on that depends on the options.
+    FetchMany,
 }
 
 impl Keys {
     /// Whether the server has to ask the command for the positions.
     const fn are_asked_for(self) -> bool {
-        matches!(self, Self::FilterAndCache | Self::FilterAndPairs | Self::Fetch)
+        matches!(self, Self::FilterAndCache | Self::FilterAndPairs | Self::Fetch | Self::FetchMany)
     }
 }
 
@@ -208,7 +211,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     };
     let (first, last, step) = match command.keys {
         Keys::None => (0, 0, 0),
-        Keys::First | Keys::FilterAndPairs => (1, 1, 1),
+        Keys::First | Keys::FilterAndPairs | Keys::FetchMany => (1, 1, 1),
         Keys::FirstAndSources => (1, -1, 1),
         Keys::FilterAndCache | Keys::Fetch => (FILTER_WORD, CACHE_KEY_WORD, CACHE_KEY_WORD - FILTER_WORD),
     };
@@ -279,6 +282,11 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
             describe_key_after(while_key, c"WHILE", CACHE_KEY_WORD + 1);
             describe_key_after(unless_key, c"UNLESS", CACHE_KEY_WORD + 1);
         }
+        Keys::FetchMany => {
+            describe_keys_anywhere(others, cache_flags);
+            describe_key_after(while_key, c"WHILE", FILTER_WORD + 1);
+            describe_key_after(unless_key, c"UNLESS", FILTER_WORD + 1);
+        }
         Keys::FilterAndPairs => {
             describe_keys(others, cache_flags, FIRST_PAIRED_WORD, -1);
             others.fk.range.keystep = 2;
@@ -326,6 +334,13 @@ const fn describe_key_after(keys: &mut raw::RedisModuleCommandKeySpec, word: &'s
     keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
     keys.bs.keyword.keyword = word.as_ptr();
     keys.bs.keyword.startfrom = position;
+}
+
+/// Describes keys whose positions only the command knows.
+const fn describe_keys_anywhere(keys: &mut raw::RedisModuleCommandKeySpec, flags: u32) {
+    keys.flags = (flags | raw::REDISMODULE_CMD_KEY_INCOMPLETE) as u64;
+    keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_UNKNOWN;
+    keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_UNKNOWN;
 }
 
 /// Describes the keys from `position` to `last`, which is relative to `position`, or if negative to the end of the words.

@@ -1,13 +1,13 @@
 //! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
 
 use bloomgate_filter::Value;
-use bloomgate_filter::words::fetch;
+use bloomgate_filter::words::fetch::{self, Fetch};
 
 use super::table::FETCH_UNBLOCKED;
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{self, Answer, Asker, Pause, Question, Standing};
+use crate::guard::{self, Answer, Asker, Granted, Pause, Question, Standing};
 use crate::keys::cache_key::CacheKey;
 use crate::keys::conditions::{self, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
@@ -18,15 +18,7 @@ use crate::server::role;
 /// Asks the filter, then the cache. Grants one caller the lease to load what is in neither; the others wait for it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let options = fetch::parse(args.words())?;
-    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
-    let question = Question {
-        filter: args.arg(1)?,
-        item: args.arg(2)?,
-        cache_key: args.arg(3)?,
-        while_key: key(options.while_key)?,
-        unless_key: key(options.unless_key)?,
-        options,
-    };
+    let question = question(&args, options, [args.arg(2)?, args.arg(3)?])?;
     if let Look::Paused(pause) = look(context, keys, question, Asker::Caller)? {
         let waits = options.wait > 0 && context.may_block();
         if !(waits && guard::wait(context, question, pause, answer, FETCH_UNBLOCKED)) {
@@ -36,11 +28,26 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
+/// The question about an item and its cache key.
+pub fn question<'a>(
+    args: &'a Args<'_>,
+    options: Fetch,
+    [item, cache_key]: [Arg<'a>; 2],
+) -> Result<Question<'a>, Refusal> {
+    let key = |index: Option<usize>| index.map(|index| args.arg(index)).transpose();
+    let (while_key, unless_key) = (key(options.while_key)?, key(options.unless_key)?);
+    Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
+}
+
 /// The positions of the keys: those of the options follow the filter and the cache key.
 pub fn key_positions(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
     let options = fetch::parse(words).ok();
-    let [while_key, unless_key] = options.map_or([None; 2], |options| [options.while_key, options.unless_key]);
-    [Some(1), Some(3), while_key, unless_key].into_iter().flatten()
+    [1, 3].into_iter().chain(options.into_iter().flat_map(option_positions))
+}
+
+/// The positions of the keys that options name.
+pub fn option_positions(options: Fetch) -> impl Iterator<Item = usize> {
+    [options.while_key, options.unless_key].into_iter().flatten()
 }
 
 /// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
@@ -66,7 +73,7 @@ pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), 
 }
 
 /// The result of a look.
-enum Look {
+pub enum Look {
     /// The reply is written. It grants a lease if there is a token.
     Replied(Option<u64>),
     /// There is no answer yet. Nothing was replied.
@@ -74,7 +81,8 @@ enum Look {
 }
 
 /// The filter's answer about an item.
-enum Membership {
+#[derive(Clone, Copy)]
+pub enum Membership {
     /// It is absent for certain.
     Absent,
     /// It may be in the filter with this instance.
@@ -96,7 +104,21 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
     {
         return Ok(Look::Paused(Pause::Held));
     }
-    let (instance, denies) = match ask_filter(context, keys, question, asker)? {
+    let membership = ask_filter(context, keys, question, asker)?;
+    look_behind(context, keys, question, membership, asker, None)
+}
+
+/// Asks the guard and the cache about an item for which the filter has answered, and replies unless the caller has to wait.
+/// `granted` are the cache keys for which the same command has granted a lease: it grants no other one for them.
+pub fn look_behind(
+    context: Context,
+    keys: &mut Keyspace,
+    question: Question<'_>,
+    membership: Membership,
+    asker: Asker,
+    granted: Option<&mut Granted>,
+) -> Result<Look, Refusal> {
+    let (instance, denies) = match membership {
         Membership::Absent => return Ok(reply_absent(context)),
         Membership::Maybe(instance) => (Some(instance), true),
         Membership::Unguarded(instance) => (instance, false),
@@ -107,7 +129,16 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
     if standing == Standing::NoRow {
         return Ok(reply_absent(context));
     }
-    let grant = || guard::grant(context, key(), item(), question.options.lease);
+    let standing = match granted.as_ref().filter(|granted| granted.has(key)) {
+        Some(_) => Standing::Leased(question.options.lease),
+        None => standing,
+    };
+    let grant = || {
+        if let Some(granted) = granted {
+            granted.insert(key());
+        }
+        guard::grant(context, key(), item(), question.options.lease)
+    };
     let cache = CacheKey::open(keys, question.cache_key);
     let is_stale = || cache.left_to_live().is_some_and(|left| left < question.options.stale);
     let Some(value) = cache.value()? else {
@@ -160,12 +191,17 @@ fn ask_filter(
     }
     if is_new {
         metrics::fetched(Fetched::Unguarded);
-        match missing {
-            Some(name) => guard::say_unguarded(context, "key of WHILE", name),
-            None => guard::say_unguarded(context, "filter", question.filter),
-        }
+        say_unguarded(context, question.filter, missing);
     }
     Ok(Membership::Unguarded(instance))
+}
+
+/// Reports in the log what is `missing`: the key of WHILE, or else the filter.
+pub fn say_unguarded(context: Context, filter: Arg<'_>, missing: Option<Arg<'_>>) {
+    match missing {
+        Some(name) => guard::say_unguarded(context, "key of WHILE", name),
+        None => guard::say_unguarded(context, "filter", filter),
+    }
 }
 
 fn reply_absent(context: Context) -> Look {
@@ -184,7 +220,7 @@ fn reply_load(context: Context, token: u64) -> Look {
 }
 
 /// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
-fn reply_wait(context: Context, pause: Pause) {
+pub fn reply_wait(context: Context, pause: Pause) {
     let milliseconds = match pause {
         Pause::Leased(left) => left,
         Pause::Held => {

@@ -21,6 +21,7 @@ mod mchanged;
 mod mdel;
 mod merge;
 mod mexists;
+mod mfetch;
 mod plan;
 mod reserve;
 mod rotate;

@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::{
     add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mchanged,
-    mdel, merge, mexists, plan, refuse, reserve, rotate, scandump, stats,
+    mdel, merge, mexists, mfetch, plan, refuse, reserve, rotate, scandump, stats,
 };
 use crate::args::Args;
 use crate::context::{Context, OK};
@@ -72,6 +72,14 @@ fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Ru
     dispatch(context, args, keys, run)
 }
 
+/// As [`dispatch_or_report_keys`], for BF.MFETCH.
+fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
+    if asks_for_keys(context) {
+        return report_keys(context, mfetch::key_positions(args.words()), READS);
+    }
+    dispatch(context, args, keys, run)
+}
+
 /// The flags of a key that may be changed.
 const CHANGES: u32 = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
 /// The flags of a key that is read.
@@ -106,6 +114,8 @@ const PX: Argument = Argument::integer(c"milliseconds").after(c"PX").optional();
 const ITEM: Argument = Argument::string(c"item");
 const FILTER: Argument = Argument::key(c"filter", 0);
 const CACHE_KEY: Argument = Argument::key(c"cachekey", 1);
+const LEASE: Argument = Argument::integer(c"lease").after(c"LEASE").optional();
+const STALE: Argument = Argument::integer(c"stale").after(c"STALE").optional();
 const PAIRS: Argument = Argument::block(c"pair", &[ITEM, CACHE_KEY]).after(c"ITEMS").repeated();
 const WHILE: Argument = Argument::key(c"while", 2).after(c"WHILE").optional();
 const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional();
@@ -235,12 +245,24 @@ pub const COMMANDS: &[Command] = &[
             FILTER,
             ITEM,
             CACHE_KEY,
-            Argument::integer(c"lease").after(c"LEASE").optional(),
-            Argument::integer(c"stale").after(c"STALE").optional(),
+            LEASE,
+            STALE,
             Argument::integer(c"wait").after(c"WAIT").optional(),
             WHILE,
             UNLESS,
         ],
+    },
+    Command {
+        name: c"bf.mfetch",
+        handler: handler!(dispatch_mfetch, mfetch::run),
+        arity: -5,
+        access: Access::Fetch,
+        keys: Keys::FetchMany,
+        categories: c"write",
+        summary: c"Asks a Bloom filter and the cache for the values of items, and lets one caller load each",
+        complexity: c"O(M * N), where M is the number of items and N the number of layers",
+        since: c"8.0.0",
+        arguments: &[FILTER, LEASE, STALE, WHILE, UNLESS, PAIRS],
     },
     Command {
         name: c"bf.fill",

@@ -1,7 +1,7 @@
 //! The ids of cache keys, filters and items. Names and items are hashed under a key of this process: a record is small however
 //! long a name is, and a client cannot construct two names with one id.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A key of the server: its database and the hash of its name.
@@ -52,6 +52,25 @@ impl FilterId {
 
 /// A hash table whose keys are hashes under a secret key already: they are not hashed again.
 pub type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<AsItIs>>;
+
+/// The cache keys for which a command has granted a lease. If memory is refused, a cache key is left out: a second lease ends the
+/// first.
+#[derive(Default)]
+pub struct Granted(HashSet<CacheKeyId, BuildHasherDefault<AsItIs>>);
+
+impl Granted {
+    /// Adds a cache key.
+    pub fn insert(&mut self, key: CacheKeyId) {
+        if self.0.try_reserve(1).is_ok() {
+            self.0.insert(key);
+        }
+    }
+
+    /// Whether a cache key is included. Calls `key` only if there is any.
+    pub fn has(&self, key: impl FnOnce() -> CacheKeyId) -> bool {
+        !self.0.is_empty() && self.0.contains(&key())
+    }
+}
 
 /// Returns the number that it is given.
 #[derive(Default)]

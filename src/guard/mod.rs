@@ -26,7 +26,7 @@ use redis_module::raw;
 
 pub use blocking::{Answer, Pause, Question, leave, wait};
 use ids::FilterId;
-pub use ids::{CacheKeyId, ItemId};
+pub use ids::{CacheKeyId, Granted, ItemId};
 pub use state::{Asker, Standing};
 use table::Instant;
 

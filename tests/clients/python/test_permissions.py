@@ -39,8 +39,8 @@ CHANGING = [
     "BF.CHANGED {key} new {key}",
     "BF.MCHANGED {key} ITEMS new {key}",
 ]
-# It reads two keys, and what it answers is for those who may write.
-FETCHING = ["BF.FETCH {key} new {key}"]
+# They read two keys, and what they answer is for those who may write.
+FETCHING = ["BF.FETCH {key} new {key}", "BF.MFETCH {key} ITEMS new {key}"]
 
 
 @pytest.fixture

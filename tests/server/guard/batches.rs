@@ -1,8 +1,8 @@
-//! BF.MCHANGED: the commands of the guard for many rows at once.
+//! BF.MFETCH and BF.MCHANGED: the commands of the guard for many rows at once.
 
-use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_with, waiters, with_filter};
+use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
 use crate::harness::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server};
-use crate::harness::{eventually, with_append_only_file};
+use crate::harness::{catch_up, digest, eventually, follow, with_append_only_file};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -154,10 +154,19 @@ fn transactions_and_scripts_run_batches() {
         with_filter(&mut client);
         client.run("MULTI");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
-        assert_eq!(client.run("EXEC"), array([array([integer(0), integer(1)])]));
+        client.run("BF.MFETCH {f} ITEMS never {f}:never 42 {f}:42");
+        let replies = client.run("EXEC");
+        let [changed, fetched] = replies.elements() else { panic!("{replies:?}") };
+        assert_eq!(changed, &array([integer(0), integer(1)]));
+        assert_eq!(fetched.elements()[0], absent());
+        assert_eq!(fill(&mut client, &token(&fetched.elements()[1]), "VALUE row"), ok());
         let script = "return redis.call('BF.MCHANGED', KEYS[1], 'ITEMS', '44', KEYS[2], '42', KEYS[3])";
         let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:44", "{f}:42"]);
         assert_eq!(reply, array([integer(1), integer(0)]));
+        let script = "return redis.call('BF.MFETCH', KEYS[1], 'ITEMS', '42', KEYS[2], 'never', KEYS[3])";
+        client.run("SET {f}:42 row");
+        let reply = client.call(&["EVAL", script, "3", "{f}", "{f}:42", "{f}:never"]);
+        assert_eq!(reply, array([hit("row"), absent()]));
         let library = "#!lua name=batches\nredis.register_function('change', function(keys) \
                        return redis.call('BF.MCHANGED', keys[1], 'ITEMS', '45', keys[2]) end)";
         assert_eq!(client.call(&["FUNCTION", "LOAD", library]), bulk("batches"));
@@ -209,10 +218,192 @@ fn in_a_cluster_the_pairs_lie_in_one_slot() {
         assert_eq!(client.run("BF.MCHANGED {f} ITEMS x {f}:42 y {f}:43"), array([integer(1), integer(1)]));
         for line in ["BF.MCHANGED {f} ITEMS 42 {f}:42 43 elsewhere", "BF.MCHANGED {f} ITEMS 42 elsewhere"] {
             assert!(client.run(line).error_text().starts_with("CROSSSLOT"), "{line}");
+            let line = line.replacen("MCHANGED {f}", "MFETCH {f} WHILE {f}:feed", 1);
+            assert!(client.run(&line).error_text().starts_with("CROSSSLOT"), "{line}");
         }
+        let line = "BF.MFETCH {f} WHILE elsewhere ITEMS 42 {f}:42";
+        assert!(client.run(line).error_text().starts_with("CROSSSLOT"));
         let lease = load(&mut client, FETCH.replace("42", "x").as_str());
         assert_eq!(client.run(&format!("BF.FILL {{f}} x {{f}}:x {lease} VALUE v")), ok());
         assert_eq!(client.run("BF.FETCH {f} x {f}:x"), hit("v"));
         assert_eq!(client.run("BF.FETCH {f} never {f}:never"), absent());
+    });
+}
+
+#[test]
+fn a_batch_of_fetches_is_one_fetch_for_each_pair() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        for protocol in [2, 3] {
+            let mut client = server.connect_speaking(protocol);
+            client.run("FLUSHALL");
+            with_filter(&mut client);
+            client.run("BF.MADD {f} 43 44 45 46");
+            client.run("SET {f}:43 row PX 50000");
+            client.run("RPUSH {f}:44 x");
+            client.run("SET {f}:45 lasting");
+            let lease = load(&mut client, "BF.FETCH {f} 46 {f}:46");
+            let before = ["absent", "hit", "stale", "load", "wait"].map(|answer| count(&mut client, answer));
+            let lookups = client.info_number("bf_bloom_lookups");
+            let pairs = "ITEMS never {f}:never 42 {f}:42 43 {f}:43 44 {f}:44 45 {f}:45 46 {f}:46";
+            let reply = client.run(&format!("BF.MFETCH {{f}} STALE 60000 {pairs}"));
+            let [never, first, stale, other_type, lasting, leased] = reply.elements() else { panic!("{reply:?}") };
+            assert_eq!((never, other_type, lasting), (&absent(), &error(WRONG_TYPE), &hit("lasting")));
+            assert_eq!((word(stale), stale.elements()[1].text()), ("stale".to_owned(), "row".to_owned()));
+            assert!(wait_of(leased) > 1);
+            assert_eq!(fill(&mut client, &token(first), "VALUE one"), ok());
+            let line = format!("BF.FILL {{f}} 43 {{f}}:43 {} VALUE two", token(stale));
+            assert_eq!(client.run(&line), ok());
+            assert_eq!(client.run(&format!("BF.FILL {{f}} 46 {{f}}:46 {lease} NONE EX 100")), ok());
+            let reply = client.run("BF.MFETCH {f} ITEMS 42 {f}:42 43 {f}:43 46 {f}:46");
+            assert_eq!(reply, array([hit("one"), hit("two"), absent()]));
+            let after = ["absent", "hit", "stale", "load", "wait"].map(|answer| count(&mut client, answer));
+            let counted: Vec<i64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            assert_eq!(counted, [2, 3, 1, 1, 1]);
+            assert_eq!(client.info_number("bf_bloom_lookups"), lookups + 9);
+        }
+        assert_eq!(server.connect().info_number("bf_bloom_batches"), 4);
+    });
+}
+
+/// How many fetches INFO has counted with this answer.
+fn count(client: &mut Connection, answer: &str) -> i64 {
+    client.info_number(&format!("bf_bloom_fetches_{answer}"))
+}
+
+#[test]
+fn a_cache_key_that_is_named_twice_gets_one_token() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.ADD {f} 43");
+        let names = |reply: &Reply| reply.elements().iter().map(word).collect::<Vec<_>>().join(" ");
+        // By the same item and by another one, in one batch of the filter and in two.
+        let filler = " never {f}:never".repeat(40);
+        for filler in ["", &filler] {
+            let line = format!("BF.MFETCH {{f}} LEASE 5000 ITEMS 42 {{f}}:42{filler} 42 {{f}}:42 43 {{f}}:42");
+            let reply = client.run(&line);
+            let [first, .., second, third] = reply.elements() else { panic!("{reply:?}") };
+            assert!(wait_of(second) <= 5000 && wait_of(third) <= 5000);
+            assert_eq!(fill(&mut client, &token(first), "GIVEUP"), ok(), "the first token is good");
+        }
+        client.run("SET {f}:42 row PX 50000");
+        let reply = client.run("BF.MFETCH {f} STALE 60000 ITEMS 42 {f}:42 43 {f}:42 42 {f}:42");
+        assert_eq!(names(&reply), "stale hit hit");
+        assert_eq!(fill(&mut client, &token(&reply.elements()[0]), "VALUE new"), ok());
+        // Fewer leases than cache keys: the first token may be void, and yet there is no second one.
+        client.run("CONFIG SET bf.max-leases 1");
+        client.run("DEL {f}:42");
+        let reply = client.run("BF.MFETCH {f} ITEMS 42 {f}:42 43 {f}:43 42 {f}:42");
+        assert_eq!(names(&reply), "load load wait");
+    });
+}
+
+#[test]
+fn a_batch_of_fetches_takes_while_and_unless() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        let names = |client: &mut Connection, options: &str| {
+            let reply =
+                client.run(&format!("BF.MFETCH {{f}} {options} ITEMS never {{f}}:never 42 {{f}}:42 43 {{f}}:43"));
+            assert!(!reply.is_error(), "{options}: {reply:?}");
+            client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 forgotten {f}:never");
+            reply.elements().iter().map(word).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&mut client, "WHILE {f}:feed"), "load load load");
+        assert_eq!(count(&mut client, "unguarded"), 3);
+        client.run("SET {f}:feed x");
+        assert_eq!(names(&mut client, "WHILE {f}:feed"), "absent load absent");
+        client.run("HSET {f}:open {f}:43 x {f}:never x");
+        assert_eq!(names(&mut client, "UNLESS {f}:open WHILE {f}:feed"), "wait load wait");
+        assert_eq!(count(&mut client, "held"), 2);
+        client.run("HSET {f}:open * x");
+        assert_eq!(names(&mut client, "UNLESS {f}:open"), "wait wait wait");
+        client.run("DEL {f}:open {f}:feed");
+        assert_eq!(names(&mut client, "UNLESS {f}:open WHILE {f}:feed"), "load load wait", "43 has a lease");
+        client.run("RPUSH {f}:open x");
+        let reply = client.run("BF.MFETCH {f} UNLESS {f}:open ITEMS 42 {f}:42");
+        assert_eq!(reply, error(WRONG_TYPE));
+        // A missing filter denies nothing.
+        let reply = client.run("BF.MFETCH {f}none ITEMS a {f}:a b {f}:b");
+        assert_eq!(reply.elements().iter().map(word).collect::<Vec<_>>(), ["load", "load"]);
+        let line = format!("BF.FILL {{f}}none a {{f}}:a {} VALUE v", token(&reply.elements()[0]));
+        assert_eq!(client.run(&line), ok());
+    });
+}
+
+#[test]
+fn a_batch_of_fetches_is_refused_before_anything_changes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("BF.RESERVE {f}counting 0.01 100 COUNTING");
+        client.run("RPUSH {f}:list x");
+        let arity = "ERR wrong number of arguments for 'bf.mfetch' command";
+        for (line, text) in [
+            ("BF.MFETCH {f} ITEMS 42", arity),
+            ("BF.MFETCH {f} ITEMS 42 {f}:42 43", arity),
+            ("BF.MFETCH {f} LEASE 5 STALE 5", arity),
+            ("BF.MFETCH {f} WAIT 5 ITEMS 42 {f}:42", "ERR syntax error"),
+            ("BF.MFETCH {f} LEASE 0 ITEMS 42 {f}:42", "ERR bad lease"),
+            ("BF.MFETCH {f} 42 {f}:42 43", "ERR syntax error"),
+            ("BF.MFETCH {f}counting ITEMS 42 {f}:42", "ERR a COUNTING filter cannot guard"),
+            ("BF.MFETCH {f}:list ITEMS 42 {f}:42", WRONG_TYPE),
+        ] {
+            assert_eq!(client.run(line), error(text), "{line}");
+        }
+        assert_eq!(client.info_number("bf_bloom_leases"), 0);
+        let replica = Server::start(program);
+        let mut other = replica.connect();
+        follow(&mut other, &server);
+        catch_up(&mut client, &mut other);
+        other.run("CONFIG SET replica-read-only no");
+        assert!(other.run("BF.MFETCH {f} ITEMS 42 {f}:42").error_text().starts_with("READONLY"));
+        // What a batch changes is on the replica.
+        client.run("SET {f}:43 v");
+        client.run("BF.MCHANGED {f} ITEMS 43 {f}:43 44 {f}:44");
+        catch_up(&mut client, &mut other);
+        assert_eq!(other.run("BF.MEXISTS {f} 43 44"), array([integer(1), integer(1)]));
+        assert_eq!(other.run("EXISTS {f}:43").number(), 0);
+        assert_eq!(digest(&mut other, "{f}"), digest(&mut client, "{f}"));
+    });
+}
+
+#[test]
+fn the_keys_of_a_batch_of_fetches_are_known() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        for (line, names) in [
+            ("BF.MFETCH a ITEMS i b j c", &["a", "b", "c"] as &[&str]),
+            ("BF.MFETCH a WHILE w LEASE 5 UNLESS u ITEMS i b j c", &["a", "b", "c", "w", "u"]),
+            ("BF.MFETCH a UNLESS ITEMS WHILE UNLESS ITEMS ITEMS b", &["a", "b", "UNLESS", "ITEMS"]),
+        ] {
+            let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
+            let key = |key: &Reply| {
+                let flags: Vec<String> = key.elements()[1].elements().iter().map(Reply::text).collect();
+                assert_eq!(flags.join(" "), "RO access", "{line}");
+                key.elements()[0].text()
+            };
+            assert_eq!(keys.elements().iter().map(key).collect::<Vec<_>>(), names, "{line}");
+        }
+        let line = "BF.MFETCH {f} WHILE {f}:feed UNLESS {f}:open ITEMS 42 {f}:42 43 {f}:43";
+        let mut denied = |rules: &str| {
+            let mut user: Connection = server.connect();
+            assert_eq!(client.run(&format!("ACL SETUSER reader reset on nopass +@all {rules}")), ok());
+            assert_eq!(user.run("AUTH reader x"), ok());
+            user.run(line).is_error()
+        };
+        let all = ["{f}", "{f}:feed", "{f}:open", "{f}:42", "{f}:43"];
+        for left_out in all {
+            let others = all.iter().filter(|name| **name != left_out);
+            assert!(denied(&others.map(|name| format!("%R~{name}")).collect::<Vec<_>>().join(" ")), "{left_out}");
+        }
+        assert!(!denied(&all.map(|name| format!("%R~{name}")).join(" ")));
     });
 }

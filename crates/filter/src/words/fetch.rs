@@ -1,7 +1,8 @@
-//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`
+//! `BF.FETCH filter item cachekey [LEASE milliseconds] [STALE milliseconds] [WAIT milliseconds] [WHILE key] [UNLESS key]`, and
+//! `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
 
 use super::creation::EXPIRES_MAX;
-use super::{Refusal, is, numbers, word};
+use super::{Refusal, is, numbers, pairs, word};
 
 /// The default lease, in milliseconds.
 const LEASE_DEFAULT: u64 = 3000;
@@ -39,6 +40,25 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Fetch, Refusal> {
         index += 2;
     }
     Ok(options.fetch())
+}
+
+/// The index of the first option of BF.MFETCH.
+const MFETCH_OPTIONS: usize = 2;
+
+/// Parses the words of BF.MFETCH. Returns the options, and the index of the first item.
+///
+/// # Errors
+/// As [`parse`]; [`Refusal::Arity`] also without a pair or with half of one, [`Refusal::Syntax`] also for WAIT.
+pub fn parse_many<W: AsRef<[u8]>>(words: &[W]) -> Result<(Fetch, usize), Refusal> {
+    let mut options = Options::default();
+    let mut index = MFETCH_OPTIONS;
+    while !is(word(words, index)?, "ITEMS") {
+        if is(word(words, index)?, "WAIT") || !options.read(words, index)? {
+            return Err(Refusal::Syntax);
+        }
+        index += 2;
+    }
+    Ok((options.fetch(), pairs::first_item(words, index)?))
 }
 
 /// The options that were read so far.
@@ -107,6 +127,26 @@ mod tests {
         assert_eq!(fetch("STALE 0 WAIT 0"), Ok(none));
         let keys = Fetch { wait: 5, while_key: Some(9), unless_key: Some(5), ..none };
         assert_eq!(fetch("unless WHILE WAIT 5 while UNLESS"), Ok(keys), "a key may be named like an option");
+    }
+
+    #[test]
+    fn many_items_follow_the_options() {
+        let many = |rest: &str| {
+            let words: Vec<&str> = ["BF.MFETCH", "f"].into_iter().chain(rest.split_whitespace()).collect();
+            parse_many(&words)
+        };
+        let none = Fetch { lease: 3000, stale: 0, wait: 0, while_key: None, unless_key: None };
+        assert_eq!(many("items 1 a"), Ok((none, 3)));
+        let options = Fetch { stale: 7, while_key: Some(3), unless_key: Some(7), ..none };
+        assert_eq!(many("WHILE ITEMS STALE 7 UNLESS ITEMS ITEMS 1 a 2 b"), Ok((options, 9)));
+        for words in ["", "LEASE 5", "ITEMS", "ITEMS 1", "ITEMS 1 a 2"] {
+            assert_eq!(many(words), Err(Refusal::Arity), "{words}");
+        }
+        for words in ["WAIT 5 ITEMS 1 a", "1 a", "LEASE 5 LEASE 5 ITEMS 1 a"] {
+            assert_eq!(many(words), Err(Refusal::Syntax), "{words}");
+        }
+        assert_eq!(many("LEASE ITEMS 1 a"), Err(Refusal::Bad("lease")));
+        assert_eq!(many("UNLESS"), Err(Refusal::No("key")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub const TEXT_KEY: &str = "text";
 /// So many lines are sent to one set of keys.
 const LINES: usize = 25;
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 26] = [
     "BF.RESERVE",
     "BF.RESERVE",
     "BF.INSERT",
@@ -35,6 +35,7 @@ const COMMANDS: [&str; 25] = [
     "BF.PLAN",
     "BF.FETCH",
     "BF.MCHANGED",
+    "BF.MFETCH",
     "BF.FILL",
     "BF.CHANGED",
 ];
@@ -158,7 +159,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
             (0..rng.below(4)).for_each(|_| option(rng, &mut words));
         }
         "BF.FETCH" | "BF.FILL" | "BF.CHANGED" => guarding(rng, command, &mut words),
-        "BF.MCHANGED" => {
+        "BF.MCHANGED" | "BF.MFETCH" => {
             words.push(any_case(rng, "ITEMS"));
             (0..=rng.below(3)).for_each(|_| words.extend([rng.bytes(3), b"missing".to_vec()]));
         }
