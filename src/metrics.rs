@@ -54,6 +54,7 @@ static FETCHES_LOAD: Gauge = Gauge::new();
 static FETCHES_WAIT: Gauge = Gauge::new();
 static FETCHES_HELD: Gauge = Gauge::new();
 static FETCHES_UNGUARDED: Gauge = Gauge::new();
+static BACKOFFS: Gauge = Gauge::new();
 static BATCHES: Gauge = Gauge::new();
 static FILLS: Gauge = Gauge::new();
 static FILLS_REFUSED: Gauge = Gauge::new();
@@ -61,7 +62,7 @@ static DEFRAG_HITS: Gauge = Gauge::new();
 static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// The fields of the section, in its order.
-static FIELDS: [(&CStr, &Gauge); 22] = [
+static FIELDS: [(&CStr, &Gauge); 23] = [
     (c"bloom_total_memory_bytes", &BYTES),
     (c"bloom_num_objects", &OBJECTS),
     (c"bloom_num_filters_across_objects", &LAYERS),
@@ -84,6 +85,7 @@ static FIELDS: [(&CStr, &Gauge); 22] = [
     (c"bloom_batches", &BATCHES),
     (c"bloom_fills", &FILLS),
     (c"bloom_fills_refused", &FILLS_REFUSED),
+    (c"bloom_backoffs", &BACKOFFS),
 ];
 
 /// The fields of the section `bf` of INFO with their values, in its order. Allocates nothing.
@@ -197,6 +199,11 @@ pub fn batch() {
 /// Counts a BF.FILL that was accepted.
 pub fn filled() {
     FILLS.count(1);
+}
+
+/// Counts a BF.FILL that began a back-off.
+pub fn backed_off() {
+    BACKOFFS.count(1);
 }
 
 /// Counts a BF.FILL whose token was not that of a lease.

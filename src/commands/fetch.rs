@@ -129,7 +129,7 @@ pub fn look_behind(
     if standing == Standing::NoRow {
         return Ok(reply_absent(context));
     }
-    let standing = match granted.as_ref().filter(|granted| granted.has(key)) {
+    let standing = match granted.as_ref().filter(|granted| standing == Standing::Free && granted.has(key)) {
         Some(_) => Standing::Leased(question.options.lease),
         None => standing,
     };
@@ -145,6 +145,10 @@ pub fn look_behind(
         drop(cache);
         return Ok(match standing {
             Standing::Leased(left) => Look::Paused(Pause::Leased(left)),
+            Standing::BackedOff(left) => {
+                reply_wait(context, Pause::Leased(left));
+                Look::Replied(None)
+            }
             Standing::Free | Standing::NoRow => reply_load(context, grant()),
         });
     };

@@ -1,5 +1,5 @@
 //! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-//! milliseconds)`, `... token GIVEUP`
+//! milliseconds)`, `... token GIVEUP [BACKOFF milliseconds]`
 
 use bloomgate_filter::Value;
 use bloomgate_filter::words::fill::{self, Fill};
@@ -24,7 +24,11 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
         return Ok(());
     }
     match fill {
-        Fill::GiveUp => guard::end(context, key),
+        Fill::GiveUp(0) => guard::end(context, key),
+        Fill::GiveUp(time) => {
+            guard::back_off(context, key, time);
+            metrics::backed_off();
+        }
         _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
         Fill::Value(value, lives) => {
             if !cache_key::store(keys, name, args.arg(value)?, lives) {

@@ -284,6 +284,7 @@ pub const COMMANDS: &[Command] = &[
             EX,
             PX,
             Argument::flag(c"giveup", c"GIVEUP"),
+            Argument::integer(c"backoff").after(c"BACKOFF").optional(),
         ],
     },
     Command {

@@ -29,6 +29,13 @@ pub struct ItemId {
     pub item: [u64; 2],
 }
 
+impl ItemId {
+    /// An item of no filter, for a record that belongs to a cache key alone.
+    pub const fn none(key: CacheKeyId) -> Self {
+        Self { filter: FilterId(0), item: key.name }
+    }
+}
+
 impl FilterId {
     /// The bit that marks a missing filter. Instances count up from 1 and never reach it.
     const MISSING: u64 = 1 << 63;

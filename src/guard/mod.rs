@@ -143,7 +143,16 @@ pub fn note_no_row(context: Context, key: CacheKeyId, item: ItemId, milliseconds
     act(context, |guard| guard.note_no_row(key, item, (now, end), config::max_leases()));
 }
 
-/// Ends the lease or the NONE of a cache key, and schedules its waiters: they get the value, or one of them gets the lease.
+/// Ends the lease of a cache key, and grants no other one for a number of milliseconds, until [`end`] is called. Its waiters are
+/// served.
+pub fn back_off(context: Context, key: CacheKeyId, milliseconds: u64) {
+    let now = now();
+    let end = now.saturating_add(milliseconds);
+    act(context, |guard| guard.back_off(key, (now, end), config::max_leases()));
+}
+
+/// Ends the lease, the NONE or the back-off of a cache key, and schedules its waiters: they get the value, or one of them gets the
+/// lease.
 pub fn end(context: Context, key: CacheKeyId) {
     act(context, |guard| guard.end(key));
 }
@@ -183,7 +192,7 @@ fn key_event(context: Context, name: Arg<'_>, meaning: events::Meaning) {
     let key = key_id(context, name);
     act(context, |guard| {
         if meaning.voids {
-            guard.end(key);
+            guard.void(key);
         }
         if meaning.replaces {
             guard.end_leases_waited_for(key);

@@ -60,6 +60,8 @@ struct World {
     values: [bool; KEYS],
     /// Which cache keys have a write in flight.
     in_flight: [bool; KEYS],
+    /// Until when each cache key is backed off, as far as that is certain: others may be evicted.
+    backs_off: [Instant; KEYS],
     /// Whether the key of WHILE exists.
     beats: bool,
     /// The instance of each filter; nothing: it is missing.
@@ -72,7 +74,7 @@ struct World {
     last_client: WaiterId,
     /// Answers that the server has not sent yet: the client, its cache key, its token.
     unsent: Vec<(WaiterId, CacheKeyId, Option<u64>)>,
-    answers: [u64; 3],
+    answers: [u64; 4],
 }
 
 fn key_id(key: usize) -> CacheKeyId {
@@ -91,6 +93,7 @@ impl World {
             now: 1,
             values: [false; KEYS],
             in_flight: [false; KEYS],
+            backs_off: [0; KEYS],
             beats: true,
             instances: [Some(1), None],
             last_instance: 1,
@@ -99,7 +102,7 @@ impl World {
             clients: HashMap::new(),
             last_client: 0,
             unsent: Vec::new(),
-            answers: [0; 3],
+            answers: [0; 4],
         }
     }
 
@@ -151,7 +154,15 @@ impl World {
                 assert!(left > 0);
                 None
             }
-            Standing::Free => Some(Some(self.grant(question))),
+            Standing::BackedOff(left) => {
+                assert!(left > 0 && self.backs_off[question.key] == self.now + left, "{left} ms are left");
+                self.answers[3] += 1;
+                Some(None)
+            }
+            Standing::Free => {
+                assert!(self.backs_off[question.key] <= self.now, "a lease during a back-off");
+                Some(Some(self.grant(question)))
+            }
         }
     }
 
@@ -188,8 +199,9 @@ impl World {
         }
         assert_eq!(item, granted_for, "a token is taken for the item and the filter that it was granted for");
         self.tokens.swap_remove(place);
-        match self.rng.below(3) {
+        match self.rng.below(4) {
             0 => self.guard.end(key),
+            3 => self.back_off(question.key),
             1 => {
                 self.values[question.key] = true;
                 self.guard.end(key);
@@ -215,15 +227,41 @@ impl World {
             _ if self.in_flight[key] => {
                 self.in_flight[key] = false;
                 self.values[key] = false;
+                self.backs_off[key] = 0;
                 self.guard.end(key_id(key));
             }
             _ => self.in_flight[key] = true,
         }
     }
 
+    fn back_off(&mut self, key: usize) {
+        let end = self.now + 1 + self.rng.below(20);
+        self.guard.back_off(key_id(key), (self.now, end), MAX);
+        self.backs_off[key] = end;
+        // Of more than the limit, the one that ends first is evicted; of two that end together, either.
+        let live = self.backs_off.iter().filter(|end| **end > self.now).count();
+        for key in 0..KEYS {
+            if !self.guard.is_backed_off(key_id(key), self.now) {
+                assert!(live > MAX || self.backs_off[key] <= self.now, "a back-off ended early");
+                self.backs_off[key] = 0;
+            }
+        }
+    }
+
+    /// A client changes or deletes the value of a cache key, by a command of the server.
+    fn void(&mut self) {
+        let key = self.rng.index(KEYS);
+        self.values[key] = self.rng.below(2) == 0;
+        let held = self.guard.is_backed_off(key_id(key), self.now);
+        self.guard.void(key_id(key));
+        assert!(!self.guard.has_lease(key_id(key), self.now));
+        assert_eq!(self.guard.is_backed_off(key_id(key), self.now), held, "a back-off is about the database");
+    }
+
     fn changed(&mut self) {
         let question = self.question();
         self.values[question.key] = false;
+        self.backs_off[question.key] = 0;
         self.guard.end(key_id(question.key));
         let item = self.item_id(question);
         self.guard.end_item(item);
@@ -242,6 +280,13 @@ impl World {
         self.guard.end_leases_waited_for(filter_key(filter));
         for client in self.clients.values().filter(|client| client.question.filter == filter) {
             assert!(!self.guard.has_lease(key_id(client.question.key), self.now), "its token would be refused");
+        }
+    }
+
+    fn end_all(&mut self, ends: impl FnOnce(&mut Guard<Question>)) {
+        ends(&mut self.guard);
+        for key in (0..KEYS).filter(|key| !self.guard.is_backed_off(key_id(*key), self.now)).collect::<Vec<_>>() {
+            self.backs_off[key] = 0;
         }
     }
 
@@ -328,12 +373,13 @@ impl World {
             65..72 => self.changed(),
             72..75 => self.feed(),
             75..80 => self.replace_filter(),
-            80..82 => self.guard.end_all(),
+            80..82 => self.end_all(|guard| guard.end_all()),
             82..84 => {
                 let epoch = self.rng.below(2);
-                self.guard.see_epochs([epoch, 0]);
+                self.end_all(|guard| guard.see_epochs([epoch, 0]));
             }
-            84..88 => self.leave(),
+            84..86 => self.void(),
+            86..88 => self.leave(),
             88..92 => self.send(),
             _ => self.now += self.rng.below(5),
         }
@@ -353,7 +399,7 @@ impl World {
 
 #[test]
 fn a_waiter_gets_an_answer_or_waits_to_its_end() {
-    let mut answers = [0; 3];
+    let mut answers = [0; 4];
     for seed in 0..200 {
         let mut world = World::new(seed);
         for _ in 0..2000 {
@@ -371,9 +417,12 @@ fn a_waiter_gets_an_answer_or_waits_to_its_end() {
             world.go_off();
         }
         assert!(world.guard.is_idle(), "seed {seed}");
-        (0..3).for_each(|kind| answers[kind] += world.answers[kind]);
+        (0..4).for_each(|kind| answers[kind] += world.answers[kind]);
     }
-    assert!(answers.iter().all(|count| *count > 500), "a value or absent, a lease, come again: {answers:?}");
+    assert!(
+        answers.iter().all(|count| *count > 500),
+        "a value or absent, a lease, come again, a back-off: {answers:?}"
+    );
 }
 
 /// A guard with a lease of the first cache key until 1000, and one client that waits for it.

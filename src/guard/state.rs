@@ -27,6 +27,8 @@ pub enum Standing {
     NoRow,
     /// Another caller loads its value, for this many milliseconds more.
     Leased(u64),
+    /// Its value could not be loaded, and no lease is granted for this many milliseconds more.
+    BackedOff(u64),
 }
 
 /// The current epoch of the cluster, and this node's own. One of them changes before a slot that has left comes back.
@@ -84,12 +86,15 @@ impl<Q> Guard<Q> {
     /// Decides what BF.FETCH may do about a cache key. With `denies`, a NONE applies; without, it is ignored.
     ///
     /// A new caller does not overtake the waiters that are not held. A waiter does not end a lease of another item: otherwise
-    /// waiters for two items with one cache key would keep taking the lease from each other.
+    /// waiters for two items with one cache key would keep taking the lease from each other. A back-off is for every item.
     pub fn standing(&mut self, key: CacheKeyId, item: ItemId, asker: Asker, denies: bool, now: Instant) -> Standing {
         match self.table.known(key, item, now) {
             Some((Known::NoRow, _)) if denies => return Standing::NoRow,
             Some((Known::Lease(_), end)) => return Standing::Leased(end - now),
-            Some((Known::NoRow, _)) | None => {}
+            Some((Known::NoRow | Known::BackOff, _)) | None => {}
+        }
+        if let Some(end) = self.table.back_off_end(key, now) {
+            return Standing::BackedOff(end - now);
         }
         match (asker, self.table.lease_end(key, now)) {
             (Asker::Waiter, Some(end)) => Standing::Leased(end - now),
@@ -144,6 +149,23 @@ impl<Q> Guard<Q> {
         }
     }
 
+    /// Ends the lease of a cache key, and lets [`standing`](Self::standing) grant none from `now` until `end`. Schedules its
+    /// waiters. Of more than `max` back-offs, those nearest their end are evicted. If memory is refused, the next caller loads.
+    pub fn back_off(&mut self, key: CacheKeyId, (now, end): (Instant, Instant), max: usize) {
+        _ = self.note(key, ItemId::none(key), Known::BackOff, (now, end), max);
+        self.serve_soon(key);
+    }
+
+    /// Ends the lease or the NONE of a cache key whose value was changed by a client, and schedules its waiters. A back-off goes
+    /// on: it is about the database.
+    pub fn void(&mut self, key: CacheKeyId) {
+        if self.table.is_backed_off(key) {
+            self.serve_soon(key);
+        } else {
+            self.end(key);
+        }
+    }
+
     /// Ends the record of a cache key, and schedules its waiters.
     pub fn end(&mut self, key: CacheKeyId) {
         self.table.remove(key);
@@ -165,7 +187,9 @@ impl<Q> Guard<Q> {
         }
         let (table, alarm) = (&mut self.table, &mut self.alarm);
         self.queues.each_asking(filter, |key, is_due| {
-            table.remove(key);
+            if !table.is_backed_off(key) {
+                table.remove(key);
+            }
             *is_due = *is_due || alarm.push(0, Due::Serve(key)).is_ok();
         });
     }
@@ -367,6 +391,11 @@ impl<Q> Guard<Q> {
     /// How many entries the alarm has.
     pub fn alarm_entries(&self) -> usize {
         self.alarm.entries().count()
+    }
+
+    /// Whether a cache key has a live back-off.
+    pub fn is_backed_off(&self, key: CacheKeyId, now: Instant) -> bool {
+        self.table.back_off_end(key, now).is_some()
     }
 
     /// Whether all waiters of a cache key are held.

@@ -1,4 +1,4 @@
-//! The records: leases and NONEs. A cache key has at most one of them.
+//! The records: leases, NONEs and back-offs. A cache key has at most one of them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
@@ -15,6 +15,9 @@ pub enum Known {
     Lease(u64),
     /// The item has no row.
     NoRow,
+    /// The value could not be loaded, and no lease is granted. The record is for every item of the cache key, and is found by
+    /// none: its item is [`ItemId::none`].
+    BackOff,
 }
 
 /// The record of a cache key.
@@ -48,6 +51,7 @@ pub struct Table {
     items: ByHash<ItemId, CacheKeyId>,
     leases: Ends,
     nones: Ends,
+    back_offs: Ends,
     next_number: u64,
 }
 
@@ -69,6 +73,17 @@ impl Table {
     pub fn lease_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
         let record = self.records.get(&key)?;
         (matches!(record.known, Known::Lease(_)) && record.end > now).then_some(record.end)
+    }
+
+    /// When the back-off of a cache key expires; nothing if there is no live one.
+    pub fn back_off_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
+        let record = self.records.get(&key)?;
+        (record.known == Known::BackOff && record.end > now).then_some(record.end)
+    }
+
+    /// Whether the record of a cache key is a back-off, live or not.
+    pub fn is_backed_off(&self, key: CacheKeyId) -> bool {
+        self.records.get(&key).is_some_and(|record| record.known == Known::BackOff)
     }
 
     /// Whether the lease of a cache key has this token.
@@ -163,7 +178,7 @@ impl Table {
 
     /// Removes up to `most` expired records of each sort.
     pub fn sweep(&mut self, now: Instant, most: usize) {
-        for known in [Known::Lease(0), Known::NoRow] {
+        for known in [Known::Lease(0), Known::NoRow, Known::BackOff] {
             for _ in 0..most {
                 let entries = &mut self.ends(known).entries;
                 if entries.peek().is_none_or(|Reverse((end, ..))| *end > now) {
@@ -181,6 +196,7 @@ impl Table {
         live.fold((0, 0), |(leases, nones), record| match record.known {
             Known::Lease(_) => (leases + 1, nones),
             Known::NoRow => (leases, nones + 1),
+            Known::BackOff => (leases, nones),
         })
     }
 
@@ -188,6 +204,7 @@ impl Table {
         match known {
             Known::Lease(_) => &mut self.leases,
             Known::NoRow => &mut self.nones,
+            Known::BackOff => &mut self.back_offs,
         }
     }
 
@@ -201,6 +218,7 @@ impl Table {
         let (records, ends) = match known {
             Known::Lease(_) => (&self.records, &mut self.leases),
             Known::NoRow => (&self.records, &mut self.nones),
+            Known::BackOff => (&self.records, &mut self.back_offs),
         };
         if ends.entries.len() > 2 * ends.records + 64 {
             ends.entries

@@ -199,6 +199,7 @@ fn wrong_words_and_types_are_refused_before_anything_changes() {
             (fill("NONE"), "ERR no expire time"),
             (fill("NONE EX 1 PX 1"), "ERR syntax error"),
             (fill("GIVEUP now"), "ERR syntax error"),
+            (fill("GIVEUP NONE 5"), "ERR syntax error"),
             (fill("VALUE"), "ERR wrong number of arguments for 'bf.fill' command"),
             ("BF.FETCH {f} 42".to_owned(), "ERR wrong number of arguments for 'bf.fetch' command"),
             ("BF.CHANGED {f} 42".to_owned(), "ERR wrong number of arguments for 'bf.changed' command"),

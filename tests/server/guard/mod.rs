@@ -1,6 +1,7 @@
 //! The commands of the guard: a filter, a cache and a database in one round trip.
 
 mod answers;
+mod backing_off;
 mod batches;
 mod carried;
 mod conditions;

@@ -1,8 +1,8 @@
 //! `BF.FILL filter item cachekey token VALUE value [EX seconds | PX milliseconds]`, `... token NONE (EX seconds | PX
-//! milliseconds)`, `... token GIVEUP`
+//! milliseconds)`, `... token GIVEUP [BACKOFF milliseconds]`
 
-use super::creation::time_to_live;
-use super::{Refusal, is, word};
+use super::creation::{EXPIRES_MAX, time_to_live};
+use super::{Refusal, is, numbers, word};
 
 /// The number of digits of a token.
 const TOKEN_DIGITS: usize = 16;
@@ -14,8 +14,8 @@ pub enum Fill {
     Value(usize, Option<u64>),
     /// The item has no row. This is remembered for this number of milliseconds.
     None(u64),
-    /// The holder could not load the value; another client may.
-    GiveUp,
+    /// The holder could not load the value. Another client may, after this number of milliseconds.
+    GiveUp(u64),
 }
 
 /// Parses the words. The token is none if the word is not a token.
@@ -30,8 +30,8 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u64>, Fill), Refusal
         Fill::Value(6, expires(words, 7)?)
     } else if is(what, "NONE") {
         Fill::None(expires(words, 6)?.ok_or(Refusal::No("expire time"))?)
-    } else if is(what, "GIVEUP") && words.len() == 6 {
-        Fill::GiveUp
+    } else if is(what, "GIVEUP") {
+        Fill::GiveUp(back_off(words, 6)?)
     } else {
         return Err(Refusal::Syntax);
     };
@@ -43,6 +43,16 @@ fn token(word: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(word).ok()?;
     let is_token = digits.len() == TOKEN_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if is_token { u64::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// Parses the time of a back-off, the words from `index` to the last, and returns it in milliseconds; 0 if there are none.
+fn back_off<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<u64, Refusal> {
+    let Ok(option) = word(words, index) else { return Ok(0) };
+    if !is(option, "BACKOFF") || words.len() > index + 2 {
+        return Err(Refusal::Syntax);
+    }
+    let time = word(words, index + 1).map_err(|_| Refusal::No("backoff"))?;
+    numbers::unsigned(time).filter(|time| *time <= EXPIRES_MAX).ok_or(Refusal::Bad("backoff"))
 }
 
 /// Parses the time to live, the words from `index` to the last, and returns it in milliseconds.
@@ -75,13 +85,14 @@ mod tests {
         assert_eq!(fill("0123456789ABCDEF value V"), Ok((token, Fill::Value(6, None))));
         assert_eq!(fill("0123456789abcdef VALUE V ex 2"), Ok((token, Fill::Value(6, Some(2000)))));
         assert_eq!(fill("0123456789abcdef NONE PX 7"), Ok((token, Fill::None(7))));
-        assert_eq!(fill("0123456789abcdef GiveUp"), Ok((token, Fill::GiveUp)));
+        assert_eq!(fill("0123456789abcdef GiveUp"), Ok((token, Fill::GiveUp(0))));
+        assert_eq!(fill("0123456789abcdef GIVEUP backoff 7"), Ok((token, Fill::GiveUp(7))));
     }
 
     #[test]
     fn a_word_that_is_not_a_token_gives_none() {
         for word in ["0123456789abcde", "0123456789abcdefa", "+123456789abcdef", "0123456789abcdeg"] {
-            assert_eq!(fill(&format!("{word} GIVEUP")), Ok((None, Fill::GiveUp)), "{word}");
+            assert_eq!(fill(&format!("{word} GIVEUP")), Ok((None, Fill::GiveUp(0))), "{word}");
         }
     }
 
@@ -91,7 +102,11 @@ mod tests {
         assert_eq!(fill("0 NONE"), Err(Refusal::No("expire time")));
         assert_eq!(fill("0 NONE EX"), Err(Refusal::No("expire time")));
         assert_eq!(fill("0 NONE EX 0"), Err(Refusal::ExpireTime));
-        for words in ["0 GIVEUP EX 1", "0 VALUE v KEEPTTL", "0 VALUE v EX 1 PX 1", "0 NOTHING"] {
+        assert_eq!(fill("0 GIVEUP BACKOFF"), Err(Refusal::No("backoff")));
+        assert_eq!(fill("0 GIVEUP BACKOFF -1"), Err(Refusal::Bad("backoff")));
+        for words in
+            ["0 GIVEUP BACKOFF 1 BACKOFF 1", "0 GIVEUP EX 1", "0 VALUE v KEEPTTL", "0 VALUE v EX 1 PX 1", "0 NOTHING"]
+        {
             assert_eq!(fill(words), Err(Refusal::Syntax), "{words}");
         }
     }

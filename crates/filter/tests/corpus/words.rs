@@ -273,7 +273,7 @@ pub fn guarding(all: &Inputs) {
     for (name, rest, fill) in [
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
         ("fill-none", "NONE PX 5", Fill::None(5)),
-        ("fill-giveup", "GIVEUP", Fill::GiveUp),
+        ("fill-giveup", "GIVEUP", Fill::GiveUp(0)),
     ] {
         assert_eq!(parsed(name, &format!("BF.FILL f i c 0123456789abcdef {rest}")), Parsed::Fill(token, fill));
     }

@@ -191,7 +191,13 @@ fn guarding(rng: &mut Rng, command: &str, words: &mut Vec<Vec<u8>>) {
             words.extend([any_case(rng, name), pick(rng, values).as_bytes().to_vec()]);
         }
     } else if command == "BF.FILL" {
-        let forms: [&[&str]; 4] = [&["VALUE", "v"], &["VALUE", "v", "EX", "9"], &["NONE", "PX", "9"], &["GIVEUP"]];
+        let forms: [&[&str]; 5] = [
+            &["VALUE", "v"],
+            &["VALUE", "v", "EX", "9"],
+            &["NONE", "PX", "9"],
+            &["GIVEUP"],
+            &["GIVEUP", "BACKOFF", "9"],
+        ];
         words.push(word(rng));
         words.extend(pick(rng, &forms).iter().map(|word| word.as_bytes().to_vec()));
     }
