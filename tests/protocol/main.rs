@@ -1,0 +1,33 @@
+//! The guard's protocol, checked exhaustively over small bounds: a model of the filter, the cache, leases, NONEs and writes in
+//! flight, of readers and writers that can stop between any two steps, of deletes and of a refill. docs/guard-proof.md says
+//! what it shows and what it cannot see.
+//!
+//! The model runs the module's own state machine (`src/guard/state.rs`). `walks.rs` repeats random walks of the model on real
+//! servers with the module, and compares every reply.
+// This whole crate is test code: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+#[allow(dead_code, reason = "the module needs more of it")]
+#[path = "../../src/guard"]
+mod guard {
+    pub mod alarm;
+    pub mod ids;
+    pub mod queues;
+    pub mod state;
+    pub mod table;
+}
+mod checks;
+#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
+#[path = "../server/harness/mod.rs"]
+mod harness;
+mod others;
+mod rebuild;
+mod replay;
+mod rules;
+mod scenarios;
+mod server;
+mod steps;
+mod walks;
+mod world;
+mod writers;
