@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Read by the other scripts with `source`: where things are, how the scripts speak, and the environment that the build
-# needs. It starts nothing and changes nothing on the machine; what installs is scripts/setup.
+# Sourced by the other scripts: paths, messages, and the environment that the build needs. Sourcing it starts nothing and
+# changes nothing on the machine; scripts/setup installs things.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Where cargo builds. A folder of the caller's choice is respected.
+# Where cargo builds.
 target=${CARGO_TARGET_DIR:-$root/target}
 case $target in
 /*) ;;
@@ -35,7 +35,7 @@ say() {
   printf '%s\n' "$*"
 }
 
-# fail LINE...: says why on the error output and ends the script.
+# fail LINE...: prints the reason on stderr and exits with status 1.
 fail() {
   {
     printf '\n%s: %s\n' "$(basename "$0")" "$1"
@@ -45,7 +45,7 @@ fail() {
   exit 1
 }
 
-# skip LINE...: says what is missing here and ends the script with a status that is neither success nor a failed check.
+# skip LINE...: prints what is missing and exits with status 77, which means neither success nor failure.
 skip() {
   say "SKIPPED: $1"
   shift
@@ -57,7 +57,7 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
-# at_least FOUND WANTED: compares versions number by number, 1.95.0 with 1.90.
+# at_least FOUND WANTED: whether version FOUND is WANTED or newer. Compares number by number: 1.95.0 with 1.90.
 at_least() {
   local found wanted part f w
   IFS=. read -r -a found <<<"$1"
@@ -71,7 +71,7 @@ at_least() {
   return 0
 }
 
-# The version of Rust that Cargo.toml asks for.
+# Prints the minimum version of Rust, from Cargo.toml.
 rust_wanted() {
   sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml"
 }
@@ -85,36 +85,36 @@ have_nightly() {
   have rustup && rustup run nightly cargo --version >/dev/null 2>&1
 }
 
-# Miri interprets the standard library, too, and needs its source.
+# Miri also interprets the standard library, so it needs its source.
 have_miri() {
   have_nightly && rustup run nightly cargo miri --version >/dev/null 2>&1 &&
     [ -d "$(rustup run nightly rustc --print sysroot)/lib/rustlib/src" ]
 }
 
-# What setup may have installed outside the PATH of the calling shell.
+# Makes what scripts/setup installed outside the PATH of the calling shell available.
 use_installed() {
   if ! rust_is_recent; then
     if [ -x "$HOME/.cargo/bin/cargo" ]; then
       PATH=$HOME/.cargo/bin:$PATH
     fi
-    # A default toolchain that is too old stays the default; here the stable one is taken.
+    # If the default toolchain is too old, use stable for this run and leave the default unchanged.
     if have rustup && ! rust_is_recent; then
       export RUSTUP_TOOLCHAIN=stable
     fi
   fi
-  # Where setup has cargo-fuzz put.
+  # scripts/setup installs cargo-fuzz here.
   PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
   if have brew && [ -z "${LIBCLANG_PATH:-}" ] && [ -d "$(brew --prefix)/opt/llvm/lib" ]; then
     LIBCLANG_PATH=$(brew --prefix)/opt/llvm/lib
     export LIBCLANG_PATH
   fi
-  # A test shows that this one refuses the module.
+  # A test checks that this server refuses the module.
   if [ -z "${BLOOMGATE_OLD_SERVER:-}" ] && [ -x "$servers/redis-6.2.5/redis-server" ]; then
     export BLOOMGATE_OLD_SERVER=$servers/redis-6.2.5/redis-server
   fi
 }
 
-# The servers of BLOOMGATE_SERVERS, or of the PATH, a line each; one program that is found by several names counts once.
+# Prints the servers of BLOOMGATE_SERVERS, or else of the PATH, one per line. A program with several names is printed once.
 list_servers() {
   local folder name found seen='' real
   if [ -n "${BLOOMGATE_SERVERS:-}" ]; then
@@ -135,7 +135,7 @@ list_servers() {
   done < <(tr ':' '\n' <<<"$PATH")
 }
 
-# use_every_server: besides those of the PATH the ones that scripts/setup --test brought, where BLOOMGATE_SERVERS names none.
+# use_every_server: unless BLOOMGATE_SERVERS is set, sets it to the servers of the PATH and those that scripts/setup --test installed.
 use_every_server() {
   local program found=''
   [ -z "${BLOOMGATE_SERVERS:-}" ] || return 0
@@ -154,8 +154,8 @@ may_mount() {
   return $status
 }
 
-# any_server_defragments: whether one of the servers was built with active defragmentation. One that was not refuses the first
-# line; the second keeps the others from starting.
+# any_server_defragments: whether one of the servers was built with active defragmentation. A server without it rejects the
+# first line; the second, invalid line stops the others from starting.
 any_server_defragments() {
   local program
   while read -r program; do
@@ -173,28 +173,28 @@ any_server_migrates_slots() {
   return 1
 }
 
-# find_lacking: sets `lacking` to the words that keep the test runner from those ignored tests that need something that is not
-# here: a library, a server, a system, a permission. The others can run.
-find_lacking() {
-  lacking=()
-  [ -n "${BLOOMGATE_PEERS:-}" ] || lacking+=(--skip peers:: --skip redisbloom_itself)
-  [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || lacking+=(--skip older_than_7)
-  may_mount || lacking+=(--skip disk::)
-  any_server_defragments || lacking+=(--skip defragmentation:: --skip a_filter_that_is_moved)
-  any_server_migrates_slots || lacking+=(--skip every_filter_arrives_as_it_was --skip adds_go_on_while_slots)
+# find_unavailable: sets `unavailable` to the `--skip` options for those ignored tests that this machine cannot run because a
+# library, a server, an operating system or a permission is missing.
+find_unavailable() {
+  unavailable=()
+  [ -n "${BLOOMGATE_PEERS:-}" ] || unavailable+=(--skip peers:: --skip redisbloom_itself)
+  [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || unavailable+=(--skip older_than_7)
+  may_mount || unavailable+=(--skip disk::)
+  any_server_defragments || unavailable+=(--skip defragmentation:: --skip a_filter_that_is_moved)
+  any_server_migrates_slots || unavailable+=(--skip every_filter_arrives_as_it_was --skip adds_go_on_while_slots)
   [ "$(uname -s)" = Linux ] ||
-    lacking+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip a_terminal_is_put_back)
+    unavailable+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip a_terminal_is_put_back)
 }
 
-# start_servers_with FOLDER COMMAND: puts a program into FOLDER for each server of BLOOMGATE_SERVERS, or of the PATH, that
-# starts it with `COMMAND PROGRAM WORDS...`, and names these in BLOOMGATE_SERVERS.
+# start_servers_with FOLDER COMMAND: for each server of BLOOMGATE_SERVERS, or else of the PATH, writes a wrapper into FOLDER
+# that runs `COMMAND PROGRAM ARGUMENTS...`, and sets BLOOMGATE_SERVERS to the wrappers.
 start_servers_with() {
   local folder=$1 command=$2 programs=() program wrapper
   while read -r program; do programs+=("$program"); done < <(list_servers)
-  [ ${#programs[@]} -gt 0 ] || fail "no redis-server and no valkey-server on the PATH, and BLOOMGATE_SERVERS names none"
+  [ ${#programs[@]} -gt 0 ] || fail "no redis-server or valkey-server on the PATH, and BLOOMGATE_SERVERS is not set"
   BLOOMGATE_SERVERS=
   for program in "${programs[@]}"; do
-    # By the name of the program: servers look at that.
+    # The wrapper has the program's name, because servers inspect the name they are called by.
     wrapper=$folder/$((${#BLOOMGATE_SERVERS} + 1))/$(basename "$program")
     mkdir -p "$(dirname "$wrapper")"
     cat >"$wrapper" <<END
@@ -207,20 +207,20 @@ END
   export BLOOMGATE_SERVERS
 }
 
-# watch_servers FOLDER COMMAND: starts them with a tool that watches their memory. The tool replaces malloc, also where jemalloc
-# is a shared library, as on Debian. In a server with jemalloc inside it would not see where blocks end: such a server is left
-# out. If no other is left, the script is skipped.
+# watch_servers FOLDER COMMAND: runs the servers under a memory checker. The checker replaces malloc, and jemalloc if that is a
+# shared library, as on Debian. It cannot see the bounds of blocks of a statically linked jemalloc, so servers with one are
+# left out. If no server remains, the script is skipped.
 watch_servers() {
-  local program left=''
+  local program kept=''
   while read -r program; do
     if ! ldd "$program" 2>/dev/null | grep -q jemalloc && grep -aq je_malloc_conf "$program"; then
-      say "left out: $program has jemalloc inside (built with MALLOC=libc it can be watched)"
+      say "left out: $program is statically linked with jemalloc (a build with MALLOC=libc can be checked)"
     else
-      left+=${left:+:}$program
+      kept+=${kept:+:}$program
     fi
   done < <(list_servers)
-  [ -n "$left" ] || skip "no server that can be watched is here"
-  BLOOMGATE_SERVERS=$left
+  [ -n "$kept" ] || skip "no server here can be checked"
+  BLOOMGATE_SERVERS=$kept
   start_servers_with "$@"
   export BLOOMGATE_WATCHED=1
 }
