@@ -1,9 +1,9 @@
-# Installs the module and the command-line tool by Homebrew, which takes formulae from taps only. This repository is a tap:
+# Installs the module and the command-line tool with Homebrew, which installs formulae only from taps. This repository is a tap:
 #
 #   brew tap bloomgate/bloomgate "$PWD"
 #   brew install --HEAD bloomgate/bloomgate/bloomgate
 #
-# This builds the branch main. There is no release to download yet.
+# The formula builds the branch main, because there is no release to download yet.
 class Bloomgate < Formula
   desc "Bloom filters inside Redis and Valkey: a module with the BF.* commands, and a tool"
   homepage "https://bloomgate.invalid"

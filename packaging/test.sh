@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Read by scripts/package --test, which has built the packages: looks at them, and installs them in a fresh Debian.
+# Sourced by scripts/package --test after it has built the packages: checks them, and installs them in a fresh Debian.
 
-: "${packages:?this file is read by scripts/package}" "${target:?}" "${module:?}"
+: "${packages:?scripts/package sources this file}" "${target:?}" "${module:?}"
 
-# The Debian of this machine, whose C library the packages ask for.
+# The Debian release of this machine, because the packages depend on its C library.
 suite=$(
   # shellcheck source=/dev/null
   source /etc/os-release
@@ -13,14 +13,14 @@ components=main
 grep -qs '^ID=ubuntu' /etc/os-release && components=main,universe
 tree=$packages/debian-$suite.tar
 
-headline "The files beside them"
-# What is there is looked at with what is here.
+headline "The other packaging files"
+# Each is checked if the tool for it is installed.
 python3 - .github/workflows/*.yml <<'END'
 import pathlib, re, subprocess, sys, tempfile
 try:
     import yaml
 except ImportError:
-    sys.exit(print("  no yaml in this Python: the workflows are not looked at"))
+    sys.exit(print("  this Python has no yaml module: the workflows are not checked"))
 for name in sys.argv[1:]:
     workflow = yaml.safe_load(open(name))
     jobs = workflow["jobs"]
@@ -33,7 +33,7 @@ for name in sys.argv[1:]:
     if name.endswith("release.yml"):
         assert [job for job in jobs if "permissions" in jobs[job]] == ["release"], "only the release may write"
         assert set(jobs["release"]["needs"]) == set(jobs) - {"release"}, "the release does not wait for every other job"
-        assert "scripts/test" in [step.get("run") for step in jobs["test"]["steps"]], "no tests before the release"
+        assert "scripts/test" in [step.get("run") for step in jobs["test"]["steps"]], "the release does not run the tests"
         sums = next(step["run"] for step in jobs["release"]["steps"] if "sha256sum" in step.get("run", ""))
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "packages").mkdir()
@@ -41,31 +41,32 @@ for name in sys.argv[1:]:
             subprocess.run(["sh", "-ec", sums], cwd=folder, check=True)
             # Users download the files into one folder.
             for line in open(f"{folder}/SHA256SUMS"):
-                assert "/" not in line, f"a path in SHA256SUMS: {line}"
+                assert "/" not in line, f"SHA256SUMS contains a path: {line}"
 END
 (scripts/package --check-tag "v$(version)")
-! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag takes any tag"
+! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag accepts any tag"
 for crate in bloomgate bloomgate-filter bloomgate-tool; do
   for file in LICENSE-MIT LICENSE-APACHE README.md; do
     cargo package --offline --allow-dirty --list -p "$crate" | grep -x "$file" >/dev/null || fail "the crate $crate has no $file"
   done
 done
 [ "$(cargo metadata --locked --offline --no-deps --format-version 1 | grep -o '"repository":"https' | wc -l)" -eq 3 ] ||
-  fail "a crate names no repository"
+  fail "a crate has no repository"
 say "  the crates: licences, READMEs, a repository"
 if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
-# What it copies has to be enough for cargo.
+# The files that the Containerfile copies must be enough for cargo.
 copied=$packages/copied
 rm -rf "$copied"
 mkdir -p "$copied"
 while read -r file; do
-  [ -e "$file" ] || fail "packaging/Containerfile copies $file, which is not here"
+  [ -e "$file" ] || fail "packaging/Containerfile copies $file, which does not exist"
   cp -R "$file" "$copied"
 done < <(sed -n '/--from=/d; s/^COPY \(.*\) [^ ]*$/\1/p' packaging/Containerfile | tr ' ' '\n')
 cargo metadata --locked --offline --no-deps --format-version 1 --manifest-path "$copied/Cargo.toml" >/dev/null
 rm -r "$copied"
-say "  packaging/Containerfile: what it copies is here, and a workspace"
-# The entry point of Redis 8 loads every library of a folder. A copy of the module stands in for RedisBloom: same commands.
+say "  packaging/Containerfile: the files that it copies exist, and form a workspace"
+# The entry point of Redis 8 loads every library in a folder. A copy of the module stands in for RedisBloom, which has the same
+# commands.
 if have redis-server; then
   image=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
   folder=$image/usr/local/lib/redis/modules
@@ -74,15 +75,15 @@ if have redis-server; then
   sed -n "s|^RUN rm -f /usr/local/lib|rm -f $image/usr/local/lib|p" packaging/Containerfile | sh -e
   words=(--loadmodule "$module")
   for library in "$folder"/*.so; do [ ! -e "$library" ] || words+=(--loadmodule "$library"); done
-  # A server that has loaded its modules answers on its socket; one that has not ends.
+  # A server that loaded its modules answers on its socket; one that could not exits.
   redis-server --port 0 --unixsocket "$image/socket" --dir "$image" --save '' --daemonize no "${words[@]}" >"$image/log" &
   server=$!
   until [ -S "$image/socket" ] || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
-  redis-cli -s "$image/socket" BF.ADD seen one >/dev/null || fail "the image of Redis 8 would not start: $(tail -n 3 "$image/log")"
+  redis-cli -s "$image/socket" BF.ADD seen one >/dev/null || fail "the image with Redis 8 does not start: $(tail -n 3 "$image/log")"
   kill "$server"
   wait "$server" || true
   rm -r "$image"
-  say "  packaging/Containerfile: the server starts with the libraries that are left of Redis 8"
+  say "  packaging/Containerfile: the server starts with the remaining libraries of Redis 8"
 fi
 [ "$(scripts/package --notes "$(version)" | head -n 1)" != '' ]
 if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
@@ -91,12 +92,12 @@ if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
   cp /lib/systemd/system/redis-server.service "$units"
   cp packaging/debian/redis-server.service.d.conf "$units/redis-server.service.d/50-bloomgate.conf"
   SYSTEMD_UNIT_PATH=$units: systemd-analyze verify redis-server.service 2>"$packages/units.log" || true
-  ! grep -F -e bloomgate "$packages/units.log" || fail "systemd does not read the drop-in (see above)"
+  ! grep -F -e bloomgate "$packages/units.log" || fail "systemd rejects the drop-in (see above)"
   rm -r "$units"
-  say "  packaging/debian/redis-server.service.d.conf: systemd reads it"
+  say "  packaging/debian/redis-server.service.d.conf: systemd accepts it"
 fi
 if have lintian; then
-  # Of what cargo-deb and a library without a Debian archive behind it cannot have.
+  # The suppressed tags concern what packages from cargo-deb, outside the Debian archive, cannot have.
   lintian --fail-on error --allow-root --suppress-tags no-manual-page,initial-upload-closes-no-bugs,bogus-mail-host-in-debian-changelog \
     "$packages"/*.deb || fail "lintian found errors (see above)"
   say "  lintian: no errors"
@@ -111,15 +112,15 @@ rm -r "$folder/cargo"
 
 headline "Install them in a fresh Debian ($suite)"
 if [ ! -s "$tree" ]; then
-  say "making one by mmdebstrap, once: ${tree#"$root"/}"
+  say "building it once with mmdebstrap: ${tree#"$root"/}"
   mmdebstrap --quiet --variant=apt --components="$components" --include=redis-server "$suite" "${tree%.tar}.part.tar" >"$packages/mmdebstrap.log" 2>&1 ||
-    skip "mmdebstrap could not make it: $(tail -n 1 "$packages/mmdebstrap.log")"
+    skip "mmdebstrap could not build it: $(tail -n 1 "$packages/mmdebstrap.log")"
   mv "${tree%.tar}.part.tar" "$tree"
 fi
 tar -C "$folder" -xf "$tree" --exclude='./dev/*'
 mkdir "$folder/packages"
 cp "$packages"/*.deb packaging/debian/test-inside "$folder/packages"
-# A network, processes and mounts of its own: its redis-server has port 6379 for itself, and ends with it.
+# The Debian gets its own network, processes and mounts: port 6379 is free for its redis-server, which ends with it.
 cat >"$folder/packages/enter" <<'END'
 #!/bin/sh
 set -e
@@ -129,4 +130,4 @@ mount --bind /dev "$1/dev"
 exec timeout 120 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C chroot "$1" /packages/test-inside
 END
 unshare --mount --net --pid --fork --kill-child sh "$folder/packages/enter" "$folder" </dev/null ||
-  fail "the packages do not do in Debian what they should (see above)"
+  fail "the packages do not work in Debian (see above)"
