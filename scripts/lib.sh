@@ -180,10 +180,10 @@ find_unavailable() {
   [ -n "${BLOOMGATE_PEERS:-}" ] || unavailable+=(--skip peers:: --skip redisbloom_itself)
   [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || unavailable+=(--skip older_than_7)
   may_mount || unavailable+=(--skip disk::)
-  any_server_defragments || unavailable+=(--skip defragmentation:: --skip a_filter_that_is_moved)
-  any_server_migrates_slots || unavailable+=(--skip every_filter_arrives_as_it_was --skip adds_go_on_while_slots)
+  any_server_defragments || unavailable+=(--skip defragmentation:: --skip values_that_the_server_defragments)
+  any_server_migrates_slots || unavailable+=(--skip slot_migration_copies_every_filter --skip no_add_is_lost_while_slots_migrate)
   [ "$(uname -s)" = Linux ] ||
-    unavailable+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip a_terminal_is_put_back)
+    unavailable+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip q_restores_the_terminal)
 }
 
 # start_servers_with FOLDER COMMAND: for each server of BLOOMGATE_SERVERS, or else of the PATH, writes a wrapper into FOLDER

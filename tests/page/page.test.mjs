@@ -1,5 +1,5 @@
-// The page of `bloomgate web` in a real Chromium: what it shows beside what the server says, on screens of either width and
-// colour, by keyboard alone, and what it does with names of keys that are markup. Run by scripts/test-page.
+// Tests the page of `bloomgate web` in Chromium: its figures against the server's, narrow and wide screens, light and dark mode,
+// use by keyboard alone, and keys that contain markup. Run by scripts/test-page.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -11,7 +11,7 @@ import { HOSTILE, eventually, openPage, redis, row, startSite } from "./site.mjs
 const grouped = (number) => new Intl.NumberFormat("en").format(number);
 const size = (bytes) => (bytes < 1024 ? `${bytes} B` : `${grouped(Number((bytes / 1024).toPrecision(3)))} KiB`);
 
-test("figures are those of the server", async (t) => {
+test("the page shows the server's figures", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
   await page.locator("#state.is-up").waitFor();
@@ -36,7 +36,7 @@ test("figures are those of the server", async (t) => {
   await eventually("new items", async () => (await row(page, "orders")).Items === items);
 });
 
-test("a filter shows its layers, its buckets and whether an item is in it", async (t) => {
+test("the details of a filter show its layers and buckets and look up items", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
   await page.getByRole("link", { name: "seen:links", exact: true }).click();
@@ -45,18 +45,18 @@ test("a filter shows its layers, its buckets and whether an item is in it", asyn
   const capacities = await page.locator("#layers-body td:nth-child(3)").allTextContents();
   assert.deepEqual(capacities, stats.Layers.map((layer) => grouped(layer.Capacity)));
   for (const [item, form, answer] of [
-    ["item5", "text", /maybe in it/],
-    ["never added", "text", /not in it/],
-    ["6974656d35", "hex", /maybe in it/],
+    ["item5", "text", /maybe present/],
+    ["never added", "text", /not present/],
+    ["6974656d35", "hex", /maybe present/],
     ["6974656d3", "hex", /two digits per byte/],
   ]) {
     if (form === "hex" && item.length % 2) page.faults.length = 0;
     await page.locator("#try-item").fill(item);
     await page.locator("#try-form").selectOption(form);
-    await page.getByRole("button", { name: "Ask BF.EXISTS" }).click();
+    await page.getByRole("button", { name: "Look it up" }).click();
     await eventually(`the answer for ${item}`, async () => answer.test(await page.locator("#try-answer").textContent()));
   }
-  // The refused one is an error in the browser's console, and meant to be.
+  // The browser's console reports the refused request, which is expected.
   assert(page.faults.splice(0).every((fault) => fault.includes("400")));
   await page.getByRole("link", { name: "requests:minute", exact: true }).click();
   const buckets = redis(site.port, "BF.STATS", "requests:minute").Buckets;
@@ -68,7 +68,7 @@ test("a filter shows its layers, its buckets and whether an item is in it", asyn
   assert(await page.locator("#detail").isHidden());
 });
 
-test("names of keys are text, whatever is in them", async (t) => {
+test("a key is shown as text even if it contains markup", async (t) => {
   const site = await startSite(t, { names: HOSTILE });
   const page = await openPage(t, site);
   const shown = (name) => name.replace("\u202e", "\\u{202e}").replace("\u200b", "\\u{200b}");
@@ -80,7 +80,7 @@ test("names of keys are text, whatever is in them", async (t) => {
   assert.deepEqual(await page.locator("main img, main script").count(), 0);
 });
 
-test("a phone and a desk need no scrolling to the side", async (t) => {
+test("no screen width needs horizontal scrolling", async (t) => {
   const site = await startSite(t, { names: [...HOSTILE, "x".repeat(300), "long words ".repeat(20)] });
   // A long name is cut.
   const long = /^x{150,}\.\.\.#[0-9a-f]+$/;
@@ -130,7 +130,7 @@ test("each filter has a URL, and Back returns to what was open before", async (t
   assert.equal(page.url(), site.address);
   await page.goForward();
   await shows("orders");
-  // Close and Escape are steps, too.
+  // Close and Escape also add entries to the history.
   await page.getByRole("button", { name: "Close" }).click();
   await isClosed();
   assert.equal(page.url(), site.address);
@@ -157,7 +157,7 @@ test("each filter has a URL, and Back returns to what was open before", async (t
     await eventually("its figures", async () => (await other.locator("#layers-body tr").count()) > 0);
     await other.close();
   }
-  // Any other fragment opens nothing, and an ID that names no filter is refused.
+  // Any other fragment opens nothing, and an unknown ID is refused.
   await page.goto(`${site.address}#other`);
   await isClosed();
   await page.goto(`${site.address}#filter=zz%`);
@@ -165,7 +165,7 @@ test("each filter has a URL, and Back returns to what was open before", async (t
   assert(page.faults.splice(0).every((fault) => /40[04]/.test(fault)));
 });
 
-test("headings on a phone keep apart", async (t) => {
+test("headings do not touch on a phone", async (t) => {
   const site = await startSite(t);
   for (const width of [320, 390]) {
     const page = await openPage(t, site, { viewport: { width, height: 844 } });
@@ -173,7 +173,7 @@ test("headings on a phone keep apart", async (t) => {
     await page.locator("#buckets-body tr").first().waitFor();
     for (const sorted of ["Name", "Full", "False positives", "Memory"]) {
       await page.getByRole("button", { name: sorted, exact: true }).click();
-      // The rectangles of each heading: its lines of text, and the arrow of the column that sorts.
+      // The rectangles of each heading: its lines of text, and the arrow of the sorted column.
       const close = await page.evaluate(() => {
         const boxes = [...document.querySelectorAll("h1, h2, h3, th, header a")].flatMap((head) => {
           const range = document.createRange();
@@ -197,7 +197,7 @@ test("headings on a phone keep apart", async (t) => {
   }
 });
 
-test("light and dark differ and can be read", async (t) => {
+test("light and dark mode differ and have enough contrast", async (t) => {
   const site = await startSite(t);
   const grounds = new Set();
   for (const colorScheme of ["light", "dark"]) {
@@ -214,7 +214,7 @@ test("light and dark differ and can be read", async (t) => {
   assert.equal(grounds.size, 2);
 });
 
-// By WCAG.
+// The contrast ratio of WCAG.
 function contrast(one, other) {
   const light = (colour) => {
     const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3).map((part) => {
@@ -227,7 +227,7 @@ function contrast(one, other) {
   return (bright + 0.05) / (dark + 0.05);
 }
 
-test("the keyboard is enough", async (t) => {
+test("everything works by keyboard alone", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
   const focused = () => page.evaluate(() => ({ id: document.activeElement.id, text: document.activeElement.textContent, outline: getComputedStyle(document.activeElement).outlineStyle }));
@@ -235,7 +235,7 @@ test("the keyboard is enough", async (t) => {
     for (let press = 0; press < 80; press++) {
       await page.keyboard.press("Tab");
       const at = await focused();
-      assert.notEqual(at.outline, "none", `the focus is not seen at ${at.id} ${at.text}`);
+      assert.notEqual(at.outline, "none", `the focus is invisible at ${at.id} ${at.text}`);
       if (is(at)) return at;
     }
     return assert.fail(`no Tab leads to ${what}`);
@@ -253,7 +253,7 @@ test("the keyboard is enough", async (t) => {
   await page.keyboard.press("Space");
   assert.equal(await page.locator("#filters-head th").nth(2).getAttribute("aria-sort"), "ascending");
   await tabTo("a filter", (at) => at.text === "members");
-  // Samples that come meanwhile leave the focus where it is.
+  // New samples do not move the focus.
   await page.waitForTimeout(1500);
   assert.equal((await focused()).text, "members");
   await page.keyboard.press("Enter");
@@ -261,7 +261,7 @@ test("the keyboard is enough", async (t) => {
   await tabTo("the item", (at) => at.id === "try-item");
   await page.keyboard.type("item3");
   await page.keyboard.press("Enter");
-  await eventually("the answer", async () => /maybe in it/.test(await page.locator("#try-answer").textContent()));
+  await eventually("the answer", async () => /maybe present/.test(await page.locator("#try-answer").textContent()));
   await page.keyboard.press("Escape");
   assert.equal((await focused()).text, "members");
   await tabTo("the calculator", (at) => at.id === "plan-capacity");
@@ -271,7 +271,7 @@ test("the keyboard is enough", async (t) => {
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.type("0.1%");
   const plan = redis(site.port, "BF.PLAN", 0.001, 2500000);
-  // It is said by a region that is read aloud.
+  // The answer is in a live region, which screen readers announce.
   await eventually("the answer", async () => (await page.locator("[role=status]#plan-answer").textContent()).includes(`${grouped(plan.Size)} bytes`));
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.type("200%");
@@ -279,7 +279,7 @@ test("the keyboard is enough", async (t) => {
   assert(page.faults.splice(0).every((fault) => fault.includes("400")));
 });
 
-test("every field has a label and every table a head", async (t) => {
+test("every field has a label and every table a header", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
   await page.getByRole("link", { name: "requests:minute", exact: true }).click();
@@ -293,7 +293,7 @@ test("every field has a label and every table a head", async (t) => {
   assert.equal(await page.evaluate(() => document.documentElement.lang), "en");
 });
 
-test("nothing moves where less motion is asked for", async (t) => {
+test("nothing is animated if reduced motion is preferred", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site, { reducedMotion: "reduce" });
   const moving = await page.evaluate(() => [...document.querySelectorAll("*")].filter((part) => {
@@ -303,33 +303,33 @@ test("nothing moves where less motion is asked for", async (t) => {
   assert.equal(moving, 0);
 });
 
-test("a server that goes is told of, and so is a page whose program ended", async (t) => {
+test("the page reports a lost server and a program that has stopped", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);
   const health = page.locator("[role=status]#state");
   await eventually("a sample", async () => /A sample every/.test(await health.textContent()));
   site.gate.close();
   await eventually("that it is gone", async () => /lost the server|cannot reach/.test(await health.textContent()));
-  assert.match(await page.title(), /gone/);
-  // What was known stays to be read.
+  assert.match(await page.title(), /offline/);
+  // The last values stay visible.
   assert.equal((await row(page, "coupons")).Items, "500");
   await site.gate.open();
   await eventually("that it is back", async () => /A sample every/.test(await health.textContent()));
   site.program.kill("SIGKILL");
-  await eventually("that the program ended", async () => /has ended/.test(await health.textContent()));
+  await eventually("that the program ended", async () => /has stopped/.test(await health.textContent()));
   assert(page.faults.splice(0).every((fault) => fault.includes("ERR_CONNECTION_REFUSED") || fault.includes("ERR_EMPTY_RESPONSE")));
 });
 
-test("a page of another site learns nothing", async (t) => {
+test("a page of another site cannot read anything", async (t) => {
   const site = await startSite(t);
   const foreign = createServer((request, response) => response.setHeader("Content-Type", "text/html").end("<title>other</title>"));
   await new Promise((resolve) => foreign.listen(0, "127.0.0.1", resolve));
   t.after(() => foreign.close());
   const page = await site.browser.newPage();
-  // By its number, and by a name: a different site, as a browser sees it.
+  // By address and by name, which the browser treats as different sites.
   for (const host of ["127.0.0.1", "localhost"]) {
     await page.goto(`http://${host}:${foreign.address().port}/`);
-    const learnt = await page.evaluate(async (address) => {
+    const results = await page.evaluate(async (address) => {
       const tries = [
         () => fetch(`${address}api/state`, { headers: { "X-Bloomgate": "page" } }),
         () => fetch(`${address}api/state`),
@@ -353,17 +353,17 @@ test("a page of another site learns nothing", async (t) => {
       await new Promise((resolve) => (frame.onload = resolve));
       return outcomes;
     }, site.address);
-    assert(learnt.every((outcome) => outcome === "refused"), `${learnt}`);
+    assert(results.every((outcome) => outcome === "refused"), `${results}`);
     const framed = page.frames()[1];
     assert.equal(await framed.locator("#filters-body").count().catch(() => 0), 0);
   }
-  // A link is followed.
+  // A link to the page works.
   await page.evaluate((address) => { location.href = address; }, site.address);
   await page.locator("#filters-body tr").first().waitFor();
 });
 
-// With BLOOMGATE_PICTURES, a folder: the pictures of the documentation.
-test("pictures for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? false : "BLOOMGATE_PICTURES names no folder" }, async (t) => {
+// Takes the screenshots of the documentation if BLOOMGATE_PICTURES names a folder.
+test("screenshots for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? false : "BLOOMGATE_PICTURES is not set" }, async (t) => {
   const folder = process.env.BLOOMGATE_PICTURES;
   const site = await startSite(t, { interval: 1 });
   const some = (number, of) => Array.from({ length: number }, () => `item${Math.floor(Math.random() * of)}`);
@@ -378,7 +378,7 @@ test("pictures for the documentation", { skip: process.env.BLOOMGATE_PICTURES ? 
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   const desk = await openPage(t, site, { viewport: { width: 1040, height: 1130 } });
-    await desk.screenshot({ path: join(folder, "web-desktop.png") });
+  await desk.screenshot({ path: join(folder, "web-desktop.png") });
   const phone = await openPage(t, site, { viewport: { width: 390, height: 844 }, colorScheme: "dark", reducedMotion: "reduce" });
   await phone.getByRole("link", { name: "requests:minute", exact: true }).click();
   await eventually("its details", async () => (await phone.locator("#layers-body tr").count()) > 0);

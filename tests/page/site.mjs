@@ -1,5 +1,5 @@
-// What each test of the page has: a server with filters of every kind, the program that serves the page, and a browser.
-// scripts/test-page says where they are: BLOOMGATE_SERVER, BLOOMGATE_MODULE, BLOOMGATE_TOOL, BLOOMGATE_CHROMIUM, BLOOMGATE_NODE.
+// Starts what each test of the page needs: a server with filters of every kind, the program that serves the page, and a browser.
+// scripts/test-page sets their paths: BLOOMGATE_SERVER, BLOOMGATE_MODULE, BLOOMGATE_TOOL, BLOOMGATE_CHROMIUM, BLOOMGATE_NODE.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -12,10 +12,10 @@ import { startServer } from "../clients/node/server.mjs";
 const required = createRequire(`${process.env.BLOOMGATE_NODE}/`);
 const { chromium } = required("playwright-core");
 
-// Names that would do something if they were taken for markup, and one that cannot be seen.
+// Names that would have an effect if they were parsed as markup, and one with invisible characters.
 export const HOSTILE = ["<script>window.broken = 1</script>", "<img src=x onerror=window.broken=1>\"'&amp;", "\u202ecod.exe\u200b"];
 
-// Asks the server by redis-cli, and gives the reply.
+// Runs a command with redis-cli and returns the reply.
 export function redis(port, ...words) {
   return JSON.parse(execFileSync("redis-cli", ["-p", String(port), "-3", "--json", ...words.map(String)], { encoding: "utf8" }));
 }
@@ -41,7 +41,7 @@ export function fill(port) {
   redis(port, "BF.FETCH", "members", "item3", "cache:2");
 }
 
-// The server, the page before it, and a browser: { port, address, browser, gate }. All end with the test.
+// Starts the server, the page and a browser: { port, address, browser, gate, program }. All end with the test.
 export async function startSite(test, { interval = 0.3, names = [] } = {}) {
   const port = await startServer(test);
   fill(port);
@@ -56,13 +56,13 @@ export async function startSite(test, { interval = 0.3, names = [] } = {}) {
     address = /^(http:\S+)/.exec(line)?.[1];
     break;
   }
-  assert(address, "bloomgate web did not say where it is");
+  assert(address, "bloomgate web did not print its URL");
   const browser = await chromium.launch({ executablePath: process.env.BLOOMGATE_CHROMIUM, args: ["--no-sandbox"] });
   test.after(() => browser.close());
   return { port, address, browser, gate, program };
 }
 
-// A way to the server that can be closed and opened again, in the place of a server that goes and comes back.
+// A proxy to the server. Closing and opening it simulates a server that is lost and comes back.
 async function startGate(test, port) {
   const sockets = new Set();
   const make = () =>
@@ -93,7 +93,7 @@ async function startGate(test, port) {
   return gate;
 }
 
-// The page, shown: anything that goes wrong in it fails the test.
+// Opens the page. Any error in it fails the test.
 export async function openPage(test, { address, browser }, options = {}) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme: "light", ...options });
   const faults = [];
@@ -103,9 +103,9 @@ export async function openPage(test, { address, browser }, options = {}) {
   page.on("pageerror", (error) => faults.push(error.message));
   page.on("dialog", (dialog) => faults.push(`a dialog: ${dialog.message()}`));
   page.on("request", (request) => {
-    if (new URL(request.url()).origin !== new URL(address).origin) faults.push(`it asks for ${request.url()}`);
+    if (new URL(request.url()).origin !== new URL(address).origin) faults.push(`a request for ${request.url()}`);
   });
-  // What tests provoke themselves they take off this list.
+  // Tests remove the errors that they provoke from this list.
   page.faults = faults;
   test.after(() => assert.deepEqual(faults, []));
   await page.goto(address);
@@ -113,14 +113,14 @@ export async function openPage(test, { address, browser }, options = {}) {
   return page;
 }
 
-// The cells of a filter's row, by the names of their columns.
+// Returns the cells of a filter's row by the names of their columns.
 export async function row(page, name) {
   const heads = await page.locator("#filters-head th").allTextContents();
   const cells = await page.locator("#filters-body tr").filter({ has: page.getByRole("link", { name, exact: true }) }).locator("th, td").allTextContents();
   return Object.fromEntries(heads.map((head, index) => [head, cells[index]]));
 }
 
-// Waits until `condition` gives something that is true.
+// Waits until `condition` returns a truthy value, and returns it.
 export async function eventually(what, condition) {
   for (const begun = Date.now(); ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     const found = await condition();

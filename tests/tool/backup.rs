@@ -1,4 +1,4 @@
-//! `backup`: every kind of filter there and back, filters that change meanwhile, disks that are full, clusters, RedisBloom.
+//! `backup` and `restore`: every kind of filter, filters that change during the dump, full disks, clusters, RedisBloom.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::cluster::three_nodes;
 use crate::harness::{Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
 use crate::running::{Ended, command, run, url};
 
-/// A filter of every kind: its key, and the words of BF.RESERVE or, with ITEMS, of BF.INSERT.
+/// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
 const KINDS: [(&str, &str); 14] = [
     ("empty", "0.01 1000"),
     ("grown", "0.01 100"),
@@ -37,7 +37,7 @@ impl Zoo {
         for (key, words) in KINDS {
             let command = if words.contains("ITEMS") { "BF.INSERT" } else { "BF.RESERVE" };
             assert!(!client.run(&format!("{command} {key} {words}")).is_error(), "{key}");
-            // A fixed filter has no room for all.
+            // A fixed filter has no room for all items.
             let count = if key == "empty" || key == "{tag}key" { 0 } else { 2000 };
             client.batched(&[b"BF.MADD", key.as_bytes()], &items[..count]);
         }
@@ -58,7 +58,7 @@ impl Zoo {
     }
 }
 
-/// A folder for files.
+/// Returns a temporary folder.
 pub struct Files(TempDir);
 
 impl Files {
@@ -89,7 +89,7 @@ pub fn keys(client: &mut Connection) -> usize {
 }
 
 #[test]
-fn every_kind_comes_back_as_it_was() {
+fn a_backup_restores_every_kind_unchanged() {
     on_every_server(|program| {
         let (server, other, files) = (Server::start(program), Server::start(program), Files::new());
         let (mut client, mut there) = (server.connect(), other.connect());
@@ -120,7 +120,7 @@ fn every_kind_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_written_leaves_no_file() {
+fn a_failed_backup_leaves_no_file() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -143,7 +143,7 @@ fn what_cannot_be_written_leaves_no_file() {
         backup(&server, &["string"], &file).refused("the key `string` has type string, not a filter");
         backup(&server, &["one"], &files.path("no/file")).refused("cannot write");
         assert_eq!(files.names().len(), 0);
-        // The old file stays until the new one is whole.
+        // The old file stays until the new one is complete.
         backup(&server, &["one"], &file).well();
         let before = fs::read(&file).unwrap();
         backup(&server, &["one", "two"], &file).refused("there is no key `two`");
@@ -153,9 +153,9 @@ fn what_cannot_be_written_leaves_no_file() {
     });
 }
 
-/// Items come and filters are replaced while they are dumped.
+/// Items are added and filters are replaced while they are dumped.
 #[test]
-fn a_filter_that_changes_meanwhile_has_every_item_of_before() {
+fn the_copy_of_a_changing_filter_has_every_earlier_item() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -187,9 +187,9 @@ fn a_filter_that_changes_meanwhile_has_every_item_of_before() {
     });
 }
 
-/// A filter that never rests is given up; one that goes, or has not come, is told of.
+/// A filter that is replaced during every attempt is an error; one that is deleted or still being loaded is reported.
 #[test]
-fn a_filter_that_is_replaced_all_the_time_is_named() {
+fn a_filter_that_is_constantly_replaced_fails_the_backup() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -203,7 +203,7 @@ fn a_filter_that_is_replaced_all_the_time_is_named() {
             client.run("BF.CLEAR large");
         }
         let ended = Ended::from(child.wait_with_output().unwrap());
-        // On a machine that gives this test no time, the filter may rest long enough.
+        // On a busy machine, a dump may succeed between two replacements.
         if ended.status == Some(0) {
             run(["restore", "--dry-run", file.to_str().unwrap()]).well();
         } else {
@@ -225,7 +225,7 @@ fn a_filter_that_is_replaced_all_the_time_is_named() {
 }
 
 #[test]
-fn the_filters_of_a_cluster_go_into_another_and_into_one_server() {
+fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
     on_every_server(|program| {
         let (nodes, files) = (three_nodes(program), Files::new());
         let words = ["--cluster", "--url", &url(&nodes[0])].map(str::to_owned);
@@ -260,10 +260,10 @@ fn the_filters_of_a_cluster_go_into_another_and_into_one_server() {
     });
 }
 
-/// Each library of RedisBloom in the folder of `BLOOMGATE_PEERS`, on the servers that load it.
+/// Runs with each RedisBloom library in `BLOOMGATE_PEERS`, on the servers that load it.
 #[test]
 #[ignore = "needs BLOOMGATE_PEERS"]
-fn filters_go_between_redisbloom_itself_and_here() {
+fn filters_move_between_redisbloom_itself_and_bloomgate() {
     let folder =
         std::env::var_os("BLOOMGATE_PEERS").expect("BLOOMGATE_PEERS names a folder with RedisBloom's libraries");
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().canonicalize().unwrap());
@@ -300,7 +300,7 @@ fn filters_go_between_redisbloom_itself_and_here() {
             backup(&ours, &["--all"], &files.path("file")).well();
             restore(&theirs, &[], &files.path("file")).well();
             assert!(view(&mut there) == before);
-            // What RedisBloom has not is refused, and nothing is left of it.
+            // Kinds that RedisBloom does not have are refused, and nothing is left of them.
             here.run("BF.RESERVE native 0.01 100");
             backup(&ours, &["native"], &files.path("file")).well();
             restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");

@@ -1,4 +1,4 @@
-//! `build`: filters made without a server, equal to a server's.
+//! `build`: filters built without a server equal those of a server.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use flate2::{Compression, write::GzEncoder};
 use crate::harness::{Server, eventually, integer, on_every_server};
 use crate::running::{Running, command, run, run_with, url};
 
-/// Words of `build` after the rate and the capacity, and the same of BF.RESERVE.
+/// Options of `build` after the rate and the capacity, and the same options of BF.RESERVE.
 const SPECS: [(&str, &str, &str); 8] = [
     ("0.01 30000", "--seed 700 --nonscaling", "SEED 700 NONSCALING"),
     ("0.01 100", "--seed 700", "SEED 700"),
@@ -25,13 +25,13 @@ const SPECS: [(&str, &str, &str); 8] = [
     ("0.01 3000000", "--seed 700", "SEED 700"),
 ];
 
-/// Some of them twice.
+/// Lines, some of which occur twice.
 fn items() -> Vec<String> {
     (0..30_000_u32).map(|number| format!("item {}", number % 20_000)).collect()
 }
 
 #[test]
-fn a_filter_is_equal_to_the_one_that_a_server_makes() {
+fn a_built_filter_equals_a_servers() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -66,7 +66,7 @@ fn a_filter_is_equal_to_the_one_that_a_server_makes() {
 }
 
 #[test]
-fn a_filter_of_the_standard_input_without_a_seed() {
+fn the_standard_input_is_built_with_a_random_seed() {
     on_every_server(|program| {
         let server = Server::start(program);
         let built = run_with(["build", "0.5", "10", "-o", "-"], "a\r\n\nb").well();
@@ -83,7 +83,7 @@ fn a_filter_of_the_standard_input_without_a_seed() {
 }
 
 #[test]
-fn what_cannot_be_built_is_one_line_and_no_file() {
+fn a_failed_build_prints_one_line_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     let refused = |words: &[&str], part: &str| {
@@ -103,14 +103,14 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
     misused(&["0.01", "10", "--expansion", "40000"], "expansion must be in the range");
     misused(&["0.01", "10", "--layout", "redisbloom", "--counting"], "exclude each other");
     misused(&["0.01", "18446744073709551615"], "bad capacity");
-    refused(&["0.01", "9223372036854775807"], "no such filter");
+    refused(&["0.01", "9223372036854775807"], "cannot create the filter");
     refused(&["0.01", "10", "/nowhere"], "cannot read /nowhere");
     for threads in ["1", "2", "5"] {
         let words = ["build", "0.01", "10000", "--nonscaling", "--threads", threads, "-o", &out];
         let lines: String = (0..100_000).map(|number| format!("{number}\n")).collect();
         let ended = run_with(words, lines).refused("non scaling filter is full");
         assert!(ended.stderr.contains("lines: line 10,"), "{ended:?}");
-        // What can be compressed no more was cut off.
+        // The gzip file was truncated.
         run_with(["build", "0.01", "10", "--threads", threads, "-o", &out], &b"\x1f\x8b\x08\0\0"[..])
             .refused("cannot read -");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -121,14 +121,14 @@ fn what_cannot_be_built_is_one_line_and_no_file() {
 }
 
 #[test]
-fn a_signal_ends_it_and_leaves_no_partial_file() {
+fn a_signal_stops_a_build_and_removes_the_partial_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     let words = ["build", "0.01", "1000", "-o", &out];
     run_with(words, "a\n").well();
     let before = fs::read(&out).unwrap();
     for signal in ["INT", "TERM"] {
-        // It waits for its input, which does not end.
+        // The build waits for its input, which does not end.
         let mut running = Running(command(words).stdin(Stdio::piped()).spawn().unwrap());
         let partial = folder.path().join("out.partial");
         eventually("the partial file", || partial.exists());

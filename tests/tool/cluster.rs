@@ -1,10 +1,10 @@
-//! Three nodes of a cluster, each with a third of the slots.
+//! A cluster of three nodes, each with a third of the slots.
 
 use std::path::Path;
 
 use crate::harness::{Builder, Server, eventually, free_port, ok};
 
-/// Starts them, and waits until they know each other.
+/// Starts the nodes, and waits until they know each other.
 pub fn three_nodes(program: &Path) -> [Server; 3] {
     let bus = [0; 3].map(|_| free_port());
     let node = |bus: u16| -> Builder {

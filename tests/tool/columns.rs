@@ -1,4 +1,4 @@
-//! Columns and lines that end with a NUL byte: `dedup` and `load` take them in the same words, and find the same items.
+//! Columns and NUL-terminated lines: `dedup` and `load` have the same options for them, and extract the same items.
 
 use crate::backup::Files;
 use crate::harness::{Server, on_every_server};
@@ -6,11 +6,11 @@ use crate::running::{run, run_with, url};
 
 const EXACT: [&str; 3] = ["--create", "1e-9", "1000"];
 
-/// Its records have commas, quotes and line ends in quotes, and ends of both kinds.
+/// CSV with quoted commas, quotes and line ends, and with both kinds of line ends.
 const CSV: &str = "\u{feff}id,\"full name\"\r\n1,\"a, \"\"b\"\"\nc\"\r\n\n2,d\n3,\"a, \"\"b\"\"\nc\"\n4,\"d\"";
 
 #[test]
-fn csv_records_come_out_as_they_came_in_and_the_header_once() {
+fn csv_records_are_printed_unchanged_and_the_header_once() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let url = url(&server);
@@ -23,11 +23,11 @@ fn csv_records_come_out_as_they_came_in_and_the_header_once() {
         let new = run([&by_name[..], &EXACT, &[&one, &other]].concat()).well().text();
         let records = "1,\"a, \"\"b\"\"\nc\"\r\n2,d\ne,\"y\nz\"\n";
         assert_eq!(new, format!("\u{feff}id,\"full name\"\r\n{records}"));
-        // A second run has nothing new to say but what the columns are called.
+        // A second run prints only the header.
         assert_eq!(run([&by_name[..], &[&one, &other]].concat()).well().text(), "\u{feff}id,\"full name\"\r\n");
         let seen = run([&by_name[..], &["--seen", &other]].concat()).well().text();
         assert_eq!(seen, "full name,more\nd,x\ne,\"y\nz\"\n");
-        // By its number, with a first line of names and without one.
+        // By number, with and without a header.
         let by_number = ["dedup", "--url", &url, "--key", "ids", "--column", "1"];
         let text = run([&by_number[..], &EXACT, &["--header", &one]].concat()).well().text();
         assert_eq!(text.lines().count(), 7);
@@ -43,7 +43,7 @@ fn csv_records_come_out_as_they_came_in_and_the_header_once() {
 }
 
 #[test]
-fn dedup_finds_what_load_loaded_in_the_same_words() {
+fn dedup_and_load_extract_the_same_items() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let url = url(&server);
@@ -70,7 +70,7 @@ fn dedup_finds_what_load_loaded_in_the_same_words() {
             let items = server.connect().run(&format!("BF.CARD {key}")).number();
             let new = run([&["dedup"], &reach[..], &words, &["--verbose", &path]].concat()).well();
             assert!(new.stderr.contains(", 0 of them new"), "{words:?}: {new:?}");
-            // As many are new to an empty filter as were loaded.
+            // An empty filter has as many new items as were loaded.
             let fresh = format!("fresh:{number}");
             let reach = ["--url", &*url, "--key", &fresh];
             let new = run([&["dedup"], &reach[..], &words, &EXACT, &["--summary-json", &path]].concat()).well();
@@ -80,7 +80,7 @@ fn dedup_finds_what_load_loaded_in_the_same_words() {
 }
 
 #[test]
-fn a_column_is_named_in_one_way() {
+fn conflicting_column_options_are_refused() {
     for words in [&["dedup", "--key", "k"][..], &["load", "file", "--key", "k", "--create", "0.01"]] {
         run([words, &["--tsv", "--field", "2"]].concat()).misused("unexpected argument '--field'");
         let ended = run([words, &["--tsv", "--column", "2", "-p", "1"]].concat());
@@ -89,7 +89,7 @@ fn a_column_is_named_in_one_way() {
 }
 
 #[test]
-fn lines_that_end_with_a_nul_byte_come_out_with_one() {
+fn nul_terminated_lines_are_printed_nul_terminated() {
     on_every_server(|program| {
         let server = Server::start(program);
         let words = ["dedup", "-z", "--url", &url(&server), "--key", "names", "--create", "1e-9", "100"];

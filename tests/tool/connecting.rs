@@ -1,4 +1,4 @@
-//! The ways to a server: by URL, host and port, a Unix socket; as an ACL user; with TLS; nobody there.
+//! Connections to a server: by URL, host and port, or Unix socket; as an ACL user; with TLS; to an unreachable server.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -34,7 +34,7 @@ fn a_server_is_reached_by_url_by_port_and_by_socket() {
 }
 
 #[test]
-fn a_password_is_taken_from_the_words_the_url_or_the_environment_and_never_repeated() {
+fn a_password_comes_from_options_url_or_environment_and_is_never_printed() {
     on_every_server(|program| {
         let server = Server::start(program);
         server.connect().run("ACL SETUSER reader on >s3cret-pass ~* +@all");
@@ -61,14 +61,14 @@ fn a_password_is_taken_from_the_words_the_url_or_the_environment_and_never_repea
 }
 
 #[test]
-fn a_server_that_is_not_there_is_one_line() {
+fn an_unreachable_server_is_reported_in_one_line() {
     run(["survey", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
     run(["survey", "-s", "/nowhere/socket"]).refused("/nowhere/socket");
     assert_eq!(run(["survey", "--url", "redis://a", "-p", "1"]).status, Some(2));
     assert_eq!(run(["survey", "--cert", "a"]).status, Some(2));
 }
 
-/// Some builds of servers have no TLS. Redis 8 accepts the other words of TLS in such a build and refuses only the port.
+/// Some builds of servers have no TLS. Redis 8 accepts the other TLS options in such a build and refuses only the port.
 fn has_tls(program: &Path) -> bool {
     let folder = tempfile::tempdir().unwrap();
     certificates(&|name| folder.path().join(name).display().to_string());
@@ -86,7 +86,7 @@ fn has_tls(program: &Path) -> bool {
 }
 
 #[test]
-fn tls_is_spoken_and_asks_for_a_certificate_that_is_trusted() {
+fn tls_requires_a_trusted_certificate() {
     on_servers_with("TLS", has_tls, |program| {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -110,21 +110,21 @@ fn tls_is_spoken_and_asks_for_a_certificate_that_is_trusted() {
         let untrusted = ["survey", "--url", &url].map(str::to_owned);
         one_line(
             run(untrusted.iter().chain(&client)),
-            "is signed by nobody that is trusted: name its authority by --cacert",
+            "is not signed by a trusted authority: give the authority's certificate with --cacert",
         );
-        one_line(run(&trusted), "it asks for a client's certificate: --cert and --tls-key");
+        one_line(run(&trusted), "it requires a client certificate: use --cert and --tls-key");
         std::fs::write(path("garbage"), "garbage\n").unwrap();
         let garbage = ["survey", "--url", &url, "--cacert", &path("garbage")].map(str::to_owned);
         one_line(run(garbage.iter().chain(&client)), "garbage does not contain a PEM certificate");
-        // A plain server, and TLS's port without TLS.
+        // TLS to a server without TLS, and a plain connection to the TLS port.
         one_line(run(["survey", "-p", &server.port.to_string(), "--tls"]), "does it speak TLS or not?");
         one_line(run(["survey", "-p", &port]), "127.0.0.1");
     });
 }
 
-/// The server has the authority's own certificate: what `openssl req -x509` makes.
+/// The server uses an authority's certificate, which is what `openssl req -x509` creates.
 #[test]
-fn a_certificate_that_is_no_servers_is_named_as_such() {
+fn an_authoritys_certificate_is_reported_as_such() {
     on_servers_with("TLS", has_tls, |program| {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -140,14 +140,14 @@ fn a_certificate_that_is_no_servers_is_named_as_such() {
         let _server = lines.iter().fold(Server::with(program), |builder, line| builder.line(line)).start();
         let url = format!("rediss://localhost:{tls_port}");
         let ended = run(["survey", "--url", &url, "--cacert", &path("ca.crt")]);
-        one_line(ended, "its certificate is that of an authority (CA:TRUE)");
+        one_line(ended, "its certificate belongs to an authority (CA:TRUE)");
         run(["survey", "--url", &url, "--insecure"]).well();
     });
 }
 
-/// Programs that are no Redis servers: one that says nothing, one that speaks HTTP, one that speaks first.
+/// Programs that are not Redis servers: a silent one, one that speaks HTTP, and one that sends data first.
 #[test]
-fn what_is_no_redis_server_is_told_in_one_line() {
+fn a_server_with_another_protocol_is_reported_in_one_line() {
     for (greeting, answer, part) in [
         ("", "", "no answer from 127.0.0.1:"),
         (
@@ -166,7 +166,7 @@ fn what_is_no_redis_server_is_told_in_one_line() {
                 let read = stream.read(&mut [0; 4096]).unwrap();
                 assert!(read > 0);
                 stream.write_all(answer.as_bytes()).unwrap();
-                // Until the tool hangs up.
+                // Reads until the tool closes the connection.
                 _ = stream.read_to_end(&mut Vec::new());
             });
             let ended = run(["survey", "-p", &port]);
@@ -176,14 +176,14 @@ fn what_is_no_redis_server_is_told_in_one_line() {
     }
 }
 
-/// It ended with status 1 and a single line.
+/// Asserts that a run exited with status 1 and printed a single line.
 #[track_caller]
 fn one_line(ended: Ended, part: &str) {
     let ended = ended.refused(part);
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
-/// A certificate authority and a certificate for localhost.
+/// Creates a certificate authority and a certificate for localhost.
 fn certificates(path: &impl Fn(&str) -> String) {
     let openssl = |words: &[&str]| {
         let output = Command::new("openssl").args(words).output().expect("openssl is there");

@@ -1,10 +1,10 @@
-//! `crawl`: lines through a filter.
+//! `crawl`: passes lines through a filter.
 
 use crate::harness::{Server, on_every_server};
 use crate::running::{run_with, url};
 
 #[test]
-fn lines_of_the_standard_input_are_new_once() {
+fn each_distinct_line_is_new_once() {
     on_every_server(|program| {
         let server = Server::start(program);
         let words = ["crawl", "-", "--key", "links", "--url", &url(&server), "--exact"];

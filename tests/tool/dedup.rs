@@ -1,4 +1,4 @@
-//! `dedup`: lines that come out once, however they come in and whatever becomes of the server meanwhile.
+//! `dedup`: prints each line once, whatever the form of the input and even if the server fails meanwhile.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,15 +10,15 @@ use flate2::{Compression, write::GzEncoder};
 use crate::harness::{Rng, Server, Stop, eventually, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
 
-/// A filter that mistakes none of some thousand lines.
+/// Options for a filter without false positives among some thousand lines.
 const EXACT: [&str; 3] = ["--create", "1e-9", "200000"];
 
-/// The words of a run with a filter that makes no mistakes.
+/// The arguments of a run with such a filter.
 fn words<'a>(url: &'a str, key: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     ["dedup", "--url", url, "--key", key].iter().chain(more).copied().collect()
 }
 
-/// Lines of any bytes, many of them twice.
+/// Lines of arbitrary bytes, many of which occur twice.
 fn binary_lines(count: usize) -> Vec<u8> {
     let mut rng = Rng::new(7);
     let mut text = Vec::new();
@@ -34,14 +34,14 @@ fn binary_lines(count: usize) -> Vec<u8> {
     text
 }
 
-/// The first of each line, as a set finds them.
+/// The first occurrence of each line, according to a set.
 fn first_of_each(text: &[u8]) -> Vec<u8> {
     let mut seen = HashSet::new();
     text.split_inclusive(|byte| *byte == b'\n').filter(|line| seen.insert(line.to_vec())).flatten().copied().collect()
 }
 
 #[test]
-fn each_line_comes_out_once_and_in_order() {
+fn each_line_is_printed_once_and_in_order() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -49,11 +49,11 @@ fn each_line_comes_out_once_and_in_order() {
         let once = first_of_each(&text);
         assert!(once.len() < text.len() / 3 * 2);
         assert!(run_with(words(&url, "seen", &EXACT), text.clone()).well().stdout == once);
-        // Another run knows them all.
+        // A second run has seen all of them.
         assert_eq!(run_with(words(&url, "seen", &[]), text.clone()).well().stdout, b"");
         let seen = run_with(words(&url, "seen", &["--seen"]), text.clone()).well().stdout;
         assert!(seen == text);
-        // Asking adds nothing.
+        // --dry-run adds nothing.
         let more = "new\n\r\nnew\r\nlast";
         for _ in 0..2 {
             let asked = run_with(words(&url, "seen", &["--dry-run"]), more).well();
@@ -70,7 +70,7 @@ fn each_line_comes_out_once_and_in_order() {
 }
 
 #[test]
-fn nobody_reads_on_and_it_ends_well() {
+fn a_closed_output_is_not_an_error() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -83,7 +83,7 @@ fn nobody_reads_on_and_it_ends_well() {
         let mut stdin = child.stdin.take().unwrap();
         let writer = thread::spawn(move || {
             let text: String = (0..100_000).map(|number| format!("{number} and some more\n")).collect();
-            // Nobody may read all of it.
+            // The tool may exit before it has read all of it.
             _ = stdin.write_all(text.as_bytes());
         });
         let mut first = String::new();
@@ -95,7 +95,7 @@ fn nobody_reads_on_and_it_ends_well() {
 }
 
 #[test]
-fn a_line_comes_out_while_the_input_pauses() {
+fn a_line_is_printed_while_the_input_pauses() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -105,7 +105,7 @@ fn a_line_comes_out_while_the_input_pauses() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for (written, line) in [("one\n", "one"), ("one\ntwo\nthr", "two"), ("ee\none\n", "three")] {
             stdin.write_all(written.as_bytes()).unwrap();
-            // The next one is not written before this one is read.
+            // The next line is written only after this one was read.
             assert_eq!(lines.next().unwrap().unwrap(), line);
         }
         drop(stdin);
@@ -115,7 +115,7 @@ fn a_line_comes_out_while_the_input_pauses() {
 }
 
 #[test]
-fn files_are_read_in_order_and_unpacked() {
+fn files_are_read_in_order_and_decompressed() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -139,7 +139,7 @@ fn files_are_read_in_order_and_unpacked() {
 }
 
 #[test]
-fn the_item_is_a_field_and_the_line_comes_out() {
+fn a_json_field_is_the_item_and_the_whole_line_is_printed() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -155,7 +155,7 @@ fn the_item_is_a_field_and_the_line_comes_out() {
         let once: String = text.split_inclusive('\n').step_by(2).collect();
         assert_eq!(run_with(words(&url, "json", &json), text).well().text(), once);
 
-        // What has no field ends it; all before it is out.
+        // A line without the field ends the run after all earlier lines were printed.
         let bad = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":2}\n{}\n{\"id\":3}\n");
         assert_eq!(bad.refused("cannot read -: line 3: there is no `id`").text(), "{\"id\":1}\n{\"id\":2}\n");
         let torn = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":\n");
@@ -163,7 +163,7 @@ fn the_item_is_a_field_and_the_line_comes_out() {
         let words = words(&url, "json", &["--json", "id", "--skip-bad"]);
         let skipped = run_with(&words, "{}\n{\"id\":1}\nnot json\n{\"id\":3}\n\n").well();
         assert_eq!(skipped.text(), "{\"id\":3}\n");
-        assert!(skipped.stderr.contains("left out 3 lines without the field"), "{}", skipped.stderr);
+        assert!(skipped.stderr.contains("skipped 3 lines without the field"), "{}", skipped.stderr);
         assert_eq!(run_with(&words, "{}\n").well().text(), "");
     });
 }
@@ -204,15 +204,15 @@ fn a_server_that_is_killed_loses_no_line() {
         let text = reader.join().unwrap();
         let lines: HashSet<_> = text.lines().collect();
         assert_eq!(lines.len(), count, "{}", ended.stderr);
-        // What came twice is what was on its way, and said.
+        // Only lines in flight were printed twice, and that is reported.
         let twice = text.lines().count() - count;
-        assert!(twice == 0 || ended.stderr.contains("came out that may not be new"), "{twice}: {}", ended.stderr);
+        assert!(twice == 0 || ended.stderr.contains("that may not be new"), "{twice}: {}", ended.stderr);
         assert!(twice <= 3 * 8 * 1024, "{twice}");
     });
 }
 
 #[test]
-fn what_a_full_filter_does_not_take_is_an_error() {
+fn a_full_filter_is_an_error() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -226,7 +226,7 @@ fn what_a_full_filter_does_not_take_is_an_error() {
 }
 
 #[test]
-fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
+fn a_missing_filter_is_an_error_without_create() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -252,7 +252,7 @@ fn only_a_filter_that_is_there_is_used_unless_it_is_created() {
 }
 
 #[test]
-fn a_filter_in_shards_is_used_as_one() {
+fn a_sharded_filter_is_used_as_one_filter() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -281,7 +281,7 @@ fn a_filter_in_shards_is_used_as_one() {
 }
 
 #[test]
-fn what_was_read_comes_out_when_it_is_interrupted() {
+fn an_interrupted_run_prints_what_it_sent() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
@@ -309,7 +309,7 @@ fn what_was_read_comes_out_when_it_is_interrupted() {
 }
 
 #[test]
-fn keys_of_a_cluster_are_reached() {
+fn dedup_works_in_a_cluster() {
     on_every_server(|program| {
         let server = Server::with(program).line("cluster-enabled yes").line("cluster-require-full-coverage no").start();
         let url = url(&server);
@@ -325,7 +325,7 @@ fn keys_of_a_cluster_are_reached() {
             client.run(&format!("BF.RESERVE many:{{{shard}}} 1e-9 20000"));
         }
         assert!(run_with(words(&url, "many", &["--cluster", "--shards"]), text.clone()).well().stdout == once);
-        // A load is built in the slot of its key.
+        // The filter is built in the slot of its key.
         let loaded =
             run_with(["load", "-", "--url", &url, "--cluster", "--key", "seen", "--create", "1e-9", "100"], "new\n");
         assert!(loaded.well().text().starts_with("1 row, 1 of them new"));

@@ -1,4 +1,4 @@
-//! Sources without items: nothing that is there is replaced by nothing, unless somebody says so.
+//! Sources without items replace nothing, unless `--allow-empty` is given.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::harness::{Server, integer, on_every_server};
 use crate::running::{run, run_with, url};
 
 #[test]
-fn a_load_of_an_empty_source_leaves_the_filter_as_it_was() {
+fn a_load_without_items_keeps_the_existing_filter() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, url) = (server.connect(), url(&server));
@@ -36,7 +36,7 @@ fn a_load_of_an_empty_source_leaves_the_filter_as_it_was() {
             assert_eq!(client.run("BF.CARD seen"), integer(3), "{source:?}");
             assert_eq!(client.run("DBSIZE"), integer(1), "{source:?}");
         }
-        // Nothing is replaced in place.
+        // A load in place replaces nothing.
         run_with(["load", "--url", &url, "-", "--key", "seen", "--in-place"], "").well();
         for source in &sources {
             client.run("BF.ADD seen a");
@@ -48,7 +48,7 @@ fn a_load_of_an_empty_source_leaves_the_filter_as_it_was() {
 }
 
 #[test]
-fn a_backup_of_nothing_leaves_the_file_as_it_was() {
+fn a_backup_without_filters_keeps_the_existing_file() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -68,21 +68,21 @@ fn a_backup_of_nothing_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn an_empty_filter_of_a_file_replaces_none_that_has_items() {
+fn an_empty_filter_does_not_replace_one_with_items() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
         client.run("BF.RESERVE seen 0.01 100");
         client.run("BF.MADD other a b");
         backup(&server, &["--all"], &file).well();
-        // One that is empty itself may be replaced, and one with items by one with fewer.
+        // An empty filter may be replaced, and one with items by one with fewer.
         client.run("BF.ADD other c");
         restore(&server, &["--replace"], &file).well();
         assert_eq!(client.run("BF.CARD other"), integer(2));
         client.run("BF.MADD seen a b c");
         client.run("BF.ADD other c");
         restore(&server, &["--replace"], &file).refused("`seen` is empty in the file and has 3");
-        // It is found before anything is written.
+        // The error is found before anything is written.
         assert_eq!([client.run("BF.CARD seen"), client.run("BF.CARD other")], [integer(3), integer(3)]);
         restore(&server, &["--replace", "--allow-empty"], &file).well();
         assert_eq!(client.run("BF.CARD seen"), integer(0));
@@ -90,7 +90,7 @@ fn an_empty_filter_of_a_file_replaces_none_that_has_items() {
 }
 
 #[test]
-fn a_filter_built_of_nothing_replaces_no_file() {
+fn a_build_without_lines_keeps_the_existing_file() {
     let files = Files::new();
     let out = files.path("out").display().to_string();
     let words = ["build", "0.01", "100", "-o", &out];

@@ -1,9 +1,9 @@
-//! The exit status: 2 for a command line with values that cannot be meant, before any server is asked; 1 for what fails.
+//! The exit status: 2 for invalid values, before a server is contacted; 1 for failures.
 
 use crate::harness::{Server, on_every_server};
 use crate::running::{run, run_with, url};
 
-/// Command lines, and what is said of them. Nothing listens on port 1.
+/// Command lines and their error messages. Nothing listens on port 1.
 const MISUSED: [(&str, &str); 27] = [
     ("survey --url http://nowhere", "a server's URL must have the form"),
     ("survey --beside http://nowhere -p 1", "a server's URL must have the form"),
@@ -27,15 +27,15 @@ const MISUSED: [(&str, &str); 27] = [
     ("shards create a 1.5 100 --shards 2", "`1.5` is not a rate"),
     ("shards create a 0.1 0 --shards 2", "it must be at least 1"),
     ("backup a --verify -o -", "--verify reads the file back"),
-    ("build 1.5 10 -o -", "no such filter: error rate must be in the range"),
-    ("build 0.01 many -o -", "no such filter: bad capacity"),
+    ("build 1.5 10 -o -", "invalid filter: error rate must be in the range"),
+    ("build 0.01 many -o -", "invalid filter: bad capacity"),
     ("plan 2 1000", "error rate must be in the range"),
     ("plan 0.01 0 --url redis://127.0.0.1:1", "capacity must be in the range"),
     ("plan 0.01 1000 --rolling --window 5", "ROLLING"),
 ];
 
 #[test]
-fn invalid_values_end_it_with_status_2_and_before_a_server_is_asked() {
+fn invalid_values_exit_with_status_2_before_a_server_is_contacted() {
     for (line, part) in MISUSED {
         let mut words: Vec<_> = line.split(' ').collect();
         if ["load", "dedup", "crawl", "shards"].contains(&words[0]) {
@@ -47,7 +47,7 @@ fn invalid_values_end_it_with_status_2_and_before_a_server_is_asked() {
 }
 
 #[test]
-fn failures_end_it_with_status_1() {
+fn failures_exit_with_status_1() {
     run(["survey", "-p", "1"]).refused("cannot reach");
     run(["load", "/nowhere", "--key", "a", "--create", "0.1", "-p", "1"]).refused("cannot reach");
     on_every_server(|program| {

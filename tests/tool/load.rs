@@ -1,4 +1,4 @@
-//! `load`: files, SQLite and PostgreSQL into a filter that takes the place of another one.
+//! `load`: fills a filter from files, SQLite and PostgreSQL, and replaces the existing one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use crate::database::Database;
 use crate::harness::{Connection, Server, Stop, eventually, nil, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
 
-/// A folder with files.
+/// Creates a folder with files.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -33,20 +33,20 @@ fn words(server: &Server, more: &[&str]) -> Vec<String> {
     ["load", "--url", &url].iter().chain(more).map(|word| (*word).to_owned()).collect()
 }
 
-/// Which of these items are in the filter.
+/// Returns which of these items are in the filter.
 fn found<'i>(client: &mut Connection, key: &str, items: &[&'i str]) -> Vec<&'i str> {
     let answers = client.batched(&[b"BF.MEXISTS", key.as_bytes()], items);
     items.iter().zip(answers).filter(|(_, answer)| *answer).map(|(item, _)| *item).collect()
 }
 
-/// Nothing of a load is left but its filter.
+/// Asserts that a load left only its filter.
 fn is_alone(client: &mut Connection, key: &str) {
     assert_eq!(client.run("DBSIZE").number(), 1);
     assert_eq!(client.run(&format!("EXISTS {key}")).number(), 1);
 }
 
 #[test]
-fn lines_take_the_place_of_the_filter_that_was_there() {
+fn a_load_replaces_the_existing_filter() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -62,7 +62,7 @@ fn lines_take_the_place_of_the_filter_that_was_there() {
         assert_eq!(client.run("BF.INFO seen CAPACITY").elements()[0].number(), 4);
         is_alone(&mut client, "seen");
 
-        // In the place itself it is added.
+        // With --in-place the items are added to the existing filter.
         let more = run_with(words(&server, &["-", "--key", "seen", "--in-place"]), "more\n").well().text();
         assert!(more.starts_with("1 row, 1 of them new"), "{more}");
         assert_eq!(found(&mut client, "seen", &["a", "more"]), ["a", "more"]);
@@ -71,7 +71,7 @@ fn lines_take_the_place_of_the_filter_that_was_there() {
 }
 
 #[test]
-fn what_fails_leaves_the_filter_as_it_was() {
+fn a_failed_load_keeps_the_existing_filter() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -203,7 +203,7 @@ fn postgresql_tables_and_queries_are_loaded() {
     });
 }
 
-/// Starts a load of so many numbers, and waits until it has written how far it is.
+/// Starts a load of this many numbers, and waits for its first checkpoint.
 fn begun(server: &Server, words: &[String]) -> Child {
     let child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut client = server.connect();
@@ -214,7 +214,7 @@ fn begun(server: &Server, words: &[String]) -> Child {
     child
 }
 
-/// Starts a load and kills it when it has written how far it is.
+/// Starts a load and kills it after its first checkpoint.
 fn interrupted(server: &Server, words: &[String]) {
     let mut child = begun(server, words);
     let mut client = server.connect();
@@ -231,7 +231,7 @@ fn numbers(files: &Files) -> String {
     files.write("numbers", (0..COUNT).map(|number| format!("{number}\n")).collect::<String>())
 }
 
-/// All of them are in.
+/// Asserts that all items are in the filter.
 fn are_all_in(server: &Server) {
     let numbers: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
     let mut client = server.connect();
@@ -242,7 +242,7 @@ fn are_all_in(server: &Server) {
 }
 
 #[test]
-fn an_interrupted_load_goes_on() {
+fn an_interrupted_load_resumes() {
     on_every_server(|program| {
         let server = Server::start(program);
         let files = Files::new();
@@ -258,7 +258,7 @@ fn an_interrupted_load_goes_on() {
     });
 }
 
-/// Three rows have each item: the load that goes on begins at an item that it has in part.
+/// Each item is in three rows, so the resumed load begins in the middle of an item's rows.
 #[test]
 fn a_resumed_postgresql_load_counts_each_row_once() {
     let database = Database::with_rows(0);
@@ -279,7 +279,7 @@ fn a_resumed_postgresql_load_counts_each_row_once() {
 }
 
 #[test]
-fn a_load_goes_on_when_the_server_is_there_again() {
+fn a_load_continues_after_a_server_restart() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("appendonly yes").line("appendfsync no").start();
         let files = Files::new();
@@ -293,7 +293,7 @@ fn a_load_goes_on_when_the_server_is_there_again() {
 }
 
 #[test]
-fn of_two_loads_the_later_one_counts() {
+fn the_later_of_two_loads_wins() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -317,7 +317,7 @@ fn of_two_loads_the_later_one_counts() {
 }
 
 #[test]
-fn the_examples_of_the_help_are_words_that_it_takes() {
+fn the_examples_in_the_help_are_valid_command_lines() {
     for subcommand in ["load", "dedup"] {
         let help = run([subcommand, "--help"]).well().text().replace("\\\n", "");
         let examples: Vec<_> = help
@@ -328,7 +328,7 @@ fn the_examples_of_the_help_are_words_that_it_takes() {
         assert!(examples.len() > 3, "{help}");
         for (_, example) in examples {
             let example = example.split(['<', '>']).next().unwrap();
-            // No server is there: the words are fine if that is what it says.
+            // No server is running, so a valid command line fails to connect.
             let line = format!("'{}' {example} -p 1", crate::harness::tool().display());
             let output = std::process::Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
             let ended = Ended::from(output).refused("cannot reach");
@@ -338,7 +338,7 @@ fn the_examples_of_the_help_are_words_that_it_takes() {
 }
 
 #[test]
-fn shards_are_filled_in_their_place() {
+fn shards_are_filled_in_place() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

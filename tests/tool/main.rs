@@ -1,6 +1,6 @@
-//! `bloomgate`, the command-line tool, as people run it: the built program, real servers, what it prints and how it ends.
-//! A file for each subcommand. Servers, the module and the tool are found as in `tests/server`.
-// This whole crate is test code: a panic is how a test fails.
+//! Tests of `bloomgate`, the command-line tool: the built program with real servers, its output and its exit status, with one file
+//! per subcommand. The servers, the module and the tool are found as in `tests/server`.
+// This crate is test code, which fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 

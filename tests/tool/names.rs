@@ -1,4 +1,4 @@
-//! Keys of any length: what is printed of them is bounded, and two of them are never printed alike. The empty key is seen.
+//! Keys of any length: the printed names are bounded and distinct, and the empty key is visible.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::web::metrics;
 
 const LONG: usize = 5_000_000;
 
-/// Three long keys, the first two of which differ in their last byte, and one that is printed as it is.
+/// Three long keys, of which the first two differ only in their last byte, and one that is printed unchanged.
 fn fill(client: &mut Connection) -> Vec<Vec<u8>> {
     let long = |last: &[u8]| [&vec![b'x'; LONG], last].concat();
     let keys = vec![long(b"1"), long(b"2"), [&[0xff; 300][..], b"\n"].concat(), b"short".to_vec()];
@@ -21,7 +21,7 @@ fn fill(client: &mut Connection) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn tables_and_json_have_the_beginning_of_a_long_name_and_its_digest() {
+fn tables_and_json_cut_a_long_name_and_append_its_digest() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -44,7 +44,7 @@ fn tables_and_json_have_the_beginning_of_a_long_name_and_its_digest() {
             json["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).collect();
         assert_eq!(names.len(), keys.len());
         assert!(names.contains("short") && names.iter().any(|name| name.contains("xxx...#")), "{names:?}");
-        // What is backed up is the whole key.
+        // A backup contains the whole key.
         client.run("FLUSHALL");
         run(["restore", &file, "--url", &url]).well();
         assert!(keys.iter().all(|key| client.call(&[&b"BF.EXISTS"[..], key, b"item"]).number() == 1));
@@ -56,7 +56,7 @@ fn tables_and_json_have_the_beginning_of_a_long_name_and_its_digest() {
 }
 
 #[test]
-fn the_page_and_the_metrics_name_long_keys_in_short() {
+fn the_page_and_the_metrics_cut_long_names() {
     let server = Server::start(&crate::harness::servers()[0]);
     let mut client = server.connect();
     let keys = fill(&mut client);
@@ -70,7 +70,7 @@ fn the_page_and_the_metrics_name_long_keys_in_short() {
     assert!(metrics.len() < 40_000, "{}", metrics.len());
     let series: BTreeSet<_> = metrics.lines().filter(|line| line.starts_with("bloomgate_filter_items{")).collect();
     assert_eq!(series.len(), keys.len(), "{series:?}");
-    // Each is found by its id, and asked about.
+    // Each filter is found by its id and can be queried.
     for filter in state["filters"].as_array().unwrap() {
         let id = filter["id"].as_str().unwrap();
         assert!(id.len() <= 400);
@@ -83,7 +83,7 @@ fn the_page_and_the_metrics_name_long_keys_in_short() {
 }
 
 #[test]
-fn the_empty_name_is_written_as_such() {
+fn the_empty_name_is_visible() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let mut client = server.connect();

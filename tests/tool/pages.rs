@@ -18,7 +18,7 @@ fn every_subcommand_has_a_manual_page() {
 }
 
 #[test]
-fn without_a_folder_the_manual_page_is_printed_and_no_file_written() {
+fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).well();
     assert!(ended.text().contains(".SH NAME") && ended.text().contains("bloomgate"), "{}", ended.text());
@@ -26,7 +26,7 @@ fn without_a_folder_the_manual_page_is_printed_and_no_file_written() {
 }
 
 #[test]
-fn shells_are_told_of_every_option() {
+fn completions_cover_every_option() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).well().text();
         assert!(script.contains("survey") && script.contains("cacert"), "{shell}: {script}");

@@ -1,4 +1,4 @@
-//! The tool's README lists the ACL permissions of each subcommand: a user with exactly these can run it, and none is in vain.
+//! The tool's README lists the ACL permissions of each subcommand. A user with exactly these can run it, and all are needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::running::{run, url};
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
 
-/// Subcommands as a user runs them. FILE is a backup, LINES a file of lines, NEW a file that the run makes, URL the server.
+/// Command lines. FILE is a backup, LINES a file of lines, NEW a file that the run creates, URL the server.
 const RUNS: [&str; 25] = [
     "backup --all --verify -o NEW",
     "backup plain sharded -o NEW",
@@ -37,7 +37,7 @@ const RUNS: [&str; 25] = [
     "watch --json --samples 2 --interval 0.1",
 ];
 
-/// What reconnecting sends after the server was lost.
+/// The commands that are sent on reconnecting.
 const AFTER_A_LOSS: [(&str, &str); 1] = [("watch", "exists")];
 
 fn fill(client: &mut Connection) {
@@ -45,12 +45,12 @@ fn fill(client: &mut Connection) {
     for words in ["plain 0.01 100", "counting 0.01 100 COUNTING", "window 0.01 100 WINDOW 60"] {
         client.run(&format!("BF.RESERVE {words}"));
     }
-    // valkey-bloom's layout, which goes by DUMP and RESTORE.
+    // valkey-bloom's layout is copied by DUMP and RESTORE.
     client.run("BF.INSERT valkey TIGHTENING 0.5 CAPACITY 100 ITEMS a b");
     client.run("EXPIRE plain 1000");
 }
 
-/// The rows of the README's table: a subcommand and its permissions.
+/// Returns the rows of the README's table: a subcommand and its permissions.
 fn table() -> BTreeMap<String, BTreeSet<String>> {
     let readme = std::fs::read_to_string(README).unwrap();
     let section = readme.split("\n## Permissions\n").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -62,7 +62,7 @@ fn table() -> BTreeMap<String, BTreeSet<String>> {
     .collect()
 }
 
-/// The commands that the server has run since its statistics were reset.
+/// Returns the commands that the server has executed since its statistics were reset.
 fn used(client: &mut Connection) -> BTreeSet<String> {
     let text = client.run("INFO commandstats").text();
     let lines = text.lines().filter(|line| !line.contains(":calls=0,"));
@@ -110,7 +110,7 @@ fn each_subcommand_runs_with_exactly_the_permissions_of_the_readme() {
                 if line.contains("--url") { words.collect() } else { words.chain(["--url", &user_url]).collect() };
             let ended = run(words);
             assert_eq!(ended.status, Some(0), "{line}: {ended:?}");
-            // What the test itself sends, and what the README calls optional.
+            // Commands that the test itself sends, and those that the README calls optional.
             let own = [
                 "info",
                 "config|resetstat",

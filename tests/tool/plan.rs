@@ -1,11 +1,11 @@
-//! `plan`: the numbers of BF.PLAN, and of the filter that is then made.
+//! `plan`: its figures equal those of BF.PLAN and of the filter that is then created.
 
 use serde_json::Value;
 
 use crate::harness::{Server, on_every_server};
 use crate::running::{run, run_with, url};
 
-/// Words of the tool, and of BF.PLAN and BF.RESERVE for the same.
+/// Options of the tool, and the same options of BF.PLAN and BF.RESERVE.
 const FILTERS: [(&str, &str); 7] = [
     ("0.01 1000", "0.01 1000"),
     ("1000 0.01", "0.01 1000"),
@@ -22,7 +22,7 @@ fn plan(words: &str, more: &[&str]) -> Value {
 }
 
 #[test]
-fn without_a_server_it_has_the_numbers_of_bf_plan_and_of_the_filter() {
+fn a_plan_without_a_server_equals_bf_plan_and_the_created_filter() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -46,7 +46,7 @@ fn without_a_server_it_has_the_numbers_of_bf_plan_and_of_the_filter() {
 }
 
 #[test]
-fn a_grown_filter_has_the_layers_that_were_planned() {
+fn a_grown_filter_has_the_planned_layers() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -66,7 +66,7 @@ fn a_grown_filter_has_the_layers_that_were_planned() {
 }
 
 #[test]
-fn a_named_server_answers_with_its_own_settings() {
+fn a_named_server_plans_with_its_own_settings() {
     on_every_server(|program| {
         let server = Server::start(program);
         server.connect().run("CONFIG SET bf.layout redisbloom");
@@ -76,17 +76,20 @@ fn a_named_server_answers_with_its_own_settings() {
 }
 
 #[test]
-fn the_table_is_plain_and_the_plots_are_for_terminals() {
+fn plots_are_drawn_only_on_terminals_or_on_request() {
     let text = run(["size", "1000000", "0.01", "--items", "10000000"]).well().text();
     assert!(text.contains("1,000,000") && text.contains("15,000,000") && !text.contains('│'), "{text}");
     let text = run(["plan", "0.01", "1000000", "--items", "10000000", "--plot"]).well().text();
-    assert!(text.contains("memory over items") && text.contains("rate over items") && text.contains('█'), "{text}");
+    assert!(
+        text.contains("memory over items") && text.contains("false positive rate over items") && text.contains('█'),
+        "{text}"
+    );
     let many = run(["plan", "0.01", "1000", "--expansion", "1", "--items", "100000"]).well().text();
     assert!(many.contains("... 76 more") && many.lines().count() < 30, "{many}");
 }
 
 #[test]
-fn what_no_filter_can_be_is_refused_in_the_words_of_the_module() {
+fn an_impossible_filter_is_refused_with_the_modules_error() {
     run(["plan", "0.01", "0"]).misused("capacity must be in the range");
     run(["plan", "2", "1000"]).misused("error rate must be in the range");
     run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).misused("ROLLING");
@@ -94,9 +97,9 @@ fn what_no_filter_can_be_is_refused_in_the_words_of_the_module() {
     assert_eq!(run(["plan", "0.01"]).status, Some(2));
 }
 
-/// The page accepts the same forms: `web::the_calculator_answers_as_bf_plan`.
+/// The page accepts the same forms: `web::the_calculator_equals_bf_plan`.
 #[test]
-fn counts_and_rates_are_read_in_every_usual_form() {
+fn counts_and_rates_are_accepted_in_every_usual_form() {
     let expected = plan("0.01 1000000 --items 2500000", &[]);
     for words in ["1% 1e6 --items 2.5M", "1M 0.01 --items 2_500_000", "0.01 1,000,000 --items 25e5"] {
         assert_eq!(plan(words, &[]), expected, "{words}");

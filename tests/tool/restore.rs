@@ -1,4 +1,4 @@
-//! `restore`: what it does not do. Damaged files, keys that exist, servers that refuse or end.
+//! `restore`: damaged files, existing keys, servers that refuse a filter or are killed.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::harness::{Builder, Server, integer, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
 
 #[test]
-fn chosen_filters_go_under_other_keys_and_by_pipes() {
+fn selected_filters_are_renamed_and_read_from_a_pipe() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -46,7 +46,7 @@ fn existing_keys_are_refused_before_anything_is_written() {
         restore(&server, &["--replace"], &file).well();
         assert_eq!(client.run("BF.EXISTS two c"), integer(0));
         assert_eq!(client.run("BF.EXISTS one a"), integer(1));
-        // What another run has left, or has not ended yet.
+        // A temporary key of a run that was killed or is still running.
         client.run("DEL one two");
         client.run("BF.ADD {one}:restoring x");
         restore(&server, &[], &file).refused("another restore is going on");
@@ -56,7 +56,7 @@ fn existing_keys_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn damage_changes_nothing_on_the_server() {
+fn a_damaged_file_changes_nothing_on_the_server() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file, torn) = (server.connect(), files.path("file"), files.path("torn"));
@@ -95,9 +95,9 @@ fn damage_changes_nothing_on_the_server() {
     });
 }
 
-/// A server that cannot have the filter refuses it in the middle, or at its first record.
+/// A server without room for the filter refuses it at its first record or in the middle.
 #[test]
-fn a_server_that_refuses_a_filter_keeps_nothing_of_it() {
+fn nothing_is_left_of_a_refused_filter() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
@@ -115,13 +115,13 @@ fn a_server_that_refuses_a_filter_keeps_nothing_of_it() {
     });
 }
 
-/// The server ends while the filter comes, or the tool does: under its key there is all of it or nothing.
+/// The server or the tool is killed during a restore: the key then holds the complete filter or nothing.
 #[test]
-fn whoever_is_killed_leaves_no_half_filter() {
+fn a_kill_leaves_no_partial_filter() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file) = (server.connect(), files.path("file"));
-        // Records that are not zero: a hundred of them.
+        // A hundred records that are not all zeros.
         client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
         client.batched(&[b"BF.MADD", b"large"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
         backup(&server, &["large"], &file).well();
@@ -148,7 +148,7 @@ fn whoever_is_killed_leaves_no_half_filter() {
             if there.run("EXISTS large") == integer(1) {
                 assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
             } else {
-                // What is left goes away by itself, and is known for what it is.
+                // The temporary key expires, and is recognised as such.
                 assert!((1..=600).contains(&there.run("TTL {large}:restoring").number()));
                 restore(&other, &[], &file).refused("another restore");
             }

@@ -1,4 +1,4 @@
-//! Running the tool.
+//! Runs the tool.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::harness::{Server, tool};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit status; nothing where a signal ended it.
@@ -58,7 +58,7 @@ impl From<Output> for Ended {
     }
 }
 
-/// A run of the tool that is killed where the test ends before it does.
+/// A running tool, which is killed at the end of the test.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -68,30 +68,30 @@ impl Drop for Running {
     }
 }
 
-/// The tool with these words, not started yet. It takes no password from the environment.
+/// Returns a command that runs the tool with these arguments, without a password in the environment.
 pub fn command<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Command {
     let mut command = Command::new(tool());
     command.args(words).env_remove("REDISCLI_AUTH").stdin(Stdio::null());
     command
 }
 
-/// Runs the tool with these words.
+/// Runs the tool with these arguments.
 pub fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Ended {
     command(words).output().unwrap().into()
 }
 
-/// Runs it with this standard input.
+/// Runs the tool with this standard input.
 pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl Into<Vec<u8>>) -> Ended {
     let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
-    // A program that ends early reads no more of it.
+    // A program that exits early does not read all of it.
     let writer = thread::spawn(move || _ = stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     output.into()
 }
 
-/// Runs it with a standard input that takes so long to come.
+/// Runs the tool with a standard input that arrives after this delay.
 pub fn run_slowly<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str, takes: Duration) -> Ended {
     const PIECES: u32 = 100;
     let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -109,7 +109,7 @@ pub fn run_slowly<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &s
     })
 }
 
-/// Reads an output of a running program, in a thread. The returned text grows as the program writes.
+/// Reads an output of a running program in a thread. The returned text grows as the program writes.
 pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     let text = Arc::new(Mutex::new(String::new()));
     let collected = Arc::clone(&text);
@@ -122,7 +122,7 @@ pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     text
 }
 
-/// The URL of a server.
+/// Returns the URL of a server.
 pub fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port)
 }

@@ -1,4 +1,4 @@
-//! `backup` and `restore` of filters in shards: one command each, and the filter opens again.
+//! `backup` and `restore` of sharded filters: one command copies the whole filter.
 
 use crate::backup::{Files, backup, keys, restore};
 use crate::cluster::three_nodes;
@@ -17,7 +17,7 @@ fn fill(reach: &[&str], name: &str, shards: &str) {
     run_with([&["dedup", "--key", name, "--shards"], reach].concat(), lines()).well();
 }
 
-/// It opens, and has all lines.
+/// Asserts that the filter can be opened and has all lines.
 #[track_caller]
 fn is_whole(reach: &[&str], name: &str) {
     let words = [&["dedup", "--key", name, "--shards", "--seen", "--dry-run"], reach].concat();
@@ -25,7 +25,7 @@ fn is_whole(reach: &[&str], name: &str) {
 }
 
 #[test]
-fn a_sharded_filter_of_a_cluster_comes_back_whole_by_name_and_by_pattern() {
+fn a_sharded_filter_is_backed_up_whole_by_name_and_by_pattern() {
     on_every_server(|program| {
         let (nodes, files) = (three_nodes(program), Files::new());
         let (url, file) = (url(&nodes[0]), files.path("file").display().to_string());
@@ -46,7 +46,7 @@ fn a_sharded_filter_of_a_cluster_comes_back_whole_by_name_and_by_pattern() {
 }
 
 #[test]
-fn a_sharded_filter_is_chosen_renamed_and_listed_as_one() {
+fn a_sharded_filter_is_selected_renamed_and_listed_as_one() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
@@ -66,7 +66,7 @@ fn a_sharded_filter_is_chosen_renamed_and_listed_as_one() {
         assert!((99_000..=100_000).contains(&client.run("TTL old=er:shards").number()));
         restore(&server, &["--key", "seen"], &file).refused("`seen:{0}`");
         restore(&server, &["--key", "seen:shards"], &file).refused("has no filter `seen:shards`");
-        // One shard alone is a filter like any other.
+        // A single shard is restored like any other filter.
         restore(&server, &["--key", "seen:{1}=one"], &file).well();
         assert_eq!(client.run("BF.CARD one"), client.run("BF.CARD seen:{1}"));
         restore(&server, &["--replace"], &file).well();
@@ -75,7 +75,7 @@ fn a_sharded_filter_is_chosen_renamed_and_listed_as_one() {
 }
 
 #[test]
-fn another_number_of_shards_is_not_replaced() {
+fn a_filter_with_a_different_number_of_shards_is_not_replaced() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
@@ -96,7 +96,7 @@ fn another_number_of_shards_is_not_replaced() {
 }
 
 #[test]
-fn a_sharded_filter_that_is_not_whole_is_refused_or_reported() {
+fn an_incomplete_sharded_filter_is_refused_or_reported() {
     on_every_server(|program| {
         let (server, files) = (Server::start(program), Files::new());
         let (mut client, file, url) = (server.connect(), files.path("file"), url(&server));
@@ -115,7 +115,7 @@ fn a_sharded_filter_that_is_not_whole_is_refused_or_reported() {
         backup(&server, &["seen"], &file).refused("the key `seen:shards` holds `0`, not a number of shards");
         client.run("DEL seen:shards");
         backup(&server, &["seen"], &file).refused("there is no key `seen`, and no sharded filter of that name");
-        // A filter of the same name is the one that is meant.
+        // If a filter has the same name, that filter is meant.
         fill(&reach, "two", "2");
         client.run("BF.ADD two a");
         let text = backup(&server, &["two"], &file).well().text();

@@ -1,4 +1,4 @@
-//! `shards`: a filter on all nodes of a cluster of six, while slots move and a primary is killed.
+//! `shards`: a sharded filter in a cluster of six nodes, while slots move and a primary is killed.
 
 use std::collections::HashMap;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::harness::{Connection, Server, eventually, figures, ok, on_every_serve
 use crate::nodes::{Cluster, id, slot};
 use crate::running::{Ended, run, run_slowly, run_with, url};
 
-/// The words that every command begins with.
+/// The arguments with which every command line begins.
 fn cluster_words<'a>(words: &[&'a str], url: &'a str) -> Vec<&'a str> {
     [&["--cluster", "--url", url], words].concat()
 }
@@ -32,14 +32,14 @@ fn lines(numbers: std::ops::Range<u32>) -> String {
     numbers.map(|number| format!("https://example.org/{number}\n")).collect()
 }
 
-/// Those of the lines that the filter has.
+/// Returns those of the lines that are in the filter.
 fn found(words: &[&str], name: &str, input: &str) -> usize {
     let words = [words, &["dedup", "--key", name, "--shards", "--lookup", "--seen"]].concat();
     run_with(words, input).well().text().lines().count()
 }
 
 #[test]
-fn a_filter_in_shards_is_made_filled_united_copied_and_deleted() {
+fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
     on_every_server(|program| {
         let cluster = Cluster::start(program);
         let single = Server::start(program);
@@ -61,7 +61,7 @@ fn a_filter_in_shards_is_made_filled_united_copied_and_deleted() {
         assert_eq!(found(&ask, "seen", &input), 10_000);
         assert!(found(&ask, "seen", &lines(10_000..20_000)) < 20);
 
-        // Twice as many shards have what half as many had.
+        // After doubling, the shards have the same items.
         shards(&url, &["double", "seen"]).well();
         assert_eq!(info(&url, "seen").len(), 24);
         assert_eq!(found(&ask, "seen", &input), 10_000);
@@ -78,7 +78,7 @@ fn a_filter_in_shards_is_made_filled_united_copied_and_deleted() {
         assert_eq!(found(&["--url", &there], "union", &lines(0..11_000)), 11_000);
         shards(&url, &["copy", "union", "--to", &there, "--to-single"]).refused("already");
 
-        // A shard that is missing is no shard without items.
+        // A missing shard is an error, not an empty shard.
         assert_eq!(client_of(&cluster, "union:{3}").run("DEL union:{3}").number(), 1);
         shards(&url, &["info", "union"]).refused("union:{3}");
         run_with(cluster_words(&["dedup", "--key", "union", "--shards"], &url), "a\n").refused("union:{3}");
@@ -88,7 +88,7 @@ fn a_filter_in_shards_is_made_filled_united_copied_and_deleted() {
     });
 }
 
-/// A client of the primary that has the key.
+/// Returns a client of the primary that holds the key.
 fn client_of(cluster: &Cluster, key: &str) -> Connection {
     let line = format!("GET {key}");
     let mut clients = cluster.servers.iter().map(Server::connect);
@@ -102,7 +102,7 @@ fn client_of(cluster: &Cluster, key: &str) -> Connection {
 }
 
 #[test]
-fn no_line_is_lost_while_slots_move_and_a_primary_dies() {
+fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
     on_every_server(|program| {
         let mut cluster = Cluster::start(program);
         for server in &cluster.servers {
@@ -114,7 +114,7 @@ fn no_line_is_lost_while_slots_move_and_a_primary_dies() {
         let stream = {
             let (input, words) = (input.clone(), cluster_words(&["dedup", "--key", "seen", "--shards"], &url));
             let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-            // A slow stream, so that all of it does not pass before the first move.
+            // A slow stream, so that it is not finished before the first move.
             thread::spawn(move || run_slowly(&words, &input, Duration::from_secs(8)))
         };
         thread::sleep(Duration::from_millis(500));
@@ -131,14 +131,14 @@ fn no_line_is_lost_while_slots_move_and_a_primary_dies() {
         let text = ended.text();
         text.lines().for_each(|line| *written.entry(line).or_default() += 1);
         let lost = input.lines().filter(|line| !written.contains_key(line)).count();
-        // What is left is taken for seen by the rate alone.
+        // The remaining lines are false positives.
         assert!(lost < 100, "{lost} of 300000 lines did not come out");
         let twice = written.values().filter(|times| **times > 1).count();
         figures(&format!("{moved} keys moved and a primary killed: {lost} lines taken for seen, {twice} out twice"));
     });
 }
 
-/// The number of the server that is the primary of a slot.
+/// Returns the index of the server that is the primary of a slot.
 fn primary_of(cluster: &Cluster, slot: u16) -> usize {
     let mut found = None;
     eventually("a slot to have a primary", || {
@@ -158,7 +158,7 @@ fn primary_of(cluster: &Cluster, slot: u16) -> usize {
     found.unwrap()
 }
 
-/// Moves a slot with its keys to the next primary; how many keys that were.
+/// Moves a slot with its keys to the next primary. Returns the number of keys.
 fn move_slot(cluster: &Cluster, slot: u16) -> usize {
     let primaries: Vec<usize> = [0, 5461, 10_923].map(|slot| primary_of(cluster, slot)).to_vec();
     let from = primary_of(cluster, slot);

@@ -1,4 +1,4 @@
-//! `watch`: what it shows beside what the server answers.
+//! `watch`: compares its figures with the server's.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     run(words).well().text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Three filters, a key of another kind.
+/// Creates three filters and a key of another type.
 fn filled(program: &std::path::Path) -> Server {
     let server = Server::start(program);
     let mut client = server.connect();
@@ -86,14 +86,14 @@ fn watch_and_web_find_the_filters_of_every_node() {
 }
 
 #[test]
-fn a_second_sample_tells_what_came_meanwhile() {
+fn a_second_sample_shows_the_activity_since_the_first() {
     on_every_server(|program| {
         let server = filled(program);
         let url = url(&server);
         let words = ["watch", "--json", "--samples", "2", "--interval", "1.5", "--sort", "activity", "--url", &url];
         let child = command(words).stdout(Stdio::piped()).spawn().unwrap();
         let mut client = server.connect();
-        // Adds until the second sample is there; the first one may come at any time.
+        // Adds until the second sample is printed; the first one may be printed at any time.
         for number in 0..100 {
             client.run(&format!("BF.MADD small x{number} y{number}"));
             client.run(&format!("BF.EXISTS small z{number}"));
@@ -110,7 +110,7 @@ fn a_second_sample_tells_what_came_meanwhile() {
 }
 
 #[test]
-fn where_no_terminal_is_it_prints_one_table() {
+fn without_a_terminal_one_table_is_printed() {
     on_every_server(|program| {
         let server = filled(program);
         let text = run(["watch", "--url", &url(&server)]).well().text();
@@ -127,7 +127,7 @@ fn where_no_terminal_is_it_prints_one_table() {
 
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
-fn a_terminal_is_put_back_when_q_ends_it() {
+fn q_restores_the_terminal() {
     on_every_server(|program| {
         let server = filled(program);
         let line = format!("{} watch --url {}; stty -a", tool().display(), url(&server));
@@ -135,7 +135,7 @@ fn a_terminal_is_put_back_when_q_ends_it() {
         script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
         let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut keys = child.stdin.take().unwrap();
-        // Until it has ended: nobody says when it begins to listen.
+        // Repeats until it exits, because it does not say when it begins to read keys.
         let typist = thread::spawn(move || {
             for key in ["a", "m", "q"].into_iter().cycle().take(300) {
                 thread::sleep(Duration::from_millis(100));
@@ -153,9 +153,9 @@ fn a_terminal_is_put_back_when_q_ends_it() {
     });
 }
 
-/// The reader of `| head -1` takes one line and leaves: the next sample would be a day away.
+/// As with `| head -1`, the output is closed after one line. The next sample would be a day later.
 #[test]
-fn it_ends_as_soon_as_its_reader_leaves() {
+fn a_closed_output_ends_it_at_once() {
     on_every_server(|program| {
         let server = filled(program);
         let url = url(&server);
@@ -173,9 +173,9 @@ fn it_ends_as_soon_as_its_reader_leaves() {
     });
 }
 
-/// A reader that is gone before the first line is no failure of any subcommand.
+/// No subcommand fails if its output is closed before the first line.
 #[test]
-fn nothing_fails_where_nobody_reads() {
+fn a_closed_output_fails_no_subcommand() {
     on_every_server(|program| {
         let server = filled(program);
         let url = url(&server);
@@ -199,7 +199,7 @@ fn nothing_fails_where_nobody_reads() {
 }
 
 #[test]
-fn it_continues_when_the_server_is_back() {
+fn it_continues_after_a_server_restart() {
     on_every_server(|program| {
         let mut server = filled(program);
         let url = url(&server);
@@ -242,7 +242,7 @@ fn a_single_sample_does_not_wait_for_a_lost_server() {
 
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "needs `script` of util-linux, which makes a terminal")]
-fn a_terminal_shows_that_the_server_is_gone_and_back() {
+fn a_terminal_shows_a_lost_server_and_its_return() {
     on_every_server(|program| {
         let mut server = filled(program);
         let line = format!("{} watch --interval 0.1 --url {}", tool().display(), url(&server));

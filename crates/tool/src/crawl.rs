@@ -89,13 +89,13 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         arguments.key,
         counted(held, "item"),
     );
-    let asked_rate = create(&mut server, arguments)?;
+    let requested_rate = create(&mut server, arguments)?;
 
     let compared_set = format!("{}:as-a-set:{}", arguments.key, std::process::id());
     let crawled = crawl(&mut server, arguments, &compared_set);
     let set_bytes = arguments.compare_set.then(|| measure_and_delete(&mut server, &compared_set));
     let crawled = crawled?;
-    report(&mut server, arguments, asked_rate, &crawled, set_bytes.transpose()?)?;
+    report(&mut server, arguments, requested_rate, &crawled, set_bytes.transpose()?)?;
 
     ensure!(
         crawled.tally.wrongly_new == 0,
@@ -191,7 +191,7 @@ fn read_answers(server: &Server, key: &str, reply: &Value, count: usize) -> Resu
 fn report(
     server: &mut Server,
     arguments: &Arguments,
-    asked_rate: Option<f64>,
+    requested_rate: Option<f64>,
     crawled: &Crawled,
     set_bytes: Option<u64>,
 ) -> Result<()> {
@@ -202,9 +202,10 @@ fn report(
     report.line("  already seen", HumanCount(tally.links - tally.new), "");
     if let Some(exact) = exact {
         let distinct = u64::try_from(exact.len())?;
-        let asked = asked_rate.map(|rate| format!("; asked: at most {}", percent(rate))).unwrap_or_default();
+        let requested =
+            requested_rate.map(|rate| format!("; requested: at most {}", percent(rate))).unwrap_or_default();
         let share = percent(quotient(tally.wrongly_seen, distinct));
-        let remark = format!("of {}: {share}{asked}", counted(distinct, "distinct link"));
+        let remark = format!("of {}: {share}{requested}", counted(distinct, "distinct link"));
         report.line("wrongly called seen", HumanCount(tally.wrongly_seen), &remark);
         report.line("wrongly called new", HumanCount(tally.wrongly_new), "a Bloom filter never does that");
     }

@@ -1,6 +1,5 @@
-//! `bloomgate`, the command-line tool: a Redis client for the gate. It knows the module by its commands only and does not
-//! link it; `plan` and `build` work with the filter's own code. This file holds the words of the command line; each
-//! subcommand has a file of its own.
+//! `bloomgate`, the command-line tool: a Redis client. It uses the module only through its commands and does not link it; `plan`
+//! and `build` use the filter crate. This file defines the command line; each subcommand has its own file.
 
 mod archive;
 mod backup;
@@ -64,7 +63,7 @@ enum Subcommands {
     Web(web::Arguments),
 }
 
-/// Exit status: 0 on success; 1 after a failure, with one line on the error output; 2 for invalid options or values.
+/// Exits with status 0 on success, 1 after a failure, with one line on standard error, and 2 for invalid options or values.
 fn main() -> ExitCode {
     let Arguments { server, subcommand, .. } = Arguments::parse();
     let result = match subcommand {

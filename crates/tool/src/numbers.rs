@@ -36,22 +36,21 @@ pub fn rate(text: &str) -> Result<f64, String> {
 /// # Errors
 /// Says which of the two is wrong.
 pub fn creation(words: &[String]) -> Result<(f64, Option<u64>)> {
-    let told = |text: String| usage(format!("--create: {text}"));
-    let (Some(first), second) = (words.first(), words.get(1)) else { return Err(usage("--create takes a rate")) };
-    Ok((rate(first).map_err(told)?, second.map(|word| capacity(word)).transpose().map_err(told)?))
+    let invalid = |text: String| usage(format!("--create: {text}"));
+    let (Some(first), second) = (words.first(), words.get(1)) else { return Err(usage("--create needs a rate")) };
+    Ok((rate(first).map_err(invalid)?, second.map(|word| capacity(word)).transpose().map_err(invalid)?))
 }
 
-/// Writes a count as the module's commands take it. Text that is no count stays as it is, for the module's own parser to
-/// refuse.
+/// Formats a count as the module's commands accept it. Other text is unchanged, and the module's own parser refuses it.
 pub fn count_in_digits(text: &str) -> String {
     parse_count(text).map_or_else(|| text.to_owned(), |number| number.to_string())
 }
 
-/// Writes a rate as the module's commands take it: `1%` becomes `0.01`, anything else stays as it is.
+/// Formats a rate as the module's commands accept it: `1%` becomes `0.01`. Other text is unchanged.
 pub fn rate_in_digits(text: &str) -> String {
     let text = text.trim();
     let percentage = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-    // 0.7 / 100 is 0.006999999999999999: twelve digits are enough for a rate, and hide that.
+    // 0.7 / 100 is 0.006999999999999999. Twelve digits are enough for a rate and round that to 0.007.
     let rate = percentage.and_then(|number| format!("{:.11e}", number / 100.0).parse::<f64>().ok());
     rate.map_or_else(|| text.to_owned(), |rate| rate.to_string())
 }
@@ -73,7 +72,7 @@ fn parse_count(text: &str) -> Option<u64> {
     let fraction = fraction.trim_end_matches('0');
     let power = u32::checked_sub(power, u32::try_from(fraction.len()).ok()?)?;
     let digits = format!("{whole}{fraction}");
-    // `parse` takes a sign, which no count has.
+    // `parse` accepts a sign, which a count cannot have.
     if whole.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! `bloomgate man` and `bloomgate completions`: manual pages and completions of the shells, made of the words of the command
-//! line themselves.
+//! `bloomgate man` and `bloomgate completions`: manual pages and shell completions, generated from the definition of the command
+//! line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Manual {
     /// Prints the page of the tool, or writes all pages to the folder.
     ///
     /// # Errors
-    /// An output or a folder that cannot be written to.
+    /// The output or the folder cannot be written.
     pub fn run(&self, command: Command) -> Result<()> {
         let Some(folder) = &self.folder else {
             let mut page = Vec::new();
@@ -47,10 +47,10 @@ impl Manual {
 }
 
 impl Completions {
-    /// Prints them.
+    /// Prints the completions.
     ///
     /// # Errors
-    /// An output that cannot be written to.
+    /// The output cannot be written.
     pub fn run(&self, mut command: Command) -> Result<()> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut command, "bloomgate", &mut text);

@@ -153,8 +153,8 @@ fn made_or_undone(
 ) -> Result<()> {
     let keys = shard_keys(name, 0..shards);
     let claim_key = count_key(name);
-    let taken = taken(server, &keys)?;
-    if let Some(key) = taken.first() {
+    let existing = existing_of(server, &keys)?;
+    if let Some(key) = existing.first() {
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
         bail!("the key `{}` already exists", shown(key));
     }
@@ -167,7 +167,7 @@ fn made_or_undone(
 }
 
 /// Returns the keys that exist.
-fn taken(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+fn existing_of(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let replies = first_error(server, &of_each(keys, |key| cmd("EXISTS").arg(key).to_owned()))?;
     Ok(keys.iter().zip(replies).filter(|(_, reply)| *reply != Value::Int(0)).map(|(key, _)| key.clone()).collect())
 }
@@ -267,7 +267,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     let doubled = doubled
         .with_context(|| format!("{name} has {}, and the maximum is {SHARDS_MAX}", counted(shards.into(), "shard")))?;
     let new_keys = shard_keys(name, shards..doubled);
-    if let Some(key) = taken(server, &new_keys)?.first() {
+    if let Some(key) = existing_of(server, &new_keys)?.first() {
         bail!("the key `{}` already exists", shown(key));
     }
     let before = cards(server, &keys)?;

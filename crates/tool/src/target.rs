@@ -50,10 +50,10 @@ impl Target {
         let shards = if is_sharded { Some(shards_of(server, key)?) } else { None };
         let target = Self { key: key.to_owned(), shards };
         let keys = target.keys();
-        let asked =
+        let commands =
             |word: &str| keys.iter().map(|key| (key.clone(), cmd(word).arg(key).to_owned())).collect::<Vec<_>>();
-        let exist = server.replies_of_many(&asked("EXISTS"))?;
-        let cards = server.replies_of_many(&asked("BF.CARD"))?;
+        let exist = server.replies_of_many(&commands("EXISTS"))?;
+        let cards = server.replies_of_many(&commands("BF.CARD"))?;
         for ((key, exists), card) in keys.iter().zip(exist).zip(cards) {
             for reply in [&exists, &card] {
                 if let Value::ServerError(error) = reply {

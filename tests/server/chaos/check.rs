@@ -51,7 +51,7 @@ impl Driver<'_> {
     }
 }
 
-/// For each key its type, its digest and when it expires.
+/// Returns the type, digest and expiry time of each key.
 pub fn contents(client: &mut Connection) -> BTreeMap<Vec<u8>, [Reply; 3]> {
     let commands: [&[&[u8]]; 3] = [&[b"TYPE"], &[b"DEBUG", b"DIGEST-VALUE"], &[b"PEXPIRETIME"]];
     let keys = client.run("KEYS *");
@@ -63,10 +63,10 @@ pub fn contents(client: &mut Connection) -> BTreeMap<Vec<u8>, [Reply; 3]> {
     .collect()
 }
 
-/// Items that are never added.
+/// The number of lookups of items that are never added.
 const STRANGERS: Range<Item> = 60_000..60_200;
 
-/// Asks a filter for every item that was named to it, and for some that were not.
+/// Looks up every item that was added to a filter, and some that were not.
 fn check_filter(client: &mut Connection, name: &[u8], filter: &mut Filter) -> Result<(), String> {
     let items: Vec<Item> = filter.items().chain(STRANGERS).collect();
     for items in items.chunks(500) {

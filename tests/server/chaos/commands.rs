@@ -1,4 +1,4 @@
-//! The commands, and their words.
+//! The commands and their arguments.
 
 use std::rc::Rc;
 
@@ -6,13 +6,13 @@ use super::filter::{Filter, Item};
 use super::model::{Model, Slot};
 use super::shapes::{Layout, Shape};
 
-/// A command's words.
+/// The arguments of a command.
 pub type Words = Vec<Vec<u8>>;
 
-/// A payload of DUMP and the filter that it came from.
+/// A DUMP payload and the filter it was made from.
 pub type Payload = Rc<(Vec<u8>, Filter)>;
 
-/// How items are added.
+/// The command with which items are added.
 #[derive(Clone, Copy)]
 pub enum How {
     One,
@@ -23,7 +23,7 @@ pub enum How {
     Sync,
 }
 
-/// A command. A number stands for a key.
+/// A command. Keys are represented by numbers.
 #[derive(Clone)]
 pub enum Op {
     Add {
@@ -112,7 +112,7 @@ pub enum Op {
     },
 }
 
-/// A key's name. One is empty, one is no text.
+/// Returns the name of a key. One is empty, one is not text.
 pub fn key_name(key: usize) -> Vec<u8> {
     match key {
         0 => Vec::new(),
@@ -121,17 +121,17 @@ pub fn key_name(key: usize) -> Vec<u8> {
     }
 }
 
-/// An item's bytes.
+/// Returns the bytes of an item.
 pub fn item_name(item: Item) -> Vec<u8> {
     format!("item:{item}").into_bytes()
 }
 
-/// The cache key of an item.
+/// Returns the cache key of an item.
 pub fn cache_key(key: usize, item: Item) -> Vec<u8> {
     format!("cache:{key}:{item}").into_bytes()
 }
 
-/// Words from text, which is cut at spaces.
+/// Splits a text at spaces into arguments.
 pub fn words(text: &str) -> Words {
     text.split(' ').filter(|word| !word.is_empty()).map(|word| word.as_bytes().to_vec()).collect()
 }

@@ -1,4 +1,4 @@
-//! How commands are drawn: most of them are such as the model knows to succeed.
+//! Draws random commands, most of which the model knows to succeed.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::model::{KEYS, Model, Slot};
 use super::shapes::{Family, SHAPES, Shape};
 use crate::harness::Rng;
 
-/// Items are drawn from that many of each key.
+/// The number of items per key from which commands draw.
 pub const ITEMS: u64 = 1500;
 
 /// Draws commands.

@@ -1,4 +1,4 @@
-//! A round: commands go to the primary, faults come between and in the middle of them, and all is compared.
+//! A round: sends commands to the primary, injects faults between and during them, and compares everything.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::shapes::SHAPES;
 use super::trail::Trail;
 use crate::harness::{Reply, Rng, Version};
 
-/// What was done, over all rounds.
+/// The figures of all rounds.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub commands: usize,
@@ -45,7 +45,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// How the commands of a batch are sent.
+/// The way in which the commands of a batch are sent.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
     Plain,
@@ -54,14 +54,14 @@ pub enum Way {
     Scripts,
 }
 
-/// A batch on its way.
+/// A batch in flight.
 pub struct Batch {
     ops: Vec<Op>,
     way: Way,
     sent: Instant,
 }
 
-/// Batches of commands in a round.
+/// Batches per round.
 const STEPS: u64 = 120;
 
 /// One round.

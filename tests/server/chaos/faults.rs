@@ -1,4 +1,4 @@
-//! What comes between the commands, and in the middle of them: forks, kills, failovers, limits.
+//! Faults between and during the commands: forks, kills, failovers, limits.
 
 use std::thread;
 use std::time::Duration;

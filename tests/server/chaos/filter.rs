@@ -1,4 +1,4 @@
-//! What one filter has to answer, as far as the replies so far determine it.
+//! The model of one filter: what it must answer, as far as earlier replies determine that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use super::shapes::{Family, Shape};
 /// The number in an item's name.
 pub type Item = u16;
 
-/// How far a server's clock, in milliseconds, may be from a test's.
+/// The allowed difference in milliseconds between a server's clock and the test's.
 const CLOCK_SLACK: Duration = Duration::from_millis(50);
 
-/// When an item was added, by the clock and by the counts of its filter.
+/// When an item was added: the time, and the counts of its filter.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Added {
     /// When the command was sent, and when its reply came.
@@ -23,7 +23,7 @@ pub struct Added {
     new_items: u64,
 }
 
-/// What is known of an item.
+/// What the model knows about an item.
 #[derive(Clone, Copy, PartialEq)]
 pub enum State {
     /// Nothing.
@@ -36,7 +36,7 @@ pub enum State {
     Counted { least: u32, most: u32 },
 }
 
-/// A counter of COUNTING that came to 15 stays there.
+/// A counter of COUNTING that reaches 15 stays at 15.
 const STUCK: u32 = 15;
 
 impl State {

@@ -1,4 +1,4 @@
-//! Replies of the guard's commands: a cached value is never outdated, and a void token is never taken.
+//! Checks the replies to the guard's commands: a cached value is never outdated, and a void token is never accepted.
 
 use super::filter::Item;
 use super::model::{Model, Slot, Token};

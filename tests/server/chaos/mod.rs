@@ -1,12 +1,12 @@
-//! Random commands on filters of every kind, while the servers fork, are killed, fail over and change places. A model knows
-//! every acknowledged item, and what a failover may lose.
+//! Random commands on filters of every kind, while the servers fork, are killed and fail over. A model knows every
+//! acknowledged item, and which of them a failover may lose.
 //!
-//! A round begins with a fresh primary and replica and is drawn from one number. The first round has the number
-//! `BLOOMGATE_SEED` (1 where it is not set), the next one more, and `BLOOMGATE_EFFORT` (1) is the factor for how many rounds
-//! there are. What the servers do with their own time, such as a save or the expiry of a window, differs between runs.
+//! Each round starts a fresh primary and replica, and is determined by its seed. The first round's seed is `BLOOMGATE_SEED`
+//! (default 1), and each later round adds 1. `BLOOMGATE_EFFORT` (default 1) multiplies the number of rounds. The timing of
+//! saves and the expiry of windows still differ between runs.
 //!
-//! Each reply has to be what the model allows, each error too. After quiet moments, restarts and failovers, the digests of
-//! primary and replica are equal, every member is found, and what was deleted is not. A failure prints the last commands.
+//! The model checks every reply, errors included. After idle moments, restarts and failovers, primary and replica have equal
+//! digests, every member is found, and deleted items are not. A failing test prints the last commands.
 
 mod check;
 mod commands;
@@ -25,7 +25,7 @@ use crate::fleet::effort;
 use crate::harness::{figures, on_every_server};
 use driver::{Counts, Driver};
 
-/// Rounds of a usual run on each server.
+/// The number of rounds per server.
 const ROUNDS: usize = 4;
 
 #[test]

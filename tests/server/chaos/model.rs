@@ -1,4 +1,4 @@
-//! What the servers have to hold: every key, every cached value, and which of it a failover may lose.
+//! The model of the servers: every key and cached value, and which of them a failover may lose.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::shapes::{DEFAULTS, Shape};
 /// The number of keys that hold filters.
 pub const KEYS: usize = 24;
 
-/// A dump of BF.SCANDUMP on its way to another key.
+/// A dump of BF.SCANDUMP that is being loaded into another key.
 #[derive(Clone)]
 pub struct Arrival {
     pub records: Vec<(i64, Vec<u8>)>,
@@ -19,7 +19,7 @@ pub struct Arrival {
     pub becomes: Filter,
 }
 
-/// What a key holds.
+/// The value of a key.
 pub enum Slot {
     Missing,
     Filter(Filter),
@@ -28,7 +28,7 @@ pub enum Slot {
     Doubtful,
 }
 
-/// What clients may be refused for now.
+/// Reasons for which commands may currently be refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     None,
@@ -49,10 +49,10 @@ pub struct Token {
     pub same_filter: bool,
 }
 
-/// The values that a cache key may have.
+/// The values that a cache key may currently have.
 type Cached = Vec<Option<u64>>;
 
-/// What a write changed that no replica has confirmed.
+/// The effect of a write that no replica has confirmed yet.
 enum Unconfirmed {
     Item { key: usize, item: Item, before: State },
     Cached { key: usize, item: Item, before: Cached },

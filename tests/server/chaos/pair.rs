@@ -1,4 +1,4 @@
-//! A primary and its replica, both with an append-only file, and what happens to them.
+//! A primary and its replica, both with an append-only file, and the faults that they suffer.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Checks the reply to a command, and tells the model what it means.
+//! Checks the reply to each command and updates the model.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::model::{Limit, Model, Slot};
 use super::shapes::{Family, Layout, Shape};
 use crate::harness::Reply;
 
-/// What is wrong with a reply.
+/// Describes what is wrong with a reply.
 pub type Fault = String;
 
 const NOT_FOUND: &str = "ERR not found";
@@ -41,7 +41,7 @@ pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
-/// The answers of one item or of many.
+/// The answers for one or several items.
 fn answers(reply: &Reply) -> &[Reply] {
     match reply {
         Reply::Array(answers) => answers,
@@ -49,14 +49,14 @@ fn answers(reply: &Reply) -> &[Reply] {
     }
 }
 
-/// A reply and the times around it.
+/// A reply, and when the command was sent and answered.
 pub struct Heard<'a> {
     pub reply: &'a Reply,
     pub sent: Instant,
     pub replied: Instant,
 }
 
-/// Checks a reply that just came.
+/// Checks a reply.
 pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Result<(), Fault> {
     let heard = Heard { reply, sent, replied: Instant::now() };
     if let Reply::Error(text) = reply
@@ -88,14 +88,14 @@ pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Resul
     }
 }
 
-/// Whether a command with many items was refused one of them.
+/// Whether the reply ends with an error for one of the items.
 pub fn refuses_an_item(op: &Op, reply: &Reply) -> bool {
     let is_many = matches!(op, Op::Add { items, .. } | Op::Remove { items, .. } if items.len() > 1);
     let refusals = [FULL, NO_ROOM, NO_MEMORY];
     is_many && matches!(reply, Reply::Error(text) if refusals.iter().any(|refusal| text.starts_with(refusal)))
 }
 
-/// Whether a command is refused as a whole for want of memory. Nothing has changed then.
+/// Whether the whole command was refused because of insufficient memory. Then nothing has changed.
 fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
     let makes_or_grows = matches!(
         op,
@@ -123,7 +123,7 @@ fn exists(slot: &Slot) -> bool {
     !matches!(slot, Slot::Missing)
 }
 
-/// An error that ends the answers to an add.
+/// Checks an error that ends the answers to an add.
 fn check_refused_item(limit: Limit, filter: &Filter, text: &str) -> Result<(), Fault> {
     let allowed = text == FULL && filter.may_be_full() || limit != Limit::None && text.starts_with(NO_MEMORY);
     expect(allowed, "no error")
@@ -151,7 +151,7 @@ fn add(model: &mut Model, key: usize, items: &[Item], how: How, heard: &Heard<'_
     Ok(())
 }
 
-/// An item was added by one of the commands that add.
+/// Records that a command added an item.
 pub fn add_one(
     model: &mut Model,
     key: usize,
@@ -229,7 +229,7 @@ fn check_found(filter: &Filter, item: Item, found: &Reply, heard: &Heard<'_>) ->
     }
 }
 
-/// Checks what BF.MEXISTS answers for items of a filter.
+/// Checks the reply of BF.MEXISTS for items of a filter.
 pub fn check_members(filter: &Filter, items: &[Item], reply: &Reply, sent: Instant) -> Result<(), Fault> {
     let heard = Heard { reply, sent, replied: Instant::now() };
     items.iter().zip(answers(reply)).try_for_each(|(&item, found)| check_found(filter, item, found, &heard))
@@ -343,7 +343,7 @@ fn load_chunk(model: &mut Model, to: usize, reply: &Reply) -> Result<(), Fault> 
     Ok(())
 }
 
-/// The server's own commands on whole keys.
+/// Checks the replies to the server's own commands on whole keys.
 fn whole(model: &mut Model, op: &Op, reply: &Reply) -> Result<(), Fault> {
     let copy = |slot: &Slot| match slot {
         Slot::Filter(filter) => Slot::Filter(filter.clone()),

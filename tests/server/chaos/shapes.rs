@@ -1,4 +1,4 @@
-//! The kinds of filters that the commands work on: how each is made, and what it promises.
+//! The kinds of filters that the commands use: how each is created, and what it promises.
 
 /// How long a filter keeps an item.
 #[derive(Clone, Copy, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Layout {
     ValkeyBloom,
 }
 
-/// What makes a filter, and what follows from that.
+/// The options that create a filter, and the properties that follow from them.
 pub struct Shape {
     pub rate: &'static str,
     pub capacity: u64,
@@ -31,7 +31,7 @@ pub struct Shape {
     pub layout: Layout,
 }
 
-/// A rate so low that no test meets a false positive.
+/// A rate so low that the tests never see a false positive.
 const NEVER: &str = "1e-9";
 
 const fn set(rate: &'static str, capacity: u64, words: &'static str) -> Shape {
@@ -62,11 +62,11 @@ const fn counting(rate: &'static str, capacity: u64, words: &'static str) -> Sha
     Shape { family: Family::Counting, ..set(rate, capacity, words) }
 }
 
-/// What BF.ADD makes of a missing key, on a server with `bf.layout redisbloom` and on others.
+/// The filters that BF.ADD creates for a missing key, with and without `bf.layout redisbloom`.
 pub const DEFAULTS: [&Shape; 2] = [&SHAPES[0], &SHAPES[1]];
 
-/// Every kind, with both hashes where it has both. The layers of those with large capacities have 4 MiB or more, so that adds
-/// pend beside them while a child of the server lives. Filters with equal seeds merge.
+/// Every kind, with both hashes if it supports both. Layers of large capacities have 4 MiB or more, so their adds are pending
+/// while a child of the server is running. Filters with equal seeds can be merged.
 pub static SHAPES: [Shape; 27] = [
     set("0.01", 100, "LAYOUT native"),
     foreign(Layout::RedisBloom, "0.01", 100, "LAYOUT redisbloom"),

@@ -1,15 +1,15 @@
-//! The end of what was sent and answered, for a test that fails.
+//! Keeps the last commands and replies, for the report of a failing test.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::thread;
 
-/// Lines that are kept.
+/// The number of lines that are kept.
 const LINES: usize = 1000;
-/// Letters of a line that are kept: payloads are long.
+/// The number of characters of a line that are kept, because payloads are long.
 const LETTERS: usize = 2000;
 
-/// Prints its lines when it is dropped by a panic.
+/// Prints its lines if it is dropped during a panic.
 pub struct Trail {
     seed: u64,
     lines: VecDeque<String>,

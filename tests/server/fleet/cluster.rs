@@ -1,5 +1,5 @@
-//! A cluster of three primaries and three replicas under load: slots move to and fro, a primary is killed and its replica
-//! takes over, and nothing that a replica confirmed is lost.
+//! A cluster of three primaries and three replicas under load: slots move back and forth, a primary is killed and its replica
+//! takes over, and no add that a replica confirmed is lost.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,10 +11,10 @@ use super::nodes::{Client, Cluster, PATIENT, slot};
 use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, effort};
 use crate::harness::{Connection, Reply, Rng, Stop, eventually, figures, integer, ok, on_every_server};
 
-/// Slots that `redis-cli --cluster reshard` moves at a time.
+/// The number of slots that one `redis-cli --cluster reshard` moves.
 const RESHARDED: u16 = 200;
 
-/// Keys all over the slots, and some among those that a reshard takes first.
+/// Keys in all parts of the slot range, and some in the slots that a reshard moves first.
 fn keys() -> Vec<(String, usize)> {
     let mut keys = Vec::new();
     for (layout, (name, _)) in LAYOUTS.iter().enumerate() {
@@ -25,7 +25,7 @@ fn keys() -> Vec<(String, usize)> {
     keys
 }
 
-/// What a writer did: the items of each key that a replica confirmed, and what it met on its way.
+/// The results of a writer: the confirmed items of each key, and the redirections and errors it met.
 #[derive(Default)]
 struct Work {
     confirmed: HashMap<String, Vec<String>>,
@@ -34,7 +34,7 @@ struct Work {
     again: usize,
 }
 
-/// Adds to filters all over the cluster until `stop`, each add confirmed by WAIT where that is possible.
+/// Adds to filters all over the cluster until `stop`, confirming each add with WAIT if possible.
 fn add_until_stopped(mut client: Client, name: &str, stop: &AtomicBool, confirmations: &Mutex<usize>) -> Work {
     let keys = keys();
     let mut rng = Rng::new(name.len() as u64 + u64::from(name.as_bytes()[0]));
@@ -63,8 +63,8 @@ fn add_until_stopped(mut client: Client, name: &str, stop: &AtomicBool, confirma
     work
 }
 
-/// Moves a slot with all its keys from one primary to another, as the cluster's documentation says it is done. A writer
-/// meets ASK on the way.
+/// Moves a slot with all its keys from one primary to another, following the cluster's documentation. Writers get ASK
+/// meanwhile.
 fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize) -> usize {
     let mut clients: Vec<Connection> = cluster.primaries().iter().map(|&n| cluster.servers[n].connect()).collect();
     let (mut source, mut target) = (cluster.servers[from].connect(), cluster.servers[to].connect());
@@ -89,7 +89,7 @@ fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize) -> usize {
     moved
 }
 
-/// The number of the primary that has the slot.
+/// Returns the index of the primary that owns the slot.
 fn owner(cluster: &Cluster, slot: u16) -> usize {
     let reply = cluster.servers[cluster.primaries()[0]].connect().run("CLUSTER SLOTS");
     let range = reply.elements().iter().find(|range| {
@@ -100,7 +100,7 @@ fn owner(cluster: &Cluster, slot: u16) -> usize {
     cluster.servers.iter().position(|server| i64::from(server.port) == port).expect("a server of ours")
 }
 
-/// Moves slots to and fro: single ones that hold filters, and many at once with the server's own tool.
+/// Moves slots back and forth: single slots that hold filters, and many at once with the server's own tool.
 fn move_slots(cluster: &Cluster, round: usize) -> (usize, usize) {
     let (mut slots, mut filters) = (0, 0);
     for (key, _) in keys().iter().skip(round % 5).step_by(9) {
@@ -125,7 +125,7 @@ fn move_slots(cluster: &Cluster, round: usize) -> (usize, usize) {
     (slots, filters)
 }
 
-/// Kills a primary whose replica has everything that came before, and brings it back as a replica.
+/// Kills a primary whose replica is up to date, and restarts it as a replica.
 fn fail_over(cluster: &mut Cluster, victim: usize, confirmations: &Mutex<usize>) {
     for primary in cluster.primaries() {
         // What MIGRATE brought was confirmed where it came from; here it has to reach the replica first.
@@ -151,7 +151,7 @@ fn fail_over(cluster: &mut Cluster, victim: usize, confirmations: &Mutex<usize>)
 }
 
 #[test]
-fn moved_slots_and_killed_primaries_lose_nothing_that_was_confirmed() {
+fn slot_moves_and_kills_lose_no_confirmed_add() {
     on_every_server(|program| {
         let mut cluster = Cluster::start(program);
         let (stop, confirmations) = (AtomicBool::new(false), Mutex::new(0));

@@ -1,5 +1,5 @@
-//! Changes of role: a primary that is killed, a hand-over under load, and the former primary that comes back. What WAIT
-//! confirmed is on the new primary.
+//! Changes of role: a killed primary, a failover on request under load, and a former primary that rejoins. The new primary has
+//! everything that WAIT confirmed.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::{GROWING, LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
 use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, integer, ok, on_every_server};
 
-/// The items of each layout's filter that must never be denied again.
+/// The items of each layout's filter that must be found from now on.
 type Kept = [Mutex<Vec<String>>; GROWING];
 
-/// The words of one add to a filter of the layout, which creates it where it is missing.
+/// Returns the arguments of an add to a filter of the layout, which creates the filter if it is missing.
 fn add(layout: usize, items: &[String]) -> Vec<&str> {
     let (key, words) = LAYOUTS[layout];
     let mut line = vec!["BF.INSERT", key, "CAPACITY", "100"];
@@ -31,7 +31,7 @@ fn assert_nothing_lost(occasion: &str, client: &mut Connection, kept: &Kept) -> 
     checked
 }
 
-/// Adds and lets the replica confirm, until the server is gone.
+/// Adds items and waits for the replica's confirmation until the server is gone.
 fn add_until_killed(mut client: Connection, name: &str, kept: &Kept) {
     for number in 0.. {
         let layout = number % GROWING;
@@ -51,7 +51,7 @@ fn add_until_killed(mut client: Connection, name: &str, kept: &Kept) {
 }
 
 #[test]
-fn what_wait_confirmed_survives_the_primary() {
+fn adds_confirmed_by_wait_survive_a_killed_primary() {
     on_every_server(|program| {
         let mut servers = [Server::start(program), Server::start(program)];
         let kept = Kept::default();
@@ -91,7 +91,7 @@ fn what_wait_confirmed_survives_the_primary() {
     });
 }
 
-/// A replica that takes what it is sent and never says how far it got, like one that is still loading.
+/// A replica that receives the stream but never acknowledges it, like one that is still loading.
 fn silent_replica(port: u16) -> Connection {
     let mut link = Connection::open(port).expect("the primary accepts a connection");
     assert_eq!(link.run("REPLCONF capa eof capa psync2"), ok());
@@ -100,9 +100,10 @@ fn silent_replica(port: u16) -> Connection {
     link
 }
 
-/// Not of filters: what WAIT says of a string, and why an application lets the replica's link come up before it relies on it.
+/// Not about filters: WAIT may wrongly confirm a string, which is why applications must wait for the replica's link before
+/// they rely on it.
 #[test]
-fn wait_may_confirm_a_write_before_the_first_replica_that_no_replica_has() {
+fn wait_may_confirm_a_write_from_before_the_first_replica_that_no_replica_has() {
     on_every_server(|program| {
         let primary = Server::start(program);
         let (mut client, mut control) = (primary.connect(), primary.connect());
@@ -118,7 +119,7 @@ fn wait_may_confirm_a_write_before_the_first_replica_that_no_replica_has() {
     });
 }
 
-/// Adds to whichever server takes writes; what was answered counts.
+/// Adds to whichever server accepts writes, and records the acknowledged adds.
 fn add_until_stopped(servers: &[Server; 2], name: &str, stop: &AtomicBool, refused: &AtomicUsize, kept: &Kept) {
     let mut clients = [servers[0].connect(), servers[1].connect()];
     let mut current = 0;
@@ -143,7 +144,7 @@ fn add_until_stopped(servers: &[Server; 2], name: &str, stop: &AtomicBool, refus
 }
 
 #[test]
-fn a_hand_over_under_load_loses_nothing_that_was_acknowledged() {
+fn a_failover_under_load_loses_no_acknowledged_add() {
     on_every_server(|program| {
         let servers = [Server::start(program), Server::start(program)];
         let mut clients = [servers[0].connect(), servers[1].connect()];

@@ -1,4 +1,4 @@
-//! Leases of the guard on a node whose slots leave and come back: rows that were changed elsewhere in between void them,
+//! Leases of the guard on a node whose slots leave and come back. Rows that changed meanwhile on another node void them,
 //! whether the filter exists or not.
 
 use super::nodes::{id, pair, slot, state};
@@ -22,8 +22,8 @@ fn fill(client: &mut Connection, token: &str) -> Reply {
     client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {token} VALUE old"))
 }
 
-/// Moves a slot as `redis-cli --cluster reshard` does, with all keys in it, and waits until both nodes know the new owner's
-/// epoch: that takes one message between them.
+/// Moves a slot with all its keys as `redis-cli --cluster reshard` does, and waits until both nodes know the new owner's
+/// epoch, which takes one message between them.
 fn move_slot(from: &Server, to: &Server) {
     let slot = slot("{f}");
     let [mut source, mut target] = [from, to].map(Server::connect);
@@ -41,7 +41,8 @@ fn move_slot(from: &Server, to: &Server) {
     eventually("the source to know the epoch", || state(&mut source, "cluster_current_epoch") == epoch);
 }
 
-/// A token from before is refused after the slot was away, where the row was changed; one from after is taken.
+/// Checks that a token from before the slot left is refused after the row was changed elsewhere, and that a later one is
+/// accepted.
 fn assert_void_after(servers: &[Server; 2], move_slot: impl Fn(&Server, &Server)) {
     let [here, there] = servers;
     let [mut client, mut other] = servers.each_ref().map(Server::connect);
@@ -67,7 +68,7 @@ fn assert_void_after(servers: &[Server; 2], move_slot: impl Fn(&Server, &Server)
 }
 
 #[test]
-fn a_lease_does_not_outlive_the_absence_of_its_slot() {
+fn a_lease_is_void_after_its_slot_was_away() {
     on_every_server(|program| {
         let servers = pair(program, |builder| builder);
         assert_void_after(&servers, move_slot);
@@ -76,7 +77,7 @@ fn a_lease_does_not_outlive_the_absence_of_its_slot() {
 
 #[test]
 #[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
-fn a_lease_does_not_outlive_an_atomic_migration_of_its_slot() {
+fn a_lease_is_void_after_an_atomic_migration_of_its_slot() {
     let has_it = |program: &std::path::Path| Version::of(program).migrates_slots();
     on_servers_with("CLUSTER MIGRATESLOTS (Valkey 9)", has_it, |program| {
         let servers = pair(program, |builder| builder);
@@ -85,7 +86,7 @@ fn a_lease_does_not_outlive_an_atomic_migration_of_its_slot() {
     });
 }
 
-/// While no slot migrates, leases hold that were granted without a filter: to a caller, and to a waiter.
+/// Leases that a caller and a waiter got without a filter stay valid as long as no slot migrates.
 #[test]
 fn a_lease_without_a_filter_is_filled_in_a_cluster() {
     on_every_server(|program| {

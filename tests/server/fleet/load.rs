@@ -1,11 +1,11 @@
-//! The load under which the links are cut: everything that an application does to filters, in an order of chance.
+//! The load under which links are cut: everything that an application does with filters, in random order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::LAYOUTS;
 use crate::harness::{Connection, Reply, Rng, Server, eventually};
 
-/// Errors that the order of chance explains.
+/// Errors that are expected because the order is random.
 const EXPECTED: [&str; 12] = [
     "ERR not found",
     "ERR no such key",
@@ -23,7 +23,7 @@ const EXPECTED: [&str; 12] = [
 
 const KEYS: u64 = 6;
 
-/// Writes until `stop`; the number of commands.
+/// Writes until `stop`. Returns the number of commands.
 pub fn write_until(server: &Server, seed: u64, stop: &AtomicBool) -> usize {
     let mut client = server.connect();
     let mut rng = Rng::new(seed);
@@ -35,7 +35,7 @@ pub fn write_until(server: &Server, seed: u64, stop: &AtomicBool) -> usize {
     commands
 }
 
-/// Kinds that forget as well, and are as large as they are made.
+/// The kinds to create, including those that forget or have a fixed size.
 const FORGETFUL: [(&str, &[&str]); 2] =
     [("rolling", &["ROLLING", "HASH", "siphash"]), ("sliding", &["WINDOW", "100000000", "SLIDING", "HASH", "siphash"])];
 
@@ -45,7 +45,7 @@ fn key(rng: &mut Rng) -> (String, &'static [&'static str]) {
     (format!("{name}-{}", rng.below(KEYS)), words)
 }
 
-/// One command, or a transaction.
+/// Sends one command, or a transaction.
 fn write(client: &mut Connection, rng: &mut Rng) {
     let (key, layout) = key(rng);
     let other = self::key(rng).0;
@@ -114,7 +114,7 @@ fn check(reply: &Reply) {
     }
 }
 
-/// Waits until the last short-lived key is gone.
+/// Waits until the last key with a short time to live has expired.
 pub fn wait_for_expiries(client: &mut Connection) {
     client.run("SET anchor x");
     eventually("the expiries", || client.info("db0").contains("expires=0"));

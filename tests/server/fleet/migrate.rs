@@ -1,9 +1,9 @@
-//! What MIGRATE cannot carry in one piece, and the way around it: BF.SCANDUMP here, BF.LOADCHUNK there.
+//! Filters that are too large for MIGRATE, and the alternative: BF.SCANDUMP on the source and BF.LOADCHUNK on the target.
 
 use super::{denied, effort, load_chunk, scan_dump};
 use crate::harness::{Connection, Server, error, integer, ok, on_every_server, simple};
 
-/// Carries a filter over record by record; the number of records and the bytes of their data.
+/// Copies a filter record by record. Returns the number of records and of bytes.
 fn carry(from: &mut Connection, to: &mut Connection, key: &str) -> (usize, usize) {
     let mut bytes = 0;
     let records = scan_dump(from, key, |_, iterator, data| {
@@ -18,7 +18,7 @@ fn items(name: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_is_too_long_for_the_other_server_is_refused_and_stays() {
+fn a_filter_too_large_to_migrate_is_refused_and_stays() {
     on_every_server(|program| {
         // Without compression the bytes on the wire are those of the filter.
         let source = Server::with(program).line("rdbcompression no").start();
@@ -64,7 +64,7 @@ fn what_is_too_long_for_the_other_server_is_refused_and_stays() {
 }
 
 #[test]
-fn a_filter_of_600_mb_goes_over_in_pieces() {
+fn a_filter_of_600_mb_is_copied_record_by_record() {
     on_every_server(|program| {
         let (source, target) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (source.connect(), target.connect());
@@ -90,7 +90,7 @@ fn a_filter_of_600_mb_goes_over_in_pieces() {
 }
 
 #[test]
-fn adds_between_two_chunks_leave_the_copy_without_false_absents() {
+fn adds_during_a_dump_cause_no_false_negatives_in_the_copy() {
     on_every_server(|program| {
         let (source, target) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (source.connect(), target.connect());
@@ -131,7 +131,7 @@ fn adds_between_two_chunks_leave_the_copy_without_false_absents() {
 }
 
 #[test]
-fn a_filter_that_was_replaced_between_two_chunks_is_not_mixed_with_the_new_one() {
+fn a_dump_never_mixes_a_filter_with_its_replacement() {
     on_every_server(|program| {
         let (source, target) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (source.connect(), target.connect());

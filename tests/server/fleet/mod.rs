@@ -1,5 +1,5 @@
 //! Several servers: replicas under load, changes of role, a cluster, and filters that move from one server to another.
-//! `BLOOMGATE_EFFORT` (1 where it is not set) is the factor by which the tests here do more.
+//! `BLOOMGATE_EFFORT` (default 1) multiplies the work of these tests.
 
 mod cluster;
 mod failover;
@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::{Builder, Connection, Server, eventually, integer, ok};
 
-/// Every layout, hash and kind that forgets nothing: a name for keys, and the words with which BF.INSERT creates a filter of
-/// it, after others that these override. The window is longer than any test, and what counts has room for all.
+/// Every layout, hash and kind that forgets nothing during a test: a name for keys, and the options with which BF.INSERT
+/// creates such a filter, following options that they override. The window is longer than any test, and counting filters have
+/// room for all items.
 const LAYOUTS: [(&str, &[&str]); 6] = [
     ("native", &[]),
     ("redisbloom", &["LAYOUT", "redisbloom"]),
@@ -27,16 +28,16 @@ const LAYOUTS: [(&str, &[&str]); 6] = [
     ("counting", &["CAPACITY", "20000", "COUNTING"]),
 ];
 
-/// The first so many of them grow for ever.
+/// The number of the first of these that grow without limit.
 const GROWING: usize = 5;
 
-/// `count` times the effort that was asked for, at least 1.
+/// Returns `count` times `BLOOMGATE_EFFORT`, at least 1.
 pub fn effort(count: usize) -> usize {
     let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
     ((count as f64 * factor).round() as usize).max(1)
 }
 
-/// Tells the writers of a test to stop, also when the test fails before it comes to that.
+/// Stops the writers of a test, even if the test fails before it does so itself.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -45,7 +46,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// A server whose own settings differ from the defaults in everything that a filter is made of.
+/// Starts a server whose settings for new filters all differ from the defaults.
 fn contrary(program: &Path) -> Builder {
     Server::with(program)
         .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
@@ -54,12 +55,12 @@ fn contrary(program: &Path) -> Builder {
         .line("bf.max-filter-bytes 500")
 }
 
-/// Makes a server follow another, also where it does already; one that is loading refuses that, and is asked again.
+/// Makes a server a replica of another, even if it is one already. A server that is loading refuses this, so it is retried.
 pub fn follow(replica: &mut Connection, port: u16) {
     eventually("REPLICAOF to be taken", || !replica.run(&format!("REPLICAOF 127.0.0.1 {port}")).is_error());
 }
 
-/// Waits until the replica follows the primary's very history and has all of it.
+/// Waits until the replica has the primary's replication ID and offset.
 pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     eventually("the replica to have everything", || {
         replica.info("role") == "slave"
@@ -69,7 +70,7 @@ pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// Compares two quiet servers key by key and as a whole.
+/// Compares two idle servers key by key and as a whole.
 pub fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Connection) {
     let keys = primary.run("KEYS *");
     assert_eq!(replica.run("DBSIZE"), integer(keys.elements().len() as i64), "{occasion}");
@@ -82,13 +83,13 @@ pub fn assert_equal(occasion: &str, primary: &mut Connection, replica: &mut Conn
     assert_eq!(replica.run("DEBUG DIGEST"), primary.run("DEBUG DIGEST"), "{occasion}");
 }
 
-/// How many of `items` the filter denies.
+/// Returns how many of `items` the filter reports absent.
 fn denied(client: &mut Connection, key: &str, items: &[String]) -> usize {
     let found = client.batched(&[b"BF.MEXISTS", key.as_bytes()], items);
     found.iter().filter(|&&present| !present).count()
 }
 
-/// Hands the records of BF.SCANDUMP one by one to `take`, with their iterators; the number of records.
+/// Passes the records of BF.SCANDUMP with their iterators to `take`. Returns the number of records.
 fn scan_dump(from: &mut Connection, key: &str, mut take: impl FnMut(&mut Connection, &str, &[u8])) -> usize {
     let mut iterator = "0".to_owned();
     let mut records = 0;
@@ -104,7 +105,7 @@ fn scan_dump(from: &mut Connection, key: &str, mut take: impl FnMut(&mut Connect
     }
 }
 
-/// BF.LOADCHUNK.
+/// Loads a record with BF.LOADCHUNK.
 fn load_chunk(to: &mut Connection, key: &str, iterator: &str, data: &[u8]) {
     let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
     assert_eq!(to.call(&words), ok(), "{key}, iterator {iterator}");

@@ -1,5 +1,4 @@
-//! A cluster of the test's own, and a client that finds its way in it: it follows MOVED and ASK, and asks again where it
-//! is told to.
+//! A cluster that a test starts, and a client that follows MOVED and ASK and retries after TRYAGAIN.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Builder, Connection, Reply, Server, eventually, free_port, ok, patience};
 
-/// The slots of a cluster.
+/// The number of slots in a cluster.
 pub const SLOTS: u16 = 16384;
-/// How long a node may be silent before the others take it for dead: so long that none is which only had to wait for a
-/// busy machine.
+/// The node timeout: long enough that a node on a busy machine is not taken for dead.
 pub const PATIENT: Duration = Duration::from_secs(60);
 
-/// A server that can be a node. Its second port is given: by default it is 10000 above the first, which may be too high.
+/// Starts a server that can be a node. Its bus port is given, because the default, 10000 above the port, may be too high.
 pub fn node(program: &Path) -> (Builder, u16) {
     let bus = free_port();
     let builder = Server::with(program).line("cluster-enabled yes").line("cluster-replica-validity-factor 0");
@@ -27,7 +25,7 @@ pub fn node(program: &Path) -> (Builder, u16) {
     (builder.line(&timeout).line(&format!("cluster-port {bus}")), bus)
 }
 
-/// Two nodes that know each other; the first has all the slots, the second is configured further.
+/// Starts two nodes that know each other. The first owns all slots; the second is configured further.
 pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Server; 2] {
     let [(first, bus), (second, _)] = [node(program), node(program)];
     let servers = [first.start(), configure(second).start()];
@@ -42,7 +40,7 @@ pub fn pair(program: &Path, configure: impl FnOnce(Builder) -> Builder) -> [Serv
     servers
 }
 
-/// A node more, a replica of one that is there.
+/// Adds a node that is a replica of an existing one.
 pub fn add_replica(program: &Path, primary: &Server) -> Server {
     let replica = node(program).0.start();
     let bus = primary.connect().run("CONFIG GET cluster-port").elements()[1].text();
@@ -54,12 +52,12 @@ pub fn add_replica(program: &Path, primary: &Server) -> Server {
     replica
 }
 
-/// The id of a node.
+/// Returns the id of a node.
 pub fn id(server: &Server) -> String {
     server.connect().run("CLUSTER MYID").text()
 }
 
-/// The slot of a key (CRC-16/XMODEM of the key, or of what it has in braces).
+/// Returns the slot of a key: the CRC-16/XMODEM of the key or of its hash tag.
 pub fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -69,7 +67,7 @@ pub fn slot(key: &str) -> u16 {
     crc % SLOTS
 }
 
-/// Three primaries and three replicas.
+/// Starts three primaries and three replicas.
 pub struct Cluster {
     pub servers: Vec<Server>,
     /// How often its clients were sent on by ASK.
@@ -169,14 +167,14 @@ impl Cluster {
     }
 }
 
-/// A line of CLUSTER INFO.
+/// Returns a field of CLUSTER INFO.
 pub fn state(client: &mut Connection, name: &str) -> String {
     let text = client.run("CLUSTER INFO").text();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("CLUSTER INFO has no {name}")).to_owned()
 }
 
-/// A client of a cluster; counts what it was told on its way.
+/// A client of a cluster, which counts its redirections.
 pub struct Client {
     ports: Vec<u16>,
     links: HashMap<u16, Connection>,
@@ -259,7 +257,7 @@ impl Client {
 }
 
 #[test]
-fn slots_are_the_servers() {
+fn slots_equal_those_of_the_server() {
     // From the cluster specification: CRC16 of "123456789" is 0x31C3.
     assert_eq!(slot("123456789"), 0x31C3 % SLOTS);
     assert_eq!(slot("{user1000}.following"), slot("{user1000}.followers"));

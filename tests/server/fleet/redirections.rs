@@ -1,11 +1,11 @@
-//! What a node of a cluster answers while a slot is elsewhere or on its way: MOVED, ASK and TRYAGAIN, for every command,
-//! as for the server's own.
+//! The replies of a node while a slot is elsewhere or migrating: MOVED, ASK and TRYAGAIN, for each of our commands as for the
+//! server's own.
 
 use super::nodes::{id, pair, slot};
 use super::{LAYOUTS, load_chunk, scan_dump};
 use crate::harness::{Connection, Reply, Server, error, eventually, integer, ok, on_every_server};
 
-/// Every command on one key, with how many words as it may have.
+/// Every command on one key, with as many arguments as it may have.
 const COMMANDS: [&str; 14] = [
     "BF.RESERVE k 0.01 100",
     "BF.ADD k x",
@@ -40,14 +40,14 @@ fn migrate(from: &mut Connection, to: &Server, key: &str) {
     assert_eq!(from.call(&["MIGRATE", "127.0.0.1", &to.port.to_string(), key, "0", "60000"]), ok());
 }
 
-/// A command under ASKING.
+/// Sends a command after ASKING.
 fn asking(client: &mut Connection, line: &str) -> Reply {
     assert_eq!(client.run("ASKING"), ok());
     client.run(line)
 }
 
 #[test]
-fn every_command_is_sent_where_the_slot_is() {
+fn every_command_is_redirected_to_the_owner_of_the_slot() {
     on_every_server(|program| {
         let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
@@ -123,7 +123,7 @@ fn filters_of_every_layout_move_with_their_slot() {
 }
 
 #[test]
-fn half_a_filter_moves_with_its_slot_and_is_finished_there() {
+fn a_partly_loaded_filter_moves_with_its_slot_and_can_be_completed() {
     on_every_server(|program| {
         let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);
@@ -163,7 +163,7 @@ fn half_a_filter_moves_with_its_slot_and_is_finished_there() {
 }
 
 #[test]
-fn a_replica_of_the_cluster_serves_reads_where_it_is_allowed_to() {
+fn a_cluster_replica_serves_reads_after_readonly() {
     on_every_server(|program| {
         let servers = pair(program, |builder| builder);
         let [mut one, mut two] = servers.each_ref().map(Server::connect);

@@ -1,5 +1,5 @@
-//! Replicas under load: links are cut and come back, data sets are sent whole and in part, and in the end every server
-//! has the same filters bit for bit.
+//! Replicas under load: links are cut and restored, with full and partial synchronisations, and in the end all servers have
+//! the same filters bit for bit.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{StopAtEnd, assert_equal, catch_up, contrary, denied, effort, follow, load, load_chunk, scan_dump};
 use crate::harness::{Connection, Reply, Rng, Server, error, eventually, figures, integer, ok, on_every_server};
 
-/// More than a backlog of 128 KiB holds, written before a link that was cut can come back.
+/// More bytes than a backlog of 128 KiB holds, written while a link is cut.
 fn cut_and_flood(primary: &mut Connection, name: &str) {
     let script = "for i = 1, 8000 do redis.call('BF.ADD', KEYS[1], ARGV[1] .. i) end";
     assert_eq!(primary.run("MULTI"), ok());
@@ -19,7 +19,7 @@ fn cut_and_flood(primary: &mut Connection, name: &str) {
     assert!(!reply.elements()[1].is_error(), "{reply:?}");
 }
 
-/// One fault on the link between a server and the one that follows it.
+/// A fault on the link between a server and its replica.
 fn disturb(rng: &mut Rng, upstream: &Server, replica: &Server, writable: bool) {
     let (mut above, mut below) = (upstream.connect(), replica.connect());
     match rng.below(6) {
@@ -43,7 +43,8 @@ fn disturb(rng: &mut Rng, upstream: &Server, replica: &Server, writable: bool) {
     thread::sleep(Duration::from_millis(rng.below(150)));
 }
 
-/// Load on the first server, faults on the links `(upstream, replica)`, then silence: all are equal.
+/// Applies load to the first server and faults to the links `(upstream, replica)`, waits until all is idle, and compares all
+/// servers.
 fn stay_equal_under_load(what: &str, servers: &[Server], links: &[(usize, usize)], seed: u64) {
     for &(above, below) in links {
         follow(&mut servers[below].connect(), servers[above].port);
@@ -125,7 +126,7 @@ fn a_chain_of_replicas_under_load_stays_equal() {
 }
 
 #[test]
-fn half_a_filter_follows_its_primary_over_cuts_of_every_kind() {
+fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
     on_every_server(|program| {
         let source = Server::start(program);
         let mut client = source.connect();
@@ -173,7 +174,7 @@ fn half_a_filter_follows_its_primary_over_cuts_of_every_kind() {
 }
 
 #[test]
-fn what_is_read_while_the_data_set_is_swapped_is_never_denied() {
+fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
     on_every_server(|program| {
         let server = primary(program);
         let other = contrary(program)

@@ -1,6 +1,6 @@
-//! CLUSTER MIGRATESLOTS of Valkey 9: a child of the source writes the keys as commands, the target runs them while it goes
-//! on to serve, and takes the slots over when it has everything. A node takes part only where each of its modules says that
-//! it can.
+//! CLUSTER MIGRATESLOTS of Valkey 9: a child of the source sends the keys as commands, the target executes them while it
+//! serves clients, and takes over the slots once it has everything. A node takes part only if each of its modules declares
+//! support.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,10 +18,10 @@ fn has_it(program: &Path) -> bool {
     Version::of(program).migrates_slots()
 }
 
-/// What all keys here have in their names, so that they share a slot.
+/// The hash tag in the names of all keys here, so that they share a slot.
 const TAG: &str = "{moved}";
 
-/// Carries slots to another node and waits for its end.
+/// Migrates slots to another node and waits until that is done.
 pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
     let mut source = from.connect();
     let line = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {}", id(to));
@@ -38,7 +38,8 @@ pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
     }
 }
 
-/// A filter of each layout with some layers, half a filter that is still arriving, and the rest of its records.
+/// Creates a filter of each layout with several layers, and a partly loaded filter. Returns the remaining records of the
+/// latter.
 fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>) {
     let mut keys = Vec::new();
     for (name, words) in LAYOUTS {
@@ -77,7 +78,7 @@ fn make_filters(client: &mut Connection) -> (Vec<String>, Vec<(String, Vec<u8>)>
 }
 
 #[test]
-fn a_node_with_the_module_takes_part_in_slot_migrations_of_valkey_alone() {
+fn only_valkey_nodes_with_the_module_take_part_in_slot_migrations() {
     on_every_server(|program| {
         let server = Server::start(program);
         let text = server.connect().run("INFO modules").text();
@@ -94,7 +95,7 @@ fn a_node_with_the_module_takes_part_in_slot_migrations_of_valkey_alone() {
 
 #[test]
 #[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
-fn every_filter_arrives_as_it_was_and_one_that_was_arriving_goes_on() {
+fn slot_migration_copies_every_filter_and_partly_loaded_ones() {
     on_servers_with(WHAT, has_it, |program| {
         // The target's own settings are others, and the limit for its clients is below every filter here.
         let mut servers = pair(program, |target| {
@@ -154,7 +155,7 @@ fn every_filter_arrives_as_it_was_and_one_that_was_arriving_goes_on() {
 
 #[test]
 #[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
-fn adds_go_on_while_slots_migrate_and_none_is_lost() {
+fn no_add_is_lost_while_slots_migrate() {
     on_servers_with(WHAT, has_it, |program| {
         let servers = pair(program, |target| target);
         for server in &servers {
@@ -200,7 +201,7 @@ fn adds_go_on_while_slots_migrate_and_none_is_lost() {
     });
 }
 
-/// Adds items to a filter of each layout, wherever it is; gives what was answered, and how often it was sent on.
+/// Adds items to a filter of each layout, wherever it is. Returns the replies and the number of redirections.
 fn add_until_stopped(
     mut client: Client,
     worker: usize,

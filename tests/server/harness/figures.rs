@@ -1,7 +1,7 @@
-//! The figures that a test prints besides its outcome.
+//! Prints the figures of a test.
 
-/// Prints a line of figures: the topic, a colon, then what was counted as `NUMBER WHAT`, with commas between. These are added
-/// up by their words: `executions`, `kills survived`, `adds verified`, `faults injected`.
+/// Prints a line of figures: the topic, a colon, then `NUMBER WHAT`, separated by commas. `scripts/soak` sums these by WHAT:
+/// `executions`, `kills survived`, `adds verified`, `faults injected`.
 pub fn figures(line: &str) {
     eprintln!("figures: {line}");
 }

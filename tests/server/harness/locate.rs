@@ -1,11 +1,11 @@
-//! Finds the servers to test against and the module to load into them. Nothing here falls back in silence: a test that
-//! has no server or no module fails and says what to do.
+//! Finds the servers to test with and the module to load. There is no silent fallback: without a server or a module the test
+//! fails and says what to do.
 
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Runs a test against each server in turn; the argument is the path of the server's program.
+/// Runs a test on each server; the argument is the path of the server's program.
 pub fn on_every_server(test: impl Fn(&Path)) {
     for program in servers() {
         eprintln!("server: {}", program.display());
@@ -13,8 +13,8 @@ pub fn on_every_server(test: impl Fn(&Path)) {
     }
 }
 
-/// Runs a test against each server that has `what`; panics if none has. Such a test is `#[ignore]`d with that reason, unless
-/// the servers of a plain run have it.
+/// Runs a test on each server that has `what`, and panics if none has. Such a test is `#[ignore]`d with that reason, unless
+/// the servers of an ordinary run have it.
 pub fn on_servers_with(what: &str, has: impl Fn(&Path) -> bool, test: impl Fn(&Path)) {
     let servers: Vec<PathBuf> = servers().into_iter().filter(|program| has(program)).collect();
     assert!(!servers.is_empty(), "no server has {what}: list one in BLOOMGATE_SERVERS");
@@ -50,14 +50,14 @@ pub fn servers() -> Vec<PathBuf> {
     found
 }
 
-/// The server of `BLOOMGATE_OLD_SERVER`, which is older than 7.0.
+/// The server in `BLOOMGATE_OLD_SERVER`, which is older than 7.0.
 pub fn old_server() -> PathBuf {
     let program = PathBuf::from(env::var_os("BLOOMGATE_OLD_SERVER").expect("BLOOMGATE_OLD_SERVER names a server"));
     assert!(program.is_file(), "BLOOMGATE_OLD_SERVER names {}, which is not a file", program.display());
     program
 }
 
-/// What cargo has put into this profile's folder by an earlier build.
+/// Returns a file that an earlier build put into this profile's folder.
 fn built(name: &str, command: &str) -> PathBuf {
     let program = env::current_exe().expect("this program's own path");
     let folder = program.parent().and_then(Path::parent).expect("target/<profile>/deps");
@@ -66,7 +66,7 @@ fn built(name: &str, command: &str) -> PathBuf {
     file
 }
 
-/// The module that stands before the other one and refuses memory.
+/// The test module that intercepts allocations and makes them fail.
 pub fn fault_module() -> PathBuf {
     let name = if cfg!(target_os = "macos") { "libfault_module.dylib" } else { "libfault_module.so" };
     built(&format!("examples/{name}"), "cargo build --example fault_module")
@@ -77,8 +77,8 @@ pub fn tool() -> PathBuf {
     built("bloomgate", "cargo build -p bloomgate-tool")
 }
 
-/// The module of `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` refreshes the one in `deps/`;
-/// its link one folder up is renewed by `cargo build` only.
+/// The module in `BLOOMGATE_MODULE`, or the library beside this test program. `cargo test` rebuilds the one in `deps/`; only
+/// `cargo build` updates its link one folder up.
 pub fn module() -> PathBuf {
     let module = match env::var_os("BLOOMGATE_MODULE") {
         Some(path) => PathBuf::from(path),

@@ -1,5 +1,5 @@
-//! What every test needs: a server with the module in it, a connection that shows each reply's exact type, and the files
-//! that the server leaves behind.
+//! What every test needs: a server with the module, a connection that shows the exact type of each reply, and the files that
+//! the server writes.
 
 mod accepted;
 mod aof;

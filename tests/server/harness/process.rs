@@ -1,5 +1,5 @@
-//! A server process of the test's own: started in a fresh directory on a free port, stopped and started again as the
-//! test wants, ended when the test ends. A server that crashed, or left a crash report in its log, fails the test.
+//! A server process for a test: started in a fresh directory on a free port, stopped and restarted as the test requires, and
+//! stopped at its end. A crash, or a crash report in the log, fails the test.
 
 use std::fs::{self, File, OpenOptions};
 use std::net::TcpListener;
@@ -16,24 +16,24 @@ use super::locate;
 use super::resp::Connection;
 use super::watched::{ask_to_end, patience, watched};
 
-/// What a server or the module writes to the log when it crashed.
+/// Lines that a server or the module logs when it crashes.
 const CRASH_MARKS: [&str; 4] = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
 
-/// The last log line of a server that could not apply an effect.
+/// The last line of the log of a server that could not apply an effect.
 pub const LAST_WORDS: &str = "bloomgate: cannot apply an effect of the primary or the AOF, exiting: ";
 
-/// What every server is started with. `appendfsync always` has no effect without `appendonly yes`; with it, a command is
-/// in the file when its reply is read, which `everysec` does not promise while an fsync is under way.
+/// The settings of every server. `appendfsync always` has no effect without `appendonly yes`. With it, a command is on disk
+/// before its reply is sent, which `everysec` does not guarantee during an fsync.
 const BASE_CONFIGURATION: &str = "\
 bind 127.0.0.1
 save \"\"
 appendfsync always
 repl-diskless-sync-delay 0
 ";
-/// What servers before 7.0 do not know, and need not.
+/// Settings that servers before 7.0 do not know.
 const DEBUG_COMMANDS: &str = "enable-debug-command yes\n";
 
-/// Waits until `condition` holds; panics with `what` when it does not for very long.
+/// Waits until `condition` holds, and panics with `what` after a very long time.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -42,7 +42,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// How to end a server.
+/// How to stop a server.
 pub enum Stop {
     /// SHUTDOWN SAVE.
     Save,
@@ -52,7 +52,7 @@ pub enum Stop {
     Kill,
 }
 
-/// A server to be: lines for its configuration file, the module and words for it.
+/// A server to be started: configuration lines, and the module with its arguments.
 pub struct Builder {
     program: PathBuf,
     lines: Vec<String>,
@@ -130,7 +130,7 @@ impl Builder {
     }
 }
 
-/// A running (or stopped) server.
+/// A running or stopped server.
 pub struct Server {
     program: PathBuf,
     folder: TempDir,
@@ -338,8 +338,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that was free a moment ago, another one each time. It is below those that systems pick for outgoing
-/// connections: none of these takes the port of a server that is down and comes back.
+/// Returns a port that was free a moment ago, a different one each time. It is below the range of outgoing connections, so
+/// none of these takes the port of a server that is being restarted.
 pub fn free_port() -> u16 {
     const PORTS: Range<u32> = 12_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! A replica and its primary: the link, waiting, and what tells whether they have the same.
+//! A replica and its primary: connecting them, waiting, and comparing their data.
 
 use super::process::{Server, eventually};
 use super::resp::{Connection, Reply, ok};
@@ -19,7 +19,7 @@ pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// The digest of a value: equal for equal values.
+/// Returns the digest of a value: equal values have equal digests.
 pub fn digest(client: &mut Connection, key: &str) -> Reply {
     client.run(&format!("DEBUG DIGEST-VALUE {key}"))
 }

@@ -1,10 +1,10 @@
-//! How much of a server is in memory, and the most that was since somebody asked, as Linux tells it.
+//! The resident memory of a server, and its peak since a reset, as Linux reports them.
 
 use std::fs;
 
 use super::{Server, watched};
 
-/// Bytes of a process that are in memory.
+/// Resident bytes of a process.
 #[derive(Clone, Copy)]
 pub struct Resident {
     /// Now.

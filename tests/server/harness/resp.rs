@@ -1,5 +1,5 @@
-//! A connection that sends words as bytes and reads replies without interpreting them: a test can tell `:1` from `#t`,
-//! `$-1` from `_`, and one error text from another, which a client library hides.
+//! A connection that sends bytes and reads replies without interpreting them: a test can distinguish `:1` from `#t`, `$-1`
+//! from `_`, and one error text from another, which client libraries hide.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use super::process::eventually;
 use super::watched::patience;
 
-/// A reply as it came over the wire, in RESP2 or RESP3.
+/// A reply as sent by the server, in RESP2 or RESP3.
 #[derive(Clone, PartialEq)]
 pub enum Reply {
     Simple(String),
@@ -62,7 +62,7 @@ pub fn array(elements: impl Into<Vec<Reply>>) -> Reply {
     Reply::Array(elements.into())
 }
 
-/// The null that RESP`protocol` has for a missing value.
+/// The null of RESP`protocol` for a missing value.
 pub fn nil(protocol: u8) -> Reply {
     if protocol == 3 { Reply::Null } else { Reply::NullBulk }
 }

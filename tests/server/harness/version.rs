@@ -1,5 +1,4 @@
-//! Which server a program is, and in what servers differ by right: each difference that a test has to know of has a name
-//! here.
+//! Identifies servers, and names each legitimate difference between them that a test must know.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -92,12 +91,12 @@ impl Version {
     }
 }
 
-/// Whether a server was built with active defragmentation: with the jemalloc of its own sources.
+/// Whether a server was built with active defragmentation, that is, with its own jemalloc.
 pub fn defragments(program: &Path) -> bool {
     Server::with(program).without_module().line("activedefrag yes").try_start().is_ok()
 }
 
-/// `%.17g` of C.
+/// Formats a number like C's `%.17g`.
 fn with_17_digits(number: f64) -> String {
     let text = format!("{number:.16e}");
     let (digits, exponent) = text.split_once('e').expect("an exponent");
@@ -111,7 +110,7 @@ fn with_17_digits(number: f64) -> String {
 }
 
 #[test]
-fn doubles_are_spelled_as_the_servers_do() {
+fn doubles_are_formatted_like_the_servers() {
     let spelled = [
         (0.5, "0.5", "0.5"),
         (0.05, "0.050000000000000003", "0.05"),
@@ -128,7 +127,7 @@ fn doubles_are_spelled_as_the_servers_do() {
 }
 
 #[test]
-fn programs_are_told_apart_by_what_they_say() {
+fn servers_are_recognised_by_their_version_output() {
     let version = |text| Version::parse(text).map(|version| (version.is_valkey, version.number));
     assert_eq!(version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0"), Some((false, (7, 0))));
     assert_eq!(version("Valkey server v=9.1.2 sha=00000000:1 malloc=libc bits=64"), Some((true, (9, 1))));

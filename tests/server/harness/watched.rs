@@ -1,22 +1,22 @@
-//! Servers under a tool that watches their memory: `scripts/memcheck` and `scripts/asan` say by `BLOOMGATE_WATCHED` that these
-//! are. They can be many times as slow, so a test has more patience with them, and they are asked to end where they would be
-//! killed: the tool looks for leaks when a process ends.
+//! Servers under a memory checker, which `scripts/memcheck` and `scripts/asan` announce with `BLOOMGATE_WATCHED`. They can be
+//! many times slower, so tests have longer timeouts. They are stopped by SIGTERM where others are killed, because the checker
+//! reports leaks when a process exits.
 
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whether the servers run under such a tool.
+/// Whether the servers run under a memory checker.
 pub fn watched() -> bool {
     std::env::var_os("BLOOMGATE_WATCHED").is_some()
 }
 
-/// How long anything may take before a test gives up on it. Not a measure of speed.
+/// The timeout of every wait. It is not a measure of speed.
 pub fn patience() -> Duration {
     Duration::from_secs(if watched() { 1200 } else { 120 })
 }
 
-/// Asks a process to end and waits a while; one that is stuck in something is left to be killed.
+/// Sends SIGTERM to a process and waits for a while. A process that does not exit is killed by the caller.
 pub fn ask_to_end(child: &mut Child) {
     // The shell's own `kill`: a small system has no other.
     let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();

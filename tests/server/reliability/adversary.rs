@@ -1,7 +1,8 @@
-//! Somebody who wants to pass: with ids picked in advance on a filter of his own, and with ids built from a member. A
-//! seed of each filter's own stops the first; nothing stops the second, for the hash has collisions for every seed, and
-//! the README says so. Filters with HASH siphash, and those of valkey-bloom's layout, have a keyed hash, which has no such
-//! collisions: knowing the code, the members and all answers, but not the key, nobody passes more often than the rate.
+//! An attacker who tries to pass a filter with ids picked in advance on a filter of their own, or with ids constructed from a
+//! member. A separate random seed per filter stops the former. Nothing stops the latter, because the hash has collisions for
+//! every seed, as the README says. Filters with HASH siphash and those of valkey-bloom's layout have a keyed hash without such
+//! collisions: an attacker who knows the code, the members and all answers, but not the key, passes no more often than the
+//! rate.
 
 use std::io::Cursor;
 
@@ -23,7 +24,7 @@ fn filled(client: &mut Connection, key: &str, words: &str) {
     assert_eq!(answers.len(), CAPACITY);
 }
 
-/// Ids that are no members and pass the filter all the same.
+/// Returns ids that are not members but pass the filter.
 fn picked(client: &mut Connection, key: &str, tries: usize) -> Vec<String> {
     let ids: Vec<String> = (0..tries).map(|number| format!("forged:{number}")).collect();
     let passed = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &ids);
@@ -31,7 +32,7 @@ fn picked(client: &mut Connection, key: &str, tries: usize) -> Vec<String> {
 }
 
 #[test]
-fn ids_picked_in_advance_pass_a_filter_with_another_seed_no_more_often_than_the_rate() {
+fn ids_picked_in_advance_pass_another_seed_no_more_often_than_the_rate() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -79,18 +80,19 @@ fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
-/// The word that is mixed into the state as `word`'s mix XOR `difference`; the mix is multiply, rotate, multiply.
+/// Returns the word whose mix is that of `word` XOR `difference`. The mix is multiply, rotate, multiply.
 fn changed(word: &[u8], first: u64, rotation: u32, second: u64, difference: u64) -> [u8; 8] {
     let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
     let mixed = word.wrapping_mul(first).rotate_left(rotation).wrapping_mul(second) ^ difference;
     mixed.wrapping_mul(inverse(second)).rotate_right(rotation).wrapping_mul(inverse(first)).to_le_bytes()
 }
 
-/// Another id of the same length and the same hash, whatever the seed (Aumasson and Bernstein, 2012, in the paper on
-/// SipHash). A block mixes its words into the state h1, h2 as `h1 = (rotl(h1 ^ k1, 27) + h2) * 5 + c` and
-/// `h2 = (rotl(h2 ^ k2, 31) + h1) * 5 + c`. Bit 36 of the first word becomes bit 63 of h1, where neither carries nor the
-/// odd factor spread it; bit 32 of the second becomes bit 63 of h2 just before h1 is added, and both cancel. What is left
-/// is bit 63 of h1, which bit 63 of the third word takes back: no state knows the difference, from 24 bytes on.
+/// Returns another id of the same length with the same hash for every seed (Aumasson and Bernstein, 2012, in the paper on
+/// SipHash). A block mixes its words into the state h1, h2 as `h1 = (rotl(h1 ^ k1, 27) + h2) * 5 + c` and `h2 = (rotl(h2 ^ k2,
+/// 31) + h1) * 5 + c`. Flipping bit 36 of the first mixed word flips bit 63 of h1, where neither carries nor the odd factor
+/// spread it. Flipping bit 32 of the second flips bit 63 of h2 just before h1 is added, so the two cancel. The remaining
+/// difference is bit 63 of h1, which bit 63 of the third word cancels. So from 24 bytes on, no state depends on the
+/// difference.
 fn twin(member: &[u8]) -> Vec<u8> {
     let mut twin = member.to_vec();
     twin[..8].copy_from_slice(&changed(&member[..8], C1, 31, C2, 1 << 36));
@@ -100,7 +102,7 @@ fn twin(member: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_second_id_with_the_same_hash_can_be_built_for_every_seed() {
+fn a_colliding_id_can_be_constructed_for_every_seed() {
     let mut rng = Rng::new(2012);
     let tries = scaled(2000);
     for number in 0..tries {
@@ -117,7 +119,7 @@ fn a_second_id_with_the_same_hash_can_be_built_for_every_seed() {
 }
 
 #[test]
-fn an_id_built_from_a_member_passes_every_native_filter_that_holds_the_member() {
+fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -148,20 +150,20 @@ fn an_id_built_from_a_member_passes_every_native_filter_that_holds_the_member() 
     });
 }
 
-/// What a word is mixed into, undone: see [`unmix`].
+/// Inverts the mix of a word: see [`unmix`].
 fn unshift(word: u64) -> u64 {
     // The upper 31 bits are as they were; with those the lower ones come out.
     let upper = word ^ (word >> 33);
     word ^ (upper >> 33)
 }
 
-/// The end of the hash, run backwards: fmix64.
+/// Inverts the end of the hash, fmix64.
 fn unmix(word: u64) -> u64 {
     let word = unshift(word).wrapping_mul(inverse(0xc4ce_b9fe_1a85_ec53));
     unshift(unshift(word).wrapping_mul(inverse(0xff51_afd7_ed55_8ccd)))
 }
 
-/// An id of 16 bytes with a hash that was chosen, under a seed that is known: the hash run backwards.
+/// Returns an id of 16 bytes with a chosen hash under a known seed, by running the hash backwards.
 fn inverted(h1: u64, h2: u64, seed: u32) -> [u8; 16] {
     let seed = u64::from(seed);
     // The last sums, the mixes, the first sums, the length; then the one block.
@@ -181,7 +183,7 @@ fn inverted(h1: u64, h2: u64, seed: u32) -> [u8; 16] {
 }
 
 #[test]
-fn an_id_with_a_chosen_hash_can_be_built_where_the_seed_is_known() {
+fn an_id_with_a_chosen_hash_can_be_constructed_if_the_seed_is_known() {
     let mut rng = Rng::new(64);
     for _ in 0..1000 {
         let (h1, h2, seed) = (rng.number(), rng.number(), rng.number() as u32);
@@ -191,9 +193,9 @@ fn an_id_with_a_chosen_hash_can_be_built_where_the_seed_is_known() {
     }
 }
 
-/// Ids that fill one block of a filter whose seed is known, and pass there, do neither on a filter with a key.
+/// Ids that fill one block of a filter with a known seed, and pass it, do neither on a filter with a secret key.
 #[test]
-fn a_filter_with_a_key_is_not_better_known_to_who_knows_the_hash() {
+fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

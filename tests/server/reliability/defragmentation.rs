@@ -1,12 +1,13 @@
-//! A server that moves the memory of filters while they are used: active defragmentation, which needs a server that was
-//! built with its own jemalloc. Most of many small filters are deleted, so that the others are scattered over pages that
-//! are nearly empty; the server gathers them, and each must be what it was.
+//! Active defragmentation moves the memory of filters while they are used. This needs a server that was built with its own
+//! jemalloc. Most of many small filters are deleted, so that the rest is scattered over nearly empty pages. The server
+//! compacts them, and each filter must be unchanged.
 
 use super::LAYOUTS;
 use crate::harness::{Connection, Reply, Server, defragments, eventually, figures, integer, ok, on_servers_with};
 
 const FILTERS: usize = 12_000;
-/// Of so many filters one stays; of so many one grows to several layers. Neither is a multiple of the number of layouts.
+/// One in this many filters is kept, and one in that many grows to several layers. Neither is a multiple of the number of
+/// layouts.
 const STAYS: usize = 7;
 const GROWN: usize = 31;
 
@@ -19,7 +20,7 @@ fn items(filter: usize) -> Vec<String> {
     (0..count).map(|item| format!("{filter}/{item}")).collect()
 }
 
-/// Makes filters of all layouts and deletes most of them; gives those that stay.
+/// Creates filters of all layouts and deletes most of them. Returns the remaining ones.
 fn scatter(client: &mut Connection) -> Vec<usize> {
     for filter in 0..FILTERS {
         let (name, line) = LAYOUTS[filter % LAYOUTS.len()];
@@ -48,7 +49,7 @@ fn assert_members(client: &mut Connection, filters: &[usize]) {
 
 #[test]
 #[ignore = "needs a server with active defragmentation"]
-fn filters_are_what_they_were_when_the_server_has_moved_them() {
+fn filters_are_unchanged_after_defragmentation() {
     on_servers_with("active defragmentation", defragments, |program| {
         let server = Server::start(program);
         let mut client = server.connect();

@@ -1,8 +1,8 @@
-//! A disk that is full while a snapshot or the append-only file is written. The same is done to a server with filters and
-//! to one with strings: both must answer alike, no filter may be lost, and when there is room again everything works and
-//! a restart brings every add that was acknowledged.
+//! A disk that is full while a snapshot or the append-only file is written. The same is done to a server with filters and to
+//! one with strings: both must answer alike, no filter may be lost, and once there is space again, everything works and a
+//! restart restores every acknowledged add.
 //!
-//! The disk is a small file system in memory, which only root may mount.
+//! The disk is a small file system in memory, which only root can mount.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{hits, scaled};
 use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
 
-/// A disk of a few megabytes, which is unmounted at the end.
+/// A disk of a few megabytes, which is unmounted when dropped.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -50,14 +50,14 @@ impl Drop for SmallDisk {
     }
 }
 
-/// What the server holds: filters, or strings as large for comparison.
+/// The data of the server: filters, or strings of the same size for comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Holding {
     Filters,
     Strings,
 }
 
-/// The filters and the number of items in each before anything happens.
+/// The filters, and the initial number of items in each.
 const FILTERS: [(&str, &str); 3] = [
     ("native", "BF.RESERVE native 0.01 600000"),
     ("redisbloom", "BF.RESERVE redisbloom 0.01 600000 LAYOUT redisbloom"),
@@ -65,7 +65,7 @@ const FILTERS: [(&str, &str); 3] = [
 ];
 const ITEMS: usize = 100_000;
 
-/// A server on the small disk, with about two megabytes that do not compress.
+/// Starts a server on the small disk with about two megabytes of data that does not compress.
 struct Subject {
     server: Server,
     holding: Holding,
@@ -138,7 +138,7 @@ fn first_word(failed: Option<String>) -> String {
     failed.map_or("OK".to_owned(), |text| text.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// Does the same to filters and to strings; what was answered on the way must be the same.
+/// Does the same to filters and to strings, and asserts that the replies are the same.
 fn compare(occasion: &str, program: &Path, run: impl Fn(&Path, &SmallDisk, Holding) -> (Vec<String>, usize)) {
     let mut outcomes = Vec::new();
     let mut verified = 0;
@@ -155,7 +155,7 @@ fn compare(occasion: &str, program: &Path, run: impl Fn(&Path, &SmallDisk, Holdi
 
 #[test]
 #[ignore = "needs root, which mounts a small file system"]
-fn a_snapshot_that_finds_no_room_loses_nothing() {
+fn a_snapshot_on_a_full_disk_loses_nothing() {
     on_every_server(|program| {
         compare("SAVE and BGSAVE on a full disk", program, |program, disk, holding| {
             let mut subject = Subject::start(program, disk, holding, &["save 3600 100000000"]);
@@ -187,7 +187,7 @@ fn a_snapshot_that_finds_no_room_loses_nothing() {
 
 #[test]
 #[ignore = "needs root, which mounts a small file system"]
-fn an_append_only_file_that_finds_no_room_loses_nothing() {
+fn an_append_only_file_on_a_full_disk_loses_nothing() {
     on_every_server(|program| {
         compare("the append-only file on a full disk, everysec", program, |program, disk, holding| {
             let lines = ["appendonly yes", "appendfsync everysec"];
@@ -217,7 +217,7 @@ fn an_append_only_file_that_finds_no_room_loses_nothing() {
 
 #[test]
 #[ignore = "needs root, which mounts a small file system"]
-fn a_server_that_may_not_lose_an_add_ends_and_comes_back_with_all() {
+fn with_appendfsync_always_a_server_on_a_full_disk_exits_and_restarts_with_every_add() {
     on_every_server(|program| {
         compare("the append-only file on a full disk, always", program, |program, disk, holding| {
             let lines = ["appendonly yes", "appendfsync always"];
@@ -242,7 +242,7 @@ fn a_server_that_may_not_lose_an_add_ends_and_comes_back_with_all() {
 
 #[test]
 #[ignore = "needs root, which mounts a small file system"]
-fn a_rewrite_that_finds_no_room_loses_nothing() {
+fn a_rewrite_on_a_full_disk_loses_nothing() {
     on_every_server(|program| {
         for preamble in ["yes", "no"] {
             let occasion = format!("a rewrite on a full disk, preamble {preamble}");

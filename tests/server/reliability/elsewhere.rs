@@ -1,15 +1,15 @@
-//! What went wrong in other modules, a test for each by name, through a server. Their kin, byte by byte and number by
-//! number, are in `tests/corpus/cases.rs` and in the tests of the layouts.
+//! Faults of other modules, with a test named after each, through a server. `tests/corpus/cases.rs` and the tests of the
+//! layouts have similar cases at the level of bytes and numbers.
 
 use crate::harness::{Connection, Reply, Server, Stop, error, integer, ok, on_every_server};
 use crate::redisbloom::payload::{Field, payload_of};
 
-/// Megabytes that the server has asked for at most.
+/// The maximum memory of the server, in megabytes.
 fn peak_megabytes(client: &mut Connection) -> i64 {
     client.info_number("used_memory_peak") >> 20
 }
 
-/// A filter of RedisBloom's with one layer of 144 bytes for 100 items, with changes.
+/// Returns the payload of a RedisBloom filter with one layer of 144 bytes for 100 items, with changes.
 fn redisbloom(change: impl FnOnce(&mut Vec<Field>)) -> Vec<u8> {
     let front = [0, 1, 5, 2].map(Field::Uint);
     let layer = [
@@ -27,16 +27,16 @@ fn redisbloom(change: impl FnOnce(&mut Vec<Field>)) -> Vec<u8> {
     payload_of("MBbloom--", 4, &fields)
 }
 
-/// The bits of 144 bytes.
+/// The bits: 144 bytes.
 const BITS_MAX: u64 = 1152;
-/// Places of fields in a payload of RedisBloom's.
+/// Offsets of fields in a payload of RedisBloom.
 const LAYERS: usize = 1;
 const HASHES: usize = 6;
 const BITS: usize = 8;
 const N2: usize = 9;
 const BYTES: usize = 10;
 
-/// A filter of valkey-bloom's with one layer of 120 bytes for 100 items, with changes.
+/// Returns the payload of a valkey-bloom filter with one layer of 120 bytes for 100 items, with changes.
 fn valkey_bloom(rate: f64, tightening: f64) -> Vec<u8> {
     let mut bitmap = vec![1];
     bitmap.extend(120u64.to_le_bytes());
@@ -53,7 +53,7 @@ fn restore(client: &mut Connection, payload: &[u8]) -> Reply {
     client.call(&words)
 }
 
-/// Refused, and the server is there and small.
+/// Asserts that the payload is refused, and that the server is running and uses little memory.
 fn refused(client: &mut Connection, payload: &[u8], what: &str) {
     assert_eq!(restore(client, payload), error("ERR Bad data format"), "{what}");
     assert_eq!(client.run("EXISTS k"), integer(0), "{what}");
@@ -86,9 +86,9 @@ fn on_a_server(test: impl Fn(&mut Connection)) {
     });
 }
 
-/// Unchanged, what the tests here change is a filter.
+/// Without changes, the payloads of these tests are filters.
 #[test]
-fn what_is_changed_here_is_sound() {
+fn the_unchanged_payloads_are_valid() {
     on_a_server(|client| {
         for payload in [redisbloom(|_| ()), valkey_bloom(0.01, 0.5)] {
             assert_eq!(restore(client, &payload), ok());
@@ -100,7 +100,7 @@ fn what_is_changed_here_is_sound() {
 }
 
 #[test]
-fn cve_2026_25589_bits_beyond_the_bit_string() {
+fn cve_2026_25589_bits_beyond_the_end_of_the_bit_string() {
     on_a_server(|client| {
         for bits in [BITS_MAX + 1, 1 << 32, 1 << 63, u64::MAX] {
             refused(client, &redisbloom(|fields| fields[BITS] = Field::Uint(bits)), &format!("{bits} bits"));
@@ -125,7 +125,7 @@ fn cve_2026_25589_an_empty_bit_string() {
 }
 
 #[test]
-fn redisbloom_rdb_with_a_number_of_layers_of_0_or_without_end() {
+fn redisbloom_rdb_with_0_or_too_many_layers() {
     on_a_server(|client| {
         for layers in [0, 2, 1 << 32, u64::MAX] {
             refused(client, &redisbloom(|fields| fields[LAYERS] = Field::Uint(layers)), &format!("{layers} layers"));
@@ -170,7 +170,7 @@ fn redisbloom_reserve_of_exabytes() {
 }
 
 #[test]
-fn redisbloom_at_a_rate_near_1_has_bits_and_hashes() {
+fn redisbloom_filters_with_a_rate_near_1_have_bits_and_hashes() {
     on_a_server(|client| {
         for line in [
             "BF.RESERVE k 0.999999999999 1",
@@ -191,7 +191,7 @@ fn redisbloom_at_a_rate_near_1_has_bits_and_hashes() {
     });
 }
 
-/// The module says that it handles errors of reading; else the server ends at the first.
+/// The module declares that it handles I/O errors; otherwise the server exits at the first one.
 #[test]
 fn cve_2026_21864_a_payload_that_ends_too_early() {
     on_a_server(|client| {
@@ -216,7 +216,7 @@ fn valkey_bloom_issue_90_a_double_out_of_range() {
 }
 
 #[test]
-fn valkey_bloom_a_server_starts_on_a_filter_over_the_limit() {
+fn valkey_bloom_a_server_starts_with_a_filter_above_the_limit() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("bf.max-filter-bytes 1000000").start();
         let mut client = server.connect();

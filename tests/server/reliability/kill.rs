@@ -1,6 +1,6 @@
-//! kill -9, many times, in the middle of pipelined adds to filters of every layout, and of deletes, with `appendfsync always`, and also
-//! while the append-only file is rewritten. An answer means that the add, or the delete, is on disk: nothing that was answered is lost,
-//! and the rate of wrong answers is what was asked for after all of it.
+//! Repeats kill -9 during pipelined adds to filters of every layout, and during deletes, with `appendfsync always`, also while
+//! the append-only file is rewritten. A reply means that the add or delete is on disk: nothing that was acknowledged is lost,
+//! and afterwards the false positive rate is within the requested one.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use super::{LAYOUTS, hits, most_hits, rate_of, scaled};
 use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
 
-/// Commands on the way that were not answered yet.
+/// The maximum number of commands in flight.
 const WINDOW: usize = 24;
 
-/// The items that were answered, by layout.
+/// The acknowledged items, by layout.
 type Acknowledged = [Mutex<Vec<String>>; LAYOUTS.len()];
 
-/// Adds to all filters in turn until the connection breaks, and takes every answer that still comes.
+/// Adds to all filters in turn until the connection breaks, and reads every reply that still arrives.
 fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowledged) {
     let mut waiting: VecDeque<(usize, Vec<String>)> = VecDeque::new();
     let mut number = 0;
@@ -39,7 +39,7 @@ fn add_until_the_end(mut client: Connection, name: &str, acknowledged: &Acknowle
     }
 }
 
-/// Filters that delete: what made each, and whether what is deleted is absent for certain.
+/// Filters that allow deletes: the options of each, and whether a deleted item is certainly absent.
 const DELETING: [(&str, &str, bool); 4] = [
     ("keyed", "0.01 100000 HASH siphash", true),
     ("sliding", "0.01 800000 WINDOW 100000000 SLIDING HASH siphash", true),
@@ -47,7 +47,7 @@ const DELETING: [(&str, &str, bool); 4] = [
     ("counting", "0.01 1000000 COUNTING", false),
 ];
 
-/// The items that were answered to be in, and those that were answered to be out, by filter.
+/// The items acknowledged as added, and those acknowledged as deleted, by filter.
 type Answered = [Mutex<[Vec<String>; 2]>; DELETING.len()];
 
 /// Adds eight items, deletes five of them, and adds two of these again, until the connection breaks.

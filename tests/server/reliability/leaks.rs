@@ -1,5 +1,5 @@
-//! Memory stays where it is: filters that are made and deleted, payloads that are refused and loads that are begun and
-//! given up leave nothing behind, neither in the server's memory nor in the figures of INFO.
+//! Memory leaks: filters that are created and deleted, refused payloads and abandoned loads leave nothing behind in the
+//! server's memory or in the figures of INFO.
 
 use super::{LAYOUTS, scaled};
 use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, on_every_server, with_fixed_checksum};
@@ -7,7 +7,7 @@ use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, on_eve
 /// How much used memory may differ between before and after.
 const SLACK_BYTES: i64 = 64 << 10;
 
-/// Sends commands in pipelines and hands each reply to `check`.
+/// Sends commands in pipelines and passes each reply to `check`.
 fn in_pipelines(server: &Server, rounds: usize, commands: &[Vec<Vec<u8>>], mut check: impl FnMut(usize, &Reply)) {
     let mut client = server.connect();
     let mut left = rounds;
@@ -48,7 +48,7 @@ fn assert_flat(server: &Server, name: &str, rounds: usize, commands: &[Vec<Vec<u
     figures(&format!("leaks: {rounds} executions of {name}: used memory {before} before and {after} after"));
 }
 
-/// Waits until clients are gone and nothing is left to free, and checks that no filter is counted any more.
+/// Waits until clients are disconnected and nothing is left to free, and checks that no filter is counted any more.
 fn settle(control: &mut Connection, clients: i64) {
     eventually("the other client to be gone", || control.info_number("connected_clients") == clients);
     eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
@@ -60,7 +60,7 @@ fn settle(control: &mut Connection, clients: i64) {
 }
 
 #[test]
-fn filters_that_were_deleted_leave_nothing() {
+fn deleted_filters_leave_nothing() {
     on_every_server(|program| {
         let server = Server::start(program);
         for (name, line) in LAYOUTS {
@@ -84,7 +84,7 @@ fn filters_that_were_deleted_leave_nothing() {
 }
 
 #[test]
-fn payloads_that_were_refused_leave_nothing() {
+fn refused_payloads_leave_nothing() {
     on_every_server(|program| {
         // The log is left out of it: a server writes a line for every payload that it refuses.
         let server = Server::with(program).line("sanitize-dump-payload yes").start();
@@ -118,7 +118,7 @@ fn payloads_that_were_refused_leave_nothing() {
 }
 
 #[test]
-fn loads_that_were_given_up_leave_nothing() {
+fn abandoned_loads_leave_nothing() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut control = server.connect();

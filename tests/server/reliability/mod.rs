@@ -1,6 +1,5 @@
-//! One server and what can happen to it: kills, full disks, torn files, leaks, an adversary, bytes from an enemy, what went
-//! wrong elsewhere, sizes at the edge, and the operations of a long life. `BLOOMGATE_EFFORT` is a factor (default 1): how
-//! many times as much is tried as in a usual run. Every test prints what it did.
+//! The reliability of one server: kills, full disks, torn files, leaks, an attacker, untrusted bytes, faults of other modules,
+//! extreme sizes, and everyday operations. `BLOOMGATE_EFFORT` (default 1) multiplies the work. Every test prints its figures.
 
 mod adversary;
 mod defragmentation;
@@ -16,14 +15,14 @@ mod torn_files;
 
 use crate::harness::Connection;
 
-/// A number of tries, times the effort that was asked for; at least 1.
+/// Returns a number of tries times `BLOOMGATE_EFFORT`, at least 1.
 pub fn scaled(tries: usize) -> usize {
     let effort = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
     ((tries as f64 * effort) as usize).max(1)
 }
 
-/// Filters of every layout and hash that grow for ever, each made by the command that its name stands beside; all grow from
-/// 100 items at 1%. The window is longer than any test.
+/// Filters of every layout and hash that grow without limit, each with the command that creates it; all grow from 100 items at
+/// 1%. The window is longer than any test.
 const LAYOUTS: [(&str, &str); 5] = [
     ("native", "BF.RESERVE native 0.01 100"),
     ("redisbloom", "BF.RESERVE redisbloom 0.01 100 LAYOUT redisbloom"),
@@ -32,15 +31,15 @@ const LAYOUTS: [(&str, &str); 5] = [
     ("windowed", "BF.RESERVE windowed 0.01 100 WINDOW 100000000"),
 ];
 
-/// The most hits that chance allows in `trials` at a rate: five standard deviations above the mean, and one for luck.
+/// Returns the most hits that chance allows in `trials` at a rate: five standard deviations above the mean, plus one.
 fn most_hits(trials: usize, rate: f64) -> usize {
     let trials = trials as f64;
     (trials * rate + 5.0 * (trials * rate * (1.0 - rate)).sqrt()).ceil() as usize + 1
 }
 
-/// The most that a grown filter of [`LAYOUTS`] may be wrong. Ours keeps what was asked for. RedisBloom's double hashing is
-/// wrong more often in small layers (1.2% measured over ten), valkey-bloom's shares add up to twice the rate, and its small
-/// layers differ by their seed (2.2% measured).
+/// The highest false positive rate of a grown filter of [`LAYOUTS`]. Native filters keep the requested rate. RedisBloom's
+/// double hashing exceeds it in small layers (1.2% measured over ten), valkey-bloom's shares add up to twice the rate, and its
+/// small layers vary with the seed (2.2% measured).
 fn rate_of(layout: &str) -> f64 {
     match layout {
         "redisbloom" => 0.015,
@@ -49,19 +48,19 @@ fn rate_of(layout: &str) -> f64 {
     }
 }
 
-/// How many of the items a filter says it has.
+/// Returns how many of the items the filter reports present.
 fn hits<W: AsRef<[u8]>>(client: &mut Connection, key: &str, items: &[W]) -> usize {
     client.batched(&[b"BF.MEXISTS", key.as_bytes()], items).iter().filter(|&&present| present).count()
 }
 
-/// Megabytes of memory that are available, on systems with /proc/meminfo.
+/// Returns the available memory in megabytes, on systems with /proc/meminfo.
 fn available_megabytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     rest.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kibibytes| kibibytes >> 10)
 }
 
-/// Panics where less memory is available than a test needs.
+/// Panics if less memory is available than a test needs.
 fn need_megabytes(needed: u64) {
     if let Some(available) = available_megabytes() {
         assert!(available >= needed, "this test needs {needed} MB of memory, {available} MB are available");

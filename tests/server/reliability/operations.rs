@@ -1,5 +1,5 @@
-//! A filter's life among an operator's commands. A gibibyte goes away in the background when it may; memory is what
-//! MEMORY USAGE says; databases are swapped, keys moved and renamed; the module stays and keeps its name.
+//! A filter under an operator's commands: a gibibyte is freed in the background, MEMORY USAGE is exact, databases are swapped,
+//! keys are moved and renamed, and the module stays loaded under its name.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{LAYOUTS, hits, need_megabytes, scaled};
 use crate::harness::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
 
-/// Runs `action` while another client pings all the time; the longest that a PING took.
+/// Runs `action` while another client sends PING continuously. Returns the longest PING.
 fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     let mut client = server.connect();
@@ -31,7 +31,7 @@ fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
     })
 }
 
-/// A filter of about so many MiB; random items touch all of its pages but for one or two in a hundred.
+/// Creates a filter of about this many MiB. Random items touch all but one or two in a hundred of its pages.
 fn touched_filter(client: &mut Connection, megabytes: i64) {
     client.run(&format!("BF.RESERVE k 0.01 {} NONSCALING", megabytes * 867_000));
     assert!(client.run("BF.INFO k").field("Size").number() >= megabytes << 20);
@@ -41,7 +41,7 @@ fn touched_filter(client: &mut Connection, megabytes: i64) {
 }
 
 #[test]
-fn a_gibibyte_is_freed_and_its_memory_comes_back() {
+fn a_gibibyte_is_freed_and_its_memory_is_released() {
     on_every_server(|program| {
         // A quarter of it in the usual run.
         let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
@@ -82,7 +82,7 @@ fn a_gibibyte_is_freed_and_its_memory_comes_back() {
     });
 }
 
-/// The size that jemalloc gives for a request: four classes for each doubling from 64 bytes on.
+/// Returns the size that jemalloc allocates for a request: four size classes for each power of two from 64 bytes on.
 fn size_class(bytes: i64) -> i64 {
     if bytes <= 64 {
         return (bytes + 15) / 16 * 16;
@@ -91,11 +91,11 @@ fn size_class(bytes: i64) -> i64 {
     (bytes + step - 1) / step * step
 }
 
-/// MEMORY USAGE counts what was asked of the allocator, used_memory what it gave. The test compares MEMORY USAGE with the bytes
-/// of the layers. With jemalloc, whose size classes are known, it also compares the growth of used_memory with the sizes to
-/// which the layers are rounded up.
+/// MEMORY USAGE counts the bytes requested from the allocator, used_memory the allocated ones. The test compares MEMORY USAGE
+/// with the bytes of the layers. With jemalloc, whose size classes are known, it also compares the growth of used_memory with
+/// the sizes to which the layers are rounded up.
 #[test]
-fn memory_usage_is_what_was_asked_of_the_allocator() {
+fn memory_usage_is_what_was_requested_from_the_allocator() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut control = server.connect();
@@ -146,7 +146,7 @@ fn memory_usage_is_what_was_asked_of_the_allocator() {
 const RATES: [&str; 3] = ["0.25", "0.01", "1e-6"];
 const LAYOUT_WORDS: [&str; 3] = ["", " LAYOUT redisbloom", " TIGHTENING 0.5"];
 
-/// Makes a filter and adds to it, from a connection of its own, whose buffers are gone with it.
+/// Creates a filter and adds to it from a separate connection, so that its buffers are freed afterwards.
 fn make(server: &Server, line: &str, adds: i64) {
     let mut client = server.connect();
     assert!(!client.run(line).is_error(), "{line}");
@@ -154,14 +154,14 @@ fn make(server: &Server, line: &str, adds: i64) {
     client.batched(&[b"BF.MADD", b"k"], &items);
 }
 
-/// The server's memory when no other client is there.
+/// Returns the server's memory when no other client is connected.
 fn used_memory_alone(control: &mut Connection) -> i64 {
     eventually("the other client to be gone", || control.info_number("connected_clients") == 1);
     eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
     control.info_number("used_memory")
 }
 
-/// The bytes of each layer's bitmap, as BF.DEBUG tells them.
+/// Returns the bytes of each layer's bitmap, as BF.DEBUG reports them.
 fn layer_bytes(control: &mut Connection) -> Vec<i64> {
     let lines = control.run("BF.DEBUG k");
     let bytes = |line: &str| line.strip_prefix("bytes:")?.split(' ').next()?.parse().ok();
@@ -169,7 +169,7 @@ fn layer_bytes(control: &mut Connection) -> Vec<i64> {
 }
 
 #[test]
-fn filters_are_moved_swapped_renamed_and_looked_at_as_other_values_are() {
+fn filters_are_moved_swapped_renamed_and_inspected_like_other_values() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -235,7 +235,7 @@ fn filters_are_moved_swapped_renamed_and_looked_at_as_other_values_are() {
 }
 
 #[test]
-fn the_module_cannot_be_unloaded_and_a_second_of_its_name_not_loaded() {
+fn the_module_cannot_be_unloaded_nor_loaded_twice() {
     on_every_server(|program| {
         let server = Server::with(program).line("enable-module-command yes").start();
         let mut client = server.connect();

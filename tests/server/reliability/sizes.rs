@@ -1,5 +1,5 @@
-//! Rates, capacities, items and numbers of items at the edges. What cannot be made is refused with a clear error, what
-//! can be made works, and the server answers on.
+//! Extreme rates, capacities, item sizes and numbers of items. What is impossible is refused with a clear error, everything
+//! else works, and the server keeps running.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ const EXPANSIONS: [&str; 4] = [" NONSCALING", " EXPANSION 1", " EXPANSION 32768"
 
 const LAYOUT_WORDS: [&str; 3] = ["", " LAYOUT redisbloom", " TIGHTENING 0.5"];
 
-/// What an edge may be answered: a clear refusal that begins so, or a filter.
+/// The allowed reply to an extreme value: a filter, or an error that begins with one of these texts.
 const REFUSALS: [&str; 12] = [
     "ERR bad error rate",
     "ERR error rate must be",
@@ -66,7 +66,7 @@ fn assert_clear(text: &str, line: &str) {
 }
 
 #[test]
-fn every_edge_of_a_rate_and_a_capacity_is_a_filter_that_works_or_a_clear_error() {
+fn every_extreme_rate_and_capacity_works_or_is_a_clear_error() {
     on_every_server(|program| {
         let server = Server::with(program).line("bf.max-filter-bytes 16000000").start();
         let mut client = server.connect();
@@ -113,7 +113,7 @@ fn every_edge_of_a_rate_and_a_capacity_is_a_filter_that_works_or_a_clear_error()
 }
 
 #[test]
-fn a_configuration_at_the_edge_is_taken_or_refused_and_the_next_filter_works() {
+fn an_extreme_configuration_is_accepted_or_refused_and_the_next_filter_works() {
     on_every_server(|program| {
         let server = Server::with(program).line("maxmemory 200mb").start();
         let mut client = server.connect();
@@ -147,7 +147,7 @@ fn a_configuration_at_the_edge_is_taken_or_refused_and_the_next_filter_works() {
     });
 }
 
-/// Sends a command with one huge item and reads the reply's line. The client does not hold the item.
+/// Sends a command with one huge item and reads the first line of the reply. The client does not hold the item in memory.
 fn with_huge_item(port: u16, command: &str, key: &str, length: usize, last: u8) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let head = format!("*3\r\n${}\r\n{command}\r\n${}\r\n{key}\r\n${length}\r\n", command.len(), key.len());
@@ -160,7 +160,7 @@ fn with_huge_item(port: u16, command: &str, key: &str, length: usize, last: u8) 
     line.trim_end().to_owned()
 }
 
-/// The same bytes over and over.
+/// Produces the same bytes repeatedly.
 struct RepeatPiece<'a>(&'a [u8]);
 
 impl Read for RepeatPiece<'_> {
@@ -172,7 +172,7 @@ impl Read for RepeatPiece<'_> {
 }
 
 #[test]
-fn an_item_as_large_as_the_server_allows_is_an_item() {
+fn an_item_as_large_as_the_server_allows_is_accepted() {
     on_every_server(|program| {
         need_megabytes(3000);
         let server = Server::start(program);
@@ -224,8 +224,8 @@ fn a_million_items_in_one_command() {
     });
 }
 
-/// COUNTING is fixed, so its filter cannot be one of the layouts that grow. It is filled, then half of its items are replaced
-/// again and again: the counters that deletes leave must not raise the rate.
+/// COUNTING filters have a fixed size, so they are not among the layouts that grow. The filter is filled, then half of its
+/// items are replaced repeatedly: counters that deletes leave behind must not raise the rate.
 #[test]
 fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
     on_every_server(|program| {
@@ -252,7 +252,7 @@ fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
     });
 }
 
-/// Adds until there is an error; its text and the items that are in.
+/// Adds until there is an error. Returns its text and the items that were added.
 fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) {
     let mut items = Vec::new();
     for batch in 0..20 {
@@ -270,7 +270,7 @@ fn grow_to_the_end(client: &mut Connection, key: &str) -> (String, Vec<String>) 
 }
 
 #[test]
-fn layers_beyond_the_limit_are_a_clear_error_and_the_filter_answers_on() {
+fn a_layer_beyond_the_limit_is_a_clear_error_and_the_filter_still_answers() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

@@ -1,7 +1,6 @@
-//! Append-only files and snapshots that were cut or changed. What the server does with its own types, it does with
-//! filters: the same file is made once with filters and once with sets, and the same damage must end alike, in a server
-//! that starts or in one that refuses and says so in its log; never in a hang or a crash, and never in a filter that
-//! denies an item whose command it kept.
+//! Truncated and altered append-only files and snapshots. The server must treat filters as it treats its own types: the same
+//! file is written once with filters and once with sets, and the same damage must have the same outcome. The server starts, or
+//! refuses with a line in the log; it never hangs or crashes, and no filter reports an item absent whose command it loaded.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -15,14 +14,14 @@ use tempfile::TempDir;
 use super::{LAYOUTS, hits, scaled};
 use crate::harness::{Connection, Rng, Server, Stop, Version, figures, free_port, module, on_every_server, patience};
 
-/// The items of the command with this number, and the key they go to.
+/// The items of the command with this number, and their key.
 fn items(command: usize) -> Vec<String> {
     (0..3).map(|item| format!("item {command:03}/{item}")).collect()
 }
 
 const COMMANDS: usize = 30;
 
-/// The whole files: what the server wrote for filters or for sets.
+/// The undamaged files, written by the server with filters or with sets.
 struct Files {
     filters: bool,
     folder: TempDir,
@@ -82,10 +81,10 @@ impl Files {
     }
 }
 
-/// The file that a server writes first.
+/// The first file that a server writes.
 const INCREMENT: &str = "appendonlydir/appendonly.aof.1.incr.aof";
 
-/// How a start ended.
+/// The outcome of a start.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     /// It came up; for each command, whether all of its items are there. What cannot be known is left out.
@@ -94,7 +93,7 @@ enum Outcome {
     Refused,
 }
 
-/// A process that is ended with the test.
+/// A process that is killed at the end of the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -185,7 +184,7 @@ fn both(program: &Path) -> [Files; 2] {
 }
 
 #[test]
-fn an_append_only_file_that_was_cut_ends_as_it_does_for_sets() {
+fn a_truncated_append_only_file_is_handled_as_for_sets() {
     on_every_server(|program| {
         let [filters, sets] = both(program);
         let (mut starts, mut refused, mut kept) = (0, 0, 0);
@@ -221,7 +220,7 @@ fn an_append_only_file_that_was_cut_ends_as_it_does_for_sets() {
 }
 
 #[test]
-fn an_append_only_file_that_was_changed_ends_as_it_does_for_sets() {
+fn an_altered_append_only_file_is_handled_as_for_sets() {
     on_every_server(|program| {
         let [filters, sets] = both(program);
         let mut rng = Rng::new(99);
@@ -246,7 +245,7 @@ fn an_append_only_file_that_was_changed_ends_as_it_does_for_sets() {
 }
 
 #[test]
-fn commands_without_their_words_in_the_file_do_no_harm() {
+fn commands_without_arguments_in_the_file_do_no_harm() {
     on_every_server(|program| {
         let files = Files::make(program, true);
         // Redis does not count the words of commands that it reads from the file.
@@ -274,7 +273,7 @@ fn commands_without_their_words_in_the_file_do_no_harm() {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_or_changed_ends_as_it_does_for_sets() {
+fn a_truncated_or_altered_snapshot_is_handled_as_for_sets() {
     on_every_server(|program| {
         let [filters, sets] = both(program);
         let whole = Outcome::Started(vec![true; COMMANDS]);

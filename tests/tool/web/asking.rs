@@ -1,4 +1,4 @@
-//! The page's program, started for a test, and requests to it.
+//! Starts `bloomgate web` for a test and sends requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ impl Drop for Web {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -43,7 +43,7 @@ impl Response {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// It is what was asked for.
+    /// Asserts that the status is 200.
     #[track_caller]
     pub fn well(self) -> Self {
         assert_eq!(self.status, 200, "{self:?}");
@@ -97,7 +97,7 @@ impl Web {
         stream.set_read_timeout(Some(patience())).unwrap();
         stream.write_all(bytes).unwrap();
         let mut answer = Vec::new();
-        // A connection that is reset has said what it had to say.
+        // If the connection is reset, the response is complete.
         _ = stream.read_to_end(&mut answer);
         String::from_utf8(answer).unwrap()
     }
@@ -113,7 +113,7 @@ impl Web {
     }
 }
 
-/// Bytes as a request tells them.
+/// Formats bytes for a request.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

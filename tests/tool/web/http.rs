@@ -12,7 +12,7 @@ fn connect(web: &Web) -> TcpStream {
     stream
 }
 
-/// More requests than answers fit into the buffers between the two, of which none is read.
+/// Sends more requests than responses fit into the socket buffers, and reads none of them.
 fn stuck(web: &Web) -> TcpStream {
     let mut stream = connect(web);
     let request = format!("GET /page.css HTTP/1.1\r\nHost: {}\r\n\r\n", web.host());
@@ -21,7 +21,7 @@ fn stuck(web: &Web) -> TcpStream {
 }
 
 #[test]
-fn clients_that_do_not_read_keep_nobody_out() {
+fn clients_that_do_not_read_lock_no_one_out() {
     let server = Server::start(&crate::harness::servers()[0]);
     let web = Web::start(&server, &[]);
     let stuck: Vec<_> = (0..64).map(|_| stuck(&web)).collect();
@@ -32,18 +32,18 @@ fn clients_that_do_not_read_keep_nobody_out() {
 }
 
 #[test]
-fn the_connection_that_was_used_last_stays_open_in_a_crowd_of_idle_ones() {
+fn the_most_recently_used_connection_survives_a_crowd_of_idle_ones() {
     let server = Server::start(&crate::harness::servers()[0]);
     let web = Web::start(&server, &[]);
     let mut used = connect(&web);
     let request = format!("GET /icon.svg HTTP/1.1\r\nHost: {}\r\n\r\n", web.host());
     let mut crowd = Vec::new();
-    // Between two requests fewer come than there may be, even if a batch is accepted late.
+    // Between two requests, fewer connections arrive than are allowed, even if a batch is accepted late.
     for _ in 0..10 {
         crowd.extend((0..25).map(|_| connect(&web)));
         used.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // The picture ends the answer.
+        // The response ends with the icon.
         while !answer.ends_with(b"</svg>\n") {
             let mut byte = [0];
             used.read_exact(&mut byte).unwrap();
@@ -51,7 +51,7 @@ fn the_connection_that_was_used_last_stays_open_in_a_crowd_of_idle_ones() {
         }
         assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
     }
-    // Of the crowd, the oldest were closed.
+    // The oldest idle connections were closed.
     assert_eq!(crowd[0].read(&mut [0]).unwrap_or(0), 0);
 }
 
@@ -71,7 +71,7 @@ fn idle_connections_are_closed() {
 }
 
 #[test]
-fn head_answers_as_get_does_without_the_body() {
+fn head_answers_like_get_without_the_body() {
     let server = Server::start(&crate::harness::servers()[0]);
     let web = Web::start(&server, &[]);
     for path in ["/", "/page.css", "/icon.svg", "/metrics", "/api/plan?rate=0.01&capacity=5", "/api/plan", "/nothing"] {
@@ -82,7 +82,7 @@ fn head_answers_as_get_does_without_the_body() {
             assert_eq!(head.header(name), get.header(name), "{path}: {name}");
         }
         let length = head.header("content-length").unwrap();
-        // The metrics have the time in them.
+        // The metrics contain the time.
         assert!(length == get.body.len().to_string() || path == "/metrics" && length.len() > 3, "{path}: {length}");
     }
 }

@@ -9,7 +9,7 @@ use super::asking::Web;
 use super::{NAMES, fill, is_sampled};
 use crate::harness::{Server, on_every_server};
 
-/// All metrics, as Prometheus gets them.
+/// Returns all metrics as Prometheus gets them.
 pub fn of(web: &Web) -> String {
     let response = web.get("/metrics", &[]).well();
     assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -19,7 +19,7 @@ pub fn of(web: &Web) -> String {
 /// A sample: its name, its labels, its value.
 type Sample = (String, BTreeMap<String, String>, f64);
 
-/// Reads the text format by its grammar, and fails where it is none.
+/// Parses the text format by its grammar, and fails if it is invalid.
 fn parse(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     let mut types = BTreeMap::new();
@@ -75,7 +75,7 @@ fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
 }
 
 #[test]
-fn metrics_are_the_figures_of_the_server() {
+fn metrics_equal_the_servers_figures() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();

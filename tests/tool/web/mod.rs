@@ -1,5 +1,5 @@
-//! `web`: what the page, its questions and the metrics say, beside what the server says; who is not answered; a server that
-//! goes and comes back; that nothing changes. The page in a browser is in `tests/page`.
+//! `web`: the state, lookups and the calculator compared with the server; refused requests; a server that is lost and comes back;
+//! that nothing changes. `tests/page` tests the page in a browser.
 
 pub mod asking;
 mod http;
@@ -11,7 +11,7 @@ use crate::harness::{Connection, Reply, Server, Stop, digest, on_every_server};
 use crate::running::{run, url};
 use asking::{Response, Web, hex};
 
-/// Names that could be taken for something else.
+/// Names that could be misinterpreted.
 const NAMES: [&[u8]; 8] = [
     b"plain",
     b"",
@@ -23,7 +23,7 @@ const NAMES: [&[u8]; 8] = [
     b"a&b=c%20d+e#f?",
 ];
 
-/// What makes a filter of each kind, in the words of BF.RESERVE after the key.
+/// The arguments of BF.RESERVE after the key for a filter of each kind.
 const KINDS: [&str; 7] = [
     "0.01 1000",
     "0.001 50 NONSCALING",
@@ -65,12 +65,12 @@ fn of_key<'a>(state: &'a Value, key: &[u8]) -> &'a Value {
     all.iter().find(|filter| filter["id"] == hex(key)).unwrap_or_else(|| panic!("{} in {state}", key.escape_ascii()))
 }
 
-/// Whether the figures of all filters are known.
+/// Whether all filters have been sampled.
 fn is_sampled(state: &Value) -> bool {
     state["filters"].as_array().unwrap().iter().all(|filter| filter["kind"].is_string())
 }
 
-/// Equal but for the last digit, which reading JSON may change.
+/// Asserts that two numbers are equal except for the last digit, which parsing JSON may change.
 #[track_caller]
 fn assert_close(ours: &Value, theirs: &Reply) {
     let (ours, theirs) = (ours.as_f64().unwrap(), theirs.text().parse::<f64>().unwrap());
@@ -78,7 +78,7 @@ fn assert_close(ours: &Value, theirs: &Reply) {
 }
 
 #[test]
-fn the_page_is_told_what_the_server_tells() {
+fn the_state_equals_the_servers_replies() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -131,7 +131,7 @@ fn the_page_is_told_what_the_server_tells() {
 }
 
 #[test]
-fn an_item_is_asked_for_and_nothing_changes() {
+fn a_lookup_changes_nothing() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -173,7 +173,7 @@ fn an_item_is_asked_for_and_nothing_changes() {
 }
 
 #[test]
-fn the_calculator_answers_as_bf_plan() {
+fn the_calculator_equals_bf_plan() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -209,7 +209,7 @@ fn the_calculator_answers_as_bf_plan() {
 }
 
 #[test]
-fn a_server_that_goes_is_told_of_and_found_again() {
+fn a_lost_server_is_reported_and_reconnected() {
     on_every_server(|program| {
         let mut server = Server::start(program);
         server.connect().run("BF.ADD before a");
@@ -219,7 +219,7 @@ fn a_server_that_goes_is_told_of_and_found_again() {
         let state = web.state_when("that it is gone", |state| !state["problem"].is_null());
         let problem = state["problem"]["text"].as_str().unwrap();
         assert!(problem.contains("lost the server") || problem.contains("cannot reach"), "{problem}");
-        // What was known is still there to be looked at.
+        // The last values are still available.
         assert_eq!(of_key(&state, b"before")["items"], 1);
         assert!(metrics::of(&web).contains("\nbloomgate_up 0\n"));
         let refused = web.ask(&format!("/api/exists?key={}&item=61", hex(b"before")));
@@ -297,7 +297,7 @@ fn other_hosts_sites_and_methods_are_refused() {
 }
 
 #[test]
-fn the_page_loads_nothing_from_elsewhere() {
+fn the_page_loads_nothing_from_other_sites() {
     let server = Server::start(&crate::harness::servers()[0]);
     let web = Web::start(&server, &[]);
     let page = web.get("/", &[]);
@@ -317,7 +317,7 @@ fn the_page_loads_nothing_from_elsewhere() {
 }
 
 #[test]
-fn many_filters_are_watched_up_to_a_number_and_by_a_pattern() {
+fn watched_filters_are_limited_by_max_and_match() {
     let server = Server::start(&crate::harness::servers()[0]);
     let mut client = server.connect();
     for number in 0..60 {
@@ -336,7 +336,7 @@ fn many_filters_are_watched_up_to_a_number_and_by_a_pattern() {
 }
 
 #[test]
-fn a_cluster_is_one_page_and_each_node_has_its_metrics() {
+fn a_cluster_has_one_page_and_metrics_per_node() {
     on_every_server(|program| {
         let mut server = Server::with(program).line("cluster-enabled yes").start();
         let mut client = server.connect();
@@ -357,7 +357,7 @@ fn a_cluster_is_one_page_and_each_node_has_its_metrics() {
 }
 
 #[test]
-fn what_cannot_work_is_said_in_one_line() {
+fn invalid_options_are_reported_in_one_line() {
     run(["web", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
     let server = Server::start(&crate::harness::servers()[0]);
     for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "example.com:80"] {

@@ -46,7 +46,7 @@ impl<'a> Body<'a> {
             1 => How::Records,
             2 => How::Dump,
             3 => How::Shards,
-            how => bail!("unknown way of copying ({how}): use a newer bloomgate"),
+            how => bail!("unknown copy method ({how}): use a newer bloomgate"),
         };
         let ttl_ms = Some(self.u64()?).filter(|time| *time != u64::MAX);
         Ok(Head { key, type_name, kind, how, ttl_ms, before: self.contents()? })

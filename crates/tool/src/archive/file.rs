@@ -46,7 +46,7 @@ impl Sink for io::Stdout {
     }
 
     fn written(&self) -> io::Result<File> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "the standard output is not read again"))
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the standard output cannot be read back"))
     }
 }
 
@@ -85,11 +85,11 @@ impl Output {
         self.path.is_none()
     }
 
-    /// Fills it by `fill` and gives it its name; where that fails nothing is left of it. Answers what `fill` did and the
-    /// length in bytes.
+    /// Writes the contents with `fill` and gives the file its name. If that fails, the file is removed. Returns the result of
+    /// `fill` and the length in bytes.
     ///
     /// # Errors
-    /// Those of `fill`, a full disk, and with `verifies` what is not read as it was written.
+    /// Those of `fill`; the disk is full; with `verifies`, the file does not read back as it was written.
     pub fn fill<T>(mut self, verifies: bool, fill: impl FnOnce(&mut Archive<'_>) -> Result<T>) -> Result<(T, u64)> {
         let partial = self.partial.clone();
         let name = self.name();
@@ -112,7 +112,7 @@ impl Output {
         }
         if let (Some(path), Some(partial)) = (&self.path, &self.partial) {
             partial.rename(path).with_context(|| cannot_write(path))?;
-            // The name, too.
+            // Syncs the new name, too.
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| cannot_write(path))?;
         }
@@ -124,17 +124,17 @@ impl Output {
     }
 }
 
-/// What a file is filled by.
+/// Writes the contents of a file.
 pub struct Archive<'a> {
     writer: &'a mut Writer<BufWriter<Box<dyn Sink>>>,
     name: &'a Path,
 }
 
 impl Archive<'_> {
-    /// Writes something.
+    /// Calls `write` with the writer and adds the file's name to its error.
     ///
     /// # Errors
-    /// With the name of the file.
+    /// That of `write`.
     pub fn put(&mut self, write: impl FnOnce(&mut Writer<BufWriter<Box<dyn Sink>>>) -> io::Result<()>) -> Result<()> {
         write(self.writer).with_context(|| cannot_write(self.name))
     }
@@ -154,8 +154,8 @@ fn partial_of(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Filters may have secret keys: the file is for its owner. What was left of a run that was killed is overwritten, what is
-/// being written by another one is not.
+/// Opens a partial file, which only its owner may read, because filters may contain secret keys. The file of a killed run is
+/// overwritten; one that another run is writing is an error.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).read(true).create(true).truncate(false);
@@ -163,23 +163,23 @@ fn open(path: &Path) -> Result<File> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path)?;
     if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
-        bail!("another bloomgate is writing it");
+        bail!("another bloomgate process is writing it");
     }
     file.set_len(0)?;
     Ok(file)
 }
 
-/// A file that is read, more than once.
+/// A file that can be read several times.
 pub struct Input {
     file: File,
     name: String,
 }
 
 impl Input {
-    /// Opens it; `-` is the standard input, which is kept in a temporary file first.
+    /// Opens a file; `-` is the standard input, which is copied to a temporary file.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The file cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             if io::stdin().is_terminal() {
@@ -191,17 +191,17 @@ impl Input {
         let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
         let metadata = file.metadata().with_context(|| format!("cannot read {name}"))?;
         ensure!(!metadata.is_dir(), "cannot read {name}: it is a folder");
-        // A pipe is read once.
+        // A pipe can be read only once.
         if metadata.is_file() { Ok(Self { file, name }) } else { Self::spooled(file, name) }
     }
 
     fn spooled(mut source: impl Read, name: String) -> Result<Self> {
-        let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
+        let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
         io::copy(&mut source, &mut file).with_context(|| format!("cannot copy {name} to a temporary file"))?;
         Ok(Self { file, name })
     }
 
-    /// What it is called.
+    /// The file's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -211,10 +211,10 @@ impl Input {
         self.file.metadata().ok().map(|metadata| metadata.len())
     }
 
-    /// Reads it from its beginning on.
+    /// Returns a reader at the beginning of the file.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// The file cannot be read.
     pub fn read(&mut self) -> Result<BufReader<&File>> {
         self.file.seek(SeekFrom::Start(0)).with_context(|| format!("cannot read {}", self.name))?;
         Ok(BufReader::with_capacity(BUFFER_BYTES, &self.file))

@@ -1,4 +1,4 @@
-//! The filters of a run as a table for people, or as JSON for programs.
+//! Prints the filters of a run as a table or as JSON.
 
 use std::io::{self, Write};
 
@@ -11,44 +11,44 @@ use crate::names::escaped;
 use crate::report::counted;
 use crate::server::shown;
 
-/// Rows of a table that is no listing of everything.
+/// The maximum number of rows, unless all are requested.
 const ROWS_SHOWN: usize = 100;
 
-/// What is longer breaks the table.
+/// Longer keys are cut, because they would break the table.
 const KEY_CHARACTERS_SHOWN: usize = 60;
 
 /// A filter of a run.
 pub struct Row {
-    /// Its key, on the server where that is another one than in the file.
+    /// The key; if the server's key differs from that in the file, the server's.
     pub key: Vec<u8>,
     /// The kind of filter.
     pub kind: String,
-    /// What it is.
+    /// The figures of the filter.
     pub contents: Contents,
-    /// Its time to live, in milliseconds.
+    /// The time to live in milliseconds.
     pub ttl_ms: Option<u64>,
-    /// What there is to say of it; may be empty.
+    /// A remark, which may be empty.
     pub remark: String,
 }
 
-/// The filters of a run, and what there is to say of it as a whole.
+/// The filters of a run, and facts about the whole run.
 #[derive(Default)]
 pub struct Listing {
-    /// A row a filter.
+    /// One row per filter.
     pub rows: Vec<Row>,
-    /// Sharded filters, all of whose shards are among the rows: their names and how many shards they have.
+    /// Sharded filters with all their shards among the rows: their names and numbers of shards.
     pub sharded: Vec<(Vec<u8>, u32)>,
-    /// Names and values, of JSON's top level and of the last line.
+    /// Members of the outermost JSON object.
     pub facts: Vec<(&'static str, Value)>,
-    /// Whether all rows are printed, however many.
+    /// Whether all rows are printed, however many there are.
     pub is_whole: bool,
 }
 
 impl Listing {
-    /// As people read it, with this last line; or as JSON.
+    /// Prints a table followed by `last`, or JSON.
     ///
     /// # Errors
-    /// An output that cannot be written to. A reader that went away is none.
+    /// The output cannot be written. A closed pipe is not an error.
     pub fn print(&self, as_json: bool, to_stderr: bool, last: &str) -> Result<()> {
         let text = if as_json { format!("{:#}\n", self.json()) } else { format!("{}{last}\n", self.table()) };
         let written = if to_stderr {
@@ -83,7 +83,7 @@ impl Listing {
         }
         let more = self.rows.len().saturating_sub(shown_rows);
         if more > 0 {
-            text.push_str(&format!("... and {} more: --json has all\n", HumanCount(more as u64)));
+            text.push_str(&format!("... and {} more: --json lists all\n", HumanCount(more as u64)));
         }
         for (name, shards) in &self.sharded {
             text.push_str(&format!("{} is complete: {}\n", short(name), counted((*shards).into(), "shard")));
@@ -118,16 +118,16 @@ impl Row {
     }
 }
 
-/// A key as the table has it.
+/// Returns a key, cut to the width of the table's column.
 fn short(key: &[u8]) -> String {
     let key = shown(key);
-    // All of it is ASCII.
+    // Every character is ASCII, so a byte is a character.
     key.get(..KEY_CHARACTERS_SHOWN)
         .filter(|begin| begin.len() < key.len())
         .map_or(key.clone(), |begin| format!("{begin}..."))
 }
 
-/// A time in the largest unit that it fills.
+/// Formats a duration in the largest unit of which it has at least two.
 fn time(milliseconds: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
     let unit = units.into_iter().find(|(unit, _)| milliseconds >= 2 * unit);

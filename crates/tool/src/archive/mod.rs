@@ -1,27 +1,27 @@
-//! The file of `backup`, `restore` and `build`: filters with their keys, record by record, each of them checked.
+//! The file format of `backup`, `restore` and `build`: filters with their keys, as records with checksums.
 //!
 //! ```text
 //! file    8 bytes magic | u32 version | u32 checksum | records
 //! record  u8 tag | u32 length of the body | the body | u32 checksum
 //!
-//! tag 1, the first        u64 when it was made, in ms since 1970 | text: by what
-//! tag 2, a key begins     text key | text type | text kind | u8 how | u64 time to live in ms | contents
-//! tag 3, a part of it     u64 iterator | u8 packed | u32 length unpacked | data
-//! tag 4, it ends          contents | u64 parts | u64 bytes of data, unpacked
-//! tag 5, it is void       nothing: it was replaced while it was dumped, and comes again
-//! tag 6, the last         u64 filters, void ones included | u64 parts | u64 bytes of data, unpacked
+//! tag 1, the first        u64 time of creation, in ms since 1970 | text: the program
+//! tag 2, begin of a key   text key | text type | text kind | u8 how | u64 time to live in ms | contents
+//! tag 3, part of its data u64 iterator | u8 compression | u32 uncompressed length | data
+//! tag 4, end of the key   contents | u64 parts | u64 uncompressed bytes of data
+//! tag 5, the key is void  nothing: it was replaced while it was dumped, and is repeated later
+//! tag 6, the last         u64 filters, void ones included | u64 parts | u64 uncompressed bytes of data
 //!
 //! text      u32 length | bytes
-//! contents  u64 capacity | u64 layers | u64 items | u64 bytes, as BF.INFO tells them
+//! contents  u64 capacity | u64 layers | u64 items | u64 bytes, as BF.INFO reports them
 //! ```
-//! All little-endian. A checksum is CRC-32 (IEEE) of everything in the file before it, but not of the checksums between: the
-//! CRC of bytes with their own CRC after them is always the same. So a record that is lost, comes twice or in another place is
-//! noticed, as is one with a damaged byte.
+//! All integers are little-endian. A checksum is the CRC-32 (IEEE) of everything before it in the file except other checksums:
+//! the CRC of bytes followed by their own CRC is a constant. So a missing, repeated or misplaced record is detected, like a
+//! damaged byte.
 //!
-//! `how` is 1 where the parts are the records of BF.SCANDUMP, which BF.LOADCHUNK takes with their iterators in this order, and 2
-//! where they are, one after another, what DUMP answered and RESTORE takes. It is 3 for the key `NAME:shards` of a sharded
-//! filter: its only part is the number of shards in decimal digits, and all of them come before it. `packed` is 1 where the data is a frame of zstd. A
-//! time to live of 2^64 - 1 is none. No record has more than 64 MiB.
+//! `how` is 1 if the parts are the records of BF.SCANDUMP, which BF.LOADCHUNK takes with their iterators in this order, and 2 if
+//! their concatenation is the reply to DUMP, which RESTORE takes. It is 3 for the key `NAME:shards` of a sharded filter: its only
+//! part is the number of shards in decimal digits, and all shards precede it. `compression` is 0 for none, or 1 for a zstd frame.
+//! A time to live of 2^64 - 1 means none. No body is longer than 64 MiB.
 
 mod body;
 mod catalogue;
@@ -41,7 +41,7 @@ const MAGIC: [u8; 8] = *b"\x89bgate\r\n";
 const VERSION: u32 = 1;
 /// The longest body, in bytes. Records of BF.SCANDUMP have at most 16 MiB.
 const BODY_BYTES_MAX: usize = 64 << 20;
-/// What DUMP answered is kept in parts of so many bytes.
+/// The length of the parts into which the reply to DUMP is split.
 pub const DUMP_PART_BYTES: usize = 1 << 20;
 
 const TAG_BEGIN: u8 = 1;
@@ -54,7 +54,7 @@ const TAG_END: u8 = 6;
 const PACKED_NOT: u8 = 0;
 const PACKED_ZSTD: u8 = 1;
 
-/// How a filter's data was got, and goes back.
+/// How a filter's data was read and is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// BF.SCANDUMP and BF.LOADCHUNK.
@@ -65,43 +65,43 @@ pub enum How {
     Shards,
 }
 
-/// What BF.INFO tells of a filter.
+/// The figures of a filter, as BF.INFO reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The items that it is made for.
+    /// The capacity in items.
     pub capacity: u64,
-    /// Number of its layers.
+    /// The number of layers.
     pub layers: u64,
-    /// The items that are in.
+    /// The number of items.
     pub items: u64,
-    /// What it takes, in bytes.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// What a filter begins with in the file.
+/// The first record of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its key.
+    /// The key.
     pub key: Vec<u8>,
-    /// What TYPE answered: `bloomgate`, say.
+    /// The reply to TYPE, such as `bloomgate`.
     pub type_name: String,
-    /// Which kind of filter it is: `native`, `windowed`, `counting`, `redisbloom` or `valkey-bloom`.
+    /// The kind of filter: `native`, `windowed`, `counting`, `redisbloom` or `valkey-bloom`.
     pub kind: String,
-    /// How its data was got.
+    /// How its data was read.
     pub how: How,
-    /// Its time to live, in milliseconds, when it was dumped.
+    /// The time to live in milliseconds when it was dumped.
     pub ttl_ms: Option<u64>,
-    /// What it was when the dump began.
+    /// Its contents when the dump began.
     pub before: Contents,
 }
 
-/// What there is of everything together.
+/// Totals of a file or of one filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Filters, void ones included.
     pub filters: u64,
-    /// Their parts.
+    /// Parts.
     pub parts: u64,
-    /// The parts' data, unpacked.
+    /// Uncompressed bytes of the parts' data.
     pub bytes: u64,
 }

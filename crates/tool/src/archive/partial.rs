@@ -1,5 +1,5 @@
-//! The file that is written until it is whole and gets its name. It is removed if the run fails, or SIGINT or SIGTERM ends it;
-//! what SIGKILL leaves is overwritten by the next run.
+//! The partial file, which gets its final name when it is complete. It is removed if the run fails, or if SIGINT or SIGTERM ends
+//! it. After SIGKILL the next run overwrites it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// A file without its name.
+/// A file without its final name.
 #[derive(Clone)]
 pub struct Partial(Arc<Mutex<Option<PathBuf>>>);
 
 impl Partial {
-    /// Creates the file by `open`. Signals are caught from before that on.
+    /// Creates the file with `open`. Signals are already caught before it exists.
     ///
     /// # Errors
-    /// Those of `open`; no thread can wait for signals.
+    /// Those of `open`; the thread that waits for signals cannot be started.
     pub fn create(path: &Path, open: impl FnOnce(&Path) -> Result<File>) -> Result<(Self, File)> {
         let partial = Self(Arc::default());
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let caught = partial.clone();
-        // A thread, because the run may be waiting for a server or for input at that moment.
+        // A thread, because the run may be blocked on a server or on input when a signal arrives.
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                // While the lock is held, the file is not created and does not get its name.
+                // The lock keeps the file from being created or renamed meanwhile.
                 let mut path = caught.path();
                 remove(&mut path);
-                // Ends the process as the signal does.
+                // Ends the process as the signal would.
                 _ = emulate_default_handler(signal);
             }
         })?;
@@ -41,10 +41,10 @@ impl Partial {
         Ok((partial, file))
     }
 
-    /// Gives the file its name.
+    /// Gives the file its final name.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The file cannot be renamed.
     pub fn rename(&self, name: &Path) -> io::Result<()> {
         let mut path = self.path();
         if let Some(from) = &*path {
@@ -54,7 +54,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Removes the file, unless it has its name.
+    /// Removes the file, unless it has its final name.
     pub fn remove(&self) {
         remove(&mut self.path());
     }
@@ -65,6 +65,6 @@ impl Partial {
 }
 
 fn remove(path: &mut Option<PathBuf>) {
-    // The reason why it is removed is reported; that it cannot be removed is not.
+    // The failure that led here is reported; a failure to remove the file is not.
     _ = path.take().map(fs::remove_file);
 }

@@ -1,5 +1,4 @@
-//! Reads the file and believes nothing in it: every byte is checked before it is used, and what does not fit together is said
-//! with the place where it is.
+//! Reads a file without trusting it: every byte is checked before it is used, and errors name the position of the damage.
 
 use std::io::{self, Read};
 
@@ -11,39 +10,39 @@ use super::{
     Totals, VERSION,
 };
 
-/// What comes next in a file.
+/// A record of a file.
 #[derive(Debug)]
 pub enum Event {
     /// A filter begins.
     Filter(Head),
-    /// A part of it: its iterator and its data.
+    /// A part of the filter: its iterator and its data.
     Part(u64, Vec<u8>),
-    /// It ends, and was as it says.
+    /// The filter ends. Its contents when the dump ended.
     FilterEnd(Contents),
-    /// It is void.
+    /// The filter is void and is repeated later.
     FilterVoid,
     /// The file ends.
     End,
 }
 
-/// A file that is being read. Its errors say what is wrong and where, not which file.
+/// Reads records. The errors say what is wrong and where, but do not name the file.
 pub struct Reader<R> {
     source: R,
     checksum: crc32fast::Hasher,
-    /// Bytes that were read.
+    /// The number of bytes read.
     position: u64,
     made_at_ms: u64,
     made_by: String,
     totals: Totals,
-    /// Of the filter that is being read, where one is.
+    /// The totals of the filter that is being read, if any.
     current: Option<Totals>,
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read.
+    /// Reads the header.
     ///
     /// # Errors
-    /// What is no file of ours, or is of a later version.
+    /// The file is not a backup, is of a later version, or is damaged.
     pub fn begin(source: R) -> Result<Self> {
         let mut reader = Self {
             source,
@@ -74,30 +73,29 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// When it was made, in milliseconds since 1970, and by what.
+    /// The time of creation in milliseconds since 1970, and the program that wrote the file.
     pub fn origin(&self) -> (u64, &str) {
         (self.made_at_ms, &self.made_by)
     }
 
-    /// How many filters have begun, void ones included.
+    /// The number of filters that have begun, void ones included.
     pub const fn filters(&self) -> u64 {
         self.totals.filters
     }
 
-    /// Bytes that were read.
+    /// The number of bytes read.
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// What comes next. Nothing is after [`Event::End`].
+    /// Reads the next record. [`Event::End`] is the last one.
     ///
     /// # Errors
-    /// Damage.
+    /// The file is damaged.
     pub fn next(&mut self) -> Result<Event> {
         let begin = self.position;
         let (tag, body) = self.record()?;
-        let event =
-            self.understood(tag, &body).map_err(|error| anyhow!("damaged: the record at byte {begin}: {error}"))?;
+        let event = self.parse(tag, &body).map_err(|error| anyhow!("damaged: the record at byte {begin}: {error}"))?;
         if let Event::End = event {
             let mut more = [0];
             let is_end = loop {
@@ -111,7 +109,7 @@ impl<R: Read> Reader<R> {
         Ok(event)
     }
 
-    fn understood(&mut self, tag: u8, body: &[u8]) -> Result<Event> {
+    fn parse(&mut self, tag: u8, body: &[u8]) -> Result<Event> {
         let mut body = Body(body);
         let event = match (tag, self.current) {
             (TAG_FILTER, None) => {
@@ -148,19 +146,19 @@ impl<R: Read> Reader<R> {
                 ensure!([filters, parts, bytes] == [body.u64()?, body.u64()?, body.u64()?], "a record is missing");
                 Event::End
             }
-            (TAG_BEGIN..=TAG_END, _) => bail!("it is out of order"),
+            (TAG_BEGIN..=TAG_END, _) => bail!("out of order"),
             (tag, _) => bail!("unknown type ({tag}): use a newer bloomgate"),
         };
         body.end()?;
         Ok(event)
     }
 
-    /// The next record's tag and body.
+    /// Reads the tag and body of the next record.
     fn record(&mut self) -> Result<(u8, Vec<u8>)> {
         let begin = self.position;
         let [tag] = self.bytes_of()?;
         let length = self.number_u32()?;
-        // Only damage makes it longer: the memory is not even asked for.
+        // A longer body means damage, so no memory is allocated for it.
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         ensure!(length <= BODY_BYTES_MAX, "damaged: the record at byte {begin} has a length of {length} bytes");
         let body = self.bytes(length)?;
@@ -168,13 +166,13 @@ impl<R: Read> Reader<R> {
         Ok((tag, body))
     }
 
-    /// Compares the checksum of everything so far with the one that follows.
+    /// Compares the checksum of everything read so far with the one that follows.
     fn check(&mut self, begin: u64) -> Result<()> {
-        let own = self.checksum.clone().finalize();
-        let mut told = [0; 4];
-        self.source.read_exact(&mut told).map_err(|error| self.unread(error))?;
+        let computed = self.checksum.clone().finalize();
+        let mut stored = [0; 4];
+        self.source.read_exact(&mut stored).map_err(|error| self.unread(error))?;
         self.position += 4;
-        ensure!(u32::from_le_bytes(told) == own, "damaged: the checksum of the record at byte {begin} is wrong");
+        ensure!(u32::from_le_bytes(stored) == computed, "damaged: the checksum of the record at byte {begin} is wrong");
         Ok(())
     }
 
@@ -190,7 +188,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    /// The memory grows with what comes, not with what was announced.
+    /// Reads bytes. Memory grows with the bytes that are read, not with the length that the file states.
     fn bytes(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         (&mut self.source).take(length as u64).read_to_end(&mut bytes).map_err(|error| self.unread(error))?;

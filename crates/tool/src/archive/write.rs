@@ -1,4 +1,4 @@
-//! Writes the file, from its first record to the last.
+//! Writes a file.
 
 use std::io::{self, Write};
 
@@ -7,25 +7,25 @@ use super::{
     TAG_FILTER_END, TAG_FILTER_VOID, TAG_PART, Totals, VERSION,
 };
 
-/// How much zstd tries: bits of filters are nearly random, and more would find little.
+/// A low level, because a filter's bits are nearly random and more effort would gain little.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Writes a file to a sink. A file without [`finish`](Self::finish) is none.
+/// Writes a file to a sink. The file is invalid without [`finish`](Self::finish).
 pub struct Writer<W> {
     sink: W,
     checksum: crc32fast::Hasher,
     packs: bool,
     totals: Totals,
-    /// Of the filter that is being written.
+    /// The totals of the filter that is being written.
     current: Totals,
     written_bytes: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file; `packs` says whether data goes through zstd.
+    /// Begins a file; `packs` says whether data is compressed with zstd.
     ///
     /// # Errors
-    /// Of the sink.
+    /// The sink's error.
     pub fn begin(sink: W, packs: bool, made_at_ms: u64) -> io::Result<Self> {
         let mut writer = Self {
             sink,
@@ -46,7 +46,7 @@ impl<W: Write> Writer<W> {
     /// Begins a filter.
     ///
     /// # Errors
-    /// Of the sink.
+    /// The sink's error.
     pub fn filter(&mut self, head: &Head) -> io::Result<()> {
         let mut body = Vec::new();
         put_text(&mut body, &head.key)?;
@@ -64,10 +64,10 @@ impl<W: Write> Writer<W> {
         self.record(TAG_FILTER, &[&body])
     }
 
-    /// Writes a part of it.
+    /// Writes a part of the filter.
     ///
     /// # Errors
-    /// Of the sink; for data that is too long.
+    /// The sink's error; the data is too long.
     pub fn part(&mut self, iterator: u64, data: &[u8]) -> io::Result<()> {
         let packed = if self.packs { Some(zstd::bulk::compress(data, ZSTD_LEVEL)?) } else { None };
         let packed = packed.filter(|packed| packed.len() < data.len());
@@ -81,10 +81,10 @@ impl<W: Write> Writer<W> {
         self.record(TAG_PART, &[&iterator.to_le_bytes(), &[how], &length, data])
     }
 
-    /// Ends the filter, which is now as it says.
+    /// Ends the filter, whose contents are now `after`.
     ///
     /// # Errors
-    /// Of the sink.
+    /// The sink's error.
     pub fn filter_end(&mut self, after: Contents) -> io::Result<()> {
         let mut body = Vec::new();
         put_contents(&mut body, after);
@@ -93,18 +93,18 @@ impl<W: Write> Writer<W> {
         self.record(TAG_FILTER_END, &[&body])
     }
 
-    /// Takes the filter back that was begun.
+    /// Declares the filter that was begun void.
     ///
     /// # Errors
-    /// Of the sink.
+    /// The sink's error.
     pub fn filter_void(&mut self) -> io::Result<()> {
         self.record(TAG_FILTER_VOID, &[])
     }
 
-    /// Ends the file; gives back the sink and how many bytes went into it.
+    /// Ends the file. Returns the sink and the number of bytes written to it.
     ///
     /// # Errors
-    /// Of the sink.
+    /// The sink's error.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         let Totals { filters, parts, bytes } = self.totals;
         self.record(TAG_END, &[&filters.to_le_bytes(), &parts.to_le_bytes(), &bytes.to_le_bytes()])?;
@@ -131,7 +131,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// The checksum is no part of what later ones are of.
+    /// Writes the checksum, which later checksums do not include.
     fn put_checksum(&mut self) -> io::Result<()> {
         let checksum = self.checksum.clone().finalize().to_le_bytes();
         self.written_bytes += checksum.len() as u64;

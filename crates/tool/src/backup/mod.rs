@@ -23,7 +23,7 @@ use crate::report::counted;
 use crate::server::{Options, Server, shown};
 use crate::target::{count_key, sharded_name};
 use crate::usage::usage;
-use parts::{Next, Parts, Told, asked, told};
+use parts::{FilterReply, Next, Parts, classify, replies_about};
 
 /// How often the dump of a changed filter is started.
 const TRIES: u32 = 5;
@@ -174,7 +174,7 @@ impl Backup<'_, '_> {
         let mut why = String::new();
         for number in 0..TRIES {
             thread::sleep(TRY_INTERVAL * number);
-            let mut first = asked(server, key, |commands| {
+            let mut first = replies_about(server, key, |commands| {
                 commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key).cmd("BF.INFO").arg(key);
             })?;
             let (info, ttl, type_name) = (first.pop(), first.pop(), first.pop());
@@ -185,10 +185,10 @@ impl Backup<'_, '_> {
             if !is_filter(&type_name) {
                 return Ok(Dumped::NoFilter(type_name));
             }
-            let before = match told(server, info, key)? {
-                Told::Value(info) => contents(info)?,
-                Told::Loading => return Ok(Dumped::Loading),
-                Told::Replaced(_) => continue,
+            let before = match classify(server, info, key)? {
+                FilterReply::Value(info) => contents(info)?,
+                FilterReply::Loading => return Ok(Dumped::Loading),
+                FilterReply::Replaced(_) => continue,
             };
             let ttl_ms = u64::try_from(from_redis_value::<i64>(ttl.unwrap_or(Value::Nil))?).ok();
             let head = Head {

@@ -55,32 +55,32 @@ impl<'a> Parts<'a> {
     pub(super) fn next(&mut self, server: &mut Server) -> Result<Next> {
         let (key, mut replies) = match self {
             Self::Dump { is_done: true, .. } => return Ok(Next::End(None)),
-            Self::Dump { key, .. } => {
-                (*key, asked(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?)
-            }
+            Self::Dump { key, .. } => (
+                *key,
+                replies_about(server, key, |commands| _ = commands.cmd("DUMP").arg(*key).cmd("BF.INFO").arg(*key))?,
+            ),
             Self::Records { key, iterator } => (
                 *key,
-                asked(server, key, |commands| {
+                replies_about(server, key, |commands| {
                     commands.cmd("BF.SCANDUMP").arg(*key).arg(*iterator).cmd("BF.INFO").arg(*key);
                 })?,
             ),
         };
         let (info, part) = (replies.pop(), replies.pop());
-        let part = match told(server, part, key)? {
-            Told::Value(part) => part,
-            Told::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
-            Told::Replaced(reason) => return Ok(Next::Again(reason)),
+        let part = match classify(server, part, key)? {
+            FilterReply::Value(part) => part,
+            FilterReply::Loading => return Ok(Next::Again("it is being loaded".to_owned())),
+            FilterReply::Replaced(reason) => return Ok(Next::Again(reason)),
         };
-        // What went meanwhile is noticed by the next record.
-        let info = match told(server, info, key)? {
-            Told::Value(info) => Some(contents(info)?),
-            Told::Loading | Told::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
+        let info = match classify(server, info, key)? {
+            FilterReply::Value(info) => Some(contents(info)?),
+            FilterReply::Loading | FilterReply::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
         };
         match self {
             Self::Dump { is_done, .. } => {
                 *is_done = true;
                 let data: Option<Vec<u8>> = from_redis_value(part)?;
-                Ok(data.map_or_else(|| Next::Again("it is gone".to_owned()), |data| Next::Part(0, data, info)))
+                Ok(data.map_or_else(|| Next::Again("it no longer exists".to_owned()), |data| Next::Part(0, data, info)))
             }
             Self::Records { iterator, .. } => {
                 let (next, data): (u64, Vec<u8>) = from_redis_value(part)?;
@@ -98,33 +98,37 @@ impl<'a> Parts<'a> {
 ///
 /// # Errors
 /// The connection is lost.
-pub(super) fn asked(server: &mut Server, key: &[u8], commands: impl FnOnce(&mut Pipeline)) -> Result<Vec<Value>> {
+pub(super) fn replies_about(
+    server: &mut Server,
+    key: &[u8],
+    commands: impl FnOnce(&mut Pipeline),
+) -> Result<Vec<Value>> {
     let mut pipeline = Pipeline::new();
     commands(&mut pipeline);
     server.replies(&mut pipeline, key)
 }
 
 /// A reply about a filter that other clients may change meanwhile.
-pub(super) enum Told {
+pub(super) enum FilterReply {
     Value(Value),
     Loading,
-    /// It is not the filter that it was, in these words.
+    /// The filter was replaced; the server's error text.
     Replaced(String),
 }
 
-/// What a reply says.
+/// Tells a value from an error that means that the filter changed.
 ///
 /// # Errors
-/// Those of the server that have nothing to do with a change of the filter.
-pub(super) fn told(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<Told> {
+/// Any other error of the server.
+pub(super) fn classify(server: &Server, reply: Option<Value>, key: &[u8]) -> Result<FilterReply> {
     let reply = reply.ok_or_else(|| anyhow!("the server sent no reply"))?;
-    let Value::ServerError(error) = &reply else { return Ok(Told::Value(reply)) };
+    let Value::ServerError(error) = &reply else { return Ok(FilterReply::Value(reply)) };
     let details = error.details().unwrap_or_default();
     let changes = ["not found", "the filter was replaced since the dump began", "invalid iterator"];
     if details == "filter is still being loaded" {
-        Ok(Told::Loading)
+        Ok(FilterReply::Loading)
     } else if error.code() == "WRONGTYPE" || changes.contains(&details) {
-        Ok(Told::Replaced(details.to_owned()))
+        Ok(FilterReply::Replaced(details.to_owned()))
     } else {
         Err(server.describe(error.code(), details, key))
     }

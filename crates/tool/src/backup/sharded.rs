@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use redis::{Value, from_redis_value};
 
-use super::parts::asked;
+use super::parts::replies_about;
 use super::{Backup, Dumped};
 use crate::archive::{Contents, Head, How};
 use crate::filters::is_filter;
@@ -93,7 +93,7 @@ impl Backup<'_, '_> {
 
 /// Returns the string under a key and its time to live.
 fn number(server: &mut Server, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
-    let mut replies = asked(server, key, |commands| {
+    let mut replies = replies_about(server, key, |commands| {
         commands.cmd("GET").arg(key).cmd("PTTL").arg(key);
     })?;
     let (ttl, text) = (replies.pop().unwrap_or(Value::Nil), replies.pop().unwrap_or(Value::Nil));

@@ -1,6 +1,6 @@
-//! Adds the lines of the input to a filter, on some threads: they find and hash the lines, and one adds, in the order of the
-//! input. So the filter is the one that a server makes of the same items: which of them count as new, and where a filter
-//! grows, depends on their order.
+//! Adds the lines of the input to a filter. Several threads split and hash the lines, and one adds them in the order of the
+//! input, because the order decides which items count as new and where the filter grows. So the filter equals the one that a
+//! server builds.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::lines::{Blocks, lines};
 use crate::progress::Bar;
 use crate::report::counted;
 
-/// Blocks that wait for each thread.
+/// The maximum number of blocks that wait for each thread.
 const WAITING: usize = 4;
 
-/// What a client of a server may make: layers as many as it, memory as much as there is.
+/// The ceiling of `build`: as many layers as a server's client can create, and any amount of memory.
 pub struct AsAClient;
 
 impl Ceiling for AsAClient {
@@ -35,20 +35,20 @@ impl Ceiling for AsAClient {
     }
 }
 
-/// What was added.
+/// The result of adding lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Lines that were read.
+    /// Lines read.
     pub lines: u64,
-    /// Those that were new.
+    /// Lines that were new.
     pub new: u64,
 }
 
-/// A block, as it comes to the thread that adds.
+/// A block on its way to the thread that adds.
 enum Work {
-    /// Of a filter of ours: nothing else of its lines is needed.
+    /// The hashes of the lines, which are enough for a native filter.
     Hashes(Vec<HashBatch>),
-    /// Of another one.
+    /// The lines, for any other filter.
     Lines(Vec<u8>),
 }
 
@@ -70,7 +70,7 @@ impl Work {
 /// Adds all lines of `inputs`.
 ///
 /// # Errors
-/// What cannot be read; a filter that takes no more.
+/// A file cannot be read; the filter is full or cannot grow.
 pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -> Result<Tally> {
     let hasher = if let Spec::Native(spec) = filter.spec() { Some(spec.hasher) } else { None };
     let read_bytes = Arc::new(AtomicU64::new(0));
@@ -98,12 +98,12 @@ pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Ba
             to_threads.push(to_thread);
             from_threads.push(from_thread);
         }
-        // In turn, to one thread after another, and from them in the same order.
+        // Blocks are sent to the threads in turn and received in the same order, which preserves the order of the input.
         let reader = scope.spawn(move || read_all(blocks(), &to_threads));
         let added = from_threads.iter().cycle().map_while(|thread| thread.recv().ok()).try_for_each(&mut add);
-        // Those that wait to hand something over end now.
+        // Threads that are blocked on sending end now.
         drop(from_threads);
-        let read = reader.join().map_err(|_| anyhow!("the thread that reads the input ended"))?;
+        let read = reader.join().map_err(|_| anyhow!("the thread that reads the input panicked"))?;
         added.and(read)
     })?;
     Ok(tally)
@@ -112,7 +112,7 @@ pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Ba
 fn read_all(mut blocks: Blocks, threads: &[SyncSender<Vec<u8>>]) -> Result<()> {
     for thread in threads.iter().cycle() {
         let Some(block) = blocks.next()? else { break };
-        // Nobody takes it any more where adding has failed.
+        // The receivers are gone if adding failed.
         if thread.send(block).is_err() {
             break;
         }
@@ -144,8 +144,8 @@ fn add_block(filter: &mut Filter, work: Work, tally: &mut Tally) -> Result<()> {
                 tally.count(added.done, added.new.len().into(), added.error)?;
             }
         }
-        // Hashes are made for native filters only.
-        (Work::Hashes(_), _) => return Err(anyhow!("hashes came for a filter that takes none")),
+        // Only lines for native filters are hashed.
+        (Work::Hashes(_), _) => return Err(anyhow!("lines were hashed for a filter that is not native")),
     }
     Ok(())
 }
@@ -156,7 +156,7 @@ impl Tally {
         self.new += new;
         let Some(error) = error else { return Ok(()) };
         let refusal = Refusal::from(error).to_string();
-        Err(anyhow!("line {} is refused: {}", HumanCount(self.lines + 1), refusal.trim_start_matches("ERR "))
+        Err(anyhow!("line {} was refused: {}", HumanCount(self.lines + 1), refusal.trim_start_matches("ERR "))
             .context(format!("after {}", counted(self.lines, "line"))))
     }
 }

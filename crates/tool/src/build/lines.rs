@@ -24,7 +24,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Those of `files`, `-` being the standard input. `read_bytes` says how far it has come.
+    /// Reads `files`, where `-` is the standard input. `read_bytes` counts the bytes read.
     pub fn of(files: &[PathBuf], read_bytes: Arc<AtomicU64>) -> Self {
         Self { files: files.iter().cloned().collect(), current: None, begun: Vec::new(), read_bytes }
     }

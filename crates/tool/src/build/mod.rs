@@ -1,4 +1,4 @@
-//! `bloomgate build`: a filter of the lines of files, made without a server, into a file that `restore` takes.
+//! `bloomgate build`: builds a filter from the lines of files without a server, and writes it to a file for `restore`.
 
 mod adding;
 mod lines;
@@ -154,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// What BF.RESERVE with these words makes on a server as it comes.
+    /// Parses the options as BF.RESERVE on a server with default settings does.
     fn creation(&self) -> Result<Creation> {
         let mut words: Vec<String> = vec![
             "BF.RESERVE".to_owned(),
@@ -162,14 +162,14 @@ impl Arguments {
             rate_in_digits(&self.rate),
             count_in_digits(&self.capacity),
         ];
-        let mut say = |word: &str, value: Option<String>| {
+        let mut push = |word: &str, value: Option<String>| {
             words.extend(value.map(|value| [word.to_owned(), value]).into_iter().flatten());
         };
-        say("EXPANSION", self.expansion.map(|expansion| expansion.to_string()));
-        say("SEED", self.seed.clone());
+        push("EXPANSION", self.expansion.map(|expansion| expansion.to_string()));
+        push("SEED", self.seed.clone());
         let value = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
-        say("HASH", value(self.hash.and_then(|hash| hash.to_possible_value())));
-        say("LAYOUT", value(self.layout.and_then(|layout| layout.to_possible_value())));
+        push("HASH", value(self.hash.and_then(|hash| hash.to_possible_value())));
+        push("LAYOUT", value(self.layout.and_then(|layout| layout.to_possible_value())));
         words.extend(self.nonscaling.then(|| "NONSCALING".to_owned()));
         words.extend(self.counting.then(|| "COUNTING".to_owned()));
         let mut entropy = [0; 32];
@@ -185,7 +185,7 @@ impl Arguments {
             has_random_seeds: true,
             must_obey: false,
         };
-        reserve::parse(&words, &defaults).map_err(|refusal| usage(format!("no such filter: {}", words_of(&refusal))))
+        reserve::parse(&words, &defaults).map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal))))
     }
 
     fn add(&self, filter: &mut Filter) -> Result<Tally> {
@@ -197,22 +197,22 @@ impl Arguments {
     }
 }
 
-/// Writes a filter as BF.SCANDUMP would dump it; answers what kind it is.
+/// Writes a filter as the records of BF.SCANDUMP. Returns its kind.
 fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static str> {
     let mut random = [0; 2];
     getrandom::fill(&mut random).map_err(|error| anyhow!("no random bytes: {error}"))?;
-    // As a server's: from 1 on.
+    // Like a server's generations, from 1.
     let generation = u16::from_le_bytes(random) % (GENERATIONS - 1) + 1;
     let (mut iterator, mut mark, mut kind) = (0, DumpMark::default(), None);
     while let Some((next, data)) =
         filter.next_record(generation, iterator, &mut mark).map_err(|error| anyhow!("{error}"))?
     {
         if kind.is_none() {
-            let told = *kind.insert(Arrival::kind_of(&data).map_err(|error| anyhow!("{error}"))?);
+            let kind = *kind.insert(Arrival::kind_of(&data).map_err(|error| anyhow!("{error}"))?);
             let head = Head {
                 key: key.as_bytes().to_vec(),
                 type_name: filter.stored_as().name().to_str()?.to_owned(),
-                kind: told.to_owned(),
+                kind: kind.to_owned(),
                 how: How::Records,
                 ttl_ms: None,
                 before: contents(filter),
@@ -223,7 +223,7 @@ fn put(archive: &mut Archive<'_>, key: &str, filter: &Filter) -> Result<&'static
         iterator = next;
     }
     archive.put(|writer| writer.filter_end(contents(filter)))?;
-    kind.ok_or_else(|| anyhow!("a filter without records"))
+    kind.ok_or_else(|| anyhow!("the filter has no records"))
 }
 
 fn contents(filter: &Filter) -> Contents {
@@ -232,10 +232,10 @@ fn contents(filter: &Filter) -> Contents {
 }
 
 fn refused(error: Error) -> anyhow::Error {
-    anyhow!("no such filter: {}", words_of(&Refusal::from(error)))
+    anyhow!("cannot create the filter: {}", reason(&Refusal::from(error)))
 }
 
-/// A refusal in the module's words.
-fn words_of(refusal: &Refusal) -> String {
+/// Returns the module's error text without its code.
+fn reason(refusal: &Refusal) -> String {
     refusal.to_string().trim_start_matches("ERR ").to_owned()
 }

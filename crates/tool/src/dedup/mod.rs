@@ -253,7 +253,7 @@ impl Input<'_> {
         }
         let next = loop {
             if self.interrupted.load(Ordering::Relaxed) {
-                self.end = Some(Err(anyhow!("interrupted: what was read has come out")));
+                self.end = Some(Err(anyhow!("interrupted after all lines that were sent to the server were printed")));
                 return None;
             }
             match self.receiver.try_recv() {

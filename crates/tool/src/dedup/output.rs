@@ -134,10 +134,10 @@ impl Output {
             return;
         }
         if unknown > 0 {
-            eprintln!("bloomgate: the connection was lost: {} came out that may not be new", counted(unknown, "line"));
+            eprintln!("bloomgate: the connection was lost: printed {} that may not be new", counted(unknown, "line"));
         }
         if bad > 0 {
-            eprintln!("bloomgate: left out {} without the field", counted(bad, "line"));
+            eprintln!("bloomgate: skipped {} without the field", counted(bad, "line"));
         }
         if arguments.verbose || io::stderr().is_terminal() && !io::stdout().is_terminal() {
             let (lines, new) = (counted(lines, "line"), HumanCount(new));

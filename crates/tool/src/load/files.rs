@@ -46,19 +46,21 @@ pub fn columns(
         .flexible(true)
         .buffer_capacity(BUFFER_BYTES)
         .from_reader(source);
-    let told = || format!("cannot read {}", path.display());
+    let cannot_read = || format!("cannot read {}", path.display());
     let place = match column {
         Column::Place { place, .. } => *place,
-        Column::Name(_) => column.place(reader.byte_headers().with_context(told)?.iter()).with_context(told)?,
+        Column::Name(_) => {
+            column.place(reader.byte_headers().with_context(cannot_read)?.iter()).with_context(cannot_read)?
+        }
     };
     let mut record = ByteRecord::new();
-    while reader.read_byte_record(&mut record).with_context(told)? {
+    while reader.read_byte_record(&mut record).with_context(cannot_read)? {
         match record.get(place) {
             Some(item) => sink(Some(item))?,
             None if skip_bad => sink(None)?,
             None => {
                 let line = record.position().map_or(0, csv::Position::line);
-                return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(told);
+                return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(cannot_read);
             }
         }
     }

@@ -11,10 +11,10 @@ use super::rows::{Rows, Sink};
 /// Reads the rows: texts and blobs as bytes, numbers in decimal, and no item for NULL.
 pub fn read(path: &Path, rows: &Rows, sink: &mut Sink) -> Result<()> {
     let connection = open(path)?;
-    let (mut statement, column) = select(&connection, rows).with_context(|| told(path))?;
-    let mut rows = statement.query([]).with_context(|| told(path))?;
-    while let Some(row) = rows.next().with_context(|| told(path))? {
-        match row.get_ref(column).with_context(|| told(path))? {
+    let (mut statement, column) = select(&connection, rows).with_context(|| cannot_read(path))?;
+    let mut rows = statement.query([]).with_context(|| cannot_read(path))?;
+    while let Some(row) = rows.next().with_context(|| cannot_read(path))? {
+        match row.get_ref(column).with_context(|| cannot_read(path))? {
             ValueRef::Null => sink(None)?,
             ValueRef::Text(bytes) | ValueRef::Blob(bytes) => sink(Some(bytes))?,
             ValueRef::Integer(number) => sink(Some(number.to_string().as_bytes()))?,
@@ -33,13 +33,13 @@ pub fn count(path: &Path, rows: &Rows) -> Result<u64> {
         }
         Rows::Query { query, .. } => format!("SELECT COUNT(*) FROM ({query})"),
     };
-    let count: i64 = connection.query_row(&text, [], |row| row.get(0)).with_context(|| told(path))?;
+    let count: i64 = connection.query_row(&text, [], |row| row.get(0)).with_context(|| cannot_read(path))?;
     Ok(u64::try_from(count)?)
 }
 
 fn open(path: &Path) -> Result<Connection> {
     Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .with_context(|| told(path))
+        .with_context(|| cannot_read(path))
 }
 
 /// Returns the statement and the index of the column with the items.
@@ -64,6 +64,6 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-fn told(path: &Path) -> String {
+fn cannot_read(path: &Path) -> String {
     format!("cannot read {}", path.display())
 }

@@ -1,4 +1,4 @@
-//! Two small plots of a plan: memory over items, and the rate over how full it is.
+//! Two small plots of a plan: memory over items, and the false positive rate over items.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::report::percent;
 
 const COLUMNS: u32 = 60;
 const ROWS: u8 = 8;
-/// A column's cell, by eighths of its height.
+/// The characters of a column by eighths of their height.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Both plots. Memory is drawn where it changes: a ring and a single layer have it from the beginning.
+/// Returns both plots. Memory is drawn only if it changes: a ring and a single layer have all of it from the beginning.
 pub(super) fn charts(plan: &Plan) -> String {
     let columns = || (1..=COLUMNS).map(|column| f64::from(column) / f64::from(COLUMNS));
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub(super) fn charts(plan: &Plan) -> String {
     }
     let rates: Vec<_> = columns().map(|fill| plan.rate_at(fill)).collect();
     let top = rates.iter().copied().fold(0.0, f64::max);
-    chart(&mut text, "rate over items, worked out", &rates, &percent(top), &items);
+    chart(&mut text, "false positive rate over items", &rates, &percent(top), &items);
     text
 }
 
@@ -47,7 +47,8 @@ fn chart(text: &mut String, title: &str, heights: &[f64], top: &str, end: &str) 
 }
 
 impl Plan {
-    /// The items of each layer, where so large a share of the capacity is taken: one after another, in a ring evenly.
+    /// Returns the items of each layer when this share of the capacity is used: a chain fills its layers one after another, a ring
+    /// fills its buckets evenly.
     fn items_at(&self, fill: f64) -> impl Iterator<Item = (Layer, f64)> {
         let mut left = self.capacity as f64 * fill;
         let is_ring = self.is_ring();
@@ -63,14 +64,15 @@ impl Plan {
         self.items_at(fill).filter(|(_, items)| *items > 0.0).map(|(layer, _)| layer.size_bytes as f64).sum()
     }
 
-    /// The chance that an absent item passes any of the layers.
+    /// Returns the probability that an absent item is found in any of the layers.
     fn rate_at(&self, fill: f64) -> f64 {
         let none = self.items_at(fill).map(|(layer, items)| 1.0 - self.layer_rate(layer, items)).product::<f64>();
         1.0 - none
     }
 
-    /// Of a layer with so many items. In our own layout an item has the one half of its cells in one block and the rest in
-    /// another; how many items a block gets is Poisson distributed. Elsewhere its cells are anywhere.
+    /// Returns the false positive rate of a layer with this number of items. In the native layout an item has half of its cells in
+    /// one block and the rest in another, and the number of items per block is Poisson distributed. In other layouts the cells are
+    /// anywhere in the layer.
     fn layer_rate(&self, layer: Layer, items: f64) -> f64 {
         let hashes = f64::from(layer.hashes);
         if self.layout != "native" {
@@ -81,10 +83,10 @@ impl Plan {
         let in_block = items * 2.0 / (layer.size_bytes as f64 / 64.0);
         let most = in_block + 10.0 * in_block.sqrt() + 20.0;
         let halves = [f64::from(layer.hashes.div_ceil(2)), f64::from(layer.hashes / 2)];
-        // The chance that all the cells of a half are taken in a block, for each half.
+        // For each half of an item: the probability that all of its cells are set in a block.
         let (mut chances, mut chance, mut load) = ([0.0; 2], (-in_block).exp(), 0.0);
         while load <= most {
-            // Either half of an item may be the one that a block has.
+            // A block may have either half of an item.
             let taken = 1.0 - (1.0f64 - 1.0 / cells).powf(load * hashes / 2.0);
             for (sum, half) in chances.iter_mut().zip(halves) {
                 *sum += chance * taken.powf(half);
@@ -113,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_fixed_filter_has_about_the_rate_that_was_asked_for() {
-        // Those of BF.PLAN 0.01 1000000 NONSCALING, and of the same with LAYOUT redisbloom.
+    fn a_full_fixed_filter_has_about_the_requested_rate() {
+        // The layers that BF.PLAN 0.01 1000000 NONSCALING returns, without and with LAYOUT redisbloom.
         let native = plan("nonscaling", "native", &[Layer { capacity: 1_000_000, size_bytes: 1_211_136, hashes: 7 }]);
         let flat = plan("nonscaling", "redisbloom", &[Layer { capacity: 1_000_000, size_bytes: 1_198_160, hashes: 7 }]);
         for plan in [native, flat] {

@@ -94,9 +94,9 @@ struct Layer {
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let words = arguments.words();
     // Invalid arguments are refused before a server is contacted.
-    let mut plan = worked_out(&words)?;
+    let mut plan = compute(&words)?;
     if options.is_named() {
-        plan = asked(options, &words)?;
+        plan = request(options, &words)?;
     }
     if arguments.json {
         print(&format!("{}\n", plan.json()))?;
@@ -119,18 +119,18 @@ impl Arguments {
             _ => (&self.rate, &self.capacity),
         };
         let mut words = vec!["BF.PLAN".to_owned(), rate_in_digits(rate), count_in_digits(capacity)];
-        let mut say = |name: &str, value: Option<String>| {
+        let mut push = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 words.extend([name.to_owned(), value]);
             }
         };
-        say("EXPANSION", self.expansion.filter(|factor| *factor > 0).map(|factor| factor.to_string()));
-        say("ITEMS", self.items.map(|items| items.to_string()));
-        say("HASH", self.hash.clone());
-        say("WINDOW", self.window.map(|seconds| seconds.to_string()));
-        say("BUCKETS", self.buckets.map(|buckets| buckets.to_string()));
-        say("LAYOUT", self.layout.clone());
-        say("TIGHTENING", self.tightening.map(|ratio| ratio.to_string()));
+        push("EXPANSION", self.expansion.filter(|factor| *factor > 0).map(|factor| factor.to_string()));
+        push("ITEMS", self.items.map(|items| items.to_string()));
+        push("HASH", self.hash.clone());
+        push("WINDOW", self.window.map(|seconds| seconds.to_string()));
+        push("BUCKETS", self.buckets.map(|buckets| buckets.to_string()));
+        push("LAYOUT", self.layout.clone());
+        push("TIGHTENING", self.tightening.map(|ratio| ratio.to_string()));
         let flags = [
             ("NONSCALING", self.expansion == Some(0)),
             ("ROLLING", self.rolling),
@@ -143,7 +143,7 @@ impl Arguments {
 }
 
 /// Computes the plan with the filter crate and the module's defaults.
-fn worked_out(words: &[String]) -> Result<Plan> {
+fn compute(words: &[String]) -> Result<Plan> {
     let defaults = Defaults {
         rate: 0.01,
         capacity: 100,
@@ -156,16 +156,16 @@ fn worked_out(words: &[String]) -> Result<Plan> {
         must_obey: false,
     };
     let refused = |text: String| usage(text.strip_prefix("ERR ").unwrap_or(&text));
-    let asked = words::plan::parse(words, &defaults).map_err(|refusal| refused(refusal.to_string()))?;
-    let plan = asked.spec.plan(asked.items).map_err(|error| refused(words::Refusal::from(error).to_string()))?;
-    let names = asked.spec.names();
+    let parsed = words::plan::parse(words, &defaults).map_err(|refusal| refused(refusal.to_string()))?;
+    let plan = parsed.spec.plan(parsed.items).map_err(|error| refused(words::Refusal::from(error).to_string()))?;
+    let names = parsed.spec.names();
     let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
     let layers = plan.layers.iter();
     Ok(Plan {
         kind: text(names.kind),
         layout: text(names.layout),
         hash: text(names.hash),
-        rate: asked.spec.rate(),
+        rate: parsed.spec.rate(),
         capacity: plan.capacity,
         size_bytes: plan.size_bytes,
         layers: layers
@@ -175,7 +175,7 @@ fn worked_out(words: &[String]) -> Result<Plan> {
 }
 
 /// Requests the plan from a server by BF.PLAN.
-fn asked(options: &Options, words: &[String]) -> Result<Plan> {
+fn request(options: &Options, words: &[String]) -> Result<Plan> {
     let mut server = Server::connect(options)?;
     let node = server.nodes().into_iter().next().context("the cluster has no nodes")?;
     let mut command = Cmd::new();

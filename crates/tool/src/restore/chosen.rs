@@ -18,11 +18,11 @@ pub struct Chosen<'a> {
     pub target: Vec<u8>,
 }
 
-/// Those that the words name, or all where there are none. A word is a key of the file, or the name of a sharded filter; or one
-/// of these, `=` and a new key or name.
+/// Returns the filters that `words` select, or all if it is empty. A word is a key in the file or the name of a sharded filter,
+/// optionally followed by `=` and a new key or name.
 ///
 /// # Errors
-/// A key that the file has not, and one that two filters would get.
+/// The file does not have a filter; two filters would get the same key.
 pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Result<Vec<Chosen<'a>>> {
     let all = entries.iter().map(|entry| Chosen { entry, target: entry.head.key.clone() });
     let chosen: Vec<_> = if words.is_empty() {
@@ -45,7 +45,7 @@ pub fn choose<'a>(entries: &'a [Entry], words: &[OsString], file: &str) -> Resul
     Ok(chosen)
 }
 
-/// A key may have `=` in it: the longest that the file has is meant.
+/// Returns the filters that one word selects. Keys may contain `=`, so the longest key in the file counts.
 fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Result<Vec<Chosen<'a>>> {
     if let Some(chosen) = under(by_key, word, word) {
         return Ok(chosen);
@@ -62,7 +62,7 @@ fn named<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, word: &[u8], file: &str) -> Re
     )
 }
 
-/// The filter with this key, or all keys of the sharded filter of this name, to be restored as `target`.
+/// Returns the filter with this key, or all keys of the sharded filter with this name, to be restored as `target`.
 fn under<'a>(by_key: &BTreeMap<&[u8], &'a Entry>, key: &[u8], target: &[u8]) -> Option<Vec<Chosen<'a>>> {
     if let Some(entry) = by_key.get(key).filter(|entry| entry.shards.is_none()) {
         return Some(vec![Chosen { entry, target: target.to_vec() }]);

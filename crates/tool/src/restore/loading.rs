@@ -26,29 +26,28 @@ pub struct Loading<'a> {
     chosen: &'a Chosen<'a>,
     replace: bool,
     temporary: Vec<u8>,
-    /// What RESTORE takes, as far as it was read.
+    /// The payload for RESTORE, as far as it has been read.
     payload: Vec<u8>,
     renewed: Option<Instant>,
 }
 
 impl<'a> Loading<'a> {
-    /// Begins.
+    /// Begins to load a filter. With `replace`, deletes what an earlier run left under the temporary key.
     ///
     /// # Errors
     /// The server's error.
     pub fn begin(chosen: &'a Chosen<'a>, replace: bool, server: &mut Server) -> Result<Self> {
         let temporary = place::beside(&chosen.target);
         if replace {
-            // A temporary key of another run.
             server.ask(cmd("DEL").arg(&temporary), &temporary)?;
         }
         Ok(Self { chosen, replace, temporary, payload: Vec::new(), renewed: None })
     }
 
-    /// Loads all of it and puts it in its place; answers what it is there.
+    /// Loads the whole filter and renames it. Returns its contents on the server.
     ///
     /// # Errors
-    /// Those of the file and of the server, and a filter that is not what the file says of it.
+    /// The file is damaged; the server's error; the loaded filter differs from the file.
     pub fn all(&mut self, reader: &mut Reader<impl Read>, server: &mut Server) -> Result<Contents> {
         loop {
             match reader.next()? {
@@ -86,26 +85,26 @@ impl<'a> Loading<'a> {
         server.ask_all(&mut commands, &self.temporary).map(|_| ())
     }
 
-    /// Compares what the server has with what the file says. A filter that changed while it was dumped may be anything between
-    /// what it was before and after; one that forgets has fewer items as time goes by.
+    /// Compares the loaded filter with the file. A filter that changed during its dump is not compared, because its contents may
+    /// be of any moment of the dump. A filter that forgets may have fewer items by now.
     fn compare(&self, now: Contents) -> Result<()> {
-        let (head, noted) = (&self.chosen.entry.head, self.chosen.entry.after);
-        if head.before != noted {
+        let (head, recorded) = (&self.chosen.entry.head, self.chosen.entry.after);
+        if head.before != recorded {
             return Ok(());
         }
         let shape = |contents: Contents| (contents.capacity, contents.layers);
         let is_same = if head.kind == "windowed" {
-            now.items <= noted.items
+            now.items <= recorded.items
         } else {
-            now.items == noted.items && shape(now) == shape(noted)
+            now.items == recorded.items && shape(now) == shape(recorded)
         };
         ensure!(
             is_same,
             "the server has {} in {}, the file has {} in {}",
             counted(now.items, "item"),
             counted(now.layers, "layer"),
-            counted(noted.items, "item"),
-            counted(noted.layers, "layer")
+            counted(recorded.items, "item"),
+            counted(recorded.layers, "layer")
         );
         Ok(())
     }
@@ -125,7 +124,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Takes away what has come. Where the server does not answer, it goes by itself.
+    /// Deletes the temporary key. If the server does not respond, the key expires.
     pub fn abandon(&self, server: &mut Server) {
         _ = server.ask(cmd("DEL").arg(&self.temporary), &self.temporary);
     }

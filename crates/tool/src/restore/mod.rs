@@ -146,7 +146,7 @@ fn sharded(chosen: &Chosen<'_>) -> Option<(Vec<u8>, u32)> {
 
 /// Checks, before anything is written, that all keys are free or may be replaced.
 fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> Result<()> {
-    let mut taken = Vec::new();
+    let mut existing = Vec::new();
     for some in chosen.chunks(KEYS_AT_ONCE) {
         let keys: Vec<_> =
             some.iter().flat_map(|chosen| [chosen.target.clone(), place::beside(&chosen.target)]).collect();
@@ -158,7 +158,7 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
             }
             if let Some(shards) = some.get(index / 2).and_then(|chosen| chosen.entry.shards).filter(|_| !is_temporary) {
                 check_shards(server, key, shards)?;
-                taken.push(shown(key));
+                existing.push(shown(key));
                 continue;
             }
             ensure!(
@@ -174,15 +174,15 @@ fn check_targets(server: &mut Server, chosen: &[Chosen<'_>], replace: bool) -> R
                 loading::ABANDONED_AFTER.as_secs() / 60
             );
             if !is_temporary {
-                taken.push(shown(key));
+                existing.push(shown(key));
             }
         }
     }
-    if taken.is_empty() || replace {
+    if existing.is_empty() || replace {
         return Ok(());
     }
-    let more = taken.len().saturating_sub(NAMES_SHOWN);
-    let names = taken.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let more = existing.len().saturating_sub(NAMES_SHOWN);
+    let names = existing.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let more = if more == 0 { String::new() } else { format!(" and {} more", HumanCount(more as u64)) };
     bail!("the server already has {names}{more}: use --replace or --key KEY=NEW")
 }

@@ -1,17 +1,17 @@
-//! The temporary name under which a filter is loaded: a key of the same hash slot, so that it can be renamed in a cluster.
+//! The temporary key under which a filter is loaded. It has the hash slot of the final key, so that it can be renamed in a cluster.
 
 use crate::server::slot;
 
 const SUFFIX: &[u8] = b":restoring";
 
-/// The temporary name for a key: `{KEY}:restoring`; where the key has a tag of its own, `KEY:restoring`. A key that cannot stand
-/// in braces gets a number there that hashes as it does.
+/// Returns the temporary key for a key: `{KEY}:restoring`, or `KEY:restoring` if the key has a hash tag. If the key cannot be in
+/// braces, a number with the same slot is in them.
 pub fn beside(key: &[u8]) -> Vec<u8> {
     let braced = [b"{", key, b"}"].concat();
     let candidates = [braced, key.to_vec()].into_iter();
     let numbers = (0u32..).map(|number| [b"{", number.to_string().as_bytes(), b"}", key].concat());
     let mut names = candidates.chain(numbers).map(|name| [&name, SUFFIX].concat());
-    // Of 16,384 slots some number has each: the first of them is a few thousand on the average.
+    // Some number hashes to each of the 16,384 slots; finding it takes about as many attempts on average.
     names.find(|name| slot(name) == slot(key)).unwrap_or_default()
 }
 

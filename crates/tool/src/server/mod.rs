@@ -203,8 +203,9 @@ impl Server {
             threads.into_iter().map(|(indexes, thread)| (indexes, thread.join())).collect()
         });
         for (indexes, result) in results {
-            let answers =
-                result.map_err(|_| anyhow!("a thread that asked a node ended"))?.map_err(|error| self.lost(&error))?;
+            let answers = result
+                .map_err(|_| anyhow!("a thread that queried a node panicked"))?
+                .map_err(|error| self.lost(&error))?;
             for (index, answer) in indexes.iter().zip(answers) {
                 if let Some(reply) = replies.get_mut(*index) {
                     *reply = answer;
@@ -241,7 +242,7 @@ impl Server {
         match code {
             "ERR" if details.starts_with("unknown command") => no_module(address),
             "ERR" if details == "non scaling filter is full" => anyhow!(
-                "the filter `{key}` is full and was created to stay as it is (NONSCALING): name another --key, or delete \
+                "the filter `{key}` is full and does not grow (NONSCALING): choose another --key, or delete \
                  it and reserve a larger one"
             ),
             "WRONGTYPE" => {

@@ -165,13 +165,13 @@ impl Options {
         }
     }
 
-    fn settings(&self, told: &RedisConnectionInfo) -> RedisConnectionInfo {
-        let mut settings = told.clone().set_lib_name("bloomgate", env!("CARGO_PKG_VERSION"));
+    fn settings(&self, from_url: &RedisConnectionInfo) -> RedisConnectionInfo {
+        let mut settings = from_url.clone().set_lib_name("bloomgate", env!("CARGO_PKG_VERSION"));
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
         // A password in the URL is for this server, one in the environment for any server.
-        if let (Some(password), None) = (&self.password, told.password()) {
+        if let (Some(password), None) = (&self.password, from_url.password()) {
             settings = settings.set_password(password);
         }
         self.database.map_or(settings.clone(), |database| settings.set_db(database))

@@ -24,7 +24,7 @@ pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
         match error.kind() {
             _ if error.is_timeout() => {
                 anyhow!(
-                    "no answer from {address} for {} s: is it a Redis server, and does it speak TLS or not?",
+                    "no answer from {address} for {} s: is it a Redis server, and does the use of TLS match?",
                     CONNECT_TIMEOUT.as_secs()
                 )
             }
@@ -39,7 +39,7 @@ pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
 /// Returns the text of an error in one line.
 pub(super) fn line(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
-        return "it answered something that is not Redis's protocol".to_owned();
+        return "its answer is not in Redis's protocol".to_owned();
     }
     error.to_string().lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
@@ -53,7 +53,7 @@ fn tls_reason(error: &RedisError) -> Option<String> {
             format!("its certificate {}. --insecure accepts any certificate", certificate_reason(fault))
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it asks for a client's certificate: --cert and --tls-key".to_owned()
+            "it requires a client certificate: use --cert and --tls-key".to_owned()
         }
         rustls::Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
         other => other.to_string(),
@@ -62,7 +62,9 @@ fn tls_reason(error: &RedisError) -> Option<String> {
 
 fn certificate_reason(fault: &CertificateError) -> String {
     match fault {
-        CertificateError::UnknownIssuer => "is signed by nobody that is trusted: name its authority by --cacert FILE".to_owned(),
+        CertificateError::UnknownIssuer => {
+            "is not signed by a trusted authority: give the authority's certificate with --cacert FILE".to_owned()
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "is not valid yet".to_owned(),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -70,8 +72,7 @@ fn certificate_reason(fault: &CertificateError) -> String {
         }
         // The library that verifies certificates has no public type for this.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "is that of an authority (CA:TRUE), which is none for a server: give the server one that the authority has signed"
-                .to_owned()
+            "belongs to an authority (CA:TRUE): give the server a certificate signed by that authority".to_owned()
         }
         other => format!("is refused: {other:?}"),
     }

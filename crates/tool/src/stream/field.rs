@@ -220,8 +220,8 @@ mod tests {
         {
             assert!(item(&field, line).is_err(), "{}", line.escape_ascii());
         }
-        let told = item(&field, b"{\"a\":").unwrap_err().to_string();
-        assert_eq!(told, "invalid JSON: EOF while parsing a value at column 5");
+        let error = item(&field, b"{\"a\":").unwrap_err().to_string();
+        assert_eq!(error, "invalid JSON: EOF while parsing a value at column 5");
         assert!(item(&field, b"[1]").is_err() && item(&field, b"7").is_err());
         assert_eq!(item(&field, br#"{"a":1,"a":2}"#).unwrap(), b"2");
     }

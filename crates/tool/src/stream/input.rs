@@ -25,11 +25,11 @@ pub type BytesRead = Arc<AtomicU64>;
 /// # Errors
 /// The file cannot be opened or read.
 pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
-    let told = || format!("cannot read {}", path.display());
+    let cannot_read = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
-        return unpacked(Counted(io::stdin(), bytes_read.clone())).with_context(told);
+        return unpacked(Counted(io::stdin(), bytes_read.clone())).with_context(cannot_read);
     }
-    unpacked(Counted(File::open(path).with_context(told)?, bytes_read.clone())).with_context(told)
+    unpacked(Counted(File::open(path).with_context(cannot_read)?, bytes_read.clone())).with_context(cannot_read)
 }
 
 /// Returns the decompressed bytes of `source`. Waits only for the bytes that identify the format.

@@ -244,7 +244,7 @@ impl<'a> Splitter<'a> {
         self.hand_over(lines)
     }
 
-    /// Hands over the whole records at the beginning of `text`, and answers where they end; nothing if nobody listens.
+    /// Sends the complete records at the beginning of `text`. Returns where they end, or `None` if the receiver is gone.
     fn split_csv(&mut self, text: &[u8], is_last: bool) -> Result<Option<usize>> {
         let Field::Column { column, .. } = &self.reading.field else { return Ok(Some(0)) };
         let Some(mut records) = self.records.take() else { return Ok(Some(0)) };

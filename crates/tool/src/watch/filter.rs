@@ -16,7 +16,7 @@ use crate::stats::Stats;
 #[derive(Clone, Default)]
 pub(super) struct Filter {
     pub key: Vec<u8>,
-    /// The reply to BF.STATS; `None` if it was not asked, or if the server does not know the command.
+    /// The reply to BF.STATS; `None` if it was not requested, or if the server does not know the command.
     pub stats: Option<Stats>,
     pub items: u64,
     pub capacity: u64,
@@ -50,7 +50,7 @@ impl Filter {
     }
 
     /// Items by capacity.
-    pub fn taken(&self) -> f64 {
+    pub fn full(&self) -> f64 {
         self.items as f64 / self.capacity.max(1) as f64
     }
 

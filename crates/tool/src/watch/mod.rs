@@ -15,7 +15,7 @@ use crate::report::{print, wait_with_reader};
 use crate::server::{Lost, Options, Server};
 use filter::Order;
 use sampler::Sampler;
-use screen::{Asked, Screen};
+use screen::{Request, Screen};
 
 /// The pause between two attempts to reconnect.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
@@ -127,11 +127,11 @@ fn live(sampler: &mut Sampler, arguments: &Arguments) -> Result<()> {
                 return Ok(());
             }
         }
-        while let Some(asked) = screen.wait(next)? {
-            match asked {
-                Asked::End => return Ok(()),
-                Asked::Order(wanted) => order = wanted,
-                Asked::Draw => {}
+        while let Some(request) = screen.wait(next)? {
+            match request {
+                Request::End => return Ok(()),
+                Request::Order(wanted) => order = wanted,
+                Request::Draw => {}
             }
             sample.sort(order);
             screen.draw(&sample, order, lost.as_deref())?;

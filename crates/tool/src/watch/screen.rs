@@ -19,7 +19,7 @@ use super::table;
 const OTHER_LINES: u16 = 4;
 
 /// What a key press requests.
-pub(super) enum Asked {
+pub(super) enum Request {
     /// Quit.
     End,
     /// Change the order.
@@ -59,15 +59,15 @@ impl Screen {
     }
 
     /// Waits for a key press until `until`.
-    pub fn wait(&self, until: Instant) -> io::Result<Option<Asked>> {
+    pub fn wait(&self, until: Instant) -> io::Result<Option<Request>> {
         while event::poll(until.saturating_duration_since(Instant::now()))? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
-                    if let Some(asked) = meaning(key) {
-                        return Ok(Some(asked));
+                    if let Some(request) = meaning(key) {
+                        return Ok(Some(request));
                     }
                 }
-                Event::Resize(..) => return Ok(Some(Asked::Draw)),
+                Event::Resize(..) => return Ok(Some(Request::Draw)),
                 _ => {}
             }
         }
@@ -85,12 +85,12 @@ fn size() -> (u16, u16) {
     terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24))
 }
 
-fn meaning(key: KeyEvent) -> Option<Asked> {
+fn meaning(key: KeyEvent) -> Option<Request> {
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Asked::End),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Asked::End),
-        KeyCode::Char('m') => Some(Asked::Order(Order::Memory)),
-        KeyCode::Char('a') => Some(Asked::Order(Order::Activity)),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Request::End),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Request::End),
+        KeyCode::Char('m') => Some(Request::Order(Order::Memory)),
+        KeyCode::Char('a') => Some(Request::Order(Order::Activity)),
         _ => None,
     }
 }

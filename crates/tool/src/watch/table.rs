@@ -32,7 +32,7 @@ pub(super) fn lines(sample: &Sample, cut: bool) -> Vec<String> {
     let mut lines = vec![of_server(sample)];
     lines.push(format!(
         "{:<width$} {:>11} {:>13} {:>6} {:>8} {:>9} {:>7} {:>6} {:>6}  kind",
-        "key", "memory", "items", "taken", "new/s", "rate now", "asked", "fill", "layers"
+        "key", "memory", "items", "full", "new/s", "rate now", "rate", "fill", "layers"
     ));
     lines.extend(
         sample.filters.iter().zip(&names).map(|(filter, name)| format!("{name:<width$} {}", of_filter(filter))),
@@ -71,7 +71,7 @@ fn of_filter(filter: &Filter) -> String {
         "{:>11} {:>13} {:>6} {:>8} {:>9} {:>7} {:>6} {:>6}  {}",
         BinaryBytes(filter.size_bytes).to_string(),
         HumanCount(filter.items).to_string(),
-        percent(filter.taken()),
+        percent(filter.full()),
         filter.new_a_second.map_or_else(|| "-".to_owned(), a_second),
         share(stats.map(|stats| stats.rate_now)),
         share(stats.map(|stats| stats.rate)),

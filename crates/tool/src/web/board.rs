@@ -105,7 +105,7 @@ pub struct State {
     /// The history.
     pub totals: Series<Totals>,
     /// When the pending command was sent, if the server has not replied yet.
-    pub asked: Option<Instant>,
+    pub sent_at: Option<Instant>,
 }
 
 /// The state behind its lock.

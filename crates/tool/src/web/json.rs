@@ -18,7 +18,7 @@ pub fn state(board: &Board) -> Value {
     let state = board.state();
     let first = state.nodes.first();
     let info = |name: &str| first.and_then(|node| node.info.text(name));
-    let silence = state.asked.map(|asked| asked.elapsed()).filter(|silence| *silence >= SILENCE);
+    let silence = state.sent_at.map(|sent_at| sent_at.elapsed()).filter(|silence| *silence >= SILENCE);
     json!({
         "tool": env!("CARGO_PKG_VERSION"),
         "now": now_ms(),
@@ -95,10 +95,10 @@ fn numbers(stats: &Stats) -> Map {
 
 /// Returns a filter with its layers, buckets and history.
 pub fn filter(key: &[u8], filter: &Filter) -> Value {
-    let mut told = brief(key, filter);
+    let mut fields = brief(key, filter);
     if let Some(stats) = &filter.stats {
-        told.insert("all_layers".to_owned(), stats.layers.iter().map(layer).collect());
-        told.insert("all_buckets".to_owned(), stats.buckets.iter().flatten().map(bucket).collect());
+        fields.insert("all_layers".to_owned(), stats.layers.iter().map(layer).collect());
+        fields.insert("all_buckets".to_owned(), stats.buckets.iter().flatten().map(bucket).collect());
     }
     let points = filter.history.points();
     let history = json!({
@@ -108,8 +108,8 @@ pub fn filter(key: &[u8], filter: &Filter) -> Value {
         "rate_now": points.iter().map(|point| point.rate_now).collect::<Vec<_>>(),
         "fill": points.iter().map(|point| point.fill).collect::<Vec<_>>(),
     });
-    told.insert("history".to_owned(), history);
-    told.into()
+    fields.insert("history".to_owned(), history);
+    fields.into()
 }
 
 fn layer(layer: &Layer) -> Value {

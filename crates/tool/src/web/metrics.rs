@@ -43,20 +43,24 @@ type Number = fn(&Stats) -> Option<f64>;
 
 /// Metrics of a filter: the name, the help text, and the value.
 const FILTER_METRICS: [(&str, &str, Number); 15] = [
-    ("items", "Items that were counted.", |stats| Some(stats.items as f64)),
-    ("items_estimated", "Different items, estimated by the bits.", |stats| Some(stats.items_estimated as f64)),
-    ("capacity_items", "Items that all layers are made for.", |stats| Some(stats.capacity as f64)),
-    ("fill_ratio", "Items by capacity: 1 is full.", |stats| Some(stats.fill())),
-    ("cells_ratio", "Share of the cells in use in the fullest layer: about 0.5 is full.", |stats| Some(stats.cells())),
+    ("items", "Items added, as counted.", |stats| Some(stats.items as f64)),
+    ("items_estimated", "Distinct items, estimated from the bits.", |stats| Some(stats.items_estimated as f64)),
+    ("capacity_items", "Capacity of all layers.", |stats| Some(stats.capacity as f64)),
+    ("fill_ratio", "Items divided by capacity: 1 means full.", |stats| Some(stats.fill())),
+    ("cells_ratio", "Share of set cells in the fullest layer: about 0.5 if that layer is full.", |stats| {
+        Some(stats.cells())
+    }),
     ("size_bytes", "Memory, as BF.INFO SIZE.", |stats| Some(stats.size_bytes as f64)),
-    ("pending_bytes", "Memory of adds that wait for the end of a save.", |stats| Some(stats.pending_bytes as f64)),
-    ("error_rate", "The false positive rate that it was made for.", |stats| Some(stats.rate)),
-    ("error_rate_now", "The chance that a random item passes now.", |stats| Some(stats.rate_now)),
-    ("layers", "Layers that lookups ask.", |stats| Some(stats.layers.len() as f64)),
-    ("buckets", "Buckets of a filter that forgets.", |stats| stats.buckets.as_ref().map(|all| all.len() as f64)),
-    ("window_seconds", "After how long items are forgotten.", |stats| stats.window.map(|(seconds, _)| seconds as f64)),
-    ("deleted_items", "Entries of the table of deleted items.", |stats| stats.deleted.map(|(all, _)| all as f64)),
-    ("deleted_room", "Deletes for which there is room.", |stats| stats.deleted.map(|(_, room)| room as f64)),
+    ("pending_bytes", "Memory of pending adds.", |stats| Some(stats.pending_bytes as f64)),
+    ("error_rate", "The requested false positive rate.", |stats| Some(stats.rate)),
+    ("error_rate_now", "The current false positive rate.", |stats| Some(stats.rate_now)),
+    ("layers", "Layers.", |stats| Some(stats.layers.len() as f64)),
+    ("buckets", "Buckets of a windowed or rolling filter.", |stats| stats.buckets.as_ref().map(|all| all.len() as f64)),
+    ("window_seconds", "Seconds after which items are forgotten.", |stats| {
+        stats.window.map(|(seconds, _)| seconds as f64)
+    }),
+    ("deleted_items", "Entries in the table of deleted items.", |stats| stats.deleted.map(|(all, _)| all as f64)),
+    ("deleted_room", "Free entries in the table of deleted items.", |stats| stats.deleted.map(|(_, room)| room as f64)),
     ("ttl_seconds", "Seconds until the key expires.", |stats| stats.ttl_ms.map(|ms| ms as f64 / 1000.0)),
 ];
 
@@ -76,13 +80,13 @@ struct Page(String);
 impl Page {
     fn sampler(&mut self, state: &State, filters_max: usize) {
         let is_up = state.problem.is_none() && state.samples > 0;
-        self.metric("bloomgate_up", "gauge", "Whether the last try to sample the server succeeded.");
+        self.metric("bloomgate_up", "gauge", "Whether the last sample succeeded.");
         self.sample("bloomgate_up", "", u8::from(is_up));
-        self.metric("bloomgate_samples_total", "counter", "Samples taken of the server.");
+        self.metric("bloomgate_samples_total", "counter", "Number of samples.");
         self.sample("bloomgate_samples_total", "", state.samples);
-        self.metric("bloomgate_sample_timestamp_seconds", "gauge", "When the last sample was taken.");
+        self.metric("bloomgate_sample_timestamp_seconds", "gauge", "Time of the last sample.");
         self.sample("bloomgate_sample_timestamp_seconds", "", state.sampled_ms as f64 / 1000.0);
-        self.metric("bloomgate_sample_duration_seconds", "gauge", "How long it took, pauses included.");
+        self.metric("bloomgate_sample_duration_seconds", "gauge", "Duration of the last sample, pauses included.");
         self.sample("bloomgate_sample_duration_seconds", "", state.took.as_secs_f64());
         self.metric("bloomgate_watched_filters", "gauge", "Filters that are sampled.");
         self.sample("bloomgate_watched_filters", "", state.filters.len());
@@ -116,7 +120,7 @@ impl Page {
                 self.metric(
                     name,
                     kind,
-                    &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and its like" }),
+                    &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and similar fields" }),
                 );
                 last = name;
             }
@@ -142,7 +146,7 @@ impl Page {
         }
         let filters: Vec<(String, Stats)> =
             filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
-        self.metric("bloomgate_filter_info", "gauge", "What a filter is, as labels.");
+        self.metric("bloomgate_filter_info", "gauge", "Describes a filter by its labels.");
         for (key, stats) in &filters {
             let Stats { kind, layout, hash, .. } = stats;
             let (kind, layout, hash) = (escaped(kind), escaped(layout), escaped(hash));

@@ -31,7 +31,7 @@ fn defaults() -> Defaults {
 }
 
 /// The requested filter.
-struct Asked {
+struct Request {
     rate: String,
     capacity: String,
     items: Option<String>,
@@ -46,12 +46,12 @@ struct Asked {
 /// # Errors
 /// What is wrong with the query, in one line.
 pub fn answer(query: &Query) -> Result<Value, String> {
-    let asked = Asked::of(query)?;
+    let request = Request::of(query)?;
     let refused = |refusal: Refusal| {
         let text = refusal.to_string();
         text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned)
     };
-    let (spec, plan) = asked.plan(&asked.rate, &asked.capacity, asked.items.as_deref()).map_err(refused)?;
+    let (spec, plan) = request.plan(&request.rate, &request.capacity, request.items.as_deref()).map_err(refused)?;
     let names = spec.names();
     let layers = plan
         .layers
@@ -66,14 +66,14 @@ pub fn answer(query: &Query) -> Result<Value, String> {
         "size": plan.size_bytes,
         "bits_per_item": plan.bits_per_item(),
         "layers": layers.collect::<Vec<_>>(),
-        "command": asked.command(),
-        "asked_items": asked.number(),
-        "by_items": asked.by_items(),
-        "by_rate": asked.by_rate(),
+        "command": request.command(),
+        "expected_items": request.number(),
+        "by_items": request.by_items(),
+        "by_rate": request.by_rate(),
     }))
 }
 
-impl Asked {
+impl Request {
     fn of(query: &Query) -> Result<Self, String> {
         let mut words = Vec::new();
         let mut add = |name: &str, value: Option<&str>| {

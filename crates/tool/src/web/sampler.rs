@@ -119,7 +119,7 @@ impl Sampler {
     fn failed(&mut self, error: &anyhow::Error) -> Instant {
         self.is_lost = true;
         let (mut state, text) = (self.board.state(), format!("{error:#}"));
-        state.asked = None;
+        state.sent_at = None;
         let is_new = state.problem.as_ref().is_none_or(|problem| problem.text != text);
         if is_new {
             eprintln!("bloomgate: {text}");
@@ -157,9 +157,9 @@ impl Sampler {
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
         ensure!(!self.is_lost, "the connection to the server is lost");
         let begun = Instant::now();
-        self.board.state().asked = Some(begun);
+        self.board.state().sent_at = Some(begun);
         let answer = question(&mut self.server);
-        self.board.state().asked = None;
+        self.board.state().sent_at = None;
         Ok((answer?, begun.elapsed()))
     }
 
@@ -245,15 +245,15 @@ impl Sampler {
     }
 
     fn exists(&mut self, key: &[u8], item: &[u8]) -> Result<bool> {
-        let asked = self.ask(|server| server.ask(cmd("BF.EXISTS").arg(key).arg(item), key));
-        if let Err(error) = &asked
+        let reply = self.ask(|server| server.ask(cmd("BF.EXISTS").arg(key).arg(item), key));
+        if let Err(error) = &reply
             && error.is::<Lost>()
         {
             // The next sample connects again.
             self.is_lost = true;
             self.next_sample = Instant::now();
         }
-        let (reply, _) = asked.with_context(|| format!("cannot query `{}`", readable(key)))?;
+        let (reply, _) = reply.with_context(|| format!("cannot query `{}`", readable(key)))?;
         Ok(from_redis_value(reply)?)
     }
 }

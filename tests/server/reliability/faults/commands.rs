@@ -1,10 +1,10 @@
-//! Commands that make filters, add to them and ask them.
+//! Commands that create filters, add to them and query them.
 
 use super::loads::dumped;
 use super::{case, makers, try_all, with_items, words};
 
 #[test]
-fn a_filter_that_cannot_be_made_is_not_there() {
+fn a_refused_creation_leaves_no_filter() {
     try_all("filters that are made", 60, |_, _| {
         let mut cases = Vec::new();
         for capacity in [1, 100, 5_000_000] {
@@ -32,7 +32,7 @@ fn a_filter_that_cannot_be_made_is_not_there() {
 }
 
 #[test]
-fn a_filter_that_cannot_grow_stays_as_it_was() {
+fn a_filter_that_cannot_grow_is_unchanged() {
     try_all("filters that grow", 100, |_, _| {
         let mut cases = Vec::new();
         for (name, maker) in makers(4) {
@@ -54,7 +54,7 @@ fn a_filter_that_cannot_grow_stays_as_it_was() {
 }
 
 #[test]
-fn a_command_of_more_items_than_are_kept_room_for_says_which_are_in() {
+fn a_partly_executed_add_reports_which_items_were_added() {
     try_all("long commands", 12, |_, _| {
         let mut cases = Vec::new();
         for (name, maker) in makers(100_000) {
@@ -68,7 +68,7 @@ fn a_command_of_more_items_than_are_kept_room_for_says_which_are_in() {
 }
 
 #[test]
-fn what_only_looks_is_answered_without_memory_or_refused() {
+fn reads_without_memory_are_answered_or_refused() {
     try_all("looks", 4, |_, client| {
         let mut cases = Vec::new();
         for (capacity, items) in [(4, 300), (1_000_000, 10)] {

@@ -1,9 +1,9 @@
-//! How often the module asks for memory where it should not: in lookups, and in adds that find room.
+//! Counts allocations where there should be none: in lookups, and in adds that find room.
 
 use super::{Words, makers, run_under, with_faults, with_items, words};
 use crate::harness::{Connection, on_every_server};
 
-/// What a command on a filter that is there asks of the allocator, when one like it has gone before.
+/// Returns the allocations of a command on an existing filter, after a similar command has run.
 fn requests_of(client: &mut Connection, command: &Words) -> i64 {
     let (reply, [requests, _, _]) = run_under(client, "0", command);
     assert!(!reply.is_error(), "{reply:?}");
@@ -11,7 +11,7 @@ fn requests_of(client: &mut Connection, command: &Words) -> i64 {
 }
 
 #[test]
-fn a_lookup_asks_for_nothing_and_an_add_for_nothing_beyond_what_is_kept() {
+fn lookups_do_not_allocate_and_adds_only_what_the_filter_keeps() {
     on_every_server(|program| {
         let server = with_faults(program).line("appendonly yes").start();
         for protocol in [2, 3] {

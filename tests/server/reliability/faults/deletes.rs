@@ -1,15 +1,15 @@
-//! Deletes, and the union of filters with tables of deleted items.
+//! Deletes, and merges of filters with tables of deleted items.
 
 use super::{Words, case, run_under, state, try_all, with_faults, with_items, words};
 use crate::harness::{Reply, figures, on_every_server};
 
-/// What makes a filter at a key that can delete, equal to every other.
+/// Returns the options for a filter that allows deletes. All such filters can be merged.
 fn keyed(key: &str) -> Words {
     words(&format!("BF.RESERVE {key} 0.01 5000 HASH siphash SEED 000102030405060708090a0b0c0d0e0f"))
 }
 
 #[test]
-fn a_union_that_finds_no_memory_changes_nothing() {
+fn a_merge_without_memory_changes_nothing() {
     try_all("unions", 30, |_, _| {
         let of_other = [keyed("other"), with_items("BF.MADD other", 500, 1500)];
         let deleted_of_other = [with_items("BF.MDEL other", 500, 200), with_items("BF.MDEL other", 900, 50)];
@@ -31,9 +31,9 @@ fn a_union_that_finds_no_memory_changes_nothing() {
     });
 }
 
-/// The table cannot grow: the items before that are deleted, and the array ends with the refusal.
+/// If the table cannot grow, the items before that are deleted, and the array ends with the error.
 #[test]
-fn a_delete_that_finds_no_memory_changes_nothing() {
+fn a_delete_without_memory_changes_nothing() {
     on_every_server(|program| {
         let server = with_faults(program).start();
         let mut client = server.connect();

@@ -1,5 +1,5 @@
-//! Those that cannot answer with an error: the child that rewrites the append-only file, a replica, and a server that reads
-//! its own files. They end.
+//! Processes that cannot answer with an error exit: the child that rewrites the append-only file, a replica, and a server that
+//! loads its own files.
 
 use super::loads::load_command;
 use super::{raw, with_faults, with_items, words};
@@ -7,7 +7,7 @@ use crate::harness::{Connection, LAST_WORDS, Server, Stop, eventually, figures, 
 use crate::reliability::LAYOUTS;
 
 #[test]
-fn a_rewrite_that_lacks_memory_keeps_the_file_that_is_there() {
+fn a_rewrite_without_memory_keeps_the_existing_file() {
     on_every_server(|program| {
         let mut server = with_faults(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
         let mut client = server.connect();
@@ -43,7 +43,7 @@ fn a_rewrite_that_lacks_memory_keeps_the_file_that_is_there() {
 }
 
 #[test]
-fn a_replica_that_lacks_memory_ends_rather_than_go_without() {
+fn a_replica_without_memory_for_an_effect_exits() {
     on_every_server(|program| {
         let primary = Server::start(program);
         let mut client = primary.connect();
@@ -84,7 +84,7 @@ fn a_replica_that_lacks_memory_ends_rather_than_go_without() {
 }
 
 #[test]
-fn a_server_that_lacks_memory_for_its_own_data_ends_and_keeps_the_file() {
+fn a_server_without_memory_for_its_data_exits_and_keeps_the_file() {
     on_every_server(|program| {
         let mut ended = 0;
         // The commands as they came, the records of a rewrite, and a snapshot.

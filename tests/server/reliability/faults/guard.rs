@@ -1,12 +1,12 @@
-//! The guard where memory is refused: a lease that cannot be noted cannot be filled, a NONE that cannot be noted is loaded
-//! again, a client that cannot be queued is told to come again, and waiters that cannot be scheduled are served later.
+//! The guard when allocations fail: a lease that cannot be stored cannot be filled, a NONE that cannot be stored is loaded
+//! again, a client that cannot be queued is told to retry, and waiters without a timer are served later.
 
 use super::{run_under, with_faults, words};
 use crate::harness::{Connection, Reply, eventually, figures, nil, ok, on_every_server};
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 100000";
 
-/// Empties the server: the guard knows nothing then.
+/// Empties the server, which also resets the guard.
 fn begin(client: &mut Connection) {
     client.run("FLUSHALL");
     client.run("BF.RESERVE {f} 0.01 1000 SEED 500");
@@ -17,7 +17,7 @@ fn word(reply: &Reply) -> String {
     reply.elements()[0].text()
 }
 
-/// Refuses each request of a command in turn, alone and with all after it; `look` sees the reply.
+/// Fails each allocation of a command in turn, alone and together with all later ones; `look` checks the reply.
 fn each_fault(
     client: &mut Connection,
     prepare: &dyn Fn(&mut Connection) -> String,
@@ -42,7 +42,7 @@ fn each_fault(
 }
 
 #[test]
-fn without_memory_a_row_is_loaded_and_not_cached() {
+fn without_memory_rows_are_loaded_but_not_cached() {
     on_every_server(|program| {
         let server = with_faults(program).start();
         let mut client = server.connect();
@@ -86,7 +86,7 @@ fn without_memory_a_row_is_loaded_and_not_cached() {
     });
 }
 
-/// If memory for the alarm is refused when a lease ends, its waiters are served by the next caller that finds them.
+/// If memory for the timer is refused when a lease ends, the next caller serves its waiters.
 #[test]
 fn waiters_that_could_not_be_scheduled_are_served_by_the_next_caller() {
     on_every_server(|program| {

@@ -1,12 +1,12 @@
-//! Another module that listens to key space events is called in the middle of a command, and may delete the key that it hears
-//! of. So no key is open when an event is told: its filter would be gone.
+//! Another module that listens to key space events is called during a command, and may delete the key of the event. So no key
+//! is open when an event is sent, because its filter could be freed.
 
 use super::{Words, raw, with_faults, with_items, words};
 use crate::harness::{Connection, Reply, Server, array, integer, ok, on_every_server, rewritten_commands};
 use crate::persistence::rewrite_append_only_file;
 
 #[test]
-fn events_are_told_when_the_key_is_closed() {
+fn events_are_sent_after_the_key_is_closed() {
     on_every_server(|program| {
         let server = with_faults(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
         let mut client = server.connect();
@@ -48,7 +48,7 @@ fn events_are_told_when_the_key_is_closed() {
     });
 }
 
-/// What the append-only file has of a filter of valkey-bloom's layout.
+/// Returns the commands in the append-only file for a filter of valkey-bloom's layout.
 fn load_argument(server: &Server, client: &mut Connection) -> Vec<u8> {
     client.run("BF.INSERT their TIGHTENING 0.5 ITEMS a b c");
     rewrite_append_only_file(client);

@@ -1,11 +1,11 @@
-//! What is loaded, copied and dumped.
+//! Loads, copies and dumps.
 
 use std::path::Path;
 
 use super::{Words, case, is_refusal, makers, raw, run_under, try_all, with_faults, with_items, words};
 use crate::harness::{Connection, Server, eventually, figures, on_every_server, rewritten_commands};
 
-/// The payload and the records of a filter that the commands make.
+/// Returns the payload and the records of the filter that the commands create.
 pub fn dumped(client: &mut Connection, before: &[Words]) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
     client.run("FLUSHALL");
     before.iter().for_each(|command| assert!(!client.call(command).is_error()));
@@ -25,7 +25,7 @@ pub fn dumped(client: &mut Connection, before: &[Words]) -> (Vec<u8>, Vec<(Strin
     (client.run("DUMP k").bytes().to_vec(), records)
 }
 
-/// What an append-only file has of a filter of valkey-bloom's layout at `k`.
+/// Returns the commands in an append-only file for a filter of valkey-bloom's layout at `k`.
 pub fn load_command(program: &Path) -> Words {
     let server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
     let mut client = server.connect();
@@ -37,7 +37,7 @@ pub fn load_command(program: &Path) -> Words {
 }
 
 #[test]
-fn what_cannot_be_loaded_or_copied_is_not_there() {
+fn a_refused_load_or_copy_leaves_no_filter() {
     try_all("loads and copies", 100, |program, client| {
         let mut cases = Vec::new();
         for (capacity, items) in [(4, 100), (1_000_000, 10)] {
@@ -70,7 +70,7 @@ fn what_cannot_be_loaded_or_copied_is_not_there() {
 }
 
 #[test]
-fn a_dump_goes_on_when_there_is_memory_again() {
+fn a_dump_continues_once_memory_is_available() {
     on_every_server(|program| {
         let server = with_faults(program).start();
         let mut client = server.connect();

@@ -1,12 +1,12 @@
-//! Memory that is refused to the module in a server: every command is run with the nth of its requests failing, for
-//! n = 1, 2, 3 ... until it passes unharmed. Each time there is an error, or the right answer; what was refused has changed
-//! nothing, what was answered is in; the server lives, and the same command goes through afterwards.
+//! Allocation failures in the module: every command is run with its nth allocation failing, for n = 1, 2, 3 ... until it
+//! succeeds. Each time it returns an error or the right reply. A refused command has changed nothing, an executed one is
+//! complete, the server keeps running, and the same command succeeds afterwards.
 //!
-//! The requests are refused by a module of these tests that stands before the shipped one (`tests/fault_module`). What the
-//! server itself asks for, for replies and strings, ends it when it is refused; so Redis was made, and so it stays.
+//! A test module that replaces the allocation functions of the shipped one (`tests/fault_module`) makes them fail. Allocations
+//! of the server itself, for replies and strings, are not failed, because Redis exits when they are refused.
 //!
-//! A server that must obey, a replica or one that reads its AOF, ends where it lacks memory, and says so: it would deny what
-//! is in.
+//! A server that must apply effects, such as a replica or one that reads its AOF, exits with a line in the log when it runs
+//! out of memory. Otherwise it would report present items absent.
 
 mod commands;
 mod counts;
@@ -32,7 +32,7 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A command with numbered items after its words.
+/// A command with numbered items after its arguments.
 fn with_items(line: &str, first: usize, count: usize) -> Words {
     let mut words = words(line);
     words.extend((first..first + count).map(|number| format!("item {number}").into_bytes()));
@@ -45,7 +45,7 @@ fn raw(line: &str, data: &[u8]) -> Words {
     words
 }
 
-/// Something that is done to the key `k`.
+/// An action on the key `k`.
 struct Case {
     name: String,
     /// On an empty server.
@@ -53,7 +53,7 @@ struct Case {
     command: Words,
 }
 
-/// Everything about the key `k`, and the figures of INFO.
+/// Returns everything about the key `k`, and the figures of INFO.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     digest: String,
@@ -84,7 +84,8 @@ fn prepare(client: &mut Connection, case: &Case) -> State {
     state(client)
 }
 
-/// Runs a command with a fault; gives the reply and what was counted: requests, refused ones, and such as may not fail.
+/// Runs a command with a fault. Returns the reply and the counts of allocations: all, refused ones, and those that may not
+/// fail.
 fn run_under(client: &mut Connection, fault: &str, command: &Words) -> (Reply, [i64; 3]) {
     client.run("FAULTS.COUNT");
     client.run(&format!("FAULTS.FAIL {fault}"));
@@ -95,14 +96,14 @@ fn run_under(client: &mut Connection, fault: &str, command: &Words) -> (Reply, [
     (reply, [number(0), number(2), number(3)])
 }
 
-/// Whether a reply says that memory was wanting: in our words, or in the server's for what it asked us to do.
+/// Whether a reply reports insufficient memory, in our words or in the server's.
 fn is_refusal(reply: &Reply) -> bool {
     const TEXTS: [&str; 3] =
         ["ERR Insufficient memory to create filter: ", "ERR Bad data format", "ERR module key failed to copy"];
     matches!(reply, Reply::Error(text) if TEXTS.iter().any(|known| text.starts_with(known)))
 }
 
-/// Refuses each request of a command in turn, alone and with all after it; gives the number of faults.
+/// Fails each allocation of a command in turn, alone and together with all later ones. Returns the number of faults.
 fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
     let name = &case.name;
     let mut undisturbed = || {
@@ -146,7 +147,7 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
     faults
 }
 
-/// Whether a reply is the right one. MEMORY USAGE of equal filters differs by what the alignment of their layers takes.
+/// Whether a reply is the right one. MEMORY USAGE of equal filters differs by the alignment of their layers.
 fn is_answer(client: &mut Connection, case: &Case, reply: &Reply, expected: &Reply) -> bool {
     if let (b"MEMORY", Reply::Integer(bytes), Reply::Integer(before)) = (case.command[0].as_slice(), reply, expected) {
         let layers = client.run("BF.INFO k").field("Number of filters").number();
@@ -155,7 +156,7 @@ fn is_answer(client: &mut Connection, case: &Case, reply: &Reply, expected: &Rep
     reply == expected
 }
 
-/// An array of answers with a refusal at its end: so many items were done, and no more.
+/// Checks an array of replies that ends with an error: exactly the items before it were processed.
 fn assert_partial(client: &mut Connection, case: &Case, reply: &Reply, expected: &Reply, before: &State, now: &State) {
     let name = &case.name;
     let (last, answers) = reply.elements().split_last().expect("an answer");
@@ -169,7 +170,7 @@ fn assert_partial(client: &mut Connection, case: &Case, reply: &Reply, expected:
     assert!(client.batched(&[b"BF.MEXISTS", b"k"], done).iter().all(|&is_in| is_in), "{name}");
 }
 
-/// What makes a filter of each layout at `k`, which grows from so many items at 1%.
+/// Returns the options for a filter of each layout at `k`, which grows from this capacity at 1%.
 fn makers(capacity: usize) -> [(&'static str, String); 5] {
     [
         ("native", format!("BF.RESERVE k 0.01 {capacity} SEED 7")),
@@ -180,7 +181,7 @@ fn makers(capacity: usize) -> [(&'static str, String); 5] {
     ]
 }
 
-/// Runs cases on every server, and holds that there were faults at all.
+/// Runs cases on every server, and asserts that faults were injected.
 fn try_all(what: &str, least: i64, cases: impl Fn(&Path, &mut Connection) -> Vec<Case>) {
     on_every_server(|program| {
         let server = with_faults(program).start();

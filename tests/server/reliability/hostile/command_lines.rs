@@ -1,14 +1,13 @@
-//! Command lines of the words that the commands know and of words that nobody knows, with numbers at their edges, keys of
-//! another type, and items of any bytes.
+//! Random commands made of known and unknown words, extreme numbers, keys of another type, and items of arbitrary bytes.
 
 use super::Counts;
 use super::damage::pick;
 use crate::harness::{Connection, Rng};
 
-/// Holds a string, not a filter.
+/// A key that holds a string, not a filter.
 pub const TEXT_KEY: &str = "text";
 
-/// So many lines are sent to one set of keys.
+/// The number of commands that are sent to one set of keys.
 const LINES: usize = 25;
 
 const COMMANDS: [&str; 26] = [
@@ -42,7 +41,7 @@ const COMMANDS: [&str; 26] = [
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
 
-/// Without EX and PX: keys that expire meanwhile are no change of a command that was refused.
+/// Without EX and PX, because a key that expires meanwhile would look like a change by a refused command.
 const OPTIONS: [&str; 20] = [
     "CAPACITY",
     "ERROR",
@@ -105,7 +104,7 @@ const VALUES: [&str; 36] = [
     "0123456789abcdef0123456789abcdef",
 ];
 
-/// Sends a number of lines; each is answered, and one that is refused leaves the keys as they are.
+/// Sends random commands. Each is answered, and a refused one leaves the keys unchanged.
 pub fn round(rng: &mut Rng, client: &mut Connection, counts: &mut Counts) {
     for _ in 0..LINES {
         let words = line(rng);
@@ -123,7 +122,7 @@ pub fn round(rng: &mut Rng, client: &mut Connection, counts: &mut Counts) {
     assert_eq!(client.run("PING").text(), "PONG");
 }
 
-/// How many keys there are, and how many items in each.
+/// Returns the number of keys, and the number of items in each.
 fn state(client: &mut Connection) -> Vec<String> {
     let mut state = vec![format!("{:?}", client.run("DBSIZE"))];
     state.extend(KEYS.map(|key| format!("{:?}", client.call(&["BF.CARD", key]))));
@@ -178,7 +177,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
     words
 }
 
-/// Nobody waits for long: nobody else is there to end it.
+/// No command may wait for long, because no other client would end the wait.
 fn guarding(rng: &mut Rng, command: &str, words: &mut Vec<Vec<u8>>) {
     // A change that the filter refuses has deleted the value nevertheless, so it names a key that is not there.
     let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };

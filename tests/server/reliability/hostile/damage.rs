@@ -1,11 +1,11 @@
-//! Damage to a payload: to its bytes, or to its fields, where numbers are set to their edges and the rest stays well
-//! formed. The checksum is put right.
+//! Damages payloads: changes their bytes, or sets numbers in their fields to extreme values while the format stays valid. The
+//! checksum is corrected.
 
 use super::values::{FOOTER, Seed, Value};
 use crate::harness::{Rng, with_fixed_checksum};
 use crate::redisbloom::payload::Field;
 
-/// Numbers at which something ends.
+/// Extreme numbers.
 pub const EDGES: [u64; 22] = [
     0,
     1,
@@ -48,12 +48,12 @@ const FRACTIONS: [f64; 14] = [
     f64::NAN,
 ];
 
-/// One of a list.
+/// Returns a random element of a list.
 pub fn pick<'a, T>(rng: &mut Rng, list: &'a [T]) -> &'a T {
     &list[rng.below(list.len() as u64) as usize]
 }
 
-/// A payload with damage in it, and the checksum that belongs to it.
+/// Returns a damaged payload with a valid checksum.
 pub fn damaged(rng: &mut Rng, seeds: &[Seed]) -> Vec<u8> {
     let seed = pick(rng, seeds);
     match &seed.value {
@@ -128,7 +128,7 @@ fn damage_field(rng: &mut Rng, field: &mut Field) {
     }
 }
 
-/// Changes bytes in one to three places.
+/// Changes bytes at one to three positions.
 pub fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=rng.below(3) {
         let place = rng.below(bytes.len() as u64 + 1) as usize;

@@ -1,8 +1,8 @@
-//! Bytes from an enemy, by every command that takes bytes: RESTORE, BF.LOADCHUNK, BF.LOAD, and command lines of any words.
-//! The server lives; what is sent is refused, or a filter that can be used like one; and the memory is back where it was
-//! when the filter is gone. While a payload is refused, no more memory is resident than its bytes justify.
+//! Untrusted bytes through every command that takes them: RESTORE, BF.LOADCHUNK, BF.LOAD, and random command lines. The server
+//! keeps running. Each input is refused or creates a filter that works, and deleting that filter releases its memory. While a
+//! payload is refused, no more memory becomes resident than its length justifies.
 //!
-//! All of it is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure comes again.
+//! Everything is drawn from a seed (`BLOOMGATE_SEED`, default 1), so that a failure can be reproduced.
 
 mod command_lines;
 mod damage;
@@ -19,7 +19,7 @@ use crate::harness::{
 use damage::damaged;
 use values::Seed;
 
-/// How servers differ: by nothing that bounds a filter, by a ceiling, by the memory that there is.
+/// The limits of the servers: none, a ceiling for each filter, `maxmemory`.
 const LIMITS: [(&str, &[&str]); 3] = [
     ("no limit", &[]),
     ("bf.max-filter-bytes 2mb", &["bf.max-filter-bytes 2mb"]),
@@ -28,20 +28,20 @@ const LIMITS: [(&str, &[&str]); 3] = [
 
 /// How much used memory may differ between before and after.
 const SLACK_BYTES: i64 = 128 << 10;
-/// How much more may be resident: the allocator keeps pages that are partly used.
+/// How much more memory may be resident, because the allocator keeps partly used pages.
 const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
 fn start(program: &Path, lines: &[&str]) -> Server {
     // Strings are left as they are: what a test changes is then not compressed.
     lines.iter().fold(Server::with(program).line("rdbcompression no"), |builder, line| builder.line(line)).start()
 }
 
-/// Another one for each of [`LIMITS`].
+/// Returns a server for each of [`LIMITS`].
 fn rng(limits: &str) -> Rng {
     let seed: u64 = std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number"));
     Rng::new(limits.bytes().fold(seed, |seed, letter| seed.wrapping_mul(31).wrapping_add(letter.into())))
 }
 
-/// What became of what was sent.
+/// The outcome of an input.
 #[derive(Default)]
 struct Counts {
     tried: usize,
@@ -49,7 +49,7 @@ struct Counts {
     refused: usize,
 }
 
-/// Runs `one` so many times and compares the memory before with that after.
+/// Runs `one` this many times, and compares the memory before and after.
 fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connection, &mut Counts)) -> Counts {
     let mut client = server.connect();
     let mut counts = Counts::default();
@@ -71,7 +71,7 @@ fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connec
     counts
 }
 
-/// As [`restore_by_law`], and counts.
+/// Calls [`restore_by_law`] and counts the outcome.
 fn restore(server: &Server, client: &mut Connection, payload: &[u8], counts: &mut Counts) -> bool {
     let accepted = restore_by_law(server, client, payload);
     counts.tried += 1;
@@ -81,7 +81,7 @@ fn restore(server: &Server, client: &mut Connection, payload: &[u8], counts: &mu
 }
 
 #[test]
-fn a_damaged_payload_is_refused_or_a_filter_and_its_memory_comes_back() {
+fn a_damaged_payload_is_refused_or_a_valid_filter_and_its_memory_is_released() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);
@@ -99,7 +99,7 @@ fn a_damaged_payload_is_refused_or_a_filter_and_its_memory_comes_back() {
 }
 
 #[test]
-fn every_kept_input_of_the_fuzzer_is_refused_or_a_filter() {
+fn every_kept_input_of_the_fuzzer_is_refused_or_a_valid_filter() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);
@@ -132,7 +132,7 @@ fn a_payload_with_a_wrong_checksum_is_refused() {
 }
 
 #[test]
-fn a_damaged_record_is_refused_or_becomes_a_filter_and_its_memory_comes_back() {
+fn a_damaged_record_is_refused_or_a_valid_filter_and_its_memory_is_released() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);
@@ -169,7 +169,7 @@ fn a_damaged_record_is_refused_or_becomes_a_filter_and_its_memory_comes_back() {
 }
 
 #[test]
-fn a_line_of_any_words_is_answered_and_a_refusal_changes_nothing() {
+fn every_random_command_is_answered_and_a_refused_one_changes_nothing() {
     on_every_server(|program| {
         for (name, lines) in LIMITS {
             let server = start(program, lines);

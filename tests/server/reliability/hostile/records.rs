@@ -1,4 +1,4 @@
-//! Damage to what BF.LOADCHUNK and BF.LOAD take: to a record's bytes, to its iterator, and to the order of records.
+//! Damages the input of BF.LOADCHUNK and BF.LOAD: the bytes of a record, its iterator, and the order of records.
 
 use super::damage::{EDGES, damage_bytes, pick};
 use super::values::{dumpable, kept, make};
@@ -7,10 +7,10 @@ use crate::harness::{Connection, Rng, Server};
 /// A dump: iterators and data.
 pub type Dump = Vec<(String, Vec<u8>)>;
 
-/// The words of a command.
+/// The arguments of a command.
 type Words = Vec<Vec<u8>>;
 
-/// The dump of the filter at `k`.
+/// Dumps the filter at `k`.
 pub fn dump_of(client: &mut Connection) -> Dump {
     let mut records = Vec::new();
     let mut iterator = "0".to_owned();
@@ -24,7 +24,7 @@ pub fn dump_of(client: &mut Connection) -> Dump {
     }
 }
 
-/// Dumps of filters of every shape.
+/// Returns dumps of filters of every shape.
 pub fn dumps(server: &Server) -> Vec<Dump> {
     let mut client = server.connect();
     let mut dump = |(words, items): (&str, usize)| {
@@ -36,12 +36,12 @@ pub fn dumps(server: &Server) -> Vec<Dump> {
     dumpable().map(&mut dump).collect()
 }
 
-/// What the fuzz target of BF.LOAD keeps.
+/// Returns the kept inputs of the fuzz target of BF.LOAD.
 pub fn loads() -> Vec<Vec<u8>> {
     kept("valkey_bloom_load")
 }
 
-/// A BF.LOAD of damaged data.
+/// Returns a BF.LOAD command with damaged data.
 pub fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
     let mut data = pick(rng, loads).clone();
     if rng.below(4) > 0 {
@@ -51,7 +51,7 @@ pub fn damaged_load(rng: &mut Rng, loads: &[Vec<u8>]) -> Vec<Words> {
     vec![vec![b"BF.LOAD".to_vec(), b"k".to_vec(), data]]
 }
 
-/// The BF.LOADCHUNKs of a dump with damage in it.
+/// Returns the BF.LOADCHUNK commands of a damaged dump.
 pub fn damaged_dump(rng: &mut Rng, dumps: &[Dump]) -> Vec<Words> {
     let mut dump = pick(rng, dumps).clone();
     for _ in 0..rng.below(3) {

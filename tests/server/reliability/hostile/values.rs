@@ -1,15 +1,15 @@
-//! What damage begins with: DUMP payloads of every type and shape, of this server, of old releases and of the inputs that
-//! the fuzz targets keep, each with its fields where they can be told apart.
+//! The payloads that are damaged: DUMP payloads of every type and shape, from this server, from old releases, and from the
+//! kept inputs of the fuzz targets, each with its fields if they can be identified.
 
 use crate::corpus;
 use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
 use crate::redisbloom::payload::{Field, payload_of, payload_of_type, payload_of_value};
 
-/// After the value: two bytes of version, eight of checksum.
+/// The footer of a payload: two bytes of version, eight of checksum.
 pub const FOOTER: usize = 10;
 
-/// A payload to begin with.
+/// A payload to start from.
 pub struct Seed {
     pub payload: Vec<u8>,
     pub value: Option<Value>,
@@ -23,7 +23,7 @@ pub struct Value {
     pub fields: Vec<Field>,
 }
 
-/// Filters of every shape: command, key, words, items.
+/// Filters of every shape: command, key, options, items.
 const SHAPES: [(&str, usize); 14] = [
     ("BF.RESERVE k 0.01 100", 0),
     ("BF.RESERVE k 0.01 100 SEED 1", 60),
@@ -41,18 +41,18 @@ const SHAPES: [(&str, usize); 14] = [
     ("BF.INSERT k CAPACITY 10 TIGHTENING 0.5 NONSCALING", 10),
 ];
 
-/// Makes a filter at `k`.
+/// Creates a filter at `k`.
 pub fn make(client: &mut Connection, words: &str, items: usize) {
     assert!(!client.run(words).is_error(), "{words}");
     (0..items).for_each(|item| drop(client.run(&format!("BF.ADD k {item}"))));
 }
 
-/// The commands that make filters which BF.SCANDUMP can dump, with the items.
+/// Returns the commands that create filters for BF.SCANDUMP, with their items.
 pub fn dumpable() -> impl Iterator<Item = (&'static str, usize)> {
     SHAPES.into_iter().filter(|(words, _)| words.starts_with("BF.RESERVE") && !words.contains("1000000"))
 }
 
-/// All payloads.
+/// Returns all payloads.
 pub fn seeds(server: &Server) -> Vec<Seed> {
     let mut client = server.connect();
     let mut seeds = Vec::new();
@@ -75,7 +75,7 @@ pub fn seeds(server: &Server) -> Vec<Seed> {
     seeds
 }
 
-/// What has come of the filter at `k` with its first record, and with all but the last.
+/// Returns the payloads of the filter at `k` when only its first record, and all but its last record, have been loaded.
 fn halves(client: &mut Connection, words: &str) -> Vec<Vec<u8>> {
     if !dumpable().any(|(dumpable, _)| dumpable == words) {
         return Vec::new();
@@ -146,7 +146,7 @@ fn length(rest: &mut &[u8]) -> Option<u64> {
     }
 }
 
-/// The inputs that the fuzz targets of snapshots and of RESTORE keep, as payloads.
+/// Returns the kept inputs of the fuzz targets of snapshots and of RESTORE as payloads.
 pub fn kept_inputs() -> Vec<Seed> {
     let types = [
         ("native_snapshot", "bloomgate"),
@@ -167,13 +167,13 @@ pub fn kept_inputs() -> Vec<Seed> {
     seeds
 }
 
-/// The inputs of a fuzz target, in the order of their names.
+/// Returns the inputs of a fuzz target, sorted by name.
 pub fn kept(target: &str) -> Vec<Vec<u8>> {
     corpus::of(target).into_iter().map(|(_, data)| data).collect()
 }
 
-/// The kinds of fields that a type's snapshot has, in order: u a whole number, d a fraction, s a string. The front, and
-/// what comes over and over.
+/// The types of the fields in a type's snapshot, in order: u for integers, d for doubles, s for strings. First the fields at
+/// the beginning, then those that repeat.
 fn kinds(type_name: &str, encoding: u8, front: &[u64]) -> (String, &'static str) {
     match type_name {
         "MBbloom--" => {
@@ -194,7 +194,7 @@ fn kinds(type_name: &str, encoding: u8, front: &[u64]) -> (String, &'static str)
     }
 }
 
-/// The fields of a kept input, in which every number has 8 bytes and a string stands after its length.
+/// Returns the fields of a kept input, in which every number has 8 bytes and a string follows its length.
 fn fields_of(type_name: &str, encoding: u8, mut input: &[u8]) -> Vec<Field> {
     let front: Vec<u64> =
         input.chunks_exact(8).take(9).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes"))).collect();

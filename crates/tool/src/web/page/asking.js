@@ -1,4 +1,4 @@
-// Questions to the program that serves this page. The header is what a page of another site cannot send.
+// Requests to the program that serves this page. Pages of other sites cannot send the header.
 
 export async function ask(what, words = {}) {
   const query = new URLSearchParams(words);
@@ -6,6 +6,6 @@ export async function ask(what, words = {}) {
     const response = await fetch(`/api/${what}?${query}`, { headers: { "X-Bloomgate": "page" }, cache: "no-store" });
     return await response.json();
   } catch {
-    return { error: "The program that serves this page has ended: start bloomgate web again.", isGone: true };
+    return { error: "The program that serves this page has stopped: start bloomgate web again.", isGone: true };
   }
 }

@@ -1,14 +1,14 @@
-// The sizing calculator. It asks while somebody types, a moment after the last key.
+// The sizing calculator. It updates while the user types, shortly after the last key press.
 
 import { ask } from "./asking.js";
 import { chartPlace, lineChart } from "./charts.js";
 import { byId, element, terms } from "./dom.js";
 import { bytes, count, percent } from "./words.js";
 
-const MOMENT = 300;
+const DELAY_MS = 300;
 
 let timer = 0;
-let asked = 0;
+let requests = 0;
 let answered = null;
 
 export function startCalculator() {
@@ -16,18 +16,18 @@ export function startCalculator() {
   form.addEventListener("input", () => {
     fitKind();
     clearTimeout(timer);
-    timer = setTimeout(workOut, MOMENT);
+    timer = setTimeout(calculate, DELAY_MS);
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     clearTimeout(timer);
-    workOut();
+    calculate();
   });
   fitKind();
-  workOut();
+  calculate();
 }
 
-// Shows the fields that the kind has.
+// Shows the fields for the selected kind.
 function fitKind() {
   const kind = byId("plan-kind").value;
   for (const place of byId("plan").querySelectorAll("[data-for]")) place.hidden = !place.dataset.for.split(" ").includes(kind);
@@ -52,11 +52,11 @@ function words() {
   return Object.fromEntries(Object.entries(said).filter(([, word]) => word !== ""));
 }
 
-async function workOut() {
-  const number = ++asked;
+async function calculate() {
+  const number = ++requests;
   const answer = await ask("plan", words());
-  // Somebody may have typed on meanwhile.
-  if (number !== asked) return;
+  // The user may have typed more meanwhile.
+  if (number !== requests) return;
   answered = answer.error ? null : answer;
   byId("plan-charts").hidden = answered === null;
   const place = byId("plan-answer");
@@ -67,33 +67,33 @@ async function workOut() {
   const list = element("dl", { class: "tiles" });
   terms(list, [
     ["Memory", bytes(answer.size), `${count(answer.size)} bytes`],
-    ["Bits an item", answer.bits_per_item.toFixed(2)],
+    ["Bits per item", answer.bits_per_item.toFixed(2)],
     ["Room for", count(answer.capacity), "items"],
-    ["Layers", count(answer.layers.length), answer.layers.length > 1 ? "each lookup asks all of them" : ""],
-    ["False positives", percent(answer.rate), "at most, when it is full"],
+    ["Layers", count(answer.layers.length), answer.layers.length > 1 ? "each lookup checks all of them" : ""],
+    ["False positives", percent(answer.rate), "at most, when full"],
   ]);
   place.replaceChildren(list, element("p", { class: "command" }, element("code", {}, answer.command)));
   drawPlan();
 }
 
-// Draws the curves again, for another width too.
+// Draws the curves for the current width.
 export function drawPlan() {
   if (!answered) return;
-  const { by_items: items, by_rate: rates, asked_items: asked } = answered;
+  const { by_items: items, by_rate: rates, expected_items: expected } = answered;
   const [byItems, byRate] = ["items", "rates"].map((id) => chartPlace(byId("plan-charts"), id));
   lineChart(byItems, {
     name: "Memory by items",
     xs: items.items,
     xFormat: count,
     lines: [
-      { name: "as this filter takes them", ys: items.grown },
-      { name: "reserved for them", ys: items.reserved },
+      { name: "this filter", ys: items.grown },
+      { name: "one reserved for them", ys: items.reserved },
     ],
     yFormat: power(bytes),
     logarithmic: { x: true, y: true },
-    mark: { x: asked, text: "" },
+    mark: { x: expected, text: "" },
   });
-  // From the rate that costs least to the one that costs most.
+  // From the highest rate, which takes the least memory, to the lowest.
   lineChart(byRate, {
     name: "Memory by false positive rate",
     xs: rates.rates.map((rate) => 1 / rate),

@@ -8,15 +8,15 @@ const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
 
-// Draws a chart into `place`, in the place of the one that was there.
-//   name      what the lines show
-//   xs        numbers that rise; `xFormat` writes one
-//   lines     [{ name, ys }], a null breaks a line
-//   yFormat   writes a value
+// Draws a chart into `place` and replaces the previous one.
+//   name      the title
+//   xs        increasing numbers; `xFormat` formats one
+//   lines     [{ name, ys }]; a null breaks a line
+//   yFormat   formats a value
 //   logarithmic: { x, y }
 //   mark      { x, text }: a point of the first line
-//   least     the top of the axis is at least this
-//   base      1024 for bytes: what its round numbers are made of
+//   least     the minimum for the top of the axis
+//   base      the base of round numbers: 1024 for bytes
 export function lineChart(place, { name, xs, xFormat, lines, yFormat, logarithmic = {}, mark = null, least = 0, base = 10 }) {
   const width = Math.max(240, place.clientWidth || 320);
   const values = lines.flatMap(({ ys }) => ys).filter((y) => y !== null && (!logarithmic.y || y > 0));
@@ -29,7 +29,7 @@ export function lineChart(place, { name, xs, xFormat, lines, yFormat, logarithmi
   } else if (last[0] !== undefined) {
     figure.append(element("span", { class: "muted" }, yFormat(last[0])));
   }
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": told() });
+  const svg = drawn("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": description() });
   place.replaceChildren(figure, svg);
   if (xs.length === 0 || values.length === 0) {
     svg.append(drawn("text", { x: LEFT, y: HEIGHT / 2 }, "nothing yet"));
@@ -52,7 +52,7 @@ export function lineChart(place, { name, xs, xFormat, lines, yFormat, logarithmi
   });
   if (xs.length === 1 && last[0] !== undefined) svg.append(drawn("circle", { class: "dot", cx: x(xs[0]), cy: y.at(last[0]), r: 2.5 }));
 
-  function told() {
+  function description() {
     if (values.length === 0) return `${name}: nothing yet`;
     const of = lines.map((line, index) => `${line.name ?? ""} ${last[index] === undefined ? "nothing" : yFormat(last[index])}`.trim());
     const least = values.reduce((a, b) => Math.min(a, b));
@@ -67,7 +67,7 @@ function scale([from, to], isLogarithmic, begin, end) {
   return (value) => (span === 0 ? begin : begin + ((place(value) - place(from)) / span) * (end - begin));
 }
 
-// The axis of values, with round ticks.
+// Returns the axis of values, with round ticks.
 function axis(values, isLogarithmic, least, base, bottom, top) {
   const most = values.reduce((a, b) => Math.max(a, b), least);
   if (isLogarithmic) {
@@ -85,7 +85,7 @@ function axis(values, isLogarithmic, least, base, bottom, top) {
   return { ticks: [0, high / 2, high], at: scale([0, high], false, bottom, top) };
 }
 
-// The next number above that has one of the digits 1, 2, 4, 5, 6 or 8 and zeros.
+// Rounds up to a number that consists of one of the digits 1, 2, 4, 5, 6 or 8 and zeros.
 function round(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   const digit = [1, 2, 4, 5, 6, 8, 10].find((candidate) => candidate * power >= value * 0.999999);
@@ -106,7 +106,7 @@ function path(xs, ys, x, y, isLogarithmic) {
   return words;
 }
 
-// A place for a chart in `container` under a name that stays.
+// Returns the element for the chart `id` in `container`, and creates it if necessary.
 export function chartPlace(container, id) {
   for (const child of container.children) if (child.dataset.chart === id) return child;
   const place = element("figure", { "data-chart": id });

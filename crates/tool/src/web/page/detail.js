@@ -1,4 +1,4 @@
-// One filter: its figures, how they went, its buckets and layers, and a question about an item.
+// One filter: its figures and their history, its buckets and layers, and a form to look up an item.
 
 import { ask } from "./asking.js";
 import { chartPlace, lineChart } from "./charts.js";
@@ -50,7 +50,7 @@ async function open(id) {
   byId("detail").scrollIntoView();
 }
 
-// Closing is a step in the browser's history, as opening is.
+// Closing adds an entry to the browser's history, as opening does.
 function leave() {
   history.pushState(null, "", location.pathname);
   close();
@@ -64,7 +64,7 @@ function close() {
   focusRow(id);
 }
 
-// Asks again, while a filter is open.
+// Updates the details of the open filter, if there is one.
 export async function refreshDetail() {
   const id = opened;
   if (id === null) return;
@@ -82,11 +82,11 @@ function show(filter) {
   const { window, is_sliding, ttl, deleted } = filter;
   terms(byId("detail-facts"), [
     ["Kind", kind(filter)],
-    ["Items", count(filter.items), `about ${count(filter.items_estimated)} by the bits`],
-    ["Made for", `${count(filter.capacity)} items`, isFull(filter) ? "full: it refuses more" : `${percent(filter.fill)} full`],
-    ["False positives now", percent(filter.rate_now), isOver(filter) ? `more than the ${percent(filter.rate)} asked for` : `asked for: ${percent(filter.rate)}`],
-    ["Memory", bytes(filter.size), filter.pending ? `${bytes(filter.pending)} wait for the end of a save` : ""],
-    ["Layers", count(filter.layers), filter.expansion ? `each ${filter.expansion} times the last` : ""],
+    ["Items", count(filter.items), `about ${count(filter.items_estimated)}, estimated from the bits`],
+    ["Capacity", `${count(filter.capacity)} items`, isFull(filter) ? "full: refuses new items" : `${percent(filter.fill)} full`],
+    ["False positives now", percent(filter.rate_now), isOver(filter) ? `above the requested ${percent(filter.rate)}` : `requested: ${percent(filter.rate)}`],
+    ["Memory", bytes(filter.size), filter.pending ? `and ${bytes(filter.pending)} of pending adds` : ""],
+    ["Layers", count(filter.layers), filter.expansion ? `each ${filter.expansion} times the previous one` : ""],
     ["Hash", filter.hash],
     ["Forgets after", window === null ? null : duration(window), is_sliding ? "since the last add" : ""],
     ["Deleted", deleted === null ? null : count(deleted), `room for ${count(filter.deleted_room)} more`],
@@ -119,7 +119,7 @@ function buckets({ all_buckets: all }) {
       {},
       element("th", { scope: "row" }, count(bucket.slot)),
       element("td", { class: "from-tablet" }, bucket.begin === null ? "" : moment(bucket.begin)),
-      element("td", {}, bucket.end === null ? (index === all.length - 1 ? "takes items" : "") : moment(bucket.end)),
+      element("td", {}, bucket.end === null ? (index === all.length - 1 ? "newest" : "") : moment(bucket.end)),
       element("td", { class: "number" }, count(bucket.items)),
       cells[index],
     );
@@ -156,5 +156,5 @@ async function tryItem() {
   const place = byId("try-answer");
   const { error, is_in: isIn } = await ask("exists", { key: opened, item });
   const named = written === "" ? "The empty item" : `"${written}"`;
-  place.textContent = error ?? (isIn ? `${named}: maybe in it (1).` : `${named}: not in it (0).`);
+  place.textContent = error ?? (isIn ? `${named}: maybe present (1).` : `${named}: not present (0).`);
 }

@@ -1,8 +1,8 @@
-// Elements. Text becomes text only: whatever a key is called, it is never markup.
+// Creates elements. Text is never parsed as markup, whatever the name of a key is.
 
 export const byId = (id) => document.getElementById(id);
 
-// element("td", { class: "number" }, "12", child): attributes that are null or false are left out.
+// element("td", { class: "number" }, "12", child): attributes that are null or false are omitted.
 export function element(name, attributes = {}, ...children) {
   return furnish(document.createElement(name), attributes, children);
 }
@@ -19,12 +19,12 @@ function furnish(made, attributes, children) {
   return made;
 }
 
-// Sets a text only where it changes, so that what is selected or read aloud stays.
+// Sets a text only if it changes, so that a selection is kept and screen readers do not repeat it.
 export function say(place, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
-// A list of terms: pairs of a name and a text, or a name, a text and a remark. Places that are there are used again.
+// Fills a list of terms, each a name, a text and optionally a remark. Existing elements are reused.
 export function terms(list, pairs) {
   const wanted = pairs.filter((pair) => pair[1] !== null);
   while (list.children.length > wanted.length) list.lastElementChild.remove();
@@ -41,7 +41,7 @@ export function terms(list, pairs) {
   });
 }
 
-// A share as a bar and as a figure.
+// Shows a share as a bar and as a figure.
 export function fillCell(cell, share, text, isAlarming = false) {
   if (!cell.firstElementChild) {
     cell.append(element("div", { class: "fill" }, element("span", { class: "track", "aria-hidden": "true" }, element("span")), element("span", { class: "figure" })));

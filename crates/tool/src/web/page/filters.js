@@ -1,5 +1,4 @@
-// The table of filters: found by name, sorted, a page at a time. Rows stay where they are when figures change, so that what
-// has the focus keeps it.
+// The table of filters, with search, sorting and pages. Rows are updated in place, so that the focused element keeps its focus.
 
 import { byId, element, fillCell, say } from "./dom.js";
 import { aboutPercent, bytes, count, counted, percent } from "./words.js";
@@ -12,7 +11,7 @@ const COLUMNS = [
   { name: "Items", of: (filter) => filter.items, class: "number from-tablet" },
   { name: "Full", of: (filter) => filter.fill, class: "share" },
   { name: "False positives", of: (filter) => filter.rate_now, class: "number" },
-  { name: "Asked for", of: (filter) => filter.rate, class: "number from-tablet" },
+  { name: "Requested", of: (filter) => filter.rate, class: "number from-tablet" },
   { name: "Layers", of: (filter) => filter.layers, class: "number from-desktop" },
   { name: "Memory", of: (filter) => filter.size, class: "number" },
 ];
@@ -24,7 +23,7 @@ let opened = null;
 let urlOf = null;
 const rows = new Map();
 
-// What becomes of a filter's items, and whose layout it has where that is not ours.
+// The kind of a filter, with its layout unless that is native.
 export function kind(filter) {
   if (!filter.kind) return "";
   const names = { nonscaling: "fixed", scaling: "grows" };
@@ -32,13 +31,13 @@ export function kind(filter) {
   return `${names[filter.kind] ?? filter.kind}${layout}`;
 }
 
-// Whether a random item passes clearly more often than was asked for.
+// Whether the false positive rate is clearly above the requested one.
 export const isOver = (filter) => filter.rate_now > filter.rate * 1.1;
 
-// A filter that cannot grow, forget or take more.
+// Whether the filter refuses new items.
 export const isFull = (filter) => filter.fill >= 1 && (filter.kind === "nonscaling" || filter.kind === "counting");
 
-// `linkTo` makes the URL of a filter, and `follow` shows what the current URL names.
+// `linkTo` returns the URL of a filter; `follow` opens the filter in the current URL.
 export function startTable(linkTo, follow) {
   urlOf = linkTo;
   COLUMNS.forEach((column, index) => {
@@ -53,7 +52,7 @@ export function startTable(linkTo, follow) {
   byId("page-before").addEventListener("click", () => turn(-1));
   byId("page-after").addEventListener("click", () => turn(1));
   byId("filters-body").addEventListener("click", (event) => {
-    // A link to the current URL is no navigation for the browser.
+    // The browser does not navigate to a link to the current URL.
     if (event.target.closest("a")?.hash === location.hash) follow();
   });
 }
@@ -78,12 +77,12 @@ export function showFilters(state) {
   const keys = `${count(state.walk.looked_at)} of ${count(state.server.keys)} keys`;
   const note = byId("filters-note");
   note.hidden = state.left_out === 0;
-  say(note, `Not watched: ${counted(state.left_out, "further filter")}. Begin with a larger --max, or a --match for those that matter.`);
+  say(note, `Not watched: ${counted(state.left_out, "more filter")}. Restart with a larger --max, or with a --match for those that matter.`);
   const empty = byId("filters-empty");
   empty.hidden = filters.length > 0;
-  say(empty, state.walk.is_complete ? "There is no filter on this server. BF.RESERVE makes one." : `Looking for filters: ${keys} so far.`);
+  say(empty, state.walk.is_complete ? "This server has no filters. BF.RESERVE creates one." : `Looking for filters: ${keys} so far.`);
   byId("filters-table").hidden = filters.length === 0;
-  say(byId("filters-walk"), state.walk.is_complete ? "" : `, ${keys} looked at`);
+  say(byId("filters-walk"), state.walk.is_complete ? "" : `, ${keys} scanned`);
   draw();
 }
 
@@ -140,7 +139,7 @@ function place(shown) {
     if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
     fill(row, filter);
   });
-  // A row that was moved has lost it.
+  // A row that was moved has lost the focus.
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
 
@@ -151,7 +150,7 @@ function newRow(filter) {
 }
 
 function fill(row, filter) {
-  const [name, kindCell, items, full, wrong, asked, layers, memory] = row.children;
+  const [name, kindCell, items, full, wrong, requested, layers, memory] = row.children;
   say(name.firstElementChild, filter.name === "" ? "(the empty name)" : filter.name);
   if (!filter.kind) {
     say(kindCell, filter.problem ?? "not sampled yet");
@@ -162,8 +161,8 @@ function fill(row, filter) {
   fillCell(full, filter.fill, percent(filter.fill), isFull(filter));
   say(wrong, aboutPercent(filter.rate_now));
   wrong.classList.toggle("over", isOver(filter));
-  wrong.title = isOver(filter) ? `more than the ${percent(filter.rate)} that it was made for` : "";
-  say(asked, percent(filter.rate));
+  wrong.title = isOver(filter) ? `above the requested ${percent(filter.rate)}` : "";
+  say(requested, percent(filter.rate));
   say(layers, count(filter.layers));
   say(memory, bytes(filter.size));
 }

@@ -1,5 +1,5 @@
-// The page: asks for the state at each interval, and shows it. Nothing that it says is read aloud at each sample; that the
-// server went or came back is.
+// The page: requests the state at each interval and shows it. Screen readers announce only that the server was lost or is back,
+// not each sample.
 
 import { ask } from "./asking.js";
 import { drawPlan, startCalculator } from "./calculator.js";
@@ -40,7 +40,7 @@ function showHealth({ error, problem, silence, samples, sampled, interval, now }
   const isWaiting = !isDown && samples === 0;
   place.classList.toggle("is-down", isDown);
   place.classList.toggle("is-up", !isDown && !isWaiting);
-  document.title = isDown ? "bloomgate: gone" : "bloomgate";
+  document.title = isDown ? "bloomgate: offline" : "bloomgate";
   if (error) say(place, error);
   else if (problem) say(place, `Since ${clock(problem.since)}: ${problem.text}`);
   else if (silence) say(place, `The server has not answered since ${clock(now - silence)}`);
@@ -55,7 +55,7 @@ function showServer() {
   say(byId("server"), `${where}, ${server.name} ${server.version}, module ${server.module}, up ${duration(server.uptime ?? 0)}`);
 }
 
-// A counter of INFO over time as so much a second. Where it fell, the server began anew.
+// A counter of INFO as rates per second. If it decreased, the server was restarted.
 function rates(name) {
   const { time } = state.history;
   const values = state.history[PREFIX + name];
@@ -68,7 +68,7 @@ function rates(name) {
 
 function draw(container, name, lines, yFormat, more = {}) {
   const { time } = state.history;
-  // The first point has nothing before it to be compared with.
+  // The first point has no predecessor to compute a rate from.
   const from = lines.every(({ ys }) => ys[0] === null) ? 1 : 0;
   lineChart(chartPlace(byId(container), name), {
     name,
@@ -91,13 +91,13 @@ function showOverview() {
     ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed, ${policy}` : ""}`],
     ["Adds", perSecond(rates("adds").at(-1) ?? 0), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
     ["Lookups", perSecond(rates("lookups").at(-1) ?? 0), `${count(lookups)} since the start`],
-    ["Found", lookups ? percent(positives / lookups) : "none asked", lookups ? `${count(positives)} of the lookups` : ""],
-    ["Pending adds", total("pending_bytes") ? bytes(total("pending_bytes")) : null, "until a save has ended"],
+    ["Found", lookups ? percent(positives / lookups) : "no lookups", lookups ? `${count(positives)} of the lookups` : ""],
+    ["Pending adds", total("pending_bytes") ? bytes(total("pending_bytes")) : null, "until the save has ended"],
   ]);
   draw("overview-charts", "Items", [{ ys: history("num_items_across_objects") }], count, { least: 2 });
   draw("overview-charts", "Memory of filters", [{ ys: history("total_memory_bytes") }], bytes, { base: 1024 });
-  draw("overview-charts", "Adds a second", [{ name: "all", ys: rates("adds") }, { name: "new", ys: rates("new_items") }], perSecond);
-  draw("overview-charts", "Lookups a second", [{ name: "all", ys: rates("lookups") }, { name: "found", ys: rates("positives") }], perSecond);
+  draw("overview-charts", "Adds per second", [{ name: "all", ys: rates("adds") }, { name: "new", ys: rates("new_items") }], perSecond);
+  draw("overview-charts", "Lookups per second", [{ name: "all", ys: rates("lookups") }, { name: "found", ys: rates("positives") }], perSecond);
 }
 
 function showGuard() {
@@ -116,13 +116,13 @@ function showGuard() {
     ["Stale", count(total("fetches_stale")), share(total("fetches_stale"))],
     ["Load", count(total("fetches_load")), share(total("fetches_load"))],
     ["Wait", count(total("fetches_wait")), share(total("fetches_wait"))],
-    ["Without a filter", count(total("fetches_unguarded")), "counted besides"],
+    ["Without a filter", count(total("fetches_unguarded")), "also counted above"],
     ["BF.FILL", count(total("fills")), `${count(total("fills_refused"))} refused`],
     ["Leases now", count(total("leases")), `${counted(total("waiting"), "client")} waiting`],
     ["Remembered misses", count(total("nones")), "now"],
   ]);
   const history = (name) => state.history[PREFIX + name];
-  draw("guard-charts", "Answers a second", answers.map((answer) => ({ name: answer, ys: rates(`fetches_${answer}`) })), perSecond);
+  draw("guard-charts", "Replies per second", answers.map((answer) => ({ name: answer, ys: rates(`fetches_${answer}`) })), perSecond);
   draw("guard-charts", "Now", [{ name: "leases", ys: history("leases") }, { name: "waiting", ys: history("waiting") }, { name: "misses", ys: history("nones") }], count, { least: 2 });
 }
 

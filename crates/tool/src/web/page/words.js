@@ -1,15 +1,15 @@
-// Numbers as people read them.
+// Formats numbers for people.
 
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 14 });
 
-// 1,234,567; from a hundred million on 123 M.
+// 1,234,567; from a hundred million 123 M.
 export function count(number) {
   if (number === null || number === undefined) return "";
   if (Math.abs(number) < 1e8) return grouped.format(Math.round(number));
   return scaled(number, 1000, ["", " k", " M", " G", " T", " P", " E"]);
 }
 
-// A number of things in words: 1 key, 2 keys.
+// A number with a noun: 1 key, 2 keys.
 export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 export function bytes(number) {
@@ -26,14 +26,14 @@ function scaled(number, base, units) {
   return digits(number) + units[power];
 }
 
-// Three digits that count, no zeros at the end.
+// Three significant digits without trailing zeros.
 function digits(number) {
   if (number === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(number)));
   return grouped.format(Number(number.toFixed(Math.max(0, Math.min(12, 2 - size)))));
 }
 
-// A share of 1 with two digits that count: 0.97%, 12%, 0.000031%.
+// A share (0 to 1) as a percentage with two significant digits: 0.97%, 12%, 0.000031%.
 export function percent(share) {
   if (share === null || share === undefined) return "";
   const number = share * 100;
@@ -43,7 +43,7 @@ export function percent(share) {
   return `${grouped.format(Number(number.toFixed(Math.max(0, Math.min(14, 1 - size)))))}%`;
 }
 
-// As above, but what is next to nothing is not spelled out.
+// As above, but a tiny share is shown as <0.0001%.
 export const aboutPercent = (share) => (share > 0 && share < 1e-6 ? "<0.0001%" : percent(share));
 
 export const perSecond = (number) => (number === null ? "" : `${digits(number)}/s`);
