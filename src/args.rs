@@ -1,4 +1,4 @@
-//! The words of a command, read in place: no copy, no allocation, any bytes. What they mean is in [`bloomgate_filter::words`].
+//! The arguments of a command, read in place: no copy, no allocation, any bytes. [`bloomgate_filter::words`] parses them.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use redis_module::{RedisString, raw};
 use super::context::Context;
 use super::reply::Refusal;
 
-/// One word of a command.
+/// One argument of a command.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Arg<'a> {
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Arg<'_> {
     }
 }
 
-/// The words of a command, its name first. A word that is read borrows all of them: [`redact`](Self::redact) replaces one.
+/// The arguments of a command, with its name first. Reading one borrows all of them, because [`redact`](Self::redact) replaces one.
 pub struct Args<'a> {
     words: NonNull<Arg<'a>>,
     length: usize,

@@ -145,15 +145,15 @@ fn size_changed(before: &Contents, after: &Contents) {
 
 /// Counts items that a command added or tried to add, and those that were new.
 #[inline]
-pub fn items_added(asked: usize, new: usize) {
-    ADDS.count(asked as u64);
+pub fn items_added(items: usize, new: usize) {
+    ADDS.count(items as u64);
     NEW_ITEMS.count(new as u64);
 }
 
 /// Counts lookups, and those that found the item.
 #[inline]
-pub fn items_looked_up(asked: usize, positive: u32) {
-    LOOKUPS.count(asked as u64);
+pub fn items_looked_up(items: usize, positive: u32) {
+    LOOKUPS.count(items as u64);
     POSITIVES.count(positive.into());
 }
 

@@ -98,7 +98,7 @@ impl Drop for NewItems<'_> {
     }
 }
 
-/// Propagates the command itself, whose effect is all of what it says.
+/// Propagates the command verbatim, because its arguments describe its whole effect.
 pub fn verbatim(context: Context) {
     // SAFETY: the context is valid.
     unsafe {
@@ -190,7 +190,7 @@ struct OwnedWords {
     count: usize,
 }
 
-/// The most words that define a filter, and ITEMS.
+/// The maximum number of arguments that define a filter, and ITEMS.
 const WORDS_MAX: usize = effect::WORDS_MAX + 1;
 
 impl OwnedWords {

@@ -1,10 +1,10 @@
-//! Reads the answers of commands on items, and counts them without keeping them.
+//! Parses the replies to commands on items, and counts the answers without keeping them.
 
 use std::io::BufRead;
 
 use anyhow::{Result, bail};
 
-/// How the items of some commands were answered.
+/// The counts of the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Elements that were 1.
@@ -13,7 +13,7 @@ pub struct Answers {
     pub all: u64,
 }
 
-/// Reads a reply of integers, one or an array of them.
+/// Parses a reply of integers: one, or an array of them.
 pub fn count_reply(reader: &mut dyn BufRead, line: &mut Vec<u8>, answers: &mut Answers) -> Result<()> {
     let mut left: u64 = 1;
     while left > 0 {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_counted_and_an_error_is_one() {
+    fn answers_are_counted_including_errors() {
         let (mut line, mut answers) = (Vec::new(), Answers::default());
         let mut bytes: &[u8] = b"*3\r\n:1\r\n:0\r\n:1\r\n:1\r\n*1\r\n-ERR non scaling filter is full\r\n";
         count_reply(&mut bytes, &mut line, &mut answers).unwrap();

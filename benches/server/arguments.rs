@@ -49,12 +49,12 @@ pub struct Arguments {
     /// Given by cargo bench.
     #[arg(long, hide = true)]
     bench: bool,
-    /// The arguments as the tables show them.
+    /// The arguments for the notes of the tables.
     #[arg(skip)]
     pub shown: String,
 }
 
-/// A section of the measurement. They run in this order.
+/// A section of the benchmark. Sections run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Section {
     Commands,
@@ -84,7 +84,7 @@ pub enum Peer {
     Module(PeerModule),
 }
 
-/// A module that is named by its file.
+/// Another module, with its name, library and server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerModule {
     /// Its name in the tables.
@@ -112,10 +112,10 @@ impl FromStr for Peer {
 }
 
 impl Arguments {
-    /// Reads the arguments of a program, without its name.
+    /// Parses the arguments of a program, without its name.
     ///
     /// # Errors
-    /// An error that prints itself and knows its exit status. A request for help is one.
+    /// An error that prints itself and has an exit status. A request for help is also an error.
     pub fn read(words: impl IntoIterator<Item = String>) -> Result<Self, clap::Error> {
         let words: Vec<String> = words.into_iter().collect();
         let matches = Self::command().no_binary_name(true).try_get_matches_from(&words)?;
@@ -125,7 +125,7 @@ impl Arguments {
     }
 }
 
-/// Leaves out what scripts/bench and cargo add, and the folder of the results.
+/// Removes what scripts/bench and cargo add, and the folder of the results.
 fn shown(words: &[String]) -> String {
     let mut shown = Vec::new();
     let mut rest = words.iter();

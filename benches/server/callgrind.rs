@@ -1,29 +1,29 @@
-//! Reads what callgrind_annotate prints: how many instructions there were, and which functions they were spent in.
+//! Parses the output of callgrind_annotate: the number of instructions, and the functions that executed them.
 
 use std::collections::BTreeMap;
 
-/// Instructions of a run.
+/// The instructions of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Instructions {
-    /// All that were counted.
+    /// The total.
     pub total: u64,
-    /// Those of each function itself, the most first.
-    pub functions: Vec<Spent>,
+    /// The functions with their own instructions, the highest first.
+    pub functions: Vec<FunctionCost>,
 }
 
-/// What was spent in one function.
+/// The instructions of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spent {
-    /// Instructions of its own.
+pub struct FunctionCost {
+    /// Its own instructions, without callees.
     pub count: u64,
-    /// The function, and the file that the code comes from: inlined code stands under both.
+    /// The function, and the file of the code; inlined code has both.
     pub function: String,
     /// The name of the program or library.
     pub object: String,
 }
 
 impl Instructions {
-    /// Reads the listing. Lines of one function that came from several files of the standard library become one.
+    /// Parses the listing. Lines of one function from several files of the standard library are added up.
     pub fn read(listing: &str) -> Self {
         let mut total = 0;
         let mut sums = BTreeMap::<(String, String), u64>::new();
@@ -34,17 +34,17 @@ impl Instructions {
             } else if let Some(place) = place(rest)
                 && count < total
             {
-                // Those with all of it are not where it was spent: they called what was counted.
+                // Functions with the whole total only called the measured code.
                 *sums.entry(place).or_default() += count;
             }
         }
-        let spent = |((function, object), count)| Spent { count, function, object };
-        let mut functions: Vec<Spent> = sums.into_iter().map(spent).collect();
+        let spent = |((function, object), count)| FunctionCost { count, function, object };
+        let mut functions: Vec<FunctionCost> = sums.into_iter().map(spent).collect();
         functions.sort_by_key(|spent| std::cmp::Reverse(spent.count));
         Self { total, functions }
     }
 
-    /// The sums of the libraries, the most first.
+    /// The sums by library, the highest first.
     pub fn by_object(&self) -> Vec<(String, u64)> {
         let mut sums = BTreeMap::<&str, u64>::new();
         for spent in &self.functions {
@@ -56,7 +56,7 @@ impl Instructions {
     }
 }
 
-/// `1,234 (56.7%)  rest`; the percentage is not there in old versions.
+/// Parses `1,234 (56.7%)  rest`; old versions print no percentage.
 fn count_and_rest(line: &str) -> Option<(u64, &str)> {
     let (count, rest) = line.trim_start().split_once(' ')?;
     let count = count.replace(',', "").parse().ok()?;
@@ -65,7 +65,7 @@ fn count_and_rest(line: &str) -> Option<(u64, &str)> {
     Some((count, rest))
 }
 
-/// Function and library out of `path/file.rs:function [path/library]`. The file says where inlined code comes from.
+/// Parses function and library from `path/file.rs:function [path/library]`. The file is that of inlined code.
 fn place(rest: &str) -> Option<(String, String)> {
     let (place, object) = match rest.rsplit_once(" [") {
         Some((place, object)) => (place, object.strip_suffix(']')?),
@@ -107,7 +107,7 @@ Ir                file:function
 ";
 
     #[test]
-    fn the_listing_is_read_without_the_callers_of_what_was_counted() {
+    fn the_listing_is_parsed_without_callers_of_the_measured_function() {
         let found = Instructions::read(LISTING);
         assert_eq!(found.total, 1_234_567);
         let functions: Vec<_> = found.functions.iter().map(|spent| (spent.count, spent.function.as_str())).collect();
@@ -121,7 +121,7 @@ Ir                file:function
     }
 
     #[test]
-    fn other_lines_are_nothing() {
+    fn other_lines_are_ignored() {
         assert_eq!(Instructions::read("Ir\n----\nno numbers here\n"), Instructions::default());
     }
 }

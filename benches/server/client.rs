@@ -1,4 +1,4 @@
-//! The client that keeps many commands on their way on many connections, and counts the answers without keeping them.
+//! A client that keeps many commands in flight on many connections, and counts the answers without keeping them.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,42 +10,42 @@ use super::answers::{Answers, count_reply};
 use super::harness::Connection;
 use super::items::{Batch, Set, next_size};
 
-/// Connections that are kept busy, as many as redis-benchmark has when it is not told.
+/// The number of connections, the default of redis-benchmark.
 const CONNECTIONS: usize = 50;
 
-/// Commands on items with the numbers of a range.
+/// Sends commands on the items with the numbers of a range.
 pub struct Stream<'a> {
-    /// The words in front of the items.
+    /// The arguments before the items.
     pub words: &'a [&'a str],
-    /// The set that the items are of.
+    /// The set of the items.
     pub set: Set,
-    /// Items of a command.
+    /// Items per command.
     pub items: u64,
-    /// Commands that go together on a connection.
+    /// Pipelined commands per connection.
     pub pipeline: u64,
 }
 
-/// What a stream of commands took, and got.
+/// The time of a stream of commands, and the answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// From the first byte sent to the last reply read.
     pub seconds: f64,
-    /// Commands.
+    /// The number of commands.
     pub commands: u64,
     /// The answers.
     pub answers: Answers,
 }
 
 impl Outcome {
-    /// Commands a second, as the client saw it.
+    /// Commands per second, as seen by the client.
     pub fn commands_per_second(&self) -> f64 {
         self.commands as f64 / self.seconds
     }
 }
 
 impl Stream<'_> {
-    /// Sends the items with these numbers. Connections take turns: while one's replies are read, the commands of the
-    /// others wait at the server, so the server has always something to do.
+    /// Sends the items with these numbers. Connections alternate: while the replies of one are read, the commands
+    /// of the others are waiting at the server, so the server is always busy.
     pub fn run(&self, port: u16, numbers: Range<u64>) -> Result<Outcome> {
         let mut clients = (0..CONNECTIONS).map(|_| Connection::open(port)).collect::<std::io::Result<Vec<_>>>()?;
         let mut waiting = vec![0; CONNECTIONS];

@@ -1,5 +1,5 @@
-//! Commands against variants, over several rounds, beside the server's own EXISTS: what the sections on single commands
-//! collect, and the table that is made of it.
+//! Measures commands against variants over several rounds, next to the server's own EXISTS, and makes the table of the
+//! sections on single commands.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,23 +10,23 @@ use super::statistics::Samples;
 use super::table::{Cell, Table, summary};
 use super::variants::Variant;
 
-/// A row of the measurement.
+/// A row of the table.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The command and its load.
+    /// The name of the command and its load.
     pub command: String,
-    /// The filter that it is asked of.
+    /// The name of the filter.
     pub filter: String,
-    /// The server's command that it is compared with.
+    /// The server's command for comparison.
     pub base: Base,
 }
 
-/// A command of the server's own that calibrates the machine.
+/// One of the server's own commands, which calibrates the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
-    /// EXISTS of 100 keys that are not there.
+    /// EXISTS of 100 missing keys.
     Many,
-    /// EXISTS of one.
+    /// EXISTS of one missing key.
     One,
 }
 
@@ -39,7 +39,7 @@ impl Base {
     }
 }
 
-/// Both figures of a measurement, over the rounds.
+/// Both figures of a measurement over the rounds.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     microseconds: Samples,
@@ -53,32 +53,32 @@ impl Figures {
     }
 }
 
-/// What was measured.
+/// The measurements.
 pub struct Grid<'a> {
     variants: &'a [Variant],
     cases: Vec<Case>,
     figures: BTreeMap<(usize, usize), Figures>,
-    /// EXISTS knows nothing of modules: all variants on one server program share its figures.
+    /// EXISTS does not depend on modules, so all variants on one server program share its figures.
     bases: BTreeMap<(Base, String), Figures>,
 }
 
 impl<'a> Grid<'a> {
-    /// Nothing measured yet.
+    /// Creates an empty grid.
     pub const fn new(variants: &'a [Variant], cases: Vec<Case>) -> Self {
         Self { variants, cases, figures: BTreeMap::new(), bases: BTreeMap::new() }
     }
 
-    /// A round of a case.
+    /// Adds a round of a case.
     pub fn push(&mut self, case: usize, variant: usize, measured: Measured) {
         self.figures.entry((case, variant)).or_default().push(measured);
     }
 
-    /// A round of the server's own command, on a variant's server.
+    /// Adds a round of the server's own command on a variant's server.
     pub fn push_base(&mut self, base: Base, variant: &Variant, measured: Measured) {
         self.bases.entry((base, variant.server.clone())).or_default().push(measured);
     }
 
-    /// The table: the server's own commands first, then each case with each variant.
+    /// Returns the table: the server's own commands first, then each case with each variant.
     pub fn table(&self, name: &str, title: &str) -> Table {
         let mut table = Table::new(
             name,
@@ -99,7 +99,7 @@ impl<'a> Grid<'a> {
             ],
         );
         for ((base, program), figures) in &self.bases {
-            // Its folder matters only where there is another one.
+            // The server program is named only if there is another one.
             let is_another = |other: &(Base, String)| other.1 != *program;
             let name = Path::new(program).file_name().map(OsStr::to_string_lossy);
             let name = name.filter(|_| !self.bases.keys().any(is_another)).unwrap_or(program.into());

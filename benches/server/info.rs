@@ -1,33 +1,33 @@
-//! Reads the texts that servers and programs answer with: INFO's lines, the statistics of a command, redis-benchmark's
-//! CSV, /proc. Pure functions over texts; what asks for them is elsewhere.
+//! Parses the output of servers and programs: the lines of INFO, the statistics of a command, redis-benchmark's CSV, and
+//! /proc. These are pure functions of text.
 
-/// The value after `name:` in INFO, /proc/PID/status and the like, without blanks around it.
+/// Returns the value after `name:` in INFO, /proc/PID/status and similar texts, trimmed.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
 }
 
-/// The number after `name:`, without the unit after it.
+/// Returns the number after `name:`, without the unit after it.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     field(text, name)?.split_whitespace().next()?.parse().ok()
 }
 
-/// What `INFO commandstats` has of a command.
+/// A command's line of `INFO commandstats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandStatistics {
-    /// How often it was called.
+    /// The number of calls.
     pub calls: u64,
-    /// The time inside the command, all calls together.
+    /// The time inside the command, over all calls.
     pub microseconds: u64,
 }
 
 impl CommandStatistics {
-    /// The time of a call. `usec_per_call` of INFO is the same with two decimals.
+    /// The time per call. `usec_per_call` in INFO is the same with two decimals.
     pub fn microseconds_per_call(&self) -> f64 {
         self.microseconds as f64 / self.calls as f64
     }
 }
 
-/// The statistics of a command, its name in any case.
+/// Returns the statistics of a command, whose name may be in any case.
 pub fn command_statistics(text: &str, command: &str) -> Option<CommandStatistics> {
     text.lines().find_map(|line| {
         let (name, rest) = line.trim().strip_prefix("cmdstat_")?.split_once(':')?;
@@ -39,8 +39,8 @@ pub fn command_statistics(text: &str, command: &str) -> Option<CommandStatistics
     })
 }
 
-/// Requests a second out of `redis-benchmark --csv`: the second field of the last line. The first, the command, is in
-/// quotes and may hold anything.
+/// Returns the requests per second from `redis-benchmark --csv`: the second field of the last line. The first field, the
+/// command, is in quotes and may contain anything.
 pub fn requests_per_second(csv: &str) -> Option<f64> {
     let line = csv.lines().rev().find(|line| line.starts_with('"'))?;
     let fields: Vec<&str> = line.split("\",\"").collect();
@@ -48,14 +48,15 @@ pub fn requests_per_second(csv: &str) -> Option<f64> {
     fields.get(fields.len().checked_sub(7)?)?.trim_matches('"').parse().ok()
 }
 
-/// The seconds that the server took to load its snapshot, by its log.
+/// Returns the seconds that the server took to load its snapshot, according to its log.
 pub fn seconds_to_load(log: &str) -> Option<f64> {
     let line = log.lines().rev().find(|line| line.contains("DB loaded from disk: "))?;
     line.split("DB loaded from disk: ").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// Why a server ended, by its log: the line that says what failed, or else the last one, without number and time.
-pub fn reason_to_end(log: &str) -> String {
+/// Returns why a server exited, according to its log: the line that says what failed, or else the last line, without PID and
+/// time.
+pub fn exit_reason(log: &str) -> String {
     let line = log.lines().find(|line| line.contains("failed") && !line.contains("WARNING"));
     let line = line.or_else(|| log.lines().last()).unwrap_or("its log is empty");
     line.split_once(" # ").map_or(line, |(_, text)| text).to_owned()
@@ -97,17 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn the_log_tells_why_a_server_ended() {
+    fn the_log_says_why_a_server_exited() {
         let log = "7:M 1 Jan 2024 00:00:00.000 # WARNING it may have failed\n\
                    7:M 1 Jan 2024 00:00:00.000 # Module a.so failed to load: no such file\n\
                    7:M 1 Jan 2024 00:00:00.000 # Can't load module from a.so: server aborting\n";
-        assert_eq!(reason_to_end(log), "Module a.so failed to load: no such file");
-        assert_eq!(reason_to_end("bye"), "bye");
-        assert_eq!(reason_to_end(""), "its log is empty");
+        assert_eq!(exit_reason(log), "Module a.so failed to load: no such file");
+        assert_eq!(exit_reason("bye"), "bye");
+        assert_eq!(exit_reason(""), "its log is empty");
     }
 
     #[test]
-    fn the_log_tells_how_long_loading_took() {
+    fn the_log_says_how_long_loading_took() {
         let log = "1:M * DB loaded from disk: 9.000 seconds\n1:M * DB loaded from disk: 1.250 seconds\n1:M * Ready\n";
         assert_eq!(seconds_to_load(log), Some(1.25));
         assert_eq!(seconds_to_load("1:M * Ready\n"), None);

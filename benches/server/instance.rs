@@ -1,5 +1,5 @@
-//! A server with one module in it, or none, as the tests start theirs, and what is asked of it to measure. A fault is an error here,
-//! not the end of the program.
+//! A server with one module or none, started as in the tests, and the queries for a measurement. A failure is an error here
+//! and does not end the program.
 
 use std::fs;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use super::harness::{Connection, Reply, Resident, Server, Stop};
 use super::info::{self, CommandStatistics};
 use super::machine;
 
-/// A server process. It ends with the value, and its folder goes.
+/// A server process, which is stopped when this is dropped, and its folder removed.
 pub struct Instance {
     server: Server,
     _wrapper: TempDir,
@@ -34,7 +34,8 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Starts a server, with a module or without. `before` are words that stand in front of its program: another one that runs it.
+    /// Starts a server with or without a module. `before` is a command line that runs the server's program, such as
+    /// another tool.
     pub fn start(before: &[&str], program: &str, module: Option<&Path>) -> Result<Self> {
         let found = |module: &Path| {
             module.canonicalize().with_context(|| format!("there is no module at {}", module.display()))
@@ -42,7 +43,7 @@ impl Instance {
         let module = module.map(found).transpose()?;
         machine::output_of(program, &["--version"]).with_context(|| format!("cannot start {program}"))?;
         let wrapper = tempfile::Builder::new().prefix("wrapper-").tempdir()?;
-        // By the name of the program: servers look at that.
+        // The wrapper has the program's name, because servers inspect that name.
         let path = wrapper.path().join(Path::new(program).file_name().context("a program")?);
         fs::write(&path, format!("#!/bin/sh\nexec {} '{program}' \"$@\"\n", before.join(" ")))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -52,20 +53,20 @@ impl Instance {
         }
         match server.try_start() {
             Ok(server) => Ok(Self { server, _wrapper: wrapper }),
-            Err(log) => bail!("the server ended at its start: {}", info::reason_to_end(&log)),
+            Err(log) => bail!("the server exited during startup: {}", info::exit_reason(&log)),
         }
     }
 
-    /// Kills the server and starts it again in its folder: it loads the snapshot that is there.
+    /// Kills the server and restarts it in its folder, where it loads its snapshot.
     pub fn start_again(&mut self) -> Result<()> {
         self.server.stop(Stop::Kill);
         if self.server.launch().is_err() {
-            bail!("the server ended at its start: {}", info::reason_to_end(&self.log()));
+            bail!("the server exited during startup: {}", info::exit_reason(&self.log()));
         }
         Ok(())
     }
 
-    /// Sends a command on a connection of its own; an error reply is an error.
+    /// Sends a command on a separate connection; an error reply is an error.
     pub fn call(&self, words: &[&str]) -> Result<Reply> {
         let asked = || words.join(" ");
         match Connection::open(self.port)?.try_call(words).with_context(asked)? {
@@ -74,7 +75,7 @@ impl Instance {
         }
     }
 
-    /// A number that a command answers, by itself or in an array.
+    /// Returns a number that a command replies, alone or in an array.
     pub fn number(&self, words: &[&str]) -> Result<u64> {
         let reply = self.call(words)?;
         let number = if let Reply::Array(numbers) = &reply { numbers.first() } else { Some(&reply) };
@@ -94,7 +95,7 @@ impl Instance {
         info::number(&self.info(section)?, name).with_context(|| format!("INFO {section} has no number {name}"))
     }
 
-    /// Runs something and tells what a command took meanwhile, inside the server.
+    /// Runs a function, and returns what a command took meanwhile, inside the server.
     pub fn statistics_of<T>(&self, command: &str, run: impl FnOnce() -> Result<T>) -> Result<(CommandStatistics, T)> {
         self.call(&["CONFIG", "RESETSTAT"])?;
         let outcome = run()?;
@@ -104,19 +105,19 @@ impl Instance {
         Ok((statistics, outcome))
     }
 
-    /// The most of it that was in memory, in bytes, where the system says that.
+    /// The peak resident memory in bytes, if the system reports it.
     pub fn peak_bytes(&self) -> Option<u64> {
         u64::try_from(Resident::of(&self.server)?.peak).ok()
     }
 
-    /// The process ids of its children: of the one that saves.
+    /// The process ids of its children, such as the one that saves.
     pub fn children(&self) -> Vec<u32> {
         let own = self.process_id();
         let text = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
         text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
-    /// Its snapshot.
+    /// The path of its snapshot.
     pub fn snapshot(&self) -> PathBuf {
         self.folder().join("dump.rdb")
     }

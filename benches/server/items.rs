@@ -1,19 +1,19 @@
-//! The items that everything is measured with: URLs of 70 bytes that differ in a number of twelve digits, the form in
-//! which redis-benchmark writes a random number. And commands that carry them, encoded once and renumbered for each
-//! sending, so that the client spends its time on little else than the socket.
+//! The items of all measurements: URLs of 70 bytes that differ in a number of twelve digits, in the format in which
+//! redis-benchmark writes random numbers. Also the commands that contain them, which are encoded once and renumbered each time
+//! they are sent, so that the client's time is mostly spent on the socket.
 
-/// What stands in front of the number says which set an item is of; the sets have nothing in common.
+/// The prefix before the number selects the set of an item; the sets are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Those a filter is filled with.
+    /// Members of the filter.
     Members,
-    /// Those that are never added.
+    /// Items that are never added.
     Absent,
-    /// Those that are added by redis-benchmark, which draws their numbers.
+    /// Items that redis-benchmark adds with random numbers.
     Drawn,
 }
 
-/// Digits of an item's number.
+/// The number of digits in an item.
 const DIGITS: usize = 12;
 
 impl Set {
@@ -26,24 +26,24 @@ impl Set {
         }
     }
 
-    /// An item whose number redis-benchmark draws.
+    /// Returns an item whose number redis-benchmark chooses.
     pub fn drawn_item(self) -> String {
         format!("{}__rand_int__", self.prefix())
     }
 }
 
-/// Equal commands one after another, whose items get new numbers each time.
+/// A sequence of equal commands whose items get new numbers each time.
 pub struct Batch {
-    /// Commands in it.
+    /// The number of commands.
     pub commands: u64,
-    /// Items in each command.
+    /// Items per command.
     pub items: u64,
     bytes: Vec<u8>,
     numbers: Vec<usize>,
 }
 
 impl Batch {
-    /// So many commands that begin with these words, with so many items of the set after them.
+    /// Encodes this many commands that begin with these arguments, with this many items of the set each.
     pub fn new(words: &[&str], set: Set, items: u64, commands: u64) -> Self {
         let mut batch = Self { commands, items, bytes: Vec::new(), numbers: Vec::new() };
         for _ in 0..commands {
@@ -62,7 +62,7 @@ impl Batch {
         batch
     }
 
-    /// The bytes to send, with items numbered from `first` on.
+    /// Returns the encoded commands with items numbered from `first` on.
     pub fn numbered_from(&mut self, first: u64) -> &[u8] {
         for (number, at) in (first..).zip(&self.numbers) {
             let mut rest = number;
@@ -75,7 +75,8 @@ impl Batch {
     }
 }
 
-/// Items and commands of the next batch, where so many items are left: whole commands first, then one with the rest.
+/// Returns the number of items and commands of the next batch when this many items are left: full commands first, then one
+/// with the rest.
 pub fn next_size(items: u64, pipeline: u64, left: u64) -> (u64, u64) {
     if left < items { (left, 1) } else { (items, pipeline.min(left / items)) }
 }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_item_of_a_range_is_left_out() {
+    fn every_item_of_a_range_is_sent() {
         let mut left = 1_250;
         let mut sizes = Vec::new();
         while left > 0 {

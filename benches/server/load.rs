@@ -1,4 +1,4 @@
-//! The loads: filling a filter, and commands from redis-benchmark or from the client of our own.
+//! The loads: filling a filter, and commands from redis-benchmark or from our own client.
 
 use std::ops::Range;
 
@@ -11,37 +11,37 @@ use super::items::Set;
 use super::machine::{Processors, command_on};
 use super::variants::KEY;
 
-/// Items of a command that takes many.
+/// Items per command with many items.
 pub const MANY: u64 = 100;
-/// Commands that go together, of such a command.
+/// Pipelined commands with many items.
 pub const PIPELINE_MANY: u64 = 4;
-/// Commands that go together, of a command on one item.
+/// Pipelined commands with one item.
 pub const PIPELINE_ONE: u64 = 32;
 
-/// Where redis-benchmark's items come from.
+/// The set from which redis-benchmark takes items.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
-    /// The set.
+    /// The set of the items.
     pub set: Set,
-    /// Their numbers are below this one (redis-benchmark takes at most 2^31 - 1).
+    /// The limit of their numbers (redis-benchmark accepts at most 2^31 - 1).
     pub below: u64,
 }
 
 /// Items that are never added.
 pub const ABSENT: Draw = Draw { set: Set::Absent, below: i32::MAX as u64 };
-/// Items that are added; few of them come twice.
+/// Items that are added; few of them are repeated.
 pub const DRAWN: Draw = Draw { set: Set::Drawn, below: i32::MAX as u64 };
 
 /// One measurement of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// The time inside the command, by the server's own statistics.
+    /// The time inside the command, from the server's statistics.
     pub microseconds_per_call: f64,
-    /// As the client saw it.
+    /// The commands per second, as seen by the client.
     pub requests_per_second: f64,
 }
 
-/// Adds members with these numbers to the filter that is measured.
+/// Adds members with these numbers to the measured filter.
 pub fn add_members(server: &Instance, numbers: Range<u64>) -> Result<Outcome> {
     add_members_to(server, KEY, numbers)
 }
@@ -51,14 +51,14 @@ fn add_members_to(server: &Instance, key: &str, numbers: Range<u64>) -> Result<O
     stream.run(server.port, numbers)
 }
 
-/// Adds members to a filter, and measures it.
+/// Adds members to a filter and measures that.
 pub fn measure_adds(server: &Instance, key: &str, numbers: Range<u64>) -> Result<Measured> {
     let (statistics, outcome) = server.statistics_of("BF.MADD", || add_members_to(server, key, numbers))?;
     let microseconds_per_call = statistics.microseconds_per_call();
     Ok(Measured { microseconds_per_call, requests_per_second: outcome.commands_per_second() })
 }
 
-/// Measures a command with redis-benchmark. `words` stand in front of the items.
+/// Measures a command with redis-benchmark. `words` precede the items.
 pub fn measure(
     server: &Instance,
     processors: Option<&Processors>,

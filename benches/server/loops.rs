@@ -1,5 +1,5 @@
-//! Lookups on the filter itself, without a server, for a program that counts instructions: the section `instructions`
-//! starts this program once more under callgrind, which counts inside [`measured_lookups`] only.
+//! Lookups in the filter itself, without a server, for counting instructions: the section `instructions` runs this program
+//! again under callgrind, which counts only inside [`measured_lookups`].
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited};
 
 use super::items::Set;
 
-/// The loops: what the tables call them, and their names for `--loop`.
+/// The loops: their names in the tables, and their names for `--loop`.
 pub const LOOPS: [(&str, &str); 4] = [
     ("bloomgate, one item", "native-one"),
     ("bloomgate, an item of a batch of 32", "native-batch"),
@@ -17,9 +17,9 @@ pub const LOOPS: [(&str, &str); 4] = [
     ("LAYOUT redisbloom, an item of a batch of 32", "redisbloom-batch"),
 ];
 
-/// Fits the cache, and is large enough for its lines to be asked for in advance.
+/// Fits the cache, and is large enough for prefetching.
 const CAPACITY: u64 = 850_000;
-/// As many members as the filters of the section `commands` have, in proportion.
+/// As full as the filters of the section `commands`.
 const MEMBERS: u64 = CAPACITY * 14 / 100;
 const RATE: f64 = 0.01;
 
@@ -52,7 +52,7 @@ fn items(set: Set, numbers: std::ops::Range<u64>) -> Vec<Vec<u8>> {
     numbers.map(|number| format!("{}{number:012}", set.prefix()).into_bytes()).collect()
 }
 
-/// What is counted. The number of items that were found.
+/// The measured code. Returns the number of items that were found.
 #[inline(never)]
 fn measured_lookups(filter: &Filter, items: &[Vec<u8>], together: usize) -> u32 {
     let mut found = 0;

@@ -1,23 +1,23 @@
-//! The machine: what the tables say of it, and which of its processors the server and its clients run on.
+//! The machine: its description in the tables, and the processors on which the server and its clients run.
 
 use std::fs;
 use std::process::Command;
 
 use super::info;
 
-/// Where the programs run.
+/// The processors for the programs.
 #[derive(Clone, Debug)]
 pub struct Processors {
-    /// All that this program may use, as taskset writes them.
+    /// All processors that this program may use, in taskset's format.
     pub all: String,
-    /// The server's.
+    /// The server's processors.
     pub server: String,
-    /// The clients'.
+    /// The clients' processors.
     pub client: String,
 }
 
 impl Processors {
-    /// The first one for servers, the last one for clients; nothing where there is one processor, or no taskset.
+    /// The first processor for servers, the last one for clients; `None` if there is only one, or no taskset.
     pub fn find() -> Option<Self> {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let all = info::field(&status, "Cpus_allowed_list")?.to_owned();
@@ -34,7 +34,7 @@ impl Processors {
     }
 }
 
-/// A command for a program on some processors, where they can be chosen.
+/// Returns a command that runs a program on some processors, if the system supports that.
 pub fn command_on(processors: Option<&str>, program: &std::path::Path) -> Command {
     match processors {
         None => Command::new(program),
@@ -46,13 +46,13 @@ pub fn command_on(processors: Option<&str>, program: &std::path::Path) -> Comman
     }
 }
 
-/// What a program prints, without the end of the line; nothing where it cannot be run.
+/// Returns the output of a program without the trailing line end, or an empty string if it cannot be run.
 pub fn output_of(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Name and value of what there is to say of the machine.
+/// Returns names and values that describe the machine.
 pub fn describe() -> Vec<(&'static str, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let unknown = || "unknown".to_owned();

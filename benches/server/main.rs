@@ -1,16 +1,15 @@
-//! Measures the module where its users meet it: in a server, from a client, beside the server's own commands and beside
-//! other modules. `scripts/bench` builds what is needed and runs it; `scripts/bench --help` tells the words.
+//! Measures the module in a server from a client, next to the server's own commands and other modules. `scripts/bench` builds
+//! everything and runs this program; `scripts/bench --help` lists the options.
 //!
-//! The variants take turns within each round (A B A B), so that what else happens on the machine meets all of them. The
-//! time inside a command is the server's own account (`INFO commandstats` between `CONFIG RESETSTAT` and the end),
-//! which no client can slow down; requests a second are what a client saw, and there a client can be the one that is
-//! slow.
+//! The variants alternate within each round (A B A B), so that other activity on the machine affects all of them. The time
+//! inside a command is the server's own measurement (`INFO commandstats` after `CONFIG RESETSTAT`), which does not depend on
+//! the client. Requests per second are measured by a client, which can itself be the bottleneck.
 //!
-//! One file a section in `sections`; `items`, `answers`, `client` and `load` make the load, `instance` and `variants` the servers,
-//! `statistics`, `table` and `plots` what is read. The parts that need no server have their tests beside
-//! them, which `tests.rs` gathers.
+//! `sections` has one file per section. `items`, `answers`, `client` and `load` generate the load, `instance` and `variants`
+//! run the servers, `statistics`, `table` and `plots` produce the output. The parts that need no server have unit tests, which
+//! `tests.rs` collects.
 
-// A measuring program: its numbers are far below 2^53 and its indices come from the lists that they index.
+// In a benchmark, numbers are far below 2^53, and indices come from the lists that they index.
 #![allow(clippy::indexing_slicing, clippy::cast_precision_loss)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
@@ -62,10 +61,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// The status of a script that lacks what it needs.
+/// The exit status of a script whose requirements are missing.
 const SKIPPED: u8 = 77;
 
-/// Finds RedisBloom and a server for it, which runs our module, too. Otherwise says what is missing.
+/// Finds RedisBloom and a server that loads both it and our module. Otherwise says what is missing.
 fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
     let folder = std::env::var_os("BLOOMGATE_PEERS").map(PathBuf::from);
     let folder = folder.context("BLOOMGATE_PEERS names no folder with RedisBloom's libraries")?;
@@ -95,9 +94,9 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
     }
     fs::create_dir_all(&arguments.out).with_context(|| format!("cannot make {}", arguments.out.display()))?;
     let out = arguments.out.canonicalize()?;
-    // Before this program moves: what it may use is what the machine has.
+    // Before this program moves, because the processors that it may use are those of the machine.
     let machine = machine::describe();
-    // Servers have their folders on the disk that the results go to.
+    // The servers' folders are on the disk of the results.
     let scratch = tempfile::Builder::new().prefix("scratch-").tempdir_in(&out)?;
     tempfile::env::override_temp_dir(scratch.path()).map_err(|other| anyhow!("{} is taken", other.display()))?;
     let processors = Processors::find();

@@ -1,4 +1,4 @@
-//! The plots, drawn from the CSV of a table: what was just measured and what is stored make them alike.
+//! The plots, drawn from the CSV of a table, so that new and stored figures give the same plots.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,38 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::significant;
 
-/// Width of every plot, in pixels: it fits a README.
+/// The width of every plot in pixels, which fits a README.
 const WIDTH: u32 = 820;
 const MARGIN: u32 = 16;
-/// Height of the title and the names of the variants.
+/// The height of the title and the names of the variants.
 const HEAD: u32 = 72;
-/// Height of a bar.
+/// The height of a bar.
 const BAR: u32 = 20;
-/// Height of the scale below a panel, and of its name.
+/// The height of the axis below a panel, and of its label.
 const SCALE: u32 = 72;
-/// Height of a plot of lines.
+/// The height of a line plot.
 const LINES: u32 = 340;
 
-/// Plots have no background, and these can be read on a light one and on a dark one.
+/// Plots have no background; this colour is legible on light and dark ones.
 const INK: RGBColor = GREY_600;
 /// The colours of the variants, in order.
 const COLOURS: [RGBColor; 5] = [BLUE_600, ORANGE_800, GREEN_600, PURPLE_300, PINK_400];
 
-/// A line of a table, by the names of its columns.
+/// A row of a table by the names of its columns.
 type Row = BTreeMap<String, String>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A plot.
 pub struct Plot {
-    /// The name of its file.
+    /// The file's name.
     pub file: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: &'static str,
-    /// The file.
+    /// The file's contents.
     pub svg: String,
 }
 
-/// The plots of the table of this name; none of a table that is not drawn, and none without figures.
+/// Returns the plots of the table with this name: none if the table is not drawn, or without figures.
 pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
     let rows: Vec<Row> = csv::Reader::from_reader(csv.as_bytes()).deserialize().collect::<csv::Result<_>>()?;
     let mut plots = Vec::new();
@@ -88,20 +88,20 @@ struct Figure {
 }
 
 impl Figure {
-    /// What a column has, where it was measured.
+    /// The value of a column, if it was measured.
     fn read(row: &Row, about: String, column: &str) -> Option<Self> {
         Some(Self { variant: row["variant"].clone(), about, time: row[column].parse().ok()? })
     }
 }
 
-/// Those of a table of commands: microseconds. The server's own commands, which have no filter, are left out.
+/// The plot for a table of commands, in microseconds. The server's own commands, which have no filter, are omitted.
 fn of_commands(rows: &[Row]) -> Vec<Figure> {
     let about = |row: &Row| format!("{} · {}", row["command"], row["filter"]);
     let rows = rows.iter().filter(|row| !row["filter"].is_empty());
     rows.filter_map(|row| Figure::read(row, about(row), "us/call")).collect()
 }
 
-/// Those of a table of phases: microseconds, those of one phase side by side.
+/// The plot for a table of phases, in microseconds, with the bars of one phase side by side.
 fn of_phases(rows: &[Row], column: &str) -> Vec<Figure> {
     let mut phases: Vec<&str> = Vec::new();
     rows.iter().for_each(|row| phases.extend((!phases.contains(&&*row["phase"])).then_some(&*row["phase"])));
@@ -113,20 +113,20 @@ fn of_phases(rows: &[Row], column: &str) -> Vec<Figure> {
         .collect()
 }
 
-/// Those of a table of sizes: nanoseconds, of filters that do not grow.
+/// The plots for a table of sizes, in nanoseconds, of filters that do not grow.
 fn of_sizes(rows: &[Row], column: &str) -> Vec<Figure> {
     let rows = rows.iter().filter(|row| row["filter"] == "fixed");
     rows.filter_map(|row| Figure::read(row, row["items"].clone(), column)).collect()
 }
 
-/// The names of the variants, each once.
+/// Returns the distinct names of the variants.
 fn variants<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<&'a str> {
     let mut names = Vec::new();
     figures.for_each(|figure| names.extend((!names.contains(&&*figure.variant)).then_some(&*figure.variant)));
     names
 }
 
-/// Panels of bars below one another, each with a scale of its own. The bars about the same stand together under its name.
+/// Draws panels of bars below one another, each with its own scale. The bars of one group are together under its name.
 fn bars(title: &str, panels: &[(&str, Vec<Figure>)]) -> Result<Option<String>> {
     let groups = |bars: &[Figure]| bars.chunk_by(|one, other| one.about == other.about).count();
     let slots = |bars: &[Figure]| (bars.len() + groups(bars)) as u32;
@@ -163,7 +163,7 @@ fn bars(title: &str, panels: &[(&str, Vec<Figure>)]) -> Result<Option<String>> {
     })
 }
 
-/// Lines over a logarithmic scale of sizes; times begin at 0.
+/// Draws lines over a logarithmic scale of sizes; the time axis begins at 0.
 fn lines(title: &str, points: &[Figure]) -> Result<Option<String>> {
     let size_of = |point: &Figure| point.about.parse().unwrap_or(1.0f64);
     let first = points.iter().map(size_of).fold(f64::MAX, f64::min);
@@ -192,10 +192,10 @@ fn lines(title: &str, points: &[Figure]) -> Result<Option<String>> {
     })
 }
 
-/// Where the text that is written at a place has it: to its right.
+/// The alignment of text to the right of its position.
 const AFTER: Pos = Pos { h_pos: HPos::Left, v_pos: VPos::Center };
 
-/// A drawing of this height with the title and the names of the variants above it. Nothing where there are none.
+/// Draws an image of this height with the title and the names of the variants. Returns nothing if there are no names.
 fn draw(
     title: &str,
     variants: &[&str],
@@ -226,7 +226,7 @@ fn colour(variants: &[&str], variant: &str) -> RGBColor {
     COLOURS[place % COLOURS.len()]
 }
 
-/// Text of so many pixels; the library's sizes are those of the letters with what is above and below them.
+/// Text of this size in pixels. The library's sizes include ascenders and descenders.
 fn text(pixels: u32) -> TextStyle<'static> {
     ("sans-serif", f64::from(pixels) * 1.24).into_font().color(&INK)
 }
@@ -242,13 +242,13 @@ where
     Ok(())
 }
 
-/// A number on a scale.
+/// Formats a number on an axis.
 fn label(number: f64) -> String {
-    // What is added up on a scale is a little off.
+    // Sums on a scale have rounding errors.
     format!("{}", (number * 1e6).round() / 1e6)
 }
 
-/// A power of ten as people say it.
+/// Formats a power of ten for people.
 fn size(number: f64) -> String {
     let (unit, name) = match number {
         ..1e3 => (1.0, ""),
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_plots_are_those_of_the_stored_figures() {
+    fn stored_plots_match_the_stored_figures() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results");
         let mut drawn = Vec::new();
         let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -288,20 +288,20 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_long_as_its_time_and_what_was_not_measured_has_none() {
+    fn a_bar_is_proportional_to_its_time_and_missing_figures_have_none() {
         let csv = "command,filter,variant,us/call\nEXISTS,,server's own,2\nBF.ADD,large,ours,1\nBF.ADD,large,theirs,4\n\
                    BF.CARD,large,ours,2\nBF.CARD,large,theirs,\n";
         let plots = of("commands", csv).unwrap();
         let boxes = plots[0].svg.lines().filter(|line| line.starts_with("<rect"));
         let width = |line: &str| line.split("width=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
         let widths: Vec<i32> = boxes.filter_map(width).collect();
-        // After those of the names.
+        // After the entries of the names.
         let [_, _, one, four, two] = widths.as_slice() else { panic!("{}", plots[0].svg) };
         assert!((four - 4 * one).abs() <= 4 && (two - 2 * one).abs() <= 2, "{widths:?}");
     }
 
     #[test]
-    fn nothing_measured_is_no_plot() {
+    fn no_figures_give_no_plot() {
         for (table, csv) in [
             ("commands", "command,filter,variant,us/call\nBF.ADD,large,ours,\n"),
             ("scale", "items,filter,variant,ns/item of BF.MADD,ns/item of BF.MEXISTS\n100000,fixed,ours,,\n"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_numbers_read_as_people_say_them() {
+    fn sizes_and_numbers_are_readable() {
         assert_eq!([10.0, 1e5, 1e7, 1e9].map(size), ["10", "100 thousand", "10 million", "1 billion"]);
         assert_eq!([0.0, 0.1 + 0.2, 20.0].map(label), ["0", "0.3", "20"]);
     }

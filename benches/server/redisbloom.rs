@@ -1,5 +1,5 @@
-//! Finds RedisBloom itself for `--peer` without a path: the newest release in a folder for which there is a server. Nothing
-//! of it comes with the project. The choice is a pure function over paths and versions.
+//! Finds RedisBloom for `--peer` without a path: the newest release in a folder for which there is a server. The project does
+//! not include RedisBloom. The choice is a pure function of paths and versions.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use super::arguments::PeerModule;
 /// A release of RedisBloom and a server that loads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The module, under the name of its release.
+    /// The module, whose file name contains its release.
     pub peer: PeerModule,
-    /// The program.
+    /// The server's program.
     pub server: String,
 }
 
-/// The newest of the libraries that one of the servers loads, with the first of these. A server is its program and what that
-/// says of its version.
+/// Returns the newest library that one of the servers loads, and the first such server. A server is its path and the output of
+/// its `--version`.
 pub fn choose(libraries: &[PathBuf], servers: &[(PathBuf, String)]) -> Option<Found> {
     let mut releases: Vec<(Vec<u32>, String, &PathBuf)> = libraries
         .iter()
@@ -29,7 +29,7 @@ pub fn choose(libraries: &[PathBuf], servers: &[(PathBuf, String)]) -> Option<Fo
     })
 }
 
-/// `2.6.28` of `redisbloom-2.6.28.so`.
+/// Returns `2.6.28` for `redisbloom-2.6.28.so`.
 fn release_of(library: &Path) -> Option<String> {
     Some(library.file_name()?.to_str()?.strip_prefix("redisbloom-")?.strip_suffix(".so")?.to_owned())
 }
@@ -38,7 +38,7 @@ fn numbers(release: &str) -> Vec<u32> {
     release.split('.').map_while(|number| number.parse().ok()).collect()
 }
 
-/// Releases from 8 on want functions that came with Redis 8; those before were made for the servers of their time.
+/// Releases from 8 on need functions that Redis 8 introduced; earlier ones need the servers of their time.
 fn suits(release: &[u32], version: &str) -> bool {
     let server = version.strip_prefix("Redis server v=").and_then(|rest| numbers(rest).first().copied());
     match (release.first(), server) {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_release_that_a_server_loads_is_taken() {
+    fn the_newest_release_that_a_server_loads_is_chosen() {
         let libraries = ["p/redisbloom-2.6.28.so", "p/redisbloom-8.so", "p/redisbloom-2.10.1.so", "p/README.md"];
         let is = |name: &str, server: (&str, &str)| Some((name.to_owned(), server.0.to_owned()));
         assert_eq!(chosen(&libraries, &[VALKEY, REDIS_7, REDIS_8]), is("RedisBloom 8", REDIS_8));

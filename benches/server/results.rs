@@ -1,5 +1,5 @@
-//! Where results go: each section's tables on the terminal as soon as they are there, all of them in `tables.md`, each
-//! one as CSV, the plots as SVG.
+//! The output: each section's tables on the terminal as soon as they are complete, all of them in `tables.md`, each as CSV,
+//! and the plots as SVG.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// Results that begin with these lines.
+    /// Creates results that begin with these lines.
     pub fn new(folder: PathBuf, head: String) -> Self {
         Self { folder, text: head, sections: Vec::new() }
     }
 
-    /// Takes a table: prints it and writes it, with the plots of it.
+    /// Adds a table: prints it and writes it, with its plots.
     pub fn table(&mut self, table: &Table) -> Result<()> {
         let mut text = table.to_markdown();
         println!("{text}");

@@ -1,5 +1,5 @@
-//! What is said of a measurement that was repeated: its median and its spread. Means are left out on purpose: one round
-//! that something else on the machine disturbed moves a mean, and does not move a median.
+//! Statistics of a repeated measurement: its median and its spread. There is deliberately no mean: one disturbed round changes
+//! a mean, but not a median.
 
 /// The rounds of one measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,7 +11,7 @@ impl Samples {
         Self(Vec::new())
     }
 
-    /// Takes a round. What is no number (a division by zero) is left out.
+    /// Adds a round. A value that is not a number (a division by zero) is ignored.
     pub fn push(&mut self, value: f64) {
         if value.is_finite() {
             self.0.push(value);
@@ -23,7 +23,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The middle one of the rounds, or the mean of the two in the middle; nothing where there was no round.
+    /// The median: the middle round, or the mean of the two in the middle; `None` without rounds.
     pub fn median(&self) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -34,7 +34,7 @@ impl Samples {
         sorted.get(sorted.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper))
     }
 
-    /// The smallest and the largest of the rounds.
+    /// The minimum and the maximum.
     pub fn spread(&self) -> Option<(f64, f64)> {
         let smallest = self.0.iter().copied().reduce(f64::min)?;
         Some((smallest, self.0.iter().copied().reduce(f64::max)?))
@@ -55,7 +55,7 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// A part of many questions, and its standard error by the binomial distribution.
+/// Returns the share of positive answers, and its standard error by the binomial distribution.
 pub fn part_of(hits: u64, questions: u64) -> (f64, f64) {
     if questions == 0 {
         return (f64::NAN, f64::NAN);
@@ -89,21 +89,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_round() {
+    fn a_round_that_is_not_a_number_is_ignored() {
         let rounds = samples(&[f64::NAN, f64::INFINITY, 3.0]);
         assert_eq!((rounds.rounds(), rounds.median()), (1, Some(3.0)));
         assert_eq!(samples(&[f64::NAN]).spread(), None);
     }
 
     #[test]
-    fn a_ratio_needs_both_and_a_divisor() {
+    fn a_ratio_needs_both_values_and_a_nonzero_divisor() {
         assert_eq!(samples(&[6.0]).ratio_to(&samples(&[4.0])), Some(1.5));
         assert_eq!(samples(&[6.0]).ratio_to(&samples(&[0.0])), None);
         assert_eq!(samples(&[6.0]).ratio_to(&Samples::new()), None);
     }
 
     #[test]
-    fn the_error_of_a_part_is_binomial() {
+    fn the_error_of_a_share_is_binomial() {
         let (part, error) = part_of(100, 10_000);
         assert!((part - 0.01).abs() < 1e-12);
         assert!((error - 0.000_995).abs() < 1e-6);

@@ -1,20 +1,20 @@
-//! A table, and the two forms in which it is written: Markdown for people, CSV for programs. The same cells make both,
-//! so that they cannot tell different figures.
+//! A table and its two formats: Markdown for people, CSV for programs. Both are made from the same cells, so they cannot
+//! differ.
 
 use anyhow::Result;
 
 use super::statistics::Samples;
 
-/// What stands in a cell.
+/// The content of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// Words.
+    /// Text.
     Text(String),
-    /// A number that is written with so many significant digits.
+    /// A number with this many significant digits.
     Number(f64, usize),
     /// A count, written in full.
     Count(u64),
-    /// Nothing was measured, or nothing can be said.
+    /// Not measured, or not known.
     Empty,
 }
 
@@ -36,7 +36,7 @@ impl From<u64> for Cell {
     }
 }
 
-/// A number with three significant digits, or nothing.
+/// A number with three significant digits, or an empty cell.
 impl From<Option<f64>> for Cell {
     fn from(number: Option<f64>) -> Self {
         number.filter(|number| number.is_finite()).map_or(Self::Empty, |number| Self::Number(number, 3))
@@ -62,20 +62,20 @@ impl Cell {
     }
 }
 
-/// Median, smallest and largest of some rounds: three cells.
+/// The median, minimum and maximum of some rounds, as three cells.
 pub fn summary(samples: &Samples) -> [Cell; 3] {
     let spread = samples.spread();
     [samples.median().into(), spread.map(|(low, _)| low).into(), spread.map(|(_, high)| high).into()]
 }
 
-/// A table with its title and what a reader must know of it.
+/// A table with its title and notes for the reader.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The name of its CSV file, without the ending.
+    /// The name of its CSV file, without the extension.
     pub name: String,
-    /// What it is about.
+    /// The title.
     pub title: String,
-    /// What was asked and how, a paragraph each.
+    /// What was measured and how, one paragraph each.
     pub notes: Vec<String>,
     columns: Vec<String>,
     rows: Vec<Vec<Cell>>,
@@ -93,14 +93,14 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Adds a row; cells that are missing stay empty.
+    /// Adds a row; missing cells stay empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut cells: Vec<Cell> = cells.into_iter().collect();
         cells.resize(self.columns.len(), Cell::Empty);
         self.rows.push(cells);
     }
 
-    /// As Markdown, the numbers to the right.
+    /// Formats it as Markdown, with numbers aligned to the right.
     pub fn to_markdown(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
         for note in &self.notes {
@@ -130,7 +130,7 @@ impl Table {
         text
     }
 
-    /// As CSV (RFC 4180, with bare line feeds), a line of names first.
+    /// Formats it as CSV (RFC 4180, with bare line feeds), with a header line.
     pub fn to_csv(&self) -> Result<String> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(&self.columns)?;
@@ -141,7 +141,7 @@ impl Table {
     }
 }
 
-/// A number with so many significant digits, without an exponent; digits in front of the point are never cut.
+/// Formats a number with this many significant digits, without an exponent; digits before the decimal point are never dropped.
 pub fn significant(number: f64, digits: usize) -> String {
     if number == 0.0 || !number.is_finite() {
         return if number == 0.0 { "0".to_owned() } else { number.to_string() };
@@ -151,7 +151,7 @@ pub fn significant(number: f64, digits: usize) -> String {
     format!("{number:.decimals$}")
 }
 
-/// The same number with commas between its thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: &str) -> String {
     let (whole, fraction) = number.split_once('.').map_or((number, None), |(whole, rest)| (whole, Some(rest)));
     let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |rest| ("-", rest));

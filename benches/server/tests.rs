@@ -1,8 +1,7 @@
-//! The tests of those parts of the measuring program that need no server: reading words and statistics, making loads,
-//! tables and plots. They stand beside the code; a program without cargo's own harness cannot run them, so they are
-//! gathered here. `cargo test --test bench` runs them.
+//! The unit tests of those parts of the benchmark that need no server: parsing, loads, tables and plots. A program without
+//! cargo's test harness cannot run them, so this file collects them for `cargo test --test bench`.
 
-// The functions that only the program calls are not called here.
+// Functions that only the program calls are unused here.
 #![allow(dead_code)]
 #![allow(clippy::indexing_slicing, clippy::cast_precision_loss)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]

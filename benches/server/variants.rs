@@ -1,6 +1,6 @@
-//! What is compared: our module with its own layout, the same module with a filter of RedisBloom's layout or in its place
-//! RedisBloom itself, and any other module. Each gets a server of its own. One that does not start, or refuses a filter, is named in the notes of
-//! the table and the others go on.
+//! The variants that are compared: our module with its native layout, the same module with RedisBloom's layout or RedisBloom
+//! itself in its place, and any other module. Each runs in its own server. If one does not start or refuses a filter, the
+//! notes of the table name it, and the others continue.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,18 @@ use super::arguments::{Arguments, Peer};
 use super::instance::Instance;
 use super::machine::Processors;
 
-/// The key of the filter that is measured.
+/// The key of the measured filter.
 pub const KEY: &str = "f";
-/// The rate that all filters are asked for.
+/// The requested rate of all filters.
 pub const RATE: &str = "0.01";
 
-/// Where callgrind writes, in the server's folder.
+/// The file in the server's folder to which callgrind writes.
 const COUNTS_FILE: &str = "--callgrind-out-file=callgrind.out";
 
-/// One of those that are compared.
+/// A variant.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// What the tables call it.
+    /// The name in the tables.
     pub name: String,
     /// The server's program.
     pub server: String,
@@ -31,7 +31,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Whether it is our module with its own layout.
+    /// Whether it is our module with its native layout.
     pub const fn is_main(&self) -> bool {
         self.is_ours && self.layout.is_none()
     }
@@ -47,11 +47,11 @@ impl Variant {
 pub enum Growth {
     /// NONSCALING.
     Fixed,
-    /// By a factor of 2, as all modules do when they are not told.
+    /// By a factor of 2, the default of all modules.
     Growing,
 }
 
-/// All that a section needs.
+/// The settings of a section.
 pub struct Bench {
     /// In the order of the tables; ours is the first.
     pub variants: Vec<Variant>,
@@ -59,23 +59,23 @@ pub struct Bench {
     pub quick: bool,
     /// Items of the largest filter of `scale`.
     pub largest: u64,
-    /// Where servers have their folders.
+    /// The folder of the servers' folders.
     pub scratch: PathBuf,
-    /// Where programs run, where that can be chosen.
+    /// The processors of the programs, if they can be chosen.
     pub processors: Option<Processors>,
 }
 
 /// A variant with its server.
 pub struct Running {
-    /// Its place among the variants.
+    /// Its index among the variants.
     pub index: usize,
-    /// What it is.
+    /// The variant.
     pub variant: Variant,
     /// Its server.
     pub server: Instance,
 }
 
-/// The variants that were asked for.
+/// The variants that were requested.
 pub fn variants(arguments: &Arguments, module: &Path, has_redisbloom: bool) -> Vec<Variant> {
     let server = arguments.server.as_deref().unwrap_or("redis-server");
     let ours = |name: &str, layout| Variant {
@@ -103,12 +103,12 @@ pub fn variants(arguments: &Arguments, module: &Path, has_redisbloom: bool) -> V
 }
 
 impl Bench {
-    /// The number of rounds: so many, or in a quick run so many.
+    /// Returns the number of rounds: the first number, or the second in a quick run.
     pub const fn rounds(&self, full: usize, quick: usize) -> usize {
         if self.quick { quick } else { full }
     }
 
-    /// A size: the full one, or that of a quick run.
+    /// Returns a size: the full one, or that of a quick run.
     pub const fn size(&self, full: u64, quick: u64) -> u64 {
         if self.quick { quick } else { full }
     }
@@ -129,7 +129,7 @@ impl Bench {
         Instance::start(&self.chosen(false), &variant.server, None)
     }
 
-    /// The words in front of a server's program that choose its processors.
+    /// The command line before a server's program that chooses its processors.
     fn chosen(&self, spread: bool) -> Vec<&str> {
         let processors = self.processors.as_ref().map(|found| if spread { &found.all } else { &found.server });
         processors.into_iter().flat_map(|list| ["taskset", "-c", list]).collect()
@@ -140,18 +140,18 @@ impl Bench {
         let processors = self.chosen(spread);
         let server = Instance::start(&[&processors, before].concat(), &variant.server, Some(&variant.module))?;
         if !variant.is_ours {
-            // valkey-bloom's ceiling is 128 MB when it is not told; other modules do not know the name.
+            // valkey-bloom's ceiling is 128 MB by default; other modules do not have this setting.
             let _ = server.call(&["CONFIG", "SET", "bf.bloom-memory-usage-limit", "68719476736"]);
         }
         Ok(Running { index, variant, server })
     }
 
-    /// Starts all servers; those that do not start are told about.
+    /// Starts all servers; those that do not start are noted.
     pub fn start_all(&self, faults: &mut Vec<String>) -> Vec<Running> {
         (0..self.variants.len()).filter_map(|index| self.attempt(index, faults, || self.start(index, false))).collect()
     }
 
-    /// Does something for a variant; a fault becomes a sentence, once.
+    /// Runs an action for a variant; a failure is noted once.
     pub fn attempt<T>(&self, index: usize, faults: &mut Vec<String>, run: impl FnOnce() -> Result<T>) -> Option<T> {
         run()
             .inspect_err(|fault| {
@@ -167,7 +167,7 @@ impl Bench {
 }
 
 impl Running {
-    /// Makes filters that nobody reserved those of the variant.
+    /// Makes the filters that a module creates by default those of the variant.
     pub fn use_layout(&self) -> Result<()> {
         if let Some(layout) = self.variant.layout {
             self.server.call(&["CONFIG", "SET", "bf.layout", layout])?;
@@ -175,7 +175,7 @@ impl Running {
         Ok(())
     }
 
-    /// Puts an empty filter in the place of what was there.
+    /// Replaces the filter with an empty one.
     pub fn reserve(&self, capacity: u64, growth: Growth) -> Result<()> {
         let capacity = capacity.to_string();
         let mut words = vec!["BF.RESERVE", KEY, RATE, &capacity];
@@ -187,7 +187,7 @@ impl Running {
     }
 }
 
-/// The version of a server's module, as it tells.
+/// Returns the version that a server's module reports.
 pub fn module_version(server: &Instance) -> Result<String> {
     let modules = server.call(&["MODULE", "LIST"])?;
     let module = modules.elements().first().context("no module")?;

@@ -1,4 +1,4 @@
-//! A client of the guard: how a service reads a row, writes one and deletes one. docs/guard.md has the reasons.
+//! A client of the guard: how a service reads, writes and deletes a row. docs/guard.md gives the reasons.
 
 use std::thread;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use redis::{Cmd, ConnectionLike, RedisResult, cmd};
 
 /// How long one caller may take to load a row, and how long the others wait for it.
 const LEASE_MS: u64 = 3000;
-/// A value that has less than this to live is refreshed by one caller, while the others get it as it is.
+/// If a value expires sooner than this, one caller refreshes it while the others get the cached value.
 const STALE_MS: u64 = 5000;
-/// Values and missing rows are forgotten after this long, whatever becomes of those who write rows.
+/// Values and missing rows are forgotten after this long, even if a writer fails.
 const VALUE_SECONDS: u64 = 60;
 const NONE_SECONDS: u64 = 10;
-/// So many leases in a row came to nothing: then the database is asked.
+/// After this many unsuccessful leases in a row, the database is queried directly.
 const ATTEMPTS: usize = 3;
 
-/// Rows of a database, with a filter and a cache in front of them.
+/// Rows of a database with a filter and a cache in front of it.
 pub struct Guard<C> {
     redis: C,
     filter: &'static str,
 }
 
 impl<C: ConnectionLike> Guard<C> {
-    /// A filter that has the id of every row.
+    /// A filter with the id of every row.
     pub fn new(redis: C, filter: &'static str) -> Self {
         Self { redis, filter }
     }
@@ -31,19 +31,19 @@ impl<C: ConnectionLike> Guard<C> {
     /// Returns a row, if there is one. `load` reads it from the database, in a transaction that begins with the call.
     pub fn read(&mut self, id: &str, mut load: impl FnMut() -> Result<Option<String>>) -> Result<Option<String>> {
         for _ in 0..ATTEMPTS {
-            // If the server fails, ask the database, and fill nothing.
+            // If the server fails, query the database and store nothing.
             let Ok(answer) = self.fetch(id) else { break };
             let words: Vec<&str> = answer.iter().map(String::as_str).collect();
             match words.as_slice() {
                 ["absent"] => return Ok(None),
                 ["hit", value] => return Ok(Some((*value).to_owned())),
-                // A service may answer with the stale value and load in the background.
+                // A service may return the stale value and load in the background.
                 ["load", token] | ["stale", _, token] => {
                     let row = load().inspect_err(|_| self.give_up(id, token))?;
                     self.fill(id, token, row.as_deref());
                     return Ok(row);
                 }
-                // Another caller is loading it, and takes longer than WAIT.
+                // Another caller is loading the row and takes longer than WAIT.
                 _ => continue,
             }
         }
@@ -59,7 +59,7 @@ impl<C: ConnectionLike> Guard<C> {
         outcome
     }
 
-    /// Deletes a row whose id never returns.
+    /// Deletes a row whose id is never used again.
     pub fn delete<T>(&mut self, id: &str, transaction: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = transaction();
         self.changed_for_certain(id);
@@ -70,14 +70,14 @@ impl<C: ConnectionLike> Guard<C> {
         outcome
     }
 
-    /// The word, and what comes with it.
+    /// The first word of the reply, and the rest.
     fn fetch(&mut self, id: &str) -> RedisResult<Vec<String>> {
         let mut fetch = self.command("BF.FETCH", id);
         fetch.arg("LEASE").arg(LEASE_MS).arg("STALE").arg(STALE_MS).arg("WAIT").arg(LEASE_MS);
         fetch.query(&mut self.redis)
     }
 
-    /// Where the token is refused the row is right all the same: it only is not cached.
+    /// If the token is refused, the row is still correct; it is just not cached.
     fn fill(&mut self, id: &str, token: &str, row: Option<&str>) {
         let mut fill = self.command("BF.FILL", id);
         fill.arg(token);
@@ -86,12 +86,12 @@ impl<C: ConnectionLike> Guard<C> {
             None => fill.arg("NONE").arg("EX").arg(NONE_SECONDS),
         };
         if fill.exec(&mut self.redis).is_err() {
-            // A server that is full, say.
+            // For example because the server is out of memory.
             self.give_up(id, token);
         }
     }
 
-    /// One of those who wait may load in our place.
+    /// A waiting caller may load the row instead.
     fn give_up(&mut self, id: &str, token: &str) {
         _ = self.command("BF.FILL", id).arg(token).arg("GIVEUP").exec(&mut self.redis);
     }
@@ -100,7 +100,7 @@ impl<C: ConnectionLike> Guard<C> {
         self.command("BF.CHANGED", id).exec(&mut self.redis)
     }
 
-    /// After the commit: again until it is answered.
+    /// After the commit, repeat until the server replies.
     fn changed_for_certain(&mut self, id: &str) {
         while self.changed(id).is_err() {
             thread::sleep(Duration::from_millis(100));
@@ -109,7 +109,7 @@ impl<C: ConnectionLike> Guard<C> {
 
     fn command(&self, name: &str, id: &str) -> Cmd {
         let mut command = cmd(name);
-        // In a cluster a key {known-pages}:17 is where the filter known-pages is.
+        // In a cluster, the key {known-pages}:17 is in the slot of the filter known-pages.
         command.arg(self.filter).arg(id).arg(format!("{{{}}}:{id}", self.filter));
         command
     }

@@ -1,19 +1,19 @@
 //! A Bloom filter and a cache in front of a database, three ways.
 //!
-//! A cache helps with rows that are asked for often. It is of no help with rows that do not exist: there is nothing to
-//! cache, so every such request reaches the database, and somebody who invents ids can drown it. A filter that holds
-//! the id of every row stops them at the door. Today a client asks the filter, then the cache, then takes a lock, so that a
-//! hundred requests for one row ask the database once, then asks the database. The guard does all of it in one round trip:
+//! A cache helps with rows that are requested often. It does not help with rows that do not exist: there is nothing to cache,
+//! so every such request reaches the database, and anyone who invents ids can overload it. A filter with the id of every row
+//! stops these requests. Without the guard, a client queries the filter, then the cache, then takes a lock, so that a hundred
+//! requests for one row cause only one query, and then queries the database. The guard does all of this in one round trip:
 //!
 //! ```text
 //! request --> BF.FETCH --"absent"--> there is no such row
-//!                      --"hit"-----> here it is
-//!                      --"load"----> you alone ask the database, then BF.FILL
-//!                      --WAIT------> the others wait for that, and get it
+//!                      --"hit"-----> the value
+//!                      --"load"----> this caller alone queries the database, then sends BF.FILL
+//!                      --WAIT------> the others wait for that value
 //! ```
 //!
-//! The example makes a table in SQLite and looks rows up in each way, nine times in ten rows that do not exist. `guard.rs` is
-//! what a service needs of it. It takes the URL of a server with the module (the key `known-pages` there is replaced):
+//! The example creates a table in SQLite and looks up rows in each way; nine in ten do not exist. `guard.rs` is what a service
+//! needs. The argument is the URL of a server with the module (its key `known-pages` is replaced):
 //!
 //! ```text
 //! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379
@@ -37,20 +37,20 @@ use redis::{Client, Connection, cmd};
 
 use guard::Guard;
 use pages::{Pages, QUERIES};
-use ways::{Desk, ROUND_TRIPS, Way};
+use ways::{ROUND_TRIPS, ServiceClient, Way};
 
-/// The filter, and its name while it is being filled.
+/// The filter, and its temporary name while it is being filled.
 const FILTER: &str = "known-pages";
 const FILTER_BEING_FILLED: &str = "known-pages:filling";
-/// Of the ids that do not exist one in a hundred may be called "maybe".
+/// One in a hundred of the ids that do not exist may be reported as present.
 const ERROR_RATE: f64 = 0.01;
-/// Items in one command. A round trip costs far more than an item does.
+/// Items per command. A round trip costs far more than an item.
 const BATCH: usize = 500;
 
 const LOOKUPS: usize = 20_000;
 /// Nine lookups in ten are for rows that do not exist.
 const LOOKUPS_PER_EXISTING_ROW: u64 = 10;
-/// Clients that look rows up, and clients that all ask for one row at once.
+/// The number of clients that look up rows, and of clients that all request one row at once.
 const CLIENTS: usize = 16;
 const CROWD: usize = 100;
 
@@ -72,9 +72,9 @@ fn run() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("pages.sqlite");
     let known = pages::fill_table(&file)?;
-    println!("table      {} rows in SQLite; a query is made to take {:?} more", count(known.len()), pages::QUERY);
+    println!("table      {} rows in SQLite; each query is slowed down by {:?}", count(known.len()), pages::QUERY);
     let filter_bytes = fill_filter(&mut redis, &known)?;
-    println!("filter     {} for all ids, asked for a rate of {}%", BinaryBytes(filter_bytes), 100.0 * ERROR_RATE);
+    println!("filter     {} for all ids, at a requested rate of {}%", BinaryBytes(filter_bytes), 100.0 * ERROR_RATE);
     let lookups = make_lookups(&known);
     let existing = lookups.iter().filter(|url| known.contains(*url)).count();
     println!(
@@ -91,15 +91,15 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Fills the filter from the table's ids. Its memory in bytes.
+/// Fills the filter with the table's ids. Returns its memory in bytes.
 ///
-/// The filter is filled under another name and then put in place in one step (RENAME), so that nobody meets a filter that
-/// knows half of the table. docs/guard.md says how that is done while rows are written.
+/// The filter is filled under another name and then renamed, so no client sees a filter with only some of the ids.
+/// docs/guard.md says how to do this while rows are written.
 fn fill_filter(redis: &mut Connection, known: &HashSet<String>) -> Result<u64> {
     cmd("DEL").arg(FILTER_BEING_FILLED).exec(redis)?;
     let create = ["CAPACITY", &known.len().to_string(), "ERROR", &ERROR_RATE.to_string(), "HASH", "siphash", "ITEMS"];
     for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
-        // The first command creates the filter, to the others it is there already.
+        // The first command creates the filter; for the others it already exists.
         let mut insert = cmd("BF.INSERT");
         insert.arg(FILTER_BEING_FILLED).arg(&create).arg(urls);
         insert.exec(redis).context("BF.INSERT (has the server loaded the module?)")?;
@@ -109,30 +109,31 @@ fn fill_filter(redis: &mut Connection, known: &HashSet<String>) -> Result<u64> {
     Ok(cmd("MEMORY").arg("USAGE").arg(FILTER).query(redis)?)
 }
 
-/// What something cost.
+/// The cost of some lookups.
 struct Cost {
     queries: usize,
     round_trips: usize,
     time: Duration,
 }
 
-/// Looks rows up in each way: many rows by some clients, and one row by many clients at once.
+/// Looks up rows in each way: many rows by several clients, and one row by many clients at once.
 fn compare(client: &Client, file: &Path, lookups: &[String], known: &HashSet<String>) -> Result<()> {
     let asked: HashSet<&String> = lookups.iter().collect();
-    let wanted = known.iter().filter(|url| !asked.contains(url)).min().context("a page that nobody asked for")?;
+    let wanted = known.iter().filter(|url| !asked.contains(url)).min().context("every page was requested")?;
     println!("{:32}  {:<35}  {CROWD} at once for one row", "", format!("{} lookups", count(LOOKUPS)));
     println!(
         "{:32}  {:>7} {:>11} {:>7} {:>7}  {:>7} {:>11} {:>8}",
         "", "queries", "round trips", "time", "spared", "queries", "round trips", "time"
     );
     for way in Way::ALL {
-        let many = run_clients(way, client, file, CLIENTS, |desk, number| {
+        let many = run_clients(way, client, file, CLIENTS, |service, number| {
             for url in lookups.iter().skip(number).step_by(CLIENTS) {
-                judge(desk.look_up(url)?.is_some(), known.contains(url))?;
+                check_answer(service.look_up(url)?.is_some(), known.contains(url))?;
             }
             Ok(())
         })?;
-        let one = run_clients(way, client, file, CROWD, |desk, _| judge(desk.look_up(wanted)?.is_some(), true))?;
+        let one =
+            run_clients(way, client, file, CROWD, |service, _| check_answer(service.look_up(wanted)?.is_some(), true))?;
         println!(
             "{:32}  {:>7} {:>11} {:>5.2} s {:>6.1}%  {:>7} {:>11} {:>5.0} ms",
             way.name(),
@@ -148,33 +149,34 @@ fn compare(client: &Client, file: &Path, lookups: &[String], known: &HashSet<Str
     Ok(())
 }
 
-/// Judged by exact knowledge of the table: no answer may differ from it.
-fn judge(found: bool, exists: bool) -> Result<()> {
+/// Compares the answers with the table: none may differ.
+fn check_answer(found: bool, exists: bool) -> Result<()> {
     ensure!(found == exists, "a lookup answered {found} where the table says {exists}");
     Ok(())
 }
 
-/// Has clients work at once, from the same moment on, and gives what they cost.
+/// Runs clients that all start at the same moment. Returns their cost.
 fn run_clients(
     way: Way,
     client: &Client,
     file: &Path,
     clients: usize,
-    work: impl Fn(&mut Desk, usize) -> Result<()> + Sync,
+    work: impl Fn(&mut ServiceClient, usize) -> Result<()> + Sync,
 ) -> Result<Cost> {
-    let desks = (0..clients).map(|_| Desk::open(way, client, FILTER, file)).collect::<Result<Vec<Desk>>>()?;
+    let services =
+        (0..clients).map(|_| ServiceClient::open(way, client, FILTER, file)).collect::<Result<Vec<ServiceClient>>>()?;
     let start = Barrier::new(clients + 1);
     QUERIES.store(0, Ordering::Relaxed);
     ROUND_TRIPS.store(0, Ordering::Relaxed);
     let time = thread::scope(|scope| {
         let (start, work) = (&start, &work);
-        let threads: Vec<_> = desks
+        let threads: Vec<_> = services
             .into_iter()
             .enumerate()
-            .map(|(number, mut desk)| {
+            .map(|(number, mut service)| {
                 scope.spawn(move || {
                     start.wait();
-                    work(&mut desk, number)
+                    work(&mut service, number)
                 })
             })
             .collect();
@@ -188,7 +190,7 @@ fn run_clients(
     Ok(Cost { queries: QUERIES.load(Ordering::Relaxed), round_trips: ROUND_TRIPS.load(Ordering::Relaxed), time })
 }
 
-/// Rows come, change and go, and the next who asks sees it.
+/// Inserts, changes and deletes a row, and checks that the next reader sees it.
 fn write_rows(client: &Client, file: &Path) -> Result<()> {
     let mut guard = Guard::new(client.get_connection()?, FILTER);
     let pages = Pages::open(file)?;
@@ -201,24 +203,24 @@ fn write_rows(client: &Client, file: &Path) -> Result<()> {
     expect(&mut guard, None)?;
     for title in ["New", "Newer"] {
         guard.write(url, || pages.write(url, title))?;
-        // From the database, and then from the cache.
+        // First from the database, then from the cache.
         expect(&mut guard, Some(title))?;
         expect(&mut guard, Some(title))?;
     }
     guard.delete(url, || pages.delete(url))?;
     expect(&mut guard, None)?;
-    println!("written    a row was inserted, changed and deleted; each time the next who asked saw it");
+    println!("written    a row was inserted, changed and deleted; each time the next reader saw it");
     Ok(())
 }
 
-/// The same lookups in every run: mostly for pages that look like real ones and are not there.
+/// Returns lookups that are the same in every run, mostly for plausible pages that do not exist.
 fn make_lookups(known: &HashSet<String>) -> Vec<String> {
     let mut urls: Vec<&String> = known.iter().collect();
     urls.sort_unstable();
     let mut random = fastrand::Rng::with_seed(2026);
     let mut lookups = Vec::with_capacity(LOOKUPS);
     while lookups.len() < LOOKUPS {
-        // Some pages are asked for far more often than others.
+        // Some pages are requested far more often than others.
         let most = random.u64(..urls.len() as u64) + 1;
         let place = random.u64(..most);
         let Some(url) = usize::try_from(place).ok().and_then(|place| urls.get(place)) else { break };

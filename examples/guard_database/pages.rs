@@ -12,15 +12,15 @@ use anyhow::{Context, Result};
 use flate2::bufread::GzDecoder;
 use rusqlite::{Connection, OptionalExtension};
 
-/// The pages of a site, as a crawler found them: each distinct link is a row of the table.
+/// The pages of a site as a crawler found them: each distinct link is a row of the table.
 const LINKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/frontier.txt.gz");
-/// How much longer each query is made to take: as in a database that is reached over a network.
+/// The added duration of each query, as for a database across a network.
 pub const QUERY: Duration = Duration::from_millis(1);
 
-/// Queries since it was last set to nothing.
+/// The number of queries since the last reset.
 pub static QUERIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Creates the table and puts the distinct links into it.
+/// Creates the table and inserts the distinct links.
 pub fn fill_table(file: &Path) -> Result<HashSet<String>> {
     let mut database = Connection::open(file)?;
     database.execute_batch("CREATE TABLE pages (url TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID")?;
@@ -45,7 +45,7 @@ impl Pages {
         Ok(Self(Connection::open(file)?))
     }
 
-    /// The title of a page, where there is such a page.
+    /// Returns the title of a page, if the page exists.
     pub fn title(&self, url: &str) -> Result<Option<String>> {
         QUERIES.fetch_add(1, Ordering::Relaxed);
         thread::sleep(QUERY);
@@ -53,7 +53,7 @@ impl Pages {
         Ok(select.query_row([url], |row| row.get(0)).optional()?)
     }
 
-    /// Inserts a page, or gives it another title.
+    /// Inserts a page, or changes its title.
     pub fn write(&self, url: &str, title: &str) -> Result<()> {
         self.0.execute("INSERT OR REPLACE INTO pages (url, title) VALUES (?1, ?2)", (url, title))?;
         Ok(())

@@ -11,19 +11,19 @@ use redis::{Cmd, Connection, ConnectionLike, FromRedisValue, RedisResult, Value,
 use crate::guard::Guard;
 use crate::pages::Pages;
 
-/// Round trips to Redis since it was last set to nothing.
+/// The number of round trips to Redis since the last reset.
 pub static ROUND_TRIPS: AtomicUsize = AtomicUsize::new(0);
 
 const VALUE_SECONDS: u64 = 60;
 const LOCK_MS: u64 = 3000;
-/// Who does not get the lock looks into the cache again after this long.
+/// A client that does not get the lock checks the cache again after this long.
 const LOCKED_OUT: Duration = Duration::from_millis(5);
-/// Stands in the cache for a page that does not exist.
+/// The cached value of a page that does not exist.
 const NO_PAGE: &str = "\0";
-/// Deletes a lock that is still one's own.
+/// Deletes the lock if this client still owns it.
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// A connection that counts.
+/// A connection that counts its round trips.
 pub struct Counted(Connection);
 
 impl ConnectionLike for Counted {
@@ -50,7 +50,7 @@ impl ConnectionLike for Counted {
     }
 }
 
-/// Forgets what an earlier run may have left in the caches.
+/// Deletes what an earlier run may have left in the caches.
 pub fn empty_caches(redis: &mut Connection, urls: &[&String]) -> Result<()> {
     let mut unlink = cmd("UNLINK");
     for url in urls {
@@ -59,7 +59,7 @@ pub fn empty_caches(redis: &mut Connection, urls: &[&String]) -> Result<()> {
     Ok(unlink.exec(redis)?)
 }
 
-/// How pages are looked up.
+/// A way to look up pages.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
     /// GET, the database, SET.
@@ -71,10 +71,10 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them, that of today first.
+    /// All ways, the guard last.
     pub const ALL: [Self; 3] = [Self::Cache, Self::FilterCacheLock, Self::Guard];
 
-    /// What is done, in the order in which it is done.
+    /// The steps, in order.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cache => "GET, database, SET",
@@ -84,8 +84,8 @@ impl Way {
     }
 }
 
-/// One client of a service: it looks pages up.
-pub struct Desk {
+/// A client of a service that looks up pages.
+pub struct ServiceClient {
     way: Way,
     filter: &'static str,
     redis: Counted,
@@ -93,14 +93,14 @@ pub struct Desk {
     pages: Pages,
 }
 
-impl Desk {
-    /// A client with connections of its own.
+impl ServiceClient {
+    /// Opens a client with its own connections.
     pub fn open(way: Way, client: &redis::Client, filter: &'static str, file: &Path) -> Result<Self> {
         let connect = || client.get_connection().map(Counted);
         Ok(Self { way, filter, redis: connect()?, guard: Guard::new(connect()?, filter), pages: Pages::open(file)? })
     }
 
-    /// The title of a page, where there is such a page.
+    /// Returns the title of a page, if the page exists.
     pub fn look_up(&mut self, url: &str) -> Result<Option<String>> {
         match self.way {
             Way::Cache => self.by_cache(url),

@@ -1,4 +1,4 @@
-//! Fuzzes the decoder of the records of our own dump.
+//! Fuzzes the decoder of the records of our own dumps.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| (bloomgate_fuzz::NATIVE_DUMP.check)(data));

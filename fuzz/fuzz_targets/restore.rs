@@ -1,5 +1,5 @@
-//! Fuzzes RESTORE through a server. The input is the value of a DUMP payload; the server's module counts which of its code
-//! runs, and the fuzzer is told of it. `BLOOMGATE_MODULE` names that module (`counted-module`), `BLOOMGATE_SERVERS` a server.
+//! Fuzzes RESTORE through a server. The input is the value of a DUMP payload. The server's module has coverage counters, which
+//! are passed to the fuzzer. `BLOOMGATE_MODULE` names that module (`counted-module`), `BLOOMGATE_SERVERS` a server.
 #![no_main]
 
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
@@ -15,27 +15,27 @@ use std::sync::{LazyLock, Mutex};
 
 use harness::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
 
-/// A counter for each branch of the module, and some to spare.
+/// The number of counters: at least one for each branch of the module.
 const COUNTERS: usize = 1 << 15;
 /// How much more memory the server may use after any number of inputs, in bytes.
 const SLACK_BYTES: i64 = 256 << 10;
 
-/// What libFuzzer takes for counters of the program itself: it sets them to zero before each input and reads them after it.
+/// The counters that libFuzzer treats as the program's own: it resets them before each input and reads them after it.
 #[allow(unsafe_code, reason = "it finds them by the name of the section")]
 #[used]
 #[unsafe(link_section = "__libfuzzer_extra_counters")]
 static EXTRA_COUNTERS: [AtomicU8; COUNTERS] = [const { AtomicU8::new(0) }; COUNTERS];
 
-/// A server, and where its module counts.
+/// A server, and the address of its module's counters.
 struct Target {
     server: Server,
     client: Connection,
-    /// Nothing where the system does not let a process look into the memory of its child.
+    /// `None` if the system does not let a process read the memory of its child.
     memory: Option<File>,
     first: u64,
     counts: Vec<u8>,
     inputs: u64,
-    /// When the first inputs had warmed it up.
+    /// The memory after the first inputs.
     used: Option<i64>,
 }
 
@@ -43,7 +43,7 @@ impl Target {
     fn start() -> Self {
         let servers = env::var_os("BLOOMGATE_SERVERS").expect("BLOOMGATE_SERVERS names a server");
         let program = env::split_paths(&servers).next().expect("a server");
-        // Strings are left as they are: what a payload has in it is then not compressed.
+        // Strings are not compressed, so that the bytes of a payload are those of the value.
         let server = Server::with(&program).line("rdbcompression no").line("bf.max-filter-bytes 2mb").start();
         let text = server.log();
         let said = text.lines().find_map(|line| line.strip_prefix("counters: ")).expect("a module that counts");
@@ -66,7 +66,7 @@ impl Target {
     }
 
     fn check(&mut self, value: &[u8]) {
-        // 7: a module's value follows. After it the version of the format and the checksum.
+        // 7 means that a module's value follows. After it come the version of the format and the checksum.
         let payload = with_fixed_checksum([&[7], value, &[10, 0], &[0; 8]].concat());
         self.counts.fill(0);
         if let Some(memory) = &self.memory {
@@ -81,7 +81,7 @@ impl Target {
         }
         self.inputs += 1;
         if self.inputs.is_multiple_of(1000) {
-            // A line for each that is refused would fill the disk.
+            // A log line for each refused payload would fill the disk.
             File::create(self.server.log_path()).expect("the log");
             assert_eq!(self.client.run("DBSIZE"), integer(0));
             let now = self.client.info_number("used_memory");

@@ -1,4 +1,4 @@
-//! Fuzzes the decoder of a snapshot of valkey-bloom's type.
+//! Fuzzes the decoder of snapshots of valkey-bloom's type.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| (bloomgate_fuzz::VALKEY_BLOOM_SNAPSHOT.check)(data));

@@ -1,13 +1,13 @@
-//! The module of the fuzz target `restore`: the shipped one, built so that it counts which of its code runs, and a function
-//! that says where it counts. `scripts/fuzz` builds it with the flags for that.
+//! The module for the fuzz target `restore`: the shipped one, built with coverage counters, and a function that reports their
+//! address. `scripts/fuzz` builds it with the flags for that.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-// Linked for the module's own entry, by which the server loads it.
+// Linked for the module's own entry point, with which the server loads it.
 extern crate bloomgate;
 
-/// The compiler has this called before anything else, once for each part of the code, with the first and the end of all
-/// counters: a byte for each branch. Whoever runs the server finds them in its log.
+/// The compiler inserts a call of this before anything else, once for each part of the code, with the first and the end of its
+/// counters: one byte per branch. The server's log then contains the addresses.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_8bit_counters_init(first: *const u8, end: *const u8) {
     static SAID: AtomicBool = AtomicBool::new(false);

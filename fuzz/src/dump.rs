@@ -1,5 +1,5 @@
-//! Inputs that arrive record by record, as BF.LOADCHUNK gets them: our own dump and RedisBloom's. The first record is the
-//! header; those after the last chunk are held against the filter that is whole.
+//! Inputs that are loaded record by record, as by BF.LOADCHUNK: our own dumps and RedisBloom's. The first record is the
+//! header; records after the last chunk are compared with the complete filter.
 
 use bloomgate_filter::format::{Arrival, Error, Progress};
 use bloomgate_filter::kinds::RedisBloomArrival;
@@ -9,30 +9,30 @@ use bloomgate_filter::{Filter, Value};
 use super::records::{self, OF_PRIMARY, RIGHT_ITERATORS, Spelled, Sums};
 use super::{CEILING, Outcome, laws};
 
-/// How an arrival takes a record.
+/// How an arriving filter takes a record.
 type Accept = fn(&mut Arrival, u64, &[u8]) -> Result<Progress, Error>;
-/// How a filter that is whole takes one, whose generation comes first.
+/// How a complete filter, whose generation comes first, takes one.
 type AcceptWhole = fn(&mut Value, u16, u64, &[u8]) -> Result<Progress, Error>;
 
-/// Our own dump.
+/// Our own dumps.
 #[must_use]
 pub fn native(input: &[u8]) -> Outcome {
     play_native(input, Arrival::accept)
 }
 
-/// Our own dump, each record held to the laws of arriving.
+/// Our own dumps, with the laws of arrivals checked for each record.
 #[must_use]
 pub fn native_by_law(input: &[u8]) -> Outcome {
     play_native(input, laws::accept)
 }
 
-/// RedisBloom's dump.
+/// RedisBloom's dumps.
 #[must_use]
 pub fn redisbloom(input: &[u8]) -> Outcome {
     play_redisbloom(input, Arrival::accept, Arrival::obey)
 }
 
-/// RedisBloom's dump, each record held to the laws of arriving.
+/// RedisBloom's dumps, with the laws of arrivals checked for each record.
 #[must_use]
 pub fn redisbloom_by_law(input: &[u8]) -> Outcome {
     play_redisbloom(input, laws::accept, laws::obey)
@@ -42,18 +42,18 @@ fn play_native(input: &[u8], accept: Accept) -> Outcome {
     let (spelling, records) = records::of(input);
     let Some((header, chunks)) = records.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     let sums = Sums::of(header.data);
-    let (iterator, header) = sums.put_right(spelling, *header);
+    let (iterator, header) = sums.correct(spelling, *header);
     let arrival = begin(iterator, &header);
     let generation = arrival.as_ref().ok().and_then(Arrival::generation).unwrap_or(0);
     let mut outcome = Outcome::from(arrival);
     for chunk in chunks {
-        let (iterator, data) = sums.put_right(spelling, *chunk);
+        let (iterator, data) = sums.correct(spelling, *chunk);
         take(&mut outcome, (accept, Value::accept), generation, iterator, &data);
     }
     outcome
 }
 
-/// What has no magic of ours may be RedisBloom's, which another target plays.
+/// An input without our magic may be RedisBloom's, which another target covers.
 fn begin(iterator: u64, header: &[u8]) -> Result<Arrival, Error> {
     match Arrival::begin(iterator, header, &CEILING) {
         Ok(Arrival::RedisBloom(_)) => Err(Error::NotADump),
@@ -74,7 +74,7 @@ fn play_redisbloom(input: &[u8], accept: Accept, obey: Accept) -> Outcome {
     outcome
 }
 
-/// The iterator of a chunk: its own, or that of the next one and a little more or less.
+/// The iterator of a chunk: its own, or one near that of the next chunk.
 fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u64 {
     if spelling & RIGHT_ITERATORS == 0 {
         return chunk.iterator;
@@ -90,7 +90,7 @@ fn redisbloom_iterator(spelling: u8, chunk: Spelled, value: Option<&Value>) -> u
     (HEADER + arrived_bytes + chunk.data.len() as u64).wrapping_add_signed(more)
 }
 
-/// Gives a record to what is arriving, or to the filter that is whole.
+/// Passes a record to the arriving filter, or to the complete one.
 fn take(outcome: &mut Outcome, accept: (Accept, AcceptWhole), generation: u16, iterator: u64, data: &[u8]) {
     let Some(value) = &mut outcome.value else { return };
     let result = match value {

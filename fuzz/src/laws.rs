@@ -1,5 +1,6 @@
-//! What holds for everything that a decoder made, whatever the bytes were: its numbers are sound, it answers every
-//! question, a copy and what is saved and read again are equal, an item that was added is in, and what is arriving arrives.
+//! The laws that hold for everything that a decoder returns, whatever the bytes: its numbers are valid, it answers every
+//! query, it equals its copies and what is saved and read again, an item that was added is found, and an arriving filter can
+//! be completed.
 
 use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::records;
@@ -13,16 +14,17 @@ use bloomgate_filter::{BATCH, BloomFilter, Error as FilterError, Filter, Mask, M
 
 use super::{CEILING, FilterOf, Outcome, snapshot};
 
-/// So many items are added: enough that small layers grow many times over.
+/// The number of items that are added: enough for small layers to grow many times.
 const ITEMS: u8 = 200;
-/// To so many bytes a filter grows, which is less than what may be decoded: most of the time would go into large copies.
+/// The maximum size in bytes to which a filter grows. It is smaller than what may be decoded, because most of the time would
+/// go into large copies.
 const GROWN: FilterOf = FilterOf(1 << 14);
-/// What is arriving is compared with what it was before a record only where that is quick, in bytes.
+/// The maximum size in bytes of an arriving filter that is compared with its state before each record.
 const COMPARED_TO_BYTES: u64 = 1 << 16;
 /// The generation in records of an AOF.
 const GENERATION: u16 = 3;
 
-/// Holds an outcome to the laws: it is a refusal, or a value that is sound.
+/// Checks the laws for an outcome: it is an error, or a valid value.
 pub fn of_outcome(outcome: Outcome) {
     match outcome.value {
         None => assert!(outcome.refused.is_some(), "nothing was made and nothing refused"),
@@ -42,10 +44,10 @@ fn of_filter(filter: Filter) {
     of_copies(&value);
 }
 
-/// When all of this happens.
+/// The time of all commands.
 const NOW: Moment = Moment(1_000_000);
 
-/// Its numbers are those of a filter, and agree.
+/// Checks that the numbers are those of a filter and agree.
 fn of_numbers(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     let layers_max = match filter {
@@ -61,7 +63,7 @@ fn of_numbers(filter: &Filter) {
         assert!(layer.hashes >= 1 && layer.hashes <= HASHES_MAX && layer.capacity >= 1, "{layer:?}");
         assert!(layer.rate > 0.0 && layer.rate < 1.0, "{layer:?}");
     }
-    // Each chain has sums that are numbers; those of all buckets of a ring need not be.
+    // Each chain has sums that fit a number; the sums of all buckets of a ring need not.
     let at_most = |sum: u128| {
         assert!(sum <= u64::MAX.into() || filter.windowed().is_some(), "{sum}");
         u64::try_from(sum).unwrap_or(u64::MAX)
@@ -81,8 +83,8 @@ fn of_numbers(filter: &Filter) {
     assert!(filter.scaling().expansion() > 0 || layers.len() == chains);
 }
 
-/// What the layers of a chain took, and how many items were deleted since: more than it took, where those that were deleted
-/// had only seemed to be in.
+/// The items added to the layers of a chain, and the number of deleted ones, which is larger if some of the deleted items were
+/// false positives.
 struct Count {
     taken: u64,
     deleted: u64,
@@ -94,7 +96,7 @@ impl Count {
     }
 }
 
-/// Those of each chain.
+/// The same for each chain.
 fn counts(filter: &Filter) -> Vec<Count> {
     match filter {
         Filter::Native(filter) => vec![Count::of(filter)],
@@ -105,12 +107,12 @@ fn counts(filter: &Filter) -> Vec<Count> {
     }
 }
 
-/// What all its layers took, less what was deleted.
+/// The items added to all layers less the deleted ones.
 fn balance(filter: &Filter) -> i128 {
     counts(filter).iter().map(|count| i128::from(count.taken) - i128::from(count.deleted)).sum()
 }
 
-/// A copy is equal, and so is what is saved and read again, and what is made anew by the records of an AOF.
+/// A copy is equal, and so is a value that is saved and read again, or rebuilt from the records of an AOF.
 fn of_copies(value: &Value) {
     let copy = value.try_clone().unwrap();
     assert!(copy == *value, "a copy is not equal");
@@ -123,9 +125,9 @@ fn of_copies(value: &Value) {
     assert!(followed == *value, "not what its records tell: {followed:?}");
 }
 
-/// What the records of a value make. The value knows them when they come again: its copy is asked.
+/// Builds a value from the records of another. The latter recognises its records, which is checked on a copy.
 fn followed(value: &Value, mut copy: Value) -> Value {
-    // RedisBloom's header has nothing that a whole filter could be held against.
+    // RedisBloom's header contains nothing that could be compared with a complete filter.
     let unknown = matches!(value, Value::Filter(Filter::RedisBloom(_))).then_some(redisbloom::dump::HEADER);
     let mut followed = None;
     let told = value.for_each_record(GENERATION, |record| match record {
@@ -145,7 +147,7 @@ fn followed(value: &Value, mut copy: Value) -> Value {
             }
             if Some(iterator) != unknown {
                 let again = copy.accept(GENERATION, iterator, data);
-                // A client's chunk after a gap is refused, also one that has come.
+                // A client's chunk after a gap is refused, even if it has arrived before.
                 assert!(matches!(again, Ok(Progress::Known) | Err(Error::Gap { .. })), "{again:?}");
             }
             Ok(())
@@ -156,16 +158,16 @@ fn followed(value: &Value, mut copy: Value) -> Value {
     followed.unwrap()
 }
 
-/// An item that was added is in; the answers of a batch are those of its items; what is refused changes nothing. A rolling
-/// ring forgets as it is filled: there it is the last item that is in.
+/// An item that was added is found; the answers of a batch are those of its items; a refused command changes nothing. A
+/// rolling ring forgets while it is filled, so only the last item is checked.
 fn of_adds(filter: &mut Filter) {
-    if !begin_what_is_due(filter) {
+    if !begin_due_bucket(filter) {
         return;
     }
     let items: Vec<Vec<u8>> = (0..ITEMS).map(item).collect();
     let forgets = filter.windowed().map(|ring| ring.spec().forgets);
     let is_rolling = forgets == Some(Forgets::Rolling);
-    // An item that is in changes them all the same.
+    // Adding a present item also changes them.
     let renews = filter.counting().is_some() || matches!(forgets, Some(Forgets::After { is_sliding: true, .. }));
     let mut members = 0;
     for batch in items.chunks(BATCH) {
@@ -192,19 +194,19 @@ fn of_adds(filter: &mut Filter) {
     assert!(items[first..members].iter().all(|item| filter.contains(item, &NOW)), "a member is denied");
 }
 
-/// Begins the bucket that is due, as a server does before it adds; answers whether there is room for it.
-fn begin_what_is_due(filter: &mut Filter) -> bool {
+/// Begins the bucket that is due, as a server does before it adds. Returns whether there is room for it.
+fn begin_due_bucket(filter: &mut Filter) -> bool {
     let Some(ring) = filter.windowed_mut() else { return true };
     ring.turn_due(NOW).is_none_or(|turn| ring.turn(turn, &GROWN).is_ok())
 }
 
-/// Of every length from 0 to 31; the empty one comes several times.
+/// Items of every length from 0 to 31; the empty one is repeated.
 fn item(number: u8) -> Vec<u8> {
     vec![number; usize::from(number % 32)]
 }
 
-/// Takes a record, held to the laws of arriving: one that came already is known when it comes again, and what is refused
-/// or known changes nothing.
+/// Takes a record and checks the laws of arrivals: a repeated record is recognised, and a refused or recognised one changes
+/// nothing.
 ///
 /// # Errors
 /// As [`Arrival::accept`].
@@ -221,8 +223,8 @@ pub fn accept(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progr
     result
 }
 
-/// Takes a record that a primary took, held to the laws of that: what it says is there afterwards, also when it comes again,
-/// and what is refused changes nothing.
+/// Takes a record that a primary accepted and checks its laws: its contents are present afterwards, also when it is repeated,
+/// and a refused one changes nothing.
 ///
 /// # Errors
 /// As [`Arrival::obey`].
@@ -243,7 +245,7 @@ pub fn obey(arrival: &mut Arrival, iterator: u64, data: &[u8]) -> Result<Progres
     result
 }
 
-/// A copy of what is small.
+/// Returns a copy if the value is small.
 fn copy(arrival: &Arrival) -> Option<Arrival> {
     let allocated_bytes = match arrival {
         Arrival::Own(arrival) => arrival.filter().allocated_bytes(),
@@ -252,12 +254,12 @@ fn copy(arrival: &Arrival) -> Option<Arrival> {
     (allocated_bytes <= COMPARED_TO_BYTES).then(|| arrival.try_clone().unwrap())
 }
 
-/// Number of chunks of all layers.
+/// Returns the number of chunks of all layers.
 fn chunks(filter: &Filter) -> u64 {
     filter.layers().map(|layer| layer.size_bytes.div_ceil(1 << 20)).sum()
 }
 
-/// What has come can be saved, copied and told record by record, and the rest makes it whole.
+/// An arriving filter can be saved, copied and dumped record by record, and the remaining records complete it.
 fn of_arriving(mut value: Value) {
     of_copies(&value);
     let Value::Arriving(arrival) = &value else { panic!("a filter: {value:?}") };
@@ -272,7 +274,7 @@ fn of_arriving(mut value: Value) {
         Arrival::Own(arrival) => arrival.next_chunk() > chunks(arrival.filter()),
         Arrival::RedisBloom(_) => false,
     };
-    // The last one that it lacks makes it whole: after a gap the last ones may have come.
+    // The last missing record completes it: after a gap, the final ones may have arrived before.
     let mut completed = 0;
     for (iterator, data) in &whole {
         let Value::Arriving(arrival) = &mut value else { panic!("a filter: {value:?}") };

@@ -1,8 +1,8 @@
-//! What is fuzzed: every decoder of bytes from outside, each as a [`Target`], and the [`words`] of commands. The
-//! fuzz targets and the ordinary tests (`crates/filter/tests/corpus`) run the same code from here.
+//! What is fuzzed: every decoder of untrusted bytes, each as a [`Target`], and the [`words`] of commands. The fuzz targets and
+//! the ordinary tests (`crates/filter/tests/corpus`) share this code.
 //!
-//! The rule that each input is held to: it is refused with an error, or what it makes passes the [`laws`]. Nothing panics,
-//! and the work is bounded by the input and by the ceiling.
+//! The rule for each input: it is refused with an error, or the resulting value passes the [`laws`]. Nothing panics, and the
+//! work is bounded by the input and the ceiling.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -15,10 +15,10 @@ pub mod words;
 use bloomgate_filter::format::Error;
 use bloomgate_filter::{Ceiling, Value};
 
-/// What a filter may weigh here, in bytes: enough for a layer of three chunks, so little that it is made quickly.
+/// The maximum size of a filter in bytes: enough for a layer of three chunks, but quick to create.
 pub const CEILING_BYTES: u64 = 5 << 19;
 
-/// A filter may weigh so many bytes.
+/// A ceiling on the size of a filter in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterOf(pub u64);
 
@@ -31,12 +31,12 @@ impl Ceiling for FilterOf {
 /// The ceiling of everything that is decoded here.
 pub const CEILING: FilterOf = FilterOf(CEILING_BYTES);
 
-/// What became of an input.
+/// The outcome of an input.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
-    /// What it made. Nothing where all of it was refused.
+    /// The resulting value; `None` if everything was refused.
     pub value: Option<Value>,
-    /// The first error that it met. A dump that has begun goes on after a record that was refused.
+    /// The first error. A dump continues after a refused record.
     pub refused: Option<Error>,
 }
 
@@ -49,43 +49,43 @@ impl<V: Into<Value>> From<Result<V, Error>> for Outcome {
     }
 }
 
-/// A decoder and how it is fuzzed.
+/// A decoder, and how it is fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is that of its folder in the corpus.
+    /// Its name, and that of its folder in the corpus.
     pub name: &'static str,
     /// Decodes an input, and nothing else.
     pub decode: fn(&[u8]) -> Outcome,
-    /// Decodes an input and holds it to the laws; panics where one is broken.
+    /// Decodes an input and checks the laws; panics if one is violated.
     pub check: fn(&[u8]),
 }
 
-/// A snapshot of our own type.
+/// Snapshots of our own type.
 pub const NATIVE_SNAPSHOT: Target = Target {
     name: "native_snapshot",
     decode: snapshot::native,
     check: |data| laws::of_outcome(snapshot::native(data)),
 };
 
-/// The records of our own dump.
+/// The records of our own dumps.
 pub const NATIVE_DUMP: Target =
     Target { name: "native_dump", decode: dump::native, check: |data| laws::of_outcome(dump::native_by_law(data)) };
 
-/// A snapshot of RedisBloom's type, after a byte that says which encoding.
+/// Snapshots of RedisBloom's type, after a byte with the encoding.
 pub const REDISBLOOM_SNAPSHOT: Target = Target {
     name: "redisbloom_snapshot",
     decode: snapshot::redisbloom,
     check: |data| laws::of_outcome(snapshot::redisbloom(data)),
 };
 
-/// The records of RedisBloom's dump.
+/// The records of RedisBloom's dumps.
 pub const REDISBLOOM_DUMP: Target = Target {
     name: "redisbloom_dump",
     decode: dump::redisbloom,
     check: |data| laws::of_outcome(dump::redisbloom_by_law(data)),
 };
 
-/// A snapshot of valkey-bloom's type.
+/// Snapshots of valkey-bloom's type.
 pub const VALKEY_BLOOM_SNAPSHOT: Target = Target {
     name: "valkey_bloom_snapshot",
     decode: snapshot::valkey_bloom,

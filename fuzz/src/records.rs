@@ -1,31 +1,31 @@
-//! An input as the records of a dump. The first byte says how it is spelled, the records follow:
+//! Parses an input as the records of a dump. The first byte is the spelling, and the records follow:
 //!
 //! ```text
-//! u8     spelling    1: checksums are put right (our own dump); 2: iterators are put right; 4: a primary took the records
-//! record iterator    u64, or with spelling 2 a byte: of our own dump the number of the record, 1 for the header; of
-//!                    RedisBloom's what is added to the iterator of a chunk that is next, -128 to 127
-//!        length      u16 of the data, or as many as are left
+//! u8     spelling    1: checksums are corrected (our own dumps); 2: iterators are corrected; 4: a primary accepted the records
+//! record iterator    u64, or with spelling 2 a byte: for our own dumps the number of the record, 1 for the header; for
+//!                    RedisBloom's an offset from the iterator of the next chunk, -128 to 127
+//!        length      u16, the length of the data; at most what is left
 //!        data
 //! ```
-//! All little-endian. Without the checksums put right no change of a byte would get past them.
+//! All integers are little-endian. Without corrected checksums, every changed byte would be rejected by them.
 
-/// The checksums of our own dump are put right: its records come without them.
+/// Our own dumps come without checksums, which are then added.
 pub const RIGHT_SUMS: u8 = 1;
-/// The iterators are put right.
+/// The iterators are corrected.
 pub const RIGHT_ITERATORS: u8 = 2;
-/// The records are those that a primary took: RedisBloom takes them in any order.
+/// A primary accepted the records: then RedisBloom accepts them in any order.
 pub const OF_PRIMARY: u8 = 4;
 
-/// A record as the input spells it.
+/// A record as spelled in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spelled<'a> {
-    /// The iterator, or the byte that stands for it.
+    /// The iterator, or the byte that represents it.
     pub iterator: u64,
     /// The data.
     pub data: &'a [u8],
 }
 
-/// The spelling of an input and its records.
+/// The spelling of an input, and its records.
 #[must_use]
 pub fn of(input: &[u8]) -> (u8, Vec<Spelled<'_>>) {
     let Some((spelling, mut rest)) = input.split_first() else { return (0, Vec::new()) };
@@ -47,25 +47,25 @@ fn iterator(spelling: u8, input: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// What our own dump has besides its data: checksums, and in every iterator the generation and the number of layers.
+/// What our own dumps have besides data: checksums, and in every iterator the generation and the number of layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums {
     identity: u32,
     stream: u64,
-    /// How many of an iterator's last bits are the number of the record.
+    /// The number of low bits of an iterator that are the record's number.
     record_bits: u32,
 }
 
 impl Sums {
-    /// The generation in iterators that are put right.
+    /// The generation in corrected iterators.
     pub const GENERATION: u64 = 5;
-    /// The number of the record that is the header.
+    /// The number of the header record.
     const HEADER: u64 = 1;
     const STREAM_AT: u32 = 27;
     const LAYERS_BITS: u32 = 12;
 
-    /// Those that follow from a header's fields, as `format/stored.rs` draws them: magic, version, of version 2 the kind, and
-    /// the description. What is no header of ours has any.
+    /// Parses the fields of a header, as specified in `format/stored.rs`: magic, version, from version 2 on the
+    /// kind, and the description. A record that is not a header of ours gets any values.
     #[must_use]
     pub fn of(fields: &[u8]) -> Self {
         let mut reader = Fields { rest: fields.get(8..).unwrap_or_default() };
@@ -75,11 +75,12 @@ impl Sums {
         reader.skip(if is_keyed { 6 } else { 5 });
         let (mut layers, mut identified) = (0_u64, Vec::new());
         if kind == 6 {
-            // The window, whether it slides, the most buckets; then the number of buckets, which is left out.
+            // The window, whether it slides, the maximum number of buckets; then the number of buckets, which is
+            // skipped.
             reader.skip(3);
             identified = fields[..fields.len() - reader.rest.len()].to_vec();
             for _ in 0..reader.number().min(64) {
-                // Slot, begin, end and capacity; whether a dump left it out, which is left out as well.
+                // Slot, begin, end and capacity; whether a dump omitted the bucket, which is also skipped.
                 identified.extend_from_slice(reader.rest.get(..32).unwrap_or(reader.rest));
                 reader.skip(5);
                 layers = layers.wrapping_add(reader.layers(&mut identified));
@@ -95,9 +96,9 @@ impl Sums {
         Self { identity: crc32fast::hash(&identified), stream, record_bits }
     }
 
-    /// A record with all that belongs to it: its iterator, and its data with the checksum where it stands.
+    /// Returns a record in its final form: its iterator, and its data with its checksum.
     #[must_use]
-    pub fn put_right(self, spelling: u8, record: Spelled) -> (u64, Vec<u8>) {
+    pub fn correct(self, spelling: u8, record: Spelled) -> (u64, Vec<u8>) {
         let iterator = if spelling & RIGHT_ITERATORS == 0 { record.iterator } else { self.stream | record.iterator };
         let data = record.data;
         if spelling & RIGHT_SUMS == 0 {
@@ -112,13 +113,13 @@ impl Sums {
     }
 }
 
-/// The fields of a header that are not read yet, 8 bytes each.
+/// The unread fields of a header, 8 bytes each.
 struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl Fields<'_> {
-    /// The next one; 0 where there is none.
+    /// The next field; 0 if there is none.
     fn number(&mut self) -> u64 {
         let Some((number, rest)) = self.rest.split_first_chunk() else { return 0 };
         self.rest = rest;
@@ -129,7 +130,7 @@ impl Fields<'_> {
         self.rest = self.rest.get(8 * fields..).unwrap_or_default();
     }
 
-    /// Reads the number of layers and what each is; says it as it was when nothing had been added. Answers the number.
+    /// Reads the number of layers and the description of each, as if nothing had been added. Returns the number.
     fn layers(&mut self, said: &mut Vec<u8>) -> u64 {
         /// Bytes of a layer, and where its items are in them.
         const LAYER_BYTES: usize = 48;

@@ -1,5 +1,5 @@
-//! Inputs that are read in one piece: the snapshots of the three types, and the argument of BF.LOAD. A snapshot's numbers
-//! are 8 bytes each, its strings come after their length.
+//! Inputs that are read in one piece: the snapshots of the three types, and the argument of BF.LOAD. A snapshot's numbers have
+//! 8 bytes each, and its strings follow their length.
 
 use bloomgate_filter::format::{ByteSink, ByteSource, Error, StoredAs};
 use bloomgate_filter::kinds::valkey_bloom::load;
@@ -7,20 +7,20 @@ use bloomgate_filter::{Filter, Unlimited, Value};
 
 use super::{CEILING, Outcome};
 
-/// A snapshot of our own type.
+/// Snapshots of our own type.
 #[must_use]
 pub fn native(data: &[u8]) -> Outcome {
     read(StoredAs::Own, StoredAs::Own.encoding(), data)
 }
 
-/// A snapshot of RedisBloom's type. The first byte is the encoding.
+/// Snapshots of RedisBloom's type. The first byte is the encoding.
 #[must_use]
 pub fn redisbloom(data: &[u8]) -> Outcome {
     let Some((encoding, fields)) = data.split_first() else { return Err::<Value, _>(Error::Truncated).into() };
     read(StoredAs::RedisBloom, (*encoding).into(), fields)
 }
 
-/// A snapshot of valkey-bloom's type.
+/// Snapshots of valkey-bloom's type.
 #[must_use]
 pub fn valkey_bloom(data: &[u8]) -> Outcome {
     read(StoredAs::ValkeyBloom, StoredAs::ValkeyBloom.encoding(), data)
@@ -36,7 +36,7 @@ pub fn valkey_bloom_load(data: &[u8]) -> Outcome {
     load::decode(data, &CEILING).map(Filter::from).into()
 }
 
-/// What is saved of a value.
+/// Returns the saved form of a value.
 #[must_use]
 pub fn written(value: &Value) -> Vec<u8> {
     let mut sink = ByteSink::default();
@@ -44,7 +44,7 @@ pub fn written(value: &Value) -> Vec<u8> {
     sink.0
 }
 
-/// Reads what was [`written`] of a value like this one, to the last byte.
+/// Reads the [`written`] form of a value like this one, to the last byte.
 ///
 /// # Errors
 /// As the codecs say.

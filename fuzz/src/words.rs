@@ -1,11 +1,11 @@
-//! The words of commands, and what holds for them: nothing panics, each word is read once, what is accepted is in range
-//! and what is refused has one of the texts of its command; letters may be of any case; what a client may say a primary
-//! may, too; and what makes a filter, put in words as replication does it, makes the same filter.
+//! The arguments of commands, and their laws: nothing panics, each argument is read once, what is accepted is in range, and a
+//! refusal has one of the texts of its command. Options are not case-sensitive; what a client may send, a primary may send
+//! too; and the command with which a filter is replicated creates the same filter.
 //!
-//! An input is a byte that says who asks, and the words, a line each:
+//! An input is a byte with the sender and the settings, and the arguments, one per line:
 //!
 //! ```text
-//! u8     asking    1: a primary or the AOF; 2: the layout is RedisBloom's; 4: what was not described is fixed; 8: seeds of
+//! u8     asking    1: a primary or the AOF; 2: bf.layout is redisbloom; 4: filters are fixed by default; 8: seeds of
 //!                  valkey-bloom's layout are random
 //! words            the first is the command, BF.RESERVE to BF.FILL, or MODULE for those after the path in loadmodule
 //! ```
@@ -38,10 +38,10 @@ const FIXED: u8 = 4;
 const RANDOM_SEEDS: u8 = 8;
 const KEYED: u8 = 128;
 
-/// The seed of a native filter that a client asks for without one.
+/// The seed of a native filter that a client creates without one.
 pub const NATIVE_SEED: u32 = 0x0403_0201;
 
-/// What the server would say besides the words.
+/// The server's state that the parsers use.
 fn defaults(asking: u8) -> Defaults {
     let mut entropy = [9; 32];
     entropy[..4].copy_from_slice(&NATIVE_SEED.to_le_bytes());
@@ -58,12 +58,12 @@ fn defaults(asking: u8) -> Defaults {
     }
 }
 
-/// What became of the words of a command.
+/// The outcome of parsing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parsed {
     /// BF.RESERVE.
     Reserve(Creation),
-    /// BF.INSERT: what may be created, and the number of items.
+    /// BF.INSERT: the creation, if any, and the number of items.
     Insert(Option<Creation>, usize),
     /// BF.INFO.
     Info(Option<Field>),
@@ -73,37 +73,37 @@ pub enum Parsed {
     Loadchunk(u64, usize),
     /// BF.FETCH.
     Fetch(Fetch),
-    /// BF.FILL: its token, and what is brought.
+    /// BF.FILL: its token, and its value.
     Fill(Option<u64>, Fill),
     /// BF.PLAN.
     Plan(plan::Asked),
     /// BF.ROTATE: the bucket that a primary began.
     Rotate(Option<Turn>),
-    /// The words of `loadmodule`.
+    /// The arguments of `loadmodule`.
     LoadTime(load_time::LoadTime),
-    /// Why not.
+    /// A refusal.
     Refused(Refusal),
-    /// The line of the log that says why not.
+    /// The line of the log with the reason for a refusal.
     LoadTimeRefused(String),
     /// Not a command that is parsed.
     NoCommand,
 }
 
-/// Who asks, and the words.
+/// The sender and the arguments.
 #[must_use]
 pub fn of(input: &[u8]) -> (Defaults, Vec<&[u8]>) {
     let (asking, words) = input.split_first().unwrap_or((&0, &[]));
     (defaults(*asking), words.split(|byte| *byte == b'\n').collect())
 }
 
-/// Parses the words of an input.
+/// Parses the arguments in an input.
 #[must_use]
 pub fn parse(input: &[u8]) -> Parsed {
     let (defaults, words) = of(input);
     parsed(&words, &defaults)
 }
 
-/// Parses words.
+/// Parses arguments.
 #[must_use]
 pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
     let (name, after) = words.split_first().map_or((&[][..], words), |(name, rest)| (name.as_ref(), rest));
@@ -125,7 +125,7 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
     result.unwrap_or_else(Parsed::Refused)
 }
 
-/// Parses an input and holds what came of it to the laws; panics where one is broken.
+/// Parses an input and checks the laws for the result; panics if one is violated.
 pub fn check(input: &[u8]) {
     let (defaults, words) = of(input);
     let parsed = parsed(&words, &defaults);
@@ -169,12 +169,12 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Inside (0, 1). A law of its own: nothing here asks the code that it is about.
+/// Inside (0, 1). Written out here, so that the law does not depend on the code that it is about.
 fn is_rate(rate: f64) -> bool {
     rate > 0.0 && rate < 1.0
 }
 
-/// It is in range, and what replication makes of it says the same.
+/// The creation is in range, and its replicated form means the same.
 fn of_creation(creation: &Creation, defaults: &Defaults) {
     let Creation { spec, asked_rate, scale_to, expires } = *creation;
     assert!(expires != Some(0));
@@ -188,7 +188,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert!(is_rate(asked_rate) && capacity >= 1 && capacity <= i64::MAX.cast_unsigned(), "{creation:?}");
     assert!(defaults.must_obey || scaling.expansion() <= 32768, "{creation:?}");
     assert!(scale_to.is_none_or(|items| items >= 1 && scaling != Scaling::Fixed), "{creation:?}");
-    // RedisBloom takes any low rate, valkey-bloom any rate.
+    // RedisBloom accepts any low rate, valkey-bloom any rate.
     let nearest = match spec {
         Spec::Native(_) | Spec::Windowed(_) | Spec::Counting(_) => asked_rate.clamp(RATE_MIN, RATE_MAX),
         Spec::RedisBloom(_) => asked_rate.min(RATE_MAX),
@@ -204,7 +204,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     of_effect(spec);
 }
 
-/// What would make it can be described, or it says why not, whatever is asked for.
+/// Planning the filter succeeds or gives a reason, for every request.
 fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     let creation = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
     of_creation(&creation, &Defaults { must_obey: false, ..*defaults });
@@ -215,7 +215,7 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     }
 }
 
-/// What is brought is a word of the command, and lives for a while.
+/// A value is one of the command's arguments, and a time to live is not zero.
 fn of_fill(token: Option<u64>, fill: Fill, words: &[&[u8]]) {
     if let Some(token) = token {
         assert!(format!("{token:016x}").as_bytes().eq_ignore_ascii_case(words[4]), "{token:x}");
@@ -227,7 +227,7 @@ fn of_fill(token: Option<u64>, fill: Fill, words: &[&[u8]]) {
     }
 }
 
-/// Only whoever is obeyed says which bucket.
+/// Only a primary or the AOF specifies the bucket.
 fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
     assert_eq!(words, if turn.is_some() { 6 } else { 2 });
     if let Some(turn) = turn {
@@ -235,7 +235,7 @@ fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
     }
 }
 
-/// What replication says of a filter makes the same filter.
+/// The command with which a filter is replicated creates the same filter.
 fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
     let name = spec.spell(|word| {
@@ -248,7 +248,7 @@ fn of_effect(spec: Spec) {
     assert_eq!(spec.takes_items(), name == c"BF.INSERT" && !matches!(spec, Spec::Windowed(_)));
     let words = [&[name.to_bytes().to_vec(), b"key".to_vec()], &spelled[..]].concat();
     let expected = Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None };
-    // Whoever follows may have any settings.
+    // A replica may have any settings.
     for asking in [MUST_OBEY, MUST_OBEY | REDISBLOOM | FIXED | RANDOM_SEEDS] {
         let followed = match parsed(&words, &defaults(asking)) {
             Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => creation,
@@ -259,7 +259,7 @@ fn of_effect(spec: Spec) {
     }
 }
 
-/// What a command refuses its words for, besides their number.
+/// The refusals of a command, besides a wrong number of arguments.
 #[must_use]
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
@@ -304,14 +304,14 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     }
 }
 
-/// A refusal is one that the command has.
+/// A refusal is one of the command's.
 fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     let is_of = |names: &[&str]| names.iter().any(|name| words[0].eq_ignore_ascii_case(name.as_bytes()));
     let is_known = match refusal {
         Refusal::Arity => true,
         Refusal::Exclude(..) | Refusal::Needs(..) => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
         Refusal::ExpireTime => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN", "BF.FILL"]),
-        // BF.INSERT calls a missing value a wrong number of words.
+        // BF.INSERT reports a missing value as a wrong number of arguments.
         Refusal::No("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.PLAN"]),
         Refusal::Bad("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
         Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio" | "items") => is_of(&["BF.PLAN"]),
@@ -324,7 +324,7 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
     assert!(!text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text}");
 }
 
-/// A word that counts how often it is read.
+/// An argument that counts how often it is read.
 struct Counted<'a> {
     word: &'a [u8],
     reads: Cell<u8>,
@@ -337,7 +337,7 @@ impl AsRef<[u8]> for Counted<'_> {
     }
 }
 
-/// However many words there are: the work is that of reading each, where BF.RESERVE has many, that of counting its options, too.
+/// The work is bounded by reading each argument once; with many arguments, BF.RESERVE also counts its options.
 fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     let counted: Vec<_> = words.iter().map(|word| Counted { word, reads: Cell::new(0) }).collect();
     let outcome = parsed(&counted, defaults);
@@ -349,7 +349,7 @@ fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     }
 }
 
-/// With small letters for capital ones and the other way round they say the same, apart from a seed of 32 raw bytes.
+/// Swapping the case of letters changes nothing, except in a seed of 32 raw bytes.
 fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let swap = |byte: &u8| if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { *byte };
     let swapped: Vec<Vec<u8>> = words.iter().map(|word| word.iter().map(swap).collect()).collect();
@@ -358,7 +358,7 @@ fn letters_of_any_case(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
         Parsed::Insert(creation, items) => Parsed::Insert(creation.map(without_raw_seed), items),
         Parsed::Plan(asked) => Parsed::Plan(plan::Asked { spec: without_raw_seed_in(asked.spec), ..asked }),
         Parsed::LoadTime(load_time) => Parsed::LoadTime(load_time::LoadTime { without_effect: vec![], ..load_time }),
-        // The line shows the word.
+        // The log line contains the argument.
         Parsed::LoadTimeRefused(_) => Parsed::LoadTimeRefused(String::new()),
         other => other,
     };
@@ -379,14 +379,14 @@ fn without_raw_seed_in(spec: Spec) -> Spec {
     }
 }
 
-/// What is accepted from a client is accepted from whoever carries it, with the same meaning; where the words do not say
-/// which layout, it is RedisBloom's. In a reservation RedisBloom looks at the key, too.
+/// What is accepted from a client is accepted from a primary or the AOF, with the same meaning, except that their default
+/// layout is RedisBloom's. In a reservation RedisBloom also looks for options in the key.
 fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, outcome: &Parsed) {
     let key_is_word = words.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"NONSCALING"));
     if matches!(outcome, Parsed::Refused(_)) || matches!(outcome, Parsed::Reserve(_)) && key_is_word {
         return;
     }
-    // What RedisBloom has not, a primary of ours carries in other words.
+    // What RedisBloom does not have, a primary of ours replicates in another form.
     let is_beyond = |creation: &Creation| {
         let is_keyed = matches!(creation.spec, Spec::Native(spec) if spec.hasher.is_keyed());
         is_keyed || matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) || creation.expires.is_some()
@@ -400,7 +400,7 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     if from_primary == *outcome {
         return;
     }
-    // A seed that nobody asked for: the primary's is 0, where LAYOUT names ours.
+    // A seed that was not given: a primary's is 0, unless LAYOUT is native.
     let as_redisbloom = |creation: Creation| match creation.spec {
         Spec::Native(NativeSpec { capacity, scaling, hasher: Hasher::Murmur3 { seed: 0 | NATIVE_SEED }, .. }) => {
             let rate = creation.asked_rate.min(RATE_MAX);

@@ -20,22 +20,22 @@ use crate::server::ceiling::ServerCeiling;
 /// propagates such a chunk, it is applied here, too. If it is refused, the log says why.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let must_obey = context.must_obey();
-    let taken = take(context, &args, keys, must_obey);
-    if let Err(refusal) = taken
+    let applied = apply(context, &args, keys, must_obey);
+    if let Err(refusal) = applied
         && must_obey
         && !refusal.is_want()
     {
         let line = format_args!("bloomgate: a BF.LOADCHUNK of the primary or the AOF is refused: {refusal}");
         context.log(LogLevel::Warning, line);
     }
-    taken
+    applied
 }
 
-fn take(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool) -> Result<(), Refusal> {
+fn apply(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
     let mut key = WriteKey::open(keys, args.arg(1)?);
     let progress = if key.exists()? {
-        go_on(context, &mut key, iterator, data, must_obey)?
+        resume(context, &mut key, iterator, data, must_obey)?
     } else {
         key.install(Stored::boxed(Value::arriving(begin(context, iterator, data)?)?)?);
         Progress::Stored
@@ -51,7 +51,7 @@ fn take(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool)
     Ok(())
 }
 
-fn go_on(
+fn resume(
     context: Context,
     key: &mut WriteKey<'_>,
     iterator: u64,
@@ -75,12 +75,12 @@ fn go_on(
             Value::Arriving(arrival) => arrival.generation().is_none(),
         };
         let generation = writer.generation();
-        let taken = if must_obey {
+        let progress = if must_obey {
             writer.obey(generation, iterator, data)
         } else {
             writer.accept_within(generation, iterator, data, &ServerCeiling::of(context))
         };
-        (taken.map_err(|error| refusal(is_redisbloom, error))?, reserved)
+        (progress.map_err(|error| refusal(is_redisbloom, error))?, reserved)
     };
     if let (Progress::Complete, Some(reserved)) = (progress, reserved) {
         key.complete(reserved)?;
@@ -88,7 +88,7 @@ fn go_on(
     Ok(progress)
 }
 
-/// The error for a record that is refused: in RedisBloom's words for its records, in ours for our own.
+/// Returns the error for a refused record: RedisBloom's text for its records, our own for ours.
 const fn refusal(is_redisbloom: bool, error: Error) -> Refusal {
     match error {
         Error::Truncated | Error::NotADump | Error::OutOfRange | Error::WrongLength if is_redisbloom => {

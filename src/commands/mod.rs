@@ -38,8 +38,8 @@ use super::reply::{self, Refusal};
 
 /// Replies with an error.
 ///
-/// A primary's command that fails here for want of memory or of layers would leave out an item that the primary has, so the server
-/// is stopped instead. Other errors happened on the primary as well, where commands are replicated verbatim.
+/// If a primary's command fails here because memory or layers run out, an item that the primary has would be missing, so the server
+/// exits instead. Other errors also occurred on the primary, which replicates some commands verbatim.
 fn refuse(context: Context, refusal: Refusal) {
     if refusal.is_want() && context.must_obey() {
         context.cannot_obey(refusal);
@@ -47,11 +47,11 @@ fn refuse(context: Context, refusal: Refusal) {
     reply::error(context, refusal);
 }
 
-/// Redacts the secret key of a filter, if the words contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1 the
-/// command does not see the redacted word either.
+/// Redacts the secret key of a filter, if the arguments contain one, in SLOWLOG and MONITOR. Call it after parsing: on Valkey 8.1
+/// the command does not see the redacted argument either.
 ///
 /// While the server reads its AOF, nothing is redacted. Neither SLOWLOG nor MONITOR shows those commands, and the server keeps the
-/// words of the first one that is redacted: it crashes at the second.
+/// arguments of the first redacted command and crashes at the second one.
 fn redact_key(context: Context, args: &mut Args<'_>, command: words::Command) {
     if !context.is_loading()
         && let Some(position) = words::key_position(command, args.words())

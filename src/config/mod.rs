@@ -114,7 +114,7 @@ pub fn auto_creates() -> bool {
     AUTO_CREATE.is_on()
 }
 
-/// The most leases that the guard holds, and the most NONEs.
+/// The maximum number of leases that the guard holds, and of NONEs.
 pub fn max_leases() -> usize {
     usize::try_from(MAX_LEASES.get()).unwrap_or(usize::MAX)
 }

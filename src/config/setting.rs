@@ -155,24 +155,24 @@ impl Fraction {
     }
 
     /// Sets the value that will be the default.
-    pub fn preset(&self, asked: f64, context: Context) {
-        self.bits.store(self.in_range(asked, context).to_bits(), Relaxed);
+    pub fn preset(&self, requested: f64, context: Context) {
+        self.bits.store(self.in_range(requested, context).to_bits(), Relaxed);
     }
 
-    fn set(&self, asked: f64, name: &'static CStr, context: Context) {
-        let bits = self.in_range(asked, context).to_bits();
+    fn set(&self, requested: f64, name: &'static CStr, context: Context) {
+        let bits = self.in_range(requested, context).to_bits();
         if !(LOADING.load(Relaxed) && bits == self.default.load(Relaxed)) {
             self.set_by.set(name, bits != self.bits.load(Relaxed));
             self.bits.store(bits, Relaxed);
         }
     }
 
-    fn in_range(&self, asked: f64, context: Context) -> f64 {
-        let value = self.nearest.map_or(asked, |nearest| nearest(asked));
-        if value.to_bits() != asked.to_bits() {
+    fn in_range(&self, requested: f64, context: Context) -> f64 {
+        let value = self.nearest.map_or(requested, |nearest| nearest(requested));
+        if value.to_bits() != requested.to_bits() {
             context.log(
                 LogLevel::Warning,
-                format_args!("bloomgate: error rate {asked:?} is out of range: using {value:?}"),
+                format_args!("bloomgate: error rate {requested:?} is out of range: using {value:?}"),
             );
         }
         value

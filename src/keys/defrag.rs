@@ -1,6 +1,6 @@
 //! The callback of the server's defragmenter: it moves the blocks of a value to where the allocator prefers them.
 //!
-//! The allocator moves small blocks only. The bits of a large layer stay where they are: asking is all that they cost.
+//! The allocator moves only small blocks. The bits of a large layer stay where they are and cost only the call.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;

@@ -238,7 +238,7 @@ fn values_are_removed_in_any_order() {
     });
 }
 
-/// Whoever holds the lock would wait for itself: loom reports that.
+/// A thread that already holds the lock would deadlock, which loom reports.
 #[test]
 fn values_that_are_listed_or_not_yet_take_no_lock() {
     loom::model(|| {

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::context::{Context, LogLevel};
 
-/// The most bytes that a server accepts as one argument by default (proto-max-bulk-len).
+/// The maximum length of an argument that a server accepts by default (proto-max-bulk-len), in bytes.
 const ARGUMENT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// Whether the server is writing a snapshot in its own process.
 static WRITES_SNAPSHOT: AtomicBool = AtomicBool::new(false);
 
-/// The server begins or ends to write a snapshot in its own process.
+/// The server starts or finishes writing a snapshot in its own process.
 pub fn snapshot_changed(is_writing: bool) {
     WRITES_SNAPSHOT.store(is_writing, Relaxed);
 }

@@ -1,6 +1,6 @@
-//! Flushes pending adds. `children.rs` says when adds may be pending: while a forked child of the server lives. After the child has
-//! died, a timer flushes them into the bits in steps of a quarter of a millisecond, and every write to such a filter flushes some
-//! more.
+//! Flushes pending adds. `children.rs` says when adds may be pending: while a forked child of the server is running. After the child
+//! has exited, a timer flushes them into the bits in steps of a quarter of a millisecond, and every write to such a filter flushes
+//! some more.
 //!
 //! All of this runs on the thread of the commands. The list through which the timer finds the values is in `stored.rs`: other
 //! threads free values.
@@ -29,7 +29,7 @@ const BESIDE_MAX: usize = 512;
 /// Whether the timer is set.
 static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
 
-/// Whether pending adds may be flushed. While a child lives only a replica flushes, though every page that it writes is copied.
+/// Whether pending adds may be flushed. While a child is running only a replica flushes, although every page it writes is copied.
 fn may_flush(context: Context) -> bool {
     !context.has_child() || !context.is_primary()
 }

@@ -2,7 +2,7 @@
 //! says whether the value is still there.
 //!
 //! The rules that keep the pointers in the list valid:
-//! - A value leaves the list before its memory is freed or moved, while it is still a raw pointer: no `Box` and no `&mut` exists.
+//! - A value is removed from the list before its memory is freed or moved, through a raw pointer: no `Box` and no `&mut` exists.
 //! - Code that follows a pointer of the list holds the lock for as long as it uses the value.
 //! - Removing a value touches no other value: the list finds it by an id, not by its place in the list.
 //! - In a forked child of the server nothing takes the lock: the thread that holds it may not exist there.

@@ -5,7 +5,7 @@
 //! for a filter as for its own types, so memory that it can evict counts as room. All filters together stay below `maxmemory`.
 //!
 //! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
-//! ceiling is checked before the allocator is asked.
+//! ceiling is checked before memory is requested.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -92,7 +92,7 @@ fn wait_for_freed_memory(context: Context, asked_bytes: u64) {
     }
 }
 
-/// Asks the server how many databases it has, when the module is loaded. If CONFIG was renamed, the server's default of 16 is used.
+/// Reads the number of databases from the server when the module is loaded. If CONFIG was renamed, uses the server's default of 16.
 pub fn count_databases(context: Context) {
     // SAFETY: the arguments are those that the format announces: two C strings. The reply is checked; its elements live as
     // long as it does, and it is freed once.
@@ -182,19 +182,19 @@ impl Memory {
             let left = machine::available_bytes().unwrap_or(u64::MAX).saturating_sub(promised);
             return left.min(self.machine.saturating_sub(self.used));
         }
-        let stays = match self.eviction {
+        let kept = match self.eviction {
             Eviction::Nothing => self.used,
             Eviction::Volatile { keys, expires } => {
                 // The server does not report how many bytes the keys with a time to live hold. Their share of the data is
                 // taken to be their share of the keys, without filters. Every filter is taken to have a time to live,
                 // which makes the other keys that have one as few as possible.
                 let data = self.dataset.saturating_sub(filter_bytes);
-                let goes = part(data, expires.saturating_sub(filters), keys.saturating_sub(filters));
-                self.used.saturating_sub(goes)
+                let evictable = part(data, expires.saturating_sub(filters), keys.saturating_sub(filters));
+                self.used.saturating_sub(evictable)
             }
             Eviction::Anything => 0,
         };
-        self.maxmemory.saturating_sub(stays.max(filter_bytes))
+        self.maxmemory.saturating_sub(kept.max(filter_bytes))
     }
 }
 

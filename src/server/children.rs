@@ -1,8 +1,8 @@
-//! Whether a forked child of the server lives, and so whether new adds may be pending; `events.rs` updates this when a child is
-//! born or dies.
+//! Whether a forked child of the server is running, and so whether new adds may be pending; `events.rs` updates this when a child
+//! starts or exits.
 //!
-//! A child shares the server's memory: the first write to a page after the fork copies the page. So while a child lives, new adds
-//! to large layers go into a set beside the layer instead of its bits. `pending.rs` flushes them.
+//! A child shares the server's memory: the first write to a page after the fork copies the page. So while a child is running, new
+//! adds to large layers are kept in a set beside the layer instead of its bits. `pending.rs` flushes them.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -12,10 +12,10 @@ use crate::context::Context;
 /// Adds to layers of this size or more may be pending. Smaller layers have few pages to copy.
 const PENDING_FROM_BYTES: u64 = 4 << 20;
 
-/// Whether a child lives. Not a count: the script debugger's children raise an event when they are born, but none when they die.
+/// Whether a child is running. Not a count: the script debugger's children raise an event when they start, but none when they exit.
 static CHILD_LIVES: AtomicBool = AtomicBool::new(false);
 
-/// A child was born or has died. Returns whether one lives.
+/// Records that a child has started or exited. Returns whether one is running.
 pub fn changed(context: Context) -> bool {
     let lives = context.has_child();
     CHILD_LIVES.store(lives, Relaxed);

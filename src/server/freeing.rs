@@ -6,7 +6,7 @@
 //! - Values that a background thread of the server frees (UNLINK, lazyfree settings): that delays no command.
 //! - Values that a child of the server frees, for example in a script of the debugger. A child does not have the thread, and the lock
 //!   may never be released there. So nothing here is used in a child, which is known by its process id.
-//! - Values that are freed while the server is above `maxmemory`: it evicts keys until it sees the memory come back.
+//! - Values that are freed while the server is above `maxmemory`: it evicts keys until the memory is returned.
 //!
 //! The thread starts with the first value that is handed over, and is never joined: a server does not unload a module that has types,
 //! and when it exits, the system frees the rest.
@@ -41,7 +41,7 @@ struct Queue {
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { garbage: VecDeque::new(), has_thread: false, is_dropping: false });
-/// Signals that a value waits.
+/// Signals that a value is queued.
 static MORE: Condvar = Condvar::new();
 /// Signals that all values are dropped.
 static DONE: Condvar = Condvar::new();

@@ -1,5 +1,5 @@
-//! Whether this server is a primary, and whether commands may come from its primary or its AOF. The server's own answer takes as
-//! long as half a lookup, so both are kept here; `events.rs` updates them when the server reports a change.
+//! Whether this server is a primary, and whether commands may come from its primary or its AOF. Querying the server takes as long
+//! as half a lookup, so both are cached here; `events.rs` updates them when the server reports a change.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -48,7 +48,7 @@ pub fn changed(context: Context, is_primary: bool) {
     }
 }
 
-/// The server begins or ends to load a data set.
+/// The server starts or finishes loading a data set.
 pub fn loading_changed(context: Context, is_loading: bool) {
     if is_loading {
         MAY_OBEY.store(true, Relaxed);
@@ -57,7 +57,7 @@ pub fn loading_changed(context: Context, is_loading: bool) {
     }
 }
 
-/// Asks the server. A node of a cluster may import slots, and with them the effects of another node's commands.
+/// Queries the server. A node of a cluster may import slots, and with them the effects of another node's commands.
 fn refresh(context: Context) {
     MAY_OBEY.store(!context.is_primary() || context.is_loading() || context.is_in_cluster(), Relaxed);
 }

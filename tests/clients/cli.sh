@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Types commands into redis-cli and compares what it prints, to the letter, with the transcripts in cli/. Such a file is
-# a session: comments (`# `), lines that are typed (`> `), and below what they print. Lines that are typed one after
-# the other go into one redis-cli, so that MULTI and EXEC meet.
+# Runs redis-cli and compares its output with the transcripts in cli/, which must match exactly. A transcript has comments
+# (`# `), input lines (`> `), and below these the output. Consecutive input lines are passed to one redis-cli, so that MULTI
+# and EXEC are in one session.
 #
-#   cli.sh PORT    of a server with the module, whose data is lost
+#   cli.sh PORT    the port of a server with the module, whose data is deleted
 set -euo pipefail
 
 port=${1:?the port of a server with the module}
@@ -11,7 +11,7 @@ folder=$(dirname "${BASH_SOURCE[0]}")/cli
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate-cli.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
-# type_in WORD...: types what was collected into redis-cli, started with the words.
+# type_in OPTION...: passes the collected input to redis-cli with these options.
 typed=''
 type_in() {
   if [ -n "$typed" ]; then
@@ -20,7 +20,7 @@ type_in() {
   fi
 }
 
-# replay TRANSCRIPT WORD...: prints the transcript anew, with what redis-cli, started with the words, prints now.
+# replay TRANSCRIPT OPTION...: prints the transcript with the current output of redis-cli with these options.
 replay() {
   local transcript=$1 line
   shift
@@ -40,22 +40,22 @@ replay() {
   type_in "$@"
 }
 
-# Sizes in bytes are none of a transcript's business.
+# Replaces sizes in bytes, which are not compared.
 without_sizes() {
   sed -E -e '/Size$/{n' -e 's/[0-9]+$/N/' -e '}' -e 's/(Size => \(integer\) |"Size":)[0-9]+/\1N/'
 }
 
-# compare TRANSCRIPT WORD...: whether redis-cli, started with the words, still prints what the transcript says.
+# compare TRANSCRIPT OPTION...: whether redis-cli with these options prints the transcript.
 compare() {
   local transcript=$folder/$1
   shift
   redis-cli -p "$port" FLUSHALL >/dev/null
   replay "$transcript" "$@" | without_sizes >"$scratch/now"
   if ! diff -u "$transcript" "$scratch/now"; then
-    printf 'redis-cli %s prints something else than %s says (+ is what it prints now)\n' "$*" "$transcript" >&2
+    printf 'the output of redis-cli %s differs from %s (+ is the current output)\n' "$*" "$transcript" >&2
     return 1
   fi
-  printf 'redis-cli %s: %s lines typed, every answer as in %s\n' \
+  printf 'redis-cli %s: %s lines of input, output as in %s\n' \
     "$*" "$(grep -c '^> ' "$transcript")" "$(basename "$transcript")"
 }
 

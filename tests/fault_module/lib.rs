@@ -1,35 +1,36 @@
-//! A module for tests that stands between the server and the real one and counts what that asks of the allocator, and
-//! refuses what it is told to: `loadmodule libfault_module.so libbloomgate.so`. It is an example to cargo, so that it gets
-//! built beside the tests and never into the shipped library.
+//! A test module that loads the real module, counts the real module's allocations, and makes some of them fail on request:
+//! `loadmodule libfault_module.so libbloomgate.so`. It is a cargo example, so that it is built with the tests but never into
+//! the shipped library.
 //!
-//! A module finds the server's functions by asking one function for each by name; a pointer to that one is the first word
-//! of the context that the module is loaded with. While the real module is loaded the pointer is to ours, which hands out
-//! our functions for memory, and the server's for everything else. What the server does not have is not there either.
+//! A module finds the server's functions by name through one function; the pointer to that function is the first word of the
+//! context with which the module is loaded. While the real module is being loaded, that pointer refers to our function, which
+//! returns our allocation functions and the server's other functions. Functions that the server does not have are missing
+//! here, too.
 //!
-//! - `FAULTS.FAIL n`: the nth request from now on fails, once. `FAULTS.FAIL n ON`: that one and all after it. 0: none.
-//! - `FAULTS.COUNT`: requests, the bytes asked for, and the requests refused since the last time.
-//! - `FAULTS.NOTIFIED`: key space events that the module told since the last time, and how many of them while it had a key
-//!   open. Whoever listens to events is called at once, and may delete the key.
-//! - `FAULTS.DELETE n`: with 1, a listener of this module's deletes every key whose filter an event is about.
-//! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them and answers their number.
-//! - `FAULTS.MOVE key`: moves all blocks of a value, as a server's defragmenter would; answers how often the module's callback was
-//!   called, 0 if the value's own block has not moved.
+//! - `FAULTS.FAIL n`: the nth allocation from now on fails, once. `FAULTS.FAIL n ON`: that one and all later ones. 0: none.
+//! - `FAULTS.COUNT`: the allocations, their bytes, and the failed allocations since the last call.
+//! - `FAULTS.NOTIFIED`: the key space events that the module sent since the last call, and how many of them while it had a key
+//!   open. Listeners are called at once, and may delete the key.
+//! - `FAULTS.DELETE n`: with 1, a listener of this module deletes the key of every event about a filter.
+//! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them and returns their number.
+//! - `FAULTS.MOVE key`: moves all blocks of a value, as a server's defragmenter would. Returns how often the module's callback
+//!   was called, or 0 if the value's own block has not moved.
 //! - `FAULTS.MOVED`: the number of values that have moved, by the server's defragmenter or by `FAULTS.MOVE`.
-//! - `FAULTS.RACE key`: when a background thread next frees a value, the free happens while the value at the key moves: after its
-//!   old block is freed, before the module knows the new one. Without a key: the stage; 0 is over, 2 is a free that waits for the
-//!   move.
+//! - `FAULTS.RACE key`: the next time a background thread frees a value, it does so while the value at the key moves: after its
+//!   old block is freed, and before the module knows the new one. Without a key: the stage; 0 means done, 2 a free that waits for
+//!   the move.
 //!
-//! Only functions that may fail do. The server's `Alloc` and `Calloc` end the process where there is no memory: a request
-//! of this kind at the number that is to fail passes and is reported by `FAULTS.COUNT` as a fourth number, which no path of
-//! a command may make. (`Calloc` straight after a `TryAlloc` of the same size, given back in between, is what the module
-//! does on servers that have no `TryCalloc`: that is one request.)
+//! Only functions that may fail do so. The server's `Alloc` and `Calloc` end the process when memory runs out. If such a call
+//! has the number that is to fail, it succeeds and is reported by `FAULTS.COUNT` as a fourth number, which must be 0 on every
+//! path of a command. (A `Calloc` straight after a `TryAlloc` of the same size that was freed again is how the module
+//! allocates on servers without `TryCalloc`: it counts as one allocation.)
 
 mod race;
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// How a module asks for a function of the server's.
+/// The type of the function with which a module requests a function of the server.
 type GetApi = unsafe extern "C" fn(name: *const c_char, place: *mut *mut c_void) -> c_int;
 type Take = unsafe extern "C" fn(bytes: usize) -> *mut c_void;
 type TakeZeroed = unsafe extern "C" fn(count: usize, bytes: usize) -> *mut c_void;
@@ -60,7 +61,7 @@ type ReplyNumber = unsafe extern "C" fn(context: *mut c_void, number: c_longlong
 const OK: c_int = 0;
 const ERR: c_int = 1;
 
-/// A function of the server's, 0 where it has none.
+/// A function of the server, 0 if the server does not have it.
 struct Function {
     name: &'static CStr,
     address: AtomicUsize,
@@ -97,29 +98,29 @@ static NOTIFY: Function = Function::new(c"RedisModule_NotifyKeyspaceEvent");
 static SUBSCRIBE: Function = Function::new(c"RedisModule_SubscribeToKeyspaceEvents");
 static REPLY_NUMBER: Function = Function::new(c"RedisModule_ReplyWithLongLong");
 
-/// The number of the next request that fails, from 1 on; 0: none does.
+/// The number of the next allocation that fails, from 1 on; 0 means none.
 static FIRST: AtomicU64 = AtomicU64::new(0);
-/// The number of the last request that fails.
+/// The number of the last allocation that fails.
 static LAST: AtomicU64 = AtomicU64::new(0);
-/// Requests since FAULTS.FAIL.
+/// Allocations since FAULTS.FAIL.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
-/// What FAULTS.COUNT tells.
+/// The reply to FAULTS.COUNT.
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static UNREFUSABLE: AtomicU64 = AtomicU64::new(0);
-/// The size of the last `TryAlloc` that passed.
+/// The size of the last `TryAlloc` that succeeded.
 static PROBED: AtomicUsize = AtomicUsize::new(0);
 
-/// Keys that the real module has open.
+/// The number of keys that the real module has open.
 static OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
-/// What FAULTS.NOTIFIED tells.
+/// The reply to FAULTS.NOTIFIED.
 static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 static NOTIFIED_WITH_OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
-/// Whether the listener deletes.
+/// Whether the listener deletes keys.
 static DELETES: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a request; answers whether it is to fail.
+/// Counts an allocation. Returns whether it must fail.
 fn is_refused(bytes: usize) -> bool {
     REQUESTS.fetch_add(1, Relaxed);
     BYTES.fetch_add(bytes as u64, Relaxed);
@@ -205,7 +206,7 @@ unsafe extern "C" fn notify(context: *mut c_void, class: c_int, event: *const c_
     unsafe { NOTIFY.get::<Notify>().map_or(ERR, |notify| notify(context, class, event, name)) }
 }
 
-/// Deletes a key, when it is told to: as a module may that makes its own of what becomes of filters.
+/// Deletes the key of an event if FAULTS.DELETE is on, as another module might.
 unsafe extern "C" fn listen(context: *mut c_void, _class: c_int, event: *const c_char, name: *mut c_void) -> c_int {
     const READ_AND_WRITE: c_int = 3;
     // SAFETY: the server passes its context, a C string and the name of a key; the functions are its own, of these types.
@@ -224,7 +225,7 @@ unsafe extern "C" fn listen(context: *mut c_void, _class: c_int, event: *const c
     OK
 }
 
-/// What the real module asks in the server's place.
+/// The functions that the real module calls in place of the server's.
 unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_int {
     // SAFETY: the caller, a module, passes a C string and a place for a pointer, as the server wants them.
     unsafe {
@@ -253,14 +254,14 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
     }
 }
 
-/// Loads the module that its first word names, with the words after it.
+/// Loads the module whose path is the first argument, with the remaining arguments.
 ///
 /// # Safety
 /// Only the server may call it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
     // SAFETY: the server's context begins with a pointer to the function that gives the others, and there are as many
-    // words as it says.
+    // arguments as described.
     unsafe {
         let first_word = context.cast::<*mut c_void>();
         let server = *first_word;
@@ -316,7 +317,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
 }
 
 /// # Safety
-/// `path` must be a string of the server's.
+///
+/// `path` must be a string of the server.
 unsafe fn real_module(path: *const c_void) -> Option<Load> {
     unsafe extern "C" {
         fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
@@ -336,10 +338,10 @@ unsafe fn real_module(path: *const c_void) -> Option<Load> {
     }
 }
 
-/// The text of a string of the server's.
+/// Returns the text of a string of the server.
 ///
 /// # Safety
-/// `string` must be such a string, and live as long as the text is used.
+/// `string` must be a string of the server that lives as long as the text is used.
 unsafe fn text_of<'a>(string: *mut c_void) -> Option<&'a CStr> {
     // SAFETY: the caller's promise; the server ends its strings with NUL.
     unsafe { TEXT_OF.get::<TextOf>().map(|text| CStr::from_ptr(text(string, std::ptr::null_mut()))) }
@@ -390,7 +392,7 @@ unsafe extern "C" fn notified(context: *mut c_void, _words: *mut *mut c_void, _c
     unsafe { counters_out(context, &[&NOTIFIED, &NOTIFIED_WITH_OPEN_KEYS]) }
 }
 
-/// Replies with counters, which begin anew.
+/// Replies with counters and resets them.
 ///
 /// # Safety
 /// The context must be that of a command.

@@ -1,9 +1,9 @@
-//! Forces an order on races between the thread of the commands and a thread that frees values. A block is overwritten before it is
-//! freed, so that a later access fails instead of finding the old content.
+//! Forces an order on races between the thread that runs commands and a thread that frees values. A block is overwritten
+//! before it is freed, so that a later access fails instead of finding the old content.
 //!
-//! FAULTS.MOVE stands in for the defragmenter, which not every server has. It moves every block that the module offers, and has the
-//! callback stop after each step. In a race the own block of the value that FAULTS.RACE names always moves, whatever the server's
-//! allocator would decide.
+//! FAULTS.MOVE replaces the defragmenter, which not every server has. It moves every block that the module offers, and makes
+//! the callback stop after each step. In a race, the own block of the value that FAULTS.RACE names always moves, whatever the
+//! server's allocator would decide.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_ulong, c_void};
@@ -67,7 +67,7 @@ pub fn replaced() -> [(&'static Function, *const ()); 7] {
 static FREE_VALUE: Function = Function::new(c"");
 static DEFRAG_VALUE: Function = Function::new(c"");
 
-/// What the first bytes of a freed block are overwritten with, and how many.
+/// The pattern with which the beginning of a freed block is overwritten, and its length.
 const POISON: u8 = 0xA5;
 const POISONED_BYTES: usize = 4096;
 
@@ -141,7 +141,7 @@ struct Race {
 static RACE: Mutex<Race> = Mutex::new(Race { stage: Stage::Off, key: Vec::new() });
 static STAGE_CHANGED: Condvar = Condvar::new();
 
-/// What FAULTS.MOVED answers.
+/// The reply to FAULTS.MOVED.
 static MOVED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -153,7 +153,7 @@ thread_local! {
     static OWN_CURSOR: Cell<Option<c_ulong>> = const { Cell::new(None) };
 }
 
-/// Remembers the thread that loads the module: it runs the commands.
+/// Stores the thread that loads the module, which is the one that runs commands.
 pub fn register() {
     RUNS_COMMANDS.set(true);
 }
@@ -190,7 +190,7 @@ unsafe extern "C" fn create_data_type(
     encoding: c_int,
     methods: *mut *mut c_void,
 ) -> *mut c_void {
-    // Places in RedisModuleTypeMethods, in words.
+    // Offsets in RedisModuleTypeMethods, in words.
     const FREE_PLACE: usize = 6;
     const DEFRAG_PLACE: usize = 13;
     // SAFETY: the caller passes its methods, which the server copies; the function is the server's, of this type.
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn moved(context: *mut c_void, _words: *mut *mut c_void, _
     unsafe { reply_number(context, MOVED.load(Relaxed).try_into().unwrap_or(c_longlong::MAX)) }
 }
 
-/// FAULTS.MOVE gives up after so many calls of the callback.
+/// FAULTS.MOVE gives up after this many calls of the callback.
 const MOVE_CALLS_MAX: c_longlong = 10_000;
 
 /// FAULTS.MOVE key

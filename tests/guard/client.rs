@@ -1,19 +1,19 @@
-//! A client of the guard: the three commands, and a connection that follows the primary when servers go and come.
+//! A client of the guard: the three commands, and a connection that follows the primary across failovers.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::harness::{Connection, Reply};
 
-/// The filter, and its name while it is filled again.
+/// The filter, and its temporary name while it is being refilled.
 pub const FILTER: &str = "rows";
 pub const FILLING: &str = "rows:filling";
 
-/// What of a row is in the cache: its id and its version, and something that makes it as long as a row is.
+/// The cached value of a row: its id and its version, padded to the length of a row.
 pub fn encode_value(id: u64, version: u64) -> String {
     format!("{id}:{version}:{}", "x".repeat(64))
 }
 
-/// The version in a value of the cache; panics where it is the value of another id.
+/// Returns the version in a cached value; panics if it is the value of another id.
 pub fn version_in(id: u64, value: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(value);
     let mut parts = text.split(':');
@@ -28,7 +28,7 @@ pub fn cache_key(id: u64) -> String {
     format!("row:{id}")
 }
 
-/// What BF.FETCH answered.
+/// The reply to BF.FETCH.
 pub enum Fetched {
     Absent,
     Hit(Vec<u8>),
@@ -37,14 +37,14 @@ pub enum Fetched {
     Wait(u64),
 }
 
-/// Why there is no answer: the connection broke, or the server refused.
+/// Why there is no reply: the connection broke, or the server refused.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ClientError {
     Gone,
     Refused(String),
 }
 
-/// The port of the server that is primary now.
+/// The port of the current primary.
 pub struct Primary(AtomicU16);
 
 impl Primary {
@@ -61,11 +61,11 @@ impl Primary {
     }
 }
 
-/// A connection to whichever server is primary, made when it is needed.
+/// A connection to the current primary, opened when it is needed.
 pub struct Client<'a> {
     primary: &'a Primary,
     connection: Option<(u16, Connection)>,
-    /// Round trips that were begun.
+    /// The number of round trips.
     pub round_trips: u64,
 }
 
@@ -74,43 +74,43 @@ impl<'a> Client<'a> {
         Self { primary, connection: None, round_trips: 0 }
     }
 
-    fn connection(&mut self) -> Result<&mut Connection, Trouble> {
+    fn connection(&mut self) -> Result<&mut Connection, ClientError> {
         let port = self.primary.port();
         let connection = match self.connection.take() {
             Some((at, connection)) if at == port => connection,
-            _ => Connection::open(port).map_err(|_| Trouble::Gone)?,
+            _ => Connection::open(port).map_err(|_| ClientError::Gone)?,
         };
         Ok(&mut self.connection.insert((port, connection)).1)
     }
 
-    /// Any command. An error of the server and a connection that broke are the caller's to deal with.
-    pub fn ask(&mut self, words: &[&str]) -> Result<Reply, Trouble> {
+    /// Sends any command. The caller handles errors of the server and lost connections.
+    pub fn ask(&mut self, words: &[&str]) -> Result<Reply, ClientError> {
         self.round_trips += 1;
         match self.connection()?.try_call(words) {
-            Ok(Reply::Error(text)) => Err(Trouble::Refused(text)),
+            Ok(Reply::Error(text)) => Err(ClientError::Refused(text)),
             Ok(reply) => Ok(reply),
             Err(_) => {
                 self.connection = None;
-                Err(Trouble::Gone)
+                Err(ClientError::Gone)
             }
         }
     }
 
-    /// Sends a command and leaves, without reading its reply.
-    pub fn ask_and_leave(&mut self, words: &[&str]) {
+    /// Sends a command and disconnects without reading the reply.
+    pub fn send_and_disconnect(&mut self, words: &[&str]) {
         if let Ok(connection) = self.connection() {
             let _ = connection.send(words);
         }
-        self.leave();
+        self.disconnect();
     }
 
     /// Closes the connection.
-    pub fn leave(&mut self) {
+    pub fn disconnect(&mut self) {
         self.connection = None;
     }
 
     /// BF.FETCH with its options.
-    pub fn fetch(&mut self, id: u64, options: &[String]) -> Result<Fetched, Trouble> {
+    pub fn fetch(&mut self, id: u64, options: &[String]) -> Result<Fetched, ClientError> {
         let (item, key) = (id.to_string(), cache_key(id));
         let mut words = vec!["BF.FETCH", FILTER, &item, &key];
         words.extend(options.iter().map(String::as_str));
@@ -131,8 +131,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// BF.FILL with a value, or with NONE; whether it was taken.
-    pub fn fill(&mut self, id: u64, token: &str, version: Option<u64>, ttl_ms: u64) -> Result<bool, Trouble> {
+    /// BF.FILL with a value or NONE. Returns whether the token was accepted.
+    pub fn fill(&mut self, id: u64, token: &str, version: Option<u64>, ttl_ms: u64) -> Result<bool, ClientError> {
         let ttl = ttl_ms.to_string();
         match version {
             Some(version) => self.end_lease(id, token, &["VALUE", &encode_value(id, version), "PX", &ttl]),
@@ -141,11 +141,11 @@ impl<'a> Client<'a> {
     }
 
     /// BF.FILL GIVEUP.
-    pub fn give_up(&mut self, id: u64, token: &str) -> Result<bool, Trouble> {
+    pub fn give_up(&mut self, id: u64, token: &str) -> Result<bool, ClientError> {
         self.end_lease(id, token, &["GIVEUP"])
     }
 
-    fn end_lease(&mut self, id: u64, token: &str, words: &[&str]) -> Result<bool, Trouble> {
+    fn end_lease(&mut self, id: u64, token: &str, words: &[&str]) -> Result<bool, ClientError> {
         let (item, key) = (id.to_string(), cache_key(id));
         let mut line = vec!["BF.FILL", FILTER, &item, &key, token];
         line.extend(words);
@@ -156,8 +156,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// BF.CHANGED of a filter; the answer is not looked at, but that there is one.
-    pub fn changed(&mut self, filter: &str, id: u64) -> Result<(), Trouble> {
+    /// BF.CHANGED of a filter. Any reply except an error is accepted.
+    pub fn changed(&mut self, filter: &str, id: u64) -> Result<(), ClientError> {
         match self.ask(&["BF.CHANGED", filter, &id.to_string(), &cache_key(id)])? {
             Reply::Integer(0 | 1) | Reply::NullBulk => Ok(()),
             other => panic!("BF.CHANGED answered {other:?}"),

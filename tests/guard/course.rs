@@ -1,5 +1,5 @@
-//! The course of a run: the filter is filled, readers and writers work while the test does something to the servers, and at
-//! the end every row of the table is asked for once more.
+//! A run: fills the filter, runs readers and writers while the test injects faults into the servers, and finally looks up
+//! every row of the table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,10 +10,10 @@ use crate::harness::{Connection, Reply, integer, ok};
 use crate::world::{Way, World};
 use crate::{readers, writers};
 
-/// Rows asked for in one go at the end.
+/// Rows per query of the final check.
 const BATCH: usize = 500;
 
-/// Tells readers and writers to end, also when the test fails before it comes to that.
+/// Stops readers and writers, even if the test fails before it does so itself.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -22,7 +22,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Makes the filter and puts the table's ids into it. No test has more rows than it is made for, and many ids are deleted.
+/// Creates the filter and adds the ids of the table. Its capacity exceeds the rows of every test, and it allows deletes.
 pub fn make_filter(client: &mut Connection, name: &str, rows: u64) {
     let capacity = rows.max(1000) * 2;
     assert_eq!(client.run(&format!("BF.RESERVE {name} 0.01 {capacity} HASH siphash")), ok());
@@ -30,7 +30,7 @@ pub fn make_filter(client: &mut Connection, name: &str, rows: u64) {
     client.batched(&[b"BF.MADD", name.as_bytes()], &ids);
 }
 
-/// Runs readers and writers while `meanwhile` goes on, and gives how long that was.
+/// Runs readers and writers while `meanwhile` runs. Returns the duration.
 pub fn run(world: &World, meanwhile: impl FnOnce()) -> Duration {
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -47,16 +47,16 @@ pub fn run(world: &World, meanwhile: impl FnOnce()) -> Duration {
     begun.elapsed()
 }
 
-/// Until the lookups of the run are made.
+/// Waits until the lookups of the run have been made.
 pub fn until_looked_up(world: &World) {
     while world.lookups_left.load(Ordering::Relaxed) > 0 {
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// When all is quiet: every row of the table is asked for, and none may be denied or have another version than its own.
-/// The number of rows.
-pub fn ask_for_every_row(world: &World) -> usize {
+/// Looks up every row of the table when the servers are idle: none may be reported absent or have another version. Returns the
+/// number of rows.
+pub fn look_up_every_row(world: &World) -> usize {
     while world.adopt() > 0 {
         thread::sleep(Duration::from_millis(20));
     }

@@ -1,5 +1,5 @@
-//! PostgreSQL for a test: a cluster of its own in a temporary folder, reached by a Unix socket there, and a pool of sessions
-//! that counts what is asked. Where PostgreSQL is missing the test fails and says what installs it.
+//! PostgreSQL for a test: a cluster in a temporary folder with a Unix socket, and a pool of sessions that counts queries. If
+//! PostgreSQL is missing, the test fails and says how to install it.
 
 use std::env;
 use std::fs::{self, File};
@@ -21,13 +21,13 @@ use crate::harness::patience;
 pub struct Database {
     folder: TempDir,
     programs: PathBuf,
-    /// The user and group under which PostgreSQL runs, where this process is root: PostgreSQL refuses that.
+    /// The user and group that run PostgreSQL if this process is root, because PostgreSQL refuses to run as root.
     user: Option<(u32, u32)>,
     child: Child,
 }
 
 impl Database {
-    /// A fresh cluster whose table `rows` has the ids from 0 to `rows - 1`, each in version 1.
+    /// Starts a new cluster whose table `rows` has the ids from 0 to `rows - 1`, each in version 1.
     pub fn with_rows(rows: u64) -> Self {
         let database = Self::start();
         let mut client = database.connect().expect("the cluster has answered");
@@ -59,7 +59,7 @@ impl Database {
         let child = command(&programs, "postgres", user, folder.path())
             .args(["-D", "data", "-h", "", "-k"])
             .arg(folder.path())
-            // No test kills the database, only what stands in front of it.
+            // No test kills the database, only the servers in front of it.
             .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
@@ -83,19 +83,19 @@ impl Database {
         }
     }
 
-    /// A session of its own.
+    /// Opens a session.
     pub fn connect(&self) -> Result<Client, postgres::Error> {
         let mut config = postgres::Config::new();
         config.host_path(self.folder.path()).user("guard").dbname("postgres").connect(NoTls)
     }
 
-    /// Its URL, for programs that are given one.
+    /// Returns the URL, for programs that need one.
     #[allow(dead_code, reason = "the guard is no such program")]
     pub fn url(&self) -> String {
         format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
     }
 
-    /// A pool of `size` sessions.
+    /// Creates a pool of `size` sessions.
     pub fn pool(&self, size: usize) -> Pool {
         let sessions = (0..size).map(|_| Session::new(self.connect().expect("a session"))).collect();
         Pool { sessions: Mutex::new(sessions), returned: Condvar::new() }
@@ -113,7 +113,7 @@ impl Drop for Database {
     }
 }
 
-/// A program of PostgreSQL's, to be run in the folder by the user it accepts.
+/// Returns a command that runs a program of PostgreSQL in the folder as a user that it accepts.
 fn command(programs: &Path, name: &str, user: Option<(u32, u32)>, folder: &Path) -> Command {
     let mut command = Command::new(programs.join(name));
     command.current_dir(folder).env("LC_ALL", "C");
@@ -123,7 +123,8 @@ fn command(programs: &Path, name: &str, user: Option<(u32, u32)>, folder: &Path)
     command
 }
 
-/// The folder with `initdb` and `postgres`: on the PATH, or where Debian and Homebrew put them, the newest version first.
+/// Returns the folder with `initdb` and `postgres`: on the PATH, or where Debian and Homebrew install them, the newest version
+/// first.
 fn find_programs() -> PathBuf {
     let mut folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     for (parent, below) in [("/usr/lib/postgresql", "bin"), ("/opt/homebrew/opt", "bin"), ("/usr/local/opt", "bin")] {
@@ -152,7 +153,7 @@ fn postgres_user() -> (u32, u32) {
     (ask("-u"), ask("-g"))
 }
 
-/// A session with the statements of readers and writers prepared.
+/// A session with the prepared statements of readers and writers.
 pub struct Session {
     pub client: Client,
     find: Statement,
@@ -171,61 +172,61 @@ impl Session {
         Self { client, find, change, insert, delete }
     }
 
-    /// Any statements without parameters.
+    /// Executes statements without parameters.
     pub fn run(&mut self, statements: &str) {
         self.client.batch_execute(statements).unwrap_or_else(|fault| panic!("{statements}: {fault}"));
     }
 
-    /// The version of the row, where there is one.
+    /// Returns the version of the row, if it exists.
     pub fn find(&mut self, id: u64) -> Option<u64> {
         let row = self.client.query_opt(&self.find, &[&(id as i64)]).expect("SELECT");
         row.map(|row| row.get::<_, i64>(0) as u64)
     }
 
-    /// Changes the row; its new version.
+    /// Changes the row. Returns its new version.
     pub fn change(&mut self, id: u64) -> Option<u64> {
         let row = self.client.query_opt(&self.change, &[&(id as i64)]).expect("UPDATE");
         row.map(|row| row.get::<_, i64>(0) as u64)
     }
 
-    /// Inserts the row; whether it was not there.
+    /// Inserts the row. Returns false if it already existed.
     pub fn insert(&mut self, id: u64, version: u64) -> bool {
         self.client.execute(&self.insert, &[&(id as i64), &(version as i64)]).expect("INSERT") == 1
     }
 
-    /// Deletes the row; its last version.
+    /// Deletes the row. Returns its last version.
     pub fn delete(&mut self, id: u64) -> Option<u64> {
         let row = self.client.query_opt(&self.delete, &[&(id as i64)]).expect("DELETE");
         row.map(|row| row.get::<_, i64>(0) as u64)
     }
 }
 
-/// Sessions that callers take turns with.
+/// A pool of sessions.
 pub struct Pool {
     sessions: Mutex<Vec<Session>>,
     returned: Condvar,
 }
 
 impl Pool {
-    /// A session; waits until one is free.
-    pub fn take(&self) -> Lent<'_> {
+    /// Returns a session, and waits until one is free.
+    pub fn take(&self) -> PooledSession<'_> {
         let mut sessions = self.sessions.lock().unwrap();
         loop {
             match sessions.pop() {
-                Some(session) => return Lent { pool: self, session: Some(session) },
+                Some(session) => return PooledSession { pool: self, session: Some(session) },
                 None => sessions = self.returned.wait(sessions).unwrap(),
             }
         }
     }
 }
 
-/// A session that goes back to its pool when it is dropped.
-pub struct Lent<'a> {
+/// A session that returns to its pool when it is dropped.
+pub struct PooledSession<'a> {
     pool: &'a Pool,
     session: Option<Session>,
 }
 
-impl Deref for Lent<'_> {
+impl Deref for PooledSession<'_> {
     type Target = Session;
 
     fn deref(&self) -> &Session {
@@ -233,15 +234,15 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl DerefMut for Lent<'_> {
+impl DerefMut for PooledSession<'_> {
     fn deref_mut(&mut self) -> &mut Session {
         self.session.as_mut().expect("it is lent until it is dropped")
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledSession<'_> {
     fn drop(&mut self) {
-        // A session of a thread that panicked may be in the middle of a transaction: it is not given to others.
+        // A session of a thread that panicked may be in the middle of a transaction, so it is not reused.
         if let Some(session) = self.session.take().filter(|_| !thread::panicking()) {
             self.pool.sessions.lock().unwrap().push(session);
             self.pool.returned.notify_one();

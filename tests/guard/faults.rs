@@ -1,12 +1,12 @@
-//! The same work while servers are killed, a replica takes over, and the filter is lost and filled again. None of that may
-//! ever deny a row.
+//! The same workload while servers are killed, a replica takes over, and the filter is lost and refilled. No announced row may
+//! be reported absent.
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{FILLING, FILTER};
-use crate::course::{ask_for_every_row, make_filter, run};
+use crate::course::{look_up_every_row, make_filter, run};
 use crate::database::Database;
 use crate::harness::{
     Connection, Reply, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server,
@@ -14,11 +14,11 @@ use crate::harness::{
 use crate::world::{Settings, World};
 use crate::{one_at_a_time, report, seconds};
 
-/// Rows for runs with faults: what takes long at the end, or when a filter is filled again, is kept short.
+/// Rows for runs with faults: few, because the final check and refilling take longer with more.
 const ROWS: u64 = 20_000;
 
 #[test]
-fn a_server_that_is_killed_and_comes_back_denies_nothing() {
+fn a_killed_and_restarted_server_reports_no_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings { rows: ROWS, ..Settings::full() };
@@ -38,7 +38,7 @@ fn a_server_that_is_killed_and_comes_back_denies_nothing() {
             }
             thread::sleep(Duration::from_millis(500));
         });
-        let rows = ask_for_every_row(&world);
+        let rows = look_up_every_row(&world);
         report::report("kill -9", &world, time, rows);
         figures(&format!("guard kill -9: {kills} kills survived"));
         report::assert_promises(&world);
@@ -47,7 +47,7 @@ fn a_server_that_is_killed_and_comes_back_denies_nothing() {
 }
 
 #[test]
-fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
+fn a_promoted_replica_reports_no_confirmed_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings { rows: ROWS, confirm: true, ..Settings::full() };
@@ -55,7 +55,7 @@ fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
         let start = || Server::with(program).line("bf.auto-create no").start();
         let mut servers = [start(), start()];
         make_filter(&mut servers[0].connect(), FILTER, ROWS);
-        // Before the first replica's link is up, WAIT may confirm what no replica has.
+        // Before the first replica's link is up, WAIT may confirm writes that no replica has.
         let mut replica = servers[1].connect();
         follow(&mut replica, &servers[0]);
         catch_up(&mut servers[0].connect(), &mut replica);
@@ -72,7 +72,7 @@ fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
                 assert_eq!(new.connect().run("REPLICAOF NO ONE"), ok());
                 world.primary.set(new.port);
                 kills += 1;
-                // It comes back with nothing, and gets it all from the other.
+                // The server restarts empty and gets all data from the other.
                 old.start_again();
                 let mut replica = old.connect();
                 follow(&mut replica, new);
@@ -84,7 +84,7 @@ fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
             }
             thread::sleep(Duration::from_millis(500));
         });
-        let rows = ask_for_every_row(&world);
+        let rows = look_up_every_row(&world);
         report::report("failover", &world, time, rows);
         figures(&format!("guard failover: {kills} kills survived"));
         report::assert_promises(&world);
@@ -92,13 +92,14 @@ fn a_replica_that_takes_over_denies_nothing_that_wait_confirmed() {
     });
 }
 
-/// Fills the filter again while rows are written, as `docs/guard.md` says. `false`: the filter that was being filled was lost.
-fn fill_again(world: &World, client: &mut Connection) -> bool {
+/// Refills the filter while rows are written, as `docs/guard.md` describes. Returns false if the filter was lost while it was
+/// being filled.
+fn refill(world: &World, client: &mut Connection) -> bool {
     client.run(&format!("DEL {FILLING}"));
     let capacity = world.settings.rows * 2;
     assert_eq!(client.run(&format!("BF.RESERVE {FILLING} 0.01 {capacity} HASH siphash")), ok());
-    // From here on writers announce to both names, the new one first. They look at this inside their transactions, after
-    // the first write, so whoever has not seen it has a smaller transaction id than the one that is taken now.
+    // From here on writers announce to both names, the new one first. They check this inside their transactions, after the
+    // first write, so a writer that has not seen it has a smaller transaction id than the one assigned now.
     world.filling.store(true, Ordering::SeqCst);
     let mut session = world.pool.take();
     let row = session.client.query_one("SELECT pg_current_xact_id()::text", &[]).expect("a transaction id");
@@ -112,7 +113,7 @@ fn fill_again(world: &World, client: &mut Connection) -> bool {
     for batch in ids.chunks(1000) {
         let mut words = vec!["BF.MADD", FILLING];
         words.extend(batch.iter().map(String::as_str));
-        // With `bf.auto-create no` this does not make a filter that lacks the batches before.
+        // With `bf.auto-create no` this does not create a filter without the earlier batches.
         if client.call(&words).is_error() {
             return false;
         }
@@ -122,14 +123,14 @@ fn fill_again(world: &World, client: &mut Connection) -> bool {
     renamed
 }
 
-/// Takes the filter away: by DEL, or by a server that is out of memory and evicts until it is gone.
+/// Removes the filter, by DEL or by eviction.
 fn lose(client: &mut Connection, by_eviction: bool) {
     if !by_eviction {
         client.run(&format!("DEL {FILTER}"));
         return;
     }
     client.run("CONFIG SET maxmemory-policy allkeys-random maxmemory 1");
-    // A command that may need memory has the server evict what it can.
+    // A command that may need memory makes the server evict keys.
     eventually("the filter to be evicted", || {
         client.run("SET something new");
         client.run(&format!("EXISTS {FILTER}")) == integer(0)
@@ -138,7 +139,7 @@ fn lose(client: &mut Connection, by_eviction: bool) {
 }
 
 #[test]
-fn a_filter_that_is_lost_and_filled_again_denies_nothing() {
+fn a_lost_and_refilled_filter_reports_no_row_absent() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings { rows: ROWS, first_call_inside: true, ..Settings::full() };
@@ -152,7 +153,7 @@ fn a_filter_that_is_lost_and_filled_again_denies_nothing() {
             let begun = Instant::now();
             while begun.elapsed() < seconds() {
                 thread::sleep(Duration::from_millis(200 + rng.below(500)));
-                // Now and then the filter is filled again although it is there.
+                // Sometimes the filter is refilled although it exists.
                 match losses % 3 {
                     0 => lose(&mut client, false),
                     1 => lose(&mut client, true),
@@ -160,12 +161,12 @@ fn a_filter_that_is_lost_and_filled_again_denies_nothing() {
                 }
                 losses += 1;
                 thread::sleep(Duration::from_millis(rng.below(300)));
-                eventually("the filter to be filled again", || fill_again(&world, &mut client));
+                eventually("the filter to be filled again", || refill(&world, &mut client));
             }
             thread::sleep(Duration::from_millis(500));
         });
         assert!(matches!(client.run(&format!("EXISTS {FILTER}")), Reply::Integer(1)));
-        let rows = ask_for_every_row(&world);
+        let rows = look_up_every_row(&world);
         report::report("lost filter", &world, time, rows);
         figures(&format!("guard lost filter: {losses} times filled again"));
         report::assert_promises(&world);

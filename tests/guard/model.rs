@@ -1,35 +1,35 @@
-//! What is known of each row, and what each reply therefore must not be. Writers tell it what they have announced, readers
-//! what they were answered; a reply that breaks a promise of the guard is written down as a fault.
+//! The model of the rows: which replies would be wrong. Writers report what they have announced, and readers the replies they
+//! got; a reply that breaks a promise of the guard is recorded as a fault.
 //!
-//! Nothing here asks a clock of the wall: the order of things is that of the threads, so a machine that is busy makes a run
-//! shorter and never makes it wrong. A promise is held against a reply only where the order is certain: what was answered
-//! to a writer before a reader asked, what was granted after another grant had been answered.
+//! The model does not use wall-clock time. Events are ordered by the threads, so a busy machine makes a run shorter but never
+//! wrong. A promise is checked only if the order is certain: what a writer was told before a reader asked, or what was granted
+//! after another grant was reported.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 64;
-/// More of them say nothing more.
+/// The maximum number of faults that are kept.
 const FAULTS_KEPT: usize = 20;
 
 /// A row of the table as the model knows it.
 #[derive(Clone, Copy)]
 struct Row {
-    /// The newest version whose second BF.CHANGED was answered; a delete counts as one.
+    /// The newest version whose second BF.CHANGED was acknowledged; a delete counts as a version.
     announced: u64,
-    /// Whether that version is a row, and not a delete.
+    /// Whether that version is a row and not a delete.
     present: bool,
-    /// Deletes that were begun, whatever came of them, and those of them under way.
+    /// The number of deletes that have begun, whatever their outcome, and of those that are in progress.
     deletes: u64,
     deletes_open: u32,
-    /// The newest version that was committed, for the next who inserts an id that returns.
+    /// The newest committed version, for the next writer that inserts the id again.
     newest: u64,
-    /// When the last call began that was answered and ends every lease: a grant of another one, BF.CHANGED, a DEL.
+    /// When the last acknowledged call began that ends every lease: a grant of another lease, BF.CHANGED, or a DEL.
     ended_leases: u64,
 }
 
-/// What was known of a row before a reader asked.
+/// What was known about a row before a reader asked.
 #[derive(Clone, Copy)]
 pub struct Before {
     announced: u64,
@@ -38,13 +38,13 @@ pub struct Before {
     deletes_open: u32,
 }
 
-/// A token that was given to a reader, and when its reply had come.
+/// A token that a reader received, and when.
 pub struct Grant {
     pub token: String,
     ended: u64,
 }
 
-/// All rows, what was granted, and the faults that were found.
+/// All rows, the granted tokens, and the faults found.
 pub struct Model {
     rows: u64,
     shards: Vec<Mutex<HashMap<u64, Row>>>,
@@ -55,7 +55,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A table with the ids from 0 to `rows - 1`, each announced in version 1.
+    /// Creates the model of a table with the ids from 0 to `rows - 1`, each announced in version 1.
     pub fn new(rows: u64) -> Self {
         Self {
             rows,
@@ -80,7 +80,7 @@ impl Model {
         }))
     }
 
-    /// The present moment in the order of things.
+    /// Returns the current position in the order of events.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
@@ -93,14 +93,14 @@ impl Model {
         }
     }
 
-    /// How many promises were broken, and the first of them.
+    /// Returns the number of broken promises, and the first of them.
     pub fn faults(&self) -> (u64, Vec<String>) {
         (self.fault_count.load(Ordering::Relaxed), self.faults.lock().unwrap().clone())
     }
 
-    // What writers tell.
+    // Reports of writers.
 
-    /// The second BF.CHANGED of a version was answered; `present` is false for a delete.
+    /// The second BF.CHANGED of a version was acknowledged; `present` is false for a delete.
     pub fn announced(&self, id: u64, version: u64, present: bool) {
         self.with(id, |row| {
             if version > row.announced {
@@ -114,12 +114,12 @@ impl Model {
         self.with(id, |row| row.newest = row.newest.max(version));
     }
 
-    /// The version for a row that is inserted, whose id may have been deleted before.
+    /// Returns the version for a row that is inserted, whose id may have been deleted before.
     pub fn next_version(&self, id: u64) -> u64 {
         self.with(id, |row| row.newest + 1)
     }
 
-    /// A delete begins: from here on the row may be denied.
+    /// A delete begins: from here on the row may be reported absent.
     pub fn delete_begins(&self, id: u64) {
         self.with(id, |row| {
             row.deletes += 1;
@@ -132,14 +132,14 @@ impl Model {
         self.with(id, |row| row.deletes_open -= 1);
     }
 
-    /// A call that ends every lease of the key was answered; it began at `begun`.
+    /// A call that ends every lease of the key, and began at `begun`, was acknowledged.
     pub fn leases_ended(&self, id: u64, begun: u64) {
         self.with(id, |row| row.ended_leases = row.ended_leases.max(begun));
     }
 
-    // What readers were answered.
+    // Replies to readers.
 
-    /// What is known before a reader asks.
+    /// Returns what is known about a row before a reader asks.
     pub fn before(&self, id: u64) -> Before {
         self.with(id, |row| Before {
             announced: row.announced,
@@ -149,8 +149,8 @@ impl Model {
         })
     }
 
-    /// Holds an `absent` against what was known: a row that is announced is not denied, unless it was being deleted.
-    /// `false`: it was denied.
+    /// Checks an `absent`: an announced row is not reported absent, unless a delete was in progress. Returns false if it
+    /// was.
     pub fn absent(&self, how: &str, id: u64, before: Before) -> bool {
         let deletes = self.with(id, |row| row.deletes);
         let fine = !before.present || before.deletes_open > 0 || deletes != before.deletes;
@@ -160,12 +160,12 @@ impl Model {
         fine
     }
 
-    /// Whether a value is as new as what was announced before it was asked for.
+    /// Whether a value is at least as new as the last announcement before the request.
     pub fn is_current(&self, version: u64, before: Before) -> bool {
         version >= before.announced
     }
 
-    /// Holds the version of a value against what was known.
+    /// Checks the version of a value.
     pub fn value(&self, how: &str, id: u64, version: u64, before: Before) -> bool {
         let fine = self.is_current(version, before);
         if !fine {
@@ -174,14 +174,14 @@ impl Model {
         fine
     }
 
-    /// Whatever else must not be.
+    /// Checks another promise.
     pub fn expect(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.fault(what());
         }
     }
 
-    /// A token came with a reply to what began at `begun`.
+    /// A token was in the reply to a command that began at `begun`.
     pub fn granted(&self, id: u64, token: String, begun: u64) -> Grant {
         let form = token.len() == 16 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.expect(form, || format!("{id}: {token:?} is not a token"));
@@ -191,7 +191,7 @@ impl Model {
         Grant { token, ended: self.now() }
     }
 
-    /// Whether the lease must have ended: to be asked before a BF.FILL is sent.
+    /// Whether the lease must have ended. Must be called before BF.FILL is sent.
     pub fn must_have_ended(&self, id: u64, grant: &Grant) -> bool {
         self.with(id, |row| row.ended_leases > grant.ended)
     }

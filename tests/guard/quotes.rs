@@ -1,9 +1,9 @@
-//! The code that `docs/guard.md` shows is that of the examples, which are run.
+//! The code in `docs/guard.md` is that of the examples, which are tested.
 
 use std::fs;
 use std::path::Path;
 
-/// The blocks of code of a language, each with the line of text before it.
+/// Returns the code blocks of a language, each with the line of text before it.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<(&'a str, &'a str)> {
     let fence = format!("```{language}\n");
     let mut parts = page.split(&fence);
@@ -19,7 +19,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn code_in_the_documentation_is_that_of_the_examples() {
+fn the_documentation_shows_the_code_of_the_examples() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/guard.md")).expect("the page");
     for (language, example) in [("python", "examples/guard.py"), ("rust", "examples/guard_database/guard.rs")] {

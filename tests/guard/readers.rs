@@ -1,11 +1,11 @@
-//! Readers: nine lookups in ten are for ids that do not exist. They do what `docs/guard.md` tells them, and now and then they
-//! die, give up, hold a token for too long, use one twice or invent one.
+//! Readers: nine lookups in ten are for ids that do not exist. Readers follow `docs/guard.md`, but some die, give up, hold a
+//! token too long, use one twice or invent one.
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, FILTER, Fetched, Trouble, cache_key, encode_value, version_in};
+use crate::client::{Client, ClientError, FILTER, Fetched, cache_key, encode_value, version_in};
 use crate::harness::{Reply, Rng};
 use crate::model::{Before, Grant};
 use crate::world::{
@@ -13,15 +13,15 @@ use crate::world::{
     World, between, chance, count,
 };
 
-/// Looks rows up until the run ends.
+/// Looks up rows until the run ends.
 pub fn run(world: &World, seed: u64) {
     let mut reader = Reader { world, client: world.client(), rng: Rng::new(seed) };
-    while world.goes_on() && world.lookups_left.fetch_sub(1, Ordering::Relaxed) > 0 {
+    while world.is_running() && world.lookups_left.fetch_sub(1, Ordering::Relaxed) > 0 {
         let id = reader.pick();
         count(&world.counts.lookups);
         match world.settings.way {
             Way::Guard => reader.look_up(id),
-            Way::FilterAndCache | Way::Cache => reader.look_up_as_today(id),
+            Way::FilterAndCache | Way::Cache => reader.look_up_without_guard(id),
         }
     }
     world.counts.round_trips.fetch_add(reader.client.round_trips, Ordering::Relaxed);
@@ -34,16 +34,16 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// An id: of those that return about half exist.
+    /// Picks an id. About half of the ids that return exist.
     fn pick(&mut self) -> u64 {
         let rng = &mut self.rng;
         match rng.below(100) {
-            // What everybody asks for, and what many do.
+            // The most popular row, and popular ones.
             0..2 => rng.below(HEADLINES),
             2..3 => rng.below(HOT),
             3..4 => rng.below(self.world.settings.rows),
             4..12 => RETURNING + rng.below(RETURNING_IDS),
-            // Just about to be inserted, or inserted a while ago: by a writer that died, perhaps.
+            // A row that is about to be inserted, or was inserted recently, perhaps by a writer that died.
             12..30 => self.world.next_id.load(Ordering::Relaxed) + rng.below(30),
             30..32 => self.world.next_id.load(Ordering::Relaxed).saturating_sub(rng.below(3000)),
             32..47 => {
@@ -55,7 +55,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Options of BF.FETCH: each of them now and then, or those of a service that wants few queries.
+    /// Picks options of BF.FETCH: each of them sometimes, or those of a service that wants few queries.
     fn options(&mut self) -> Vec<String> {
         if !self.world.settings.mischief {
             return ["LEASE", "1000", "WAIT", "1000"].map(str::to_owned).to_vec();
@@ -112,10 +112,10 @@ impl Reader<'_> {
                     count(&counts.waits);
                     thread::sleep(Duration::from_millis(more.clamp(1, 10)));
                 }
-                Err(trouble) => {
-                    // Without the guard the database is asked, and nothing is filled.
-                    world.trouble(trouble);
-                    self.client.leave();
+                Err(error) => {
+                    // Without the guard, the database is queried and nothing is filled.
+                    world.record_error(error);
+                    self.client.disconnect();
                     thread::sleep(Duration::from_millis(2));
                     break;
                 }
@@ -150,14 +150,14 @@ impl Reader<'_> {
         version
     }
 
-    /// With a token: reads the row and fills the cache.
+    /// Reads the row and fills the cache with a token.
     fn load(&mut self, id: u64, before: Before, grant: &Grant) {
         let (world, counts) = (self.world, &self.world.counts);
         let mischief = if world.settings.mischief { self.rng.below(100) } else { 100 };
         match mischief {
             0..2 => {
                 count(&counts.left);
-                return self.client.leave();
+                return self.client.disconnect();
             }
             2..4 => {
                 let too_late = world.model.must_have_ended(id, grant);
@@ -166,8 +166,8 @@ impl Reader<'_> {
             }
             4 => {
                 let forged = format!("{:016x}", self.rng.number());
-                let taken = self.client.fill(id, &forged, Some(1), 1000);
-                world.model.expect(!matches!(taken, Ok(true)), || format!("{id}: an invented token was taken"));
+                let accepted = self.client.fill(id, &forged, Some(1), 1000);
+                world.model.expect(!matches!(accepted, Ok(true)), || format!("{id}: an invented token was accepted"));
             }
             _ => (),
         }
@@ -178,37 +178,37 @@ impl Reader<'_> {
         let range = if version.is_some() { VALUE_MS } else { NONE_MS };
         let ttl = between(&mut self.rng, range);
         let too_late = world.model.must_have_ended(id, grant);
-        let taken = self.client.fill(id, &grant.token, version, ttl);
-        let answered = taken.is_ok();
-        self.filled(id, too_late, taken);
+        let accepted = self.client.fill(id, &grant.token, version, ttl);
+        let answered = accepted.is_ok();
+        self.filled(id, too_late, accepted);
         if mischief < 8 && answered {
             let again = self.client.fill(id, &grant.token, version, ttl);
-            world.model.expect(!matches!(again, Ok(true)), || format!("{id}: a token was taken twice"));
+            world.model.expect(!matches!(again, Ok(true)), || format!("{id}: a token was accepted twice"));
         }
     }
 
-    /// What came of a token.
-    fn filled(&mut self, id: u64, too_late: bool, taken: Result<bool, Trouble>) {
-        match taken {
+    /// Records the outcome of a BF.FILL.
+    fn filled(&mut self, id: u64, too_late: bool, accepted: Result<bool, ClientError>) {
+        match accepted {
             Ok(true) => {
                 count(&self.world.counts.fills);
-                self.world.model.expect(!too_late, || format!("{id}: a token was taken whose lease had ended"));
+                self.world.model.expect(!too_late, || format!("{id}: a token was accepted after its lease had ended"));
             }
             Ok(false) => count(&self.world.counts.refused_fills),
-            Err(trouble) => {
-                self.world.trouble(trouble);
-                self.client.leave();
+            Err(error) => {
+                self.world.record_error(error);
+                self.client.disconnect();
             }
         }
     }
 
-    /// Leaves while it waits, or deletes the key as an operator might.
+    /// Disconnects while it waits, or deletes the key as an operator might.
     fn misbehave(&mut self, id: u64, options: &[String]) {
         let (item, key) = (id.to_string(), cache_key(id));
         if chance(&mut self.rng, 50) {
             let mut words = vec!["BF.FETCH", FILTER, &item, &key];
             words.extend(options.iter().map(String::as_str));
-            self.client.ask_and_leave(&words);
+            self.client.send_and_disconnect(&words);
             count(&self.world.counts.left);
             return;
         }
@@ -218,8 +218,9 @@ impl Reader<'_> {
         }
     }
 
-    /// The way of today: perhaps the filter, the cache, the database, the cache. What goes wrong is counted and no fault.
-    fn look_up_as_today(&mut self, id: u64) {
+    /// Looks up without the guard: the filter in some ways, then the cache, the database, the cache. Errors are counted but
+    /// are not faults.
+    fn look_up_without_guard(&mut self, id: u64) {
         let (world, counts) = (self.world, &self.world.counts);
         let (item, key) = (id.to_string(), cache_key(id));
         let before = world.model.before(id);

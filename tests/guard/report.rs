@@ -1,11 +1,11 @@
-//! What a run tells: its counts, and a table of the ways to guard a database.
+//! The report of a run: its counts, and a table that compares the ways to guard a database.
 
 use std::time::Duration;
 
 use crate::harness::figures;
 use crate::world::{Way, World, read};
 
-/// Prints what a run counted.
+/// Prints the counts of a run.
 pub fn report(name: &str, world: &World, time: Duration, rows: usize) {
     let counts = &world.counts;
     let lookups = read(&counts.lookups);
@@ -38,7 +38,7 @@ pub fn report(name: &str, world: &World, time: Duration, rows: usize) {
     figures(&format!("guard {name}: {lookups} lookups verified, {rows} rows verified at the end, {faults} faults"));
 }
 
-/// Fails the test where a promise was broken.
+/// Fails the test if a promise was broken.
 pub fn assert_promises(world: &World) {
     let (faults, first) = world.model.faults();
     assert_eq!(faults, 0, "promises were broken; the first of them:\n{}", first.join("\n"));
@@ -47,7 +47,7 @@ pub fn assert_promises(world: &World) {
     }
 }
 
-/// Fails the test where nothing happened, which would prove nothing.
+/// Fails the test if nothing happened, because that would prove nothing.
 pub fn assert_all_happened(world: &World) {
     let counts = &world.counts;
     for (name, counter) in [
@@ -64,7 +64,7 @@ pub fn assert_all_happened(world: &World) {
     }
 }
 
-/// Prints the ways beside each other.
+/// Prints the ways side by side.
 pub fn compare(runs: &[(World, Duration)]) {
     eprintln!(
         "  way                     lookups  no row   queries  a 1000 lookups  round trips each  outdated  denied   time"

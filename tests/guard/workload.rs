@@ -1,24 +1,24 @@
-//! The guard at work, without faults: what it promises, that the model would notice if it were broken, and how many queries
-//! reach the database beside the ways of today.
+//! The guard without faults: its promises, that the model would notice a violation, and how many queries reach the database
+//! compared with other ways.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::course::{ask_for_every_row, make_filter, run, until_looked_up};
+use crate::course::{look_up_every_row, make_filter, run, until_looked_up};
 use crate::database::Database;
 use crate::harness::{Server, figures, on_every_server};
 use crate::world::{Settings, Way, World, read};
 use crate::{one_at_a_time, report, seconds};
 
-/// A server as a guard wants it.
+/// Starts a server with settings for a guard.
 pub fn guard_server(program: &Path) -> Server {
     Server::with(program).line("bf.auto-create no").start()
 }
 
 #[test]
-fn no_row_is_denied_no_value_is_old_and_no_lease_has_two_tokens() {
+fn no_row_is_reported_absent_no_value_is_outdated_and_no_lease_has_two_tokens() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings::full();
@@ -27,7 +27,7 @@ fn no_row_is_denied_no_value_is_old_and_no_lease_has_two_tokens() {
         make_filter(&mut server.connect(), "rows", settings.rows);
         let world = World::new(settings, &database, server.port);
         let time = run(&world, || thread::sleep(seconds()));
-        let rows = ask_for_every_row(&world);
+        let rows = look_up_every_row(&world);
         report::report("model", &world, time, rows);
         report::assert_promises(&world);
         report::assert_all_happened(&world);
@@ -35,14 +35,14 @@ fn no_row_is_denied_no_value_is_old_and_no_lease_has_two_tokens() {
     });
 }
 
-/// Runs a short while with writers that leave something out, and gives the number of faults.
+/// Runs briefly with writers that omit a step. Returns the number of faults.
 fn faults_of(program: &Path, settings: Settings) -> u64 {
     let database = Database::with_rows(settings.rows);
     let server = guard_server(program);
     make_filter(&mut server.connect(), "rows", settings.rows);
     let world = World::new(settings, &database, server.port);
     run(&world, || {
-        // Until the first fault. What a dead writer leaves behind is looked at two seconds later.
+        // Runs until the first fault. A row of a dead writer is checked two seconds later.
         for _ in 0..3000 {
             if world.model.faults().0 > 0 {
                 break;
@@ -56,7 +56,7 @@ fn faults_of(program: &Path, settings: Settings) -> u64 {
 }
 
 #[test]
-fn the_model_notices_a_writer_that_leaves_out_a_call() {
+fn the_model_detects_a_writer_that_omits_a_call() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings { rows: 2000, readers: 60, ..Settings::full() };
@@ -66,7 +66,7 @@ fn the_model_notices_a_writer_that_leaves_out_a_call() {
 }
 
 #[test]
-fn fewer_queries_reach_the_database_than_today() {
+fn the_guard_reduces_queries_to_the_database() {
     let _turn = one_at_a_time();
     let lookups = 10_000 * seconds().as_secs().max(1) as i64;
     on_every_server(|program| {
@@ -80,7 +80,7 @@ fn fewer_queries_reach_the_database_than_today() {
             world.lookups_left.store(lookups, Ordering::Relaxed);
             let time = run(&world, || until_looked_up(&world));
             if way == Way::Guard {
-                ask_for_every_row(&world);
+                look_up_every_row(&world);
             }
             (world, time)
         });

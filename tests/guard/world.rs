@@ -1,32 +1,32 @@
-//! What readers and writers of one run share: the database, the model, the settings, and what is counted.
+//! The state that readers and writers of a run share: the database, the model, the settings and the counts.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Primary, Trouble};
+use crate::client::{Client, ClientError, Primary};
 use crate::database::{Database, Pool};
 use crate::harness::Rng;
 use crate::model::Model;
 
-/// The first ids of the table are asked for and changed most, and the very first of them by everybody.
+/// The first ids of the table are read and changed most often, and the very first of them by everyone.
 pub const HEADLINES: u64 = 5;
 pub const HOT: u64 = 300;
-/// Ids that are inserted and deleted again and again.
+/// Ids that are inserted and deleted repeatedly.
 pub const RETURNING: u64 = 1 << 40;
 pub const RETURNING_IDS: u64 = 200;
-/// Ids that never exist and are asked for again and again; an id that nobody asked for before begins at [`NOVEL`].
+/// Ids that never exist and are requested repeatedly; ids that were never requested before begin at [`NOVEL`].
 pub const ABSENT: u64 = 1 << 41;
 pub const ABSENT_IDS: u64 = 2000;
 pub const NOVEL: u64 = 1 << 42;
-/// How much longer a reader's query takes than in a database beside it: as in one over the network.
+/// The added duration of a reader's query, as for a database across a network.
 pub const QUERY: Duration = Duration::from_millis(2);
-/// A lease in milliseconds, and the times to live of values and of NONEs, are drawn from these.
+/// The ranges of leases, and of the times to live of values and NONEs, in milliseconds.
 pub const LEASE_MS: (u64, u64) = (20, 300);
 pub const VALUE_MS: (u64, u64) = (100, 900);
 pub const NONE_MS: (u64, u64) = (50, 600);
 
-/// How the database is guarded.
+/// The way in which the database is guarded.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
     /// BF.FETCH, BF.FILL, BF.CHANGED.
@@ -37,23 +37,24 @@ pub enum Way {
     Cache,
 }
 
-/// What a run is made of.
+/// The settings of a run.
 #[derive(Clone, Copy)]
 pub struct Settings {
     pub rows: u64,
     pub readers: usize,
     pub writers: usize,
-    /// Sessions of the database, for all of them together.
+    /// Database sessions, shared by all clients.
     pub sessions: usize,
     pub way: Way,
-    /// Whether readers and writers die in the middle, hold tokens too long, forge them and use them twice.
+    /// Whether readers and writers die, hold tokens too long, forge tokens and use them twice.
     pub mischief: bool,
-    /// The two calls of BF.CHANGED. A writer that leaves one out is there to show that the model notices.
+    /// Which of the two calls of BF.CHANGED writers make. Omitting one shows that the model detects it.
     pub first_call: bool,
     pub second_call: bool,
-    /// Whether the first call is always made in the transaction, after its first write: where filters are filled again.
+    /// Whether the first call is always made inside the transaction, after its first write. This is needed if filters are
+    /// refilled.
     pub first_call_inside: bool,
-    /// Whether writers wait for a replica to confirm each announcement.
+    /// Whether writers wait until a replica confirms each announcement.
     pub confirm: bool,
 }
 
@@ -75,7 +76,7 @@ impl Settings {
     }
 }
 
-/// What is counted in a run.
+/// The counts of a run.
 #[derive(Default)]
 pub struct Counts {
     pub lookups: AtomicU64,
@@ -91,7 +92,7 @@ pub struct Counts {
     pub queries: AtomicU64,
     pub fills: AtomicU64,
     pub refused_fills: AtomicU64,
-    /// Readers that left with a token, or while they were waiting.
+    /// Readers that disconnected with a token, or while they waited.
     pub left: AtomicU64,
     pub troubles: AtomicU64,
     pub denied: AtomicU64,
@@ -103,40 +104,40 @@ pub struct Counts {
     pub died: AtomicU64,
 }
 
-/// Adds one.
+/// Adds one to a count.
 pub fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What was counted.
+/// Returns a count.
 pub fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A version that a writer committed before it died, and when it is announced at the latest: what was cached or leased
-/// before has ended by then.
+/// A version that a writer committed before it died, and its latest announcement: by then everything cached or leased before
+/// has expired.
 struct Orphan {
     due: Instant,
     id: u64,
     version: u64,
 }
 
-/// All that a run shares.
+/// The shared state of a run.
 pub struct World {
     pub settings: Settings,
     pub pool: Pool,
     pub primary: Primary,
     pub model: Model,
     pub counts: Counts,
-    /// Tells readers and writers to end.
+    /// Makes readers and writers stop.
     pub stop: AtomicBool,
-    /// Lookups that are still to be made, where a run has a number of them.
+    /// The remaining lookups, if the run has a fixed number of them.
     pub lookups_left: AtomicI64,
-    /// The next id that is inserted and never was before.
+    /// The next id that has never been inserted.
     pub next_id: AtomicU64,
-    /// Whether writers announce to the filter that is being filled, too.
+    /// Whether writers also announce to the filter that is being filled.
     pub filling: AtomicBool,
-    /// Ids that were deleted a while ago.
+    /// Ids that were deleted recently.
     pub gone: Mutex<Vec<u64>>,
     orphans: Mutex<Vec<Orphan>>,
     first_refusal: Mutex<Option<String>>,
@@ -160,38 +161,38 @@ impl World {
         }
     }
 
-    /// Whether readers and writers go on.
-    pub fn goes_on(&self) -> bool {
+    /// Whether readers and writers continue.
+    pub fn is_running(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// A client of the server that is primary.
+    /// Returns a client of the current primary.
     pub fn client(&self) -> Client<'_> {
         Client::new(&self.primary)
     }
 
-    /// There was no answer, or an error.
-    pub fn trouble(&self, trouble: Trouble) {
+    /// Records an error or a lost connection.
+    pub fn record_error(&self, error: ClientError) {
         count(&self.counts.troubles);
-        if let Trouble::Refused(text) = trouble {
+        if let ClientError::Refused(text) = error {
             self.first_refusal.lock().unwrap().get_or_insert(text);
         }
     }
 
-    /// The first error that a server answered.
+    /// The first error that a server returned.
     pub fn first_refusal(&self) -> Option<String> {
         self.first_refusal.lock().unwrap().clone()
     }
 
-    /// A writer dies after its commit and before its second call.
+    /// Records a writer that dies after its commit and before its second call.
     pub fn orphaned(&self, id: u64, version: u64) {
-        // A lease that was there, what it filled, and a second for clocks that are read coarsely.
+        // The longest lease, the longest value that it filled, and a second for coarse clocks.
         let most = LEASE_MS.1 + VALUE_MS.1.max(NONE_MS.1) + 1000;
         let due = Instant::now() + Duration::from_millis(most);
         self.orphans.lock().unwrap().push(Orphan { due, id, version });
     }
 
-    /// Holds readers to the versions of dead writers whose time has come; the number of those that are still to come.
+    /// Announces the versions of dead writers that are due. Returns the number of those that are not due yet.
     pub fn adopt(&self) -> usize {
         let now = Instant::now();
         let mut orphans = self.orphans.lock().unwrap();
@@ -205,12 +206,12 @@ impl World {
     }
 }
 
-/// A number from the pair's first to its last.
+/// Returns a random number in the range, both ends included.
 pub fn between(rng: &mut Rng, (least, most): (u64, u64)) -> u64 {
     least + rng.below(most - least + 1)
 }
 
-/// Whether something happens that does so in `percent` of all cases.
+/// Returns true with a probability of `percent`.
 pub fn chance(rng: &mut Rng, percent: u64) -> bool {
     rng.below(100) < percent
 }

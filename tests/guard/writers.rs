@@ -1,27 +1,27 @@
-//! Writers: they insert, change and delete rows by the protocol of `docs/guard.md`. Some roll back, some die between their
+//! Writers: they insert, change and delete rows by the protocol of `docs/guard.md`. Some roll back, and some die between their
 //! commit and their second BF.CHANGED.
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, FILLING, FILTER, Trouble, cache_key};
-use crate::database::{Lent, Session};
+use crate::client::{Client, ClientError, FILLING, FILTER, cache_key};
+use crate::database::{PooledSession, Session};
 use crate::harness::{Reply, Rng};
 use crate::world::{HEADLINES, HOT, RETURNING, RETURNING_IDS, Way, World, between, chance, count};
 
-/// Ids that are kept for readers to ask for after they were deleted.
+/// The number of deleted ids that are kept, so that readers request them.
 const GONE_KEPT: usize = 500;
 
 /// Writes until the run ends.
 pub fn run(world: &World, seed: u64) {
     let mut writer = Writer { world, client: world.client(), rng: Rng::new(seed) };
-    while world.goes_on() {
+    while world.is_running() {
         match writer.rng.below(100) {
             0..45 => writer.change(),
             45..60 => writer.insert(),
-            60..70 => writer.delete_for_ever(),
-            _ => writer.come_or_go(),
+            60..70 => writer.delete_permanently(),
+            _ => writer.insert_or_delete(),
         }
         world.adopt();
         thread::sleep(Duration::from_millis(writer.rng.below(8)));
@@ -35,17 +35,17 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A moment in which readers do their worst.
+    /// Pauses, so that readers can interfere.
     fn pause(&mut self) {
         if chance(&mut self.rng, 10) {
             thread::sleep(Duration::from_millis(between(&mut self.rng, (1, 40))));
         }
     }
 
-    /// BF.CHANGED of the row, and a replica's confirmation where the run wants it.
-    fn announce(&mut self, id: u64) -> Result<(), Trouble> {
+    /// Sends BF.CHANGED for the row, and waits for a replica's confirmation if the run requires it.
+    fn announce(&mut self, id: u64) -> Result<(), ClientError> {
         let begun = self.world.model.now();
-        // First the filter that is being filled: it may take the other's place between the two.
+        // First to the filter that is being filled, because it may replace the other one between the two calls.
         if self.world.filling.load(Ordering::SeqCst) {
             self.client.changed(FILLING, id)?;
         }
@@ -53,38 +53,38 @@ impl Writer<'_> {
         if self.world.settings.confirm {
             match self.client.ask(&["WAIT", "1", "1000"])? {
                 Reply::Integer(1..) => (),
-                other => return Err(Trouble::Refused(format!("WAIT answered {other:?}"))),
+                other => return Err(ClientError::Refused(format!("WAIT answered {other:?}"))),
             }
         }
         self.world.model.leases_ended(id, begun);
         Ok(())
     }
 
-    fn failed(&mut self, trouble: Trouble) {
-        self.world.trouble(trouble);
-        self.client.leave();
+    fn failed(&mut self, error: ClientError) {
+        self.world.record_error(error);
+        self.client.disconnect();
     }
 
-    /// Before the commit. `false`: it failed, and the transaction must not be committed.
+    /// The call before the commit. Returns false if it failed; then the transaction must not be committed.
     fn first(&mut self, id: u64) -> bool {
         match self.world.settings.way {
             Way::Guard if !self.world.settings.first_call => true,
             Way::Guard => {
                 let announced = self.announce(id);
-                announced.map_err(|trouble| self.failed(trouble)).is_ok()
+                announced.map_err(|error| self.failed(error)).is_ok()
             }
             Way::FilterAndCache => self.client.ask(&["BF.ADD", FILTER, &id.to_string()]).is_ok(),
             Way::Cache => true,
         }
     }
 
-    /// After the commit: repeated until it is answered.
+    /// The call after the commit, repeated until it is acknowledged.
     fn second(&mut self, id: u64) {
         match self.world.settings.way {
             Way::Guard if !self.world.settings.second_call => (),
             Way::Guard => {
-                while let Err(trouble) = self.announce(id) {
-                    self.failed(trouble);
+                while let Err(error) = self.announce(id) {
+                    self.failed(error);
                     thread::sleep(Duration::from_millis(5));
                 }
             }
@@ -94,8 +94,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A transaction that writes one row: `write` gives the new version, or nothing where there is nothing to write. The
-    /// version that was committed.
+    /// Runs a transaction that writes one row: `write` returns the new version, or `None` if there is nothing to write.
+    /// Returns the committed version.
     fn transaction(
         &mut self,
         session: &mut Session,
@@ -119,12 +119,12 @@ impl Writer<'_> {
         written.inspect(|&version| self.world.model.committed(id, version))
     }
 
-    /// The rest of a write, when its session has been given back.
-    fn tell(&mut self, id: u64, version: u64) {
+    /// Completes a write after its session was returned to the pool.
+    fn announce_write(&mut self, id: u64, version: u64) {
         if self.world.settings.mischief && chance(&mut self.rng, 3) {
             self.world.orphaned(id, version);
             count(&self.world.counts.died);
-            return self.client.leave();
+            return self.client.disconnect();
         }
         self.pause();
         self.second(id);
@@ -143,24 +143,24 @@ impl Writer<'_> {
         drop(session);
         if let Some(version) = version {
             count(&self.world.counts.changed);
-            self.tell(id, version);
+            self.announce_write(id, version);
         }
     }
 
     fn insert(&mut self) {
-        // Readers ask for the next ids already. Some numbers are never used: their transactions are rolled back.
+        // Readers already request the next ids. Some ids are never used because their transactions are rolled back.
         let id = self.world.next_id.fetch_add(1, Ordering::Relaxed);
         let mut session = self.world.pool.take();
         let version = self.transaction(&mut session, id, |session| session.insert(id, 1).then_some(1));
         drop(session);
         if let Some(version) = version {
             count(&self.world.counts.inserted);
-            self.tell(id, version);
+            self.announce_write(id, version);
         }
     }
 
-    /// An id that never returns: commit, BF.CHANGED, BF.DEL.
-    fn delete_for_ever(&mut self) {
+    /// Deletes a row whose id is never used again: commit, BF.CHANGED, BF.DEL.
+    fn delete_permanently(&mut self) {
         let id = HOT + self.rng.below(self.world.next_id.load(Ordering::Relaxed) - HOT);
         let mut session = self.world.pool.take();
         self.world.model.delete_begins(id);
@@ -176,19 +176,19 @@ impl Writer<'_> {
             self.world.model.announced(id, version + 1, false);
             let _ = self.forget(id);
             count(&self.world.counts.deleted);
-            self.keep_for_readers(id);
+            self.add_deleted_id(id);
         }
         self.world.model.delete_ended(id);
     }
 
-    fn forget(&mut self, id: u64) -> Result<Reply, Trouble> {
+    fn forget(&mut self, id: u64) -> Result<Reply, ClientError> {
         match self.world.settings.way {
             Way::Cache => Ok(Reply::Null),
             Way::Guard | Way::FilterAndCache => self.client.ask(&["BF.DEL", FILTER, &id.to_string()]),
         }
     }
 
-    fn keep_for_readers(&mut self, id: u64) {
+    fn add_deleted_id(&mut self, id: u64) {
         let mut gone = self.world.gone.lock().unwrap();
         if gone.len() < GONE_KEPT {
             gone.push(id);
@@ -198,20 +198,20 @@ impl Writer<'_> {
         }
     }
 
-    /// An id that may return: who deletes it holds a lock to the end, who inserts it to the commit.
-    fn come_or_go(&mut self) {
+    /// Inserts or deletes a row whose id may be used again. A delete holds a lock to its end, an insert until its commit.
+    fn insert_or_delete(&mut self) {
         let id = RETURNING + self.rng.below(RETURNING_IDS);
         let mut session = self.world.pool.take();
         session.run(&format!("SELECT pg_advisory_lock({id})"));
         if session.find(id).is_some() {
-            self.go(&mut session, id);
+            self.delete_row(&mut session, id);
             session.run(&format!("SELECT pg_advisory_unlock({id})"));
         } else {
-            self.come(session, id);
+            self.insert_row(session, id);
         }
     }
 
-    fn go(&mut self, session: &mut Session, id: u64) {
+    fn delete_row(&mut self, session: &mut Session, id: u64) {
         self.world.model.delete_begins(id);
         let deleted = self.transaction(session, id, |session| session.delete(id).map(|version| version + 1));
         if let Some(version) = deleted {
@@ -219,22 +219,22 @@ impl Writer<'_> {
             self.second(id);
             self.world.model.announced(id, version, false);
             count(&self.world.counts.deleted);
-            // The lock is kept until it is known what became of it: a BF.DEL that comes late would hide the next row.
-            while matches!(self.forget(id), Err(Trouble::Gone)) {
+            // The lock is held until the outcome is known, because a late BF.DEL would hide the next row.
+            while matches!(self.forget(id), Err(ClientError::Gone)) {
                 thread::sleep(Duration::from_millis(5));
             }
         }
         self.world.model.delete_ended(id);
     }
 
-    fn come(&mut self, mut session: Lent<'_>, id: u64) {
+    fn insert_row(&mut self, mut session: PooledSession<'_>, id: u64) {
         let version = self.world.model.next_version(id);
         let inserted = self.transaction(&mut session, id, |session| session.insert(id, version).then_some(version));
         session.run(&format!("SELECT pg_advisory_unlock({id})"));
         drop(session);
         if let Some(version) = inserted {
             count(&self.world.counts.inserted);
-            self.tell(id, version);
+            self.announce_write(id, version);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Zoo {
         Self { items }
     }
 
-    /// Everything that a client sees of all filters.
+    /// Returns everything that a client sees of all filters.
     fn view(&self, client: &mut Connection) -> Vec<(String, Vec<bool>, Reply, Reply, Reply)> {
         let view = |(key, _): (&str, &str)| {
             let answers = client.batched(&[b"BF.MEXISTS", key.as_bytes()], &self.items);
@@ -98,15 +98,15 @@ fn a_backup_restores_every_kind_unchanged() {
         let before = zoo.view(&mut client);
         for (name, words) in [("plain", vec!["--all", "--verify"]), ("packed", vec!["--match", "*", "--compress"])] {
             let file = files.path(name);
-            let text = backup(&server, &words, &file).well().text();
+            let text = backup(&server, &words, &file).success().text();
             assert!(text.contains(&format!("{} filters in", KINDS.len())), "{text}");
-            let listed = run(["restore", "--dry-run", file.to_str().unwrap()]).well().text();
+            let listed = run(["restore", "--dry-run", file.to_str().unwrap()]).success().text();
             assert!(
                 KINDS.iter().all(|(key, _)| listed.contains(key)) && listed.contains("nothing is damaged"),
                 "{listed}"
             );
             there.run("FLUSHALL");
-            let text = restore(&other, &[], &file).well().text();
+            let text = restore(&other, &[], &file).success().text();
             assert!(text.contains(&format!("{} filters restored", KINDS.len())), "{text}");
             assert!(zoo.view(&mut there) == before, "{name}");
             assert_eq!(keys(&mut there), KINDS.len());
@@ -144,7 +144,7 @@ fn a_failed_backup_leaves_no_file() {
         backup(&server, &["one"], &files.path("no/file")).refused("cannot write");
         assert_eq!(files.names().len(), 0);
         // The old file stays until the new one is complete.
-        backup(&server, &["one"], &file).well();
+        backup(&server, &["one"], &file).success();
         let before = fs::read(&file).unwrap();
         backup(&server, &["one", "two"], &file).refused("there is no key `two`");
         assert!(fs::read(&file).unwrap() == before);
@@ -177,9 +177,9 @@ fn the_copy_of_a_changing_filter_has_every_earlier_item() {
                 client.batched(&[b"BF.MADD", key.as_bytes()], &more);
             }
         }
-        Ended::from(child.wait_with_output().unwrap()).well();
+        Ended::from(child.wait_with_output().unwrap()).success();
         let other = Server::start(program);
-        restore(&other, &[], &file).well();
+        restore(&other, &[], &file).success();
         let mut there = other.connect();
         for key in ["grows", "large", "windowed"] {
             assert!(there.batched(&[b"BF.MEXISTS", key.as_bytes()], &items).iter().all(|is_in| *is_in), "{key}");
@@ -205,7 +205,7 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
         let ended = Ended::from(child.wait_with_output().unwrap());
         // On a busy machine, a dump may succeed between two replacements.
         if ended.status == Some(0) {
-            run(["restore", "--dry-run", file.to_str().unwrap()]).well();
+            run(["restore", "--dry-run", file.to_str().unwrap()]).success();
         } else {
             ended.refused("the filter `large` was replaced 5 times while it was dumped");
             assert_eq!(files.names().len(), 0);
@@ -215,7 +215,7 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
         let [iterator, data] = record.elements() else { panic!("{record:?}") };
         let iterator = iterator.number().to_string();
         assert_eq!(client.call(&[b"BF.LOADCHUNK", &b"half"[..], iterator.as_bytes(), data.bytes()]), ok());
-        let ended = backup(&server, &["--all"], &file).well();
+        let ended = backup(&server, &["--all"], &file).success();
         assert!(
             ended.stderr.contains("skipped the filter `half`") && ended.text().contains("1 filter in"),
             "{ended:?}"
@@ -241,21 +241,21 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
         }
         let file = files.path("file");
         let backed = ["backup", "--all", "-o", file.to_str().unwrap()].map(str::to_owned);
-        let text = run(words.iter().chain(&backed)).well().text();
+        let text = run(words.iter().chain(&backed)).success().text();
         assert!(text.contains("32 filters in"), "{text}");
         for client in &mut clients {
             assert_ne!(client.run("DBSIZE"), integer(0));
             client.run("FLUSHALL");
         }
         let restored = ["restore", file.to_str().unwrap()].map(str::to_owned);
-        run(words.iter().chain(&restored)).well();
+        run(words.iter().chain(&restored)).success();
         let count: usize = clients.iter_mut().map(keys).sum();
         assert_eq!(count, tags.len());
         for tag in &tags {
             assert!(clients.iter_mut().any(|client| client.call(&["BF.EXISTS", tag, "item"]) == integer(1)), "{tag}");
         }
         let alone = Server::start(program);
-        restore(&alone, &[], &file).well();
+        restore(&alone, &[], &file).success();
         assert_eq!(keys(&mut alone.connect()), tags.len());
     });
 }
@@ -293,16 +293,16 @@ fn filters_move_between_redisbloom_itself_and_bloomgate() {
                 })
             };
             let before = view(&mut there);
-            backup(&theirs, &["--all"], &files.path("file")).well();
-            restore(&ours, &[], &files.path("file")).well();
+            backup(&theirs, &["--all"], &files.path("file")).success();
+            restore(&ours, &[], &files.path("file")).success();
             assert!(view(&mut here) == before);
             there.run("FLUSHALL");
-            backup(&ours, &["--all"], &files.path("file")).well();
-            restore(&theirs, &[], &files.path("file")).well();
+            backup(&ours, &["--all"], &files.path("file")).success();
+            restore(&theirs, &[], &files.path("file")).success();
             assert!(view(&mut there) == before);
             // Kinds that RedisBloom does not have are refused, and nothing is left of them.
             here.run("BF.RESERVE native 0.01 100");
-            backup(&ours, &["native"], &files.path("file")).well();
+            backup(&ours, &["native"], &files.path("file")).success();
             restore(&theirs, &[], &files.path("file")).refused("cannot restore `native`");
             assert_eq!(keys(&mut there), 3);
         });

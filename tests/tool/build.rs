@@ -50,13 +50,13 @@ fn a_built_filter_equals_a_servers() {
             line.extend(spec.split(' ').chain(words.split(' ')));
             let input = path(input);
             line.extend([&*input, "--threads", &threads, "-o", &out, "--key", "built", "--verify", "--json"]);
-            let json: serde_json::Value = serde_json::from_str(&run(line).well().text()).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&run(line).success().text()).unwrap();
             assert_eq!(
                 (json["lines"].as_u64(), json["new"].as_u64()),
                 (Some(30_000), Some(new as u64)),
                 "{spec} {words}"
             );
-            run(["restore", "--url", &url(&server), &out]).well();
+            run(["restore", "--url", &url(&server), &out]).success();
             for ask in ["DEBUG DIGEST-VALUE", "BF.INFO", "BF.CARD"] {
                 assert_eq!(client.run(&format!("{ask} built")), client.run(&format!("{ask} made")), "{spec} {words}");
             }
@@ -69,12 +69,12 @@ fn a_built_filter_equals_a_servers() {
 fn the_standard_input_is_built_with_a_random_seed() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let built = run_with(["build", "0.5", "10", "-o", "-"], "a\r\n\nb").well();
+        let built = run_with(["build", "0.5", "10", "-o", "-"], "a\r\n\nb").success();
         assert!(
             built.stderr.contains("with a rate of 0.25") && built.stderr.contains("2 lines, 2 of them new"),
             "{built:?}"
         );
-        run_with(["restore", "--url", &url(&server), "-", "--key", "filter=seen"], built.stdout).well();
+        run_with(["restore", "--url", &url(&server), "-", "--key", "filter=seen"], built.stdout).success();
         let mut client = server.connect();
         assert_eq!(client.run("BF.MEXISTS seen a b"), client.run("BF.MEXISTS seen b a"));
         assert_eq!(client.run("BF.EXISTS seen a"), integer(1));
@@ -125,7 +125,7 @@ fn a_signal_stops_a_build_and_removes_the_partial_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
     let words = ["build", "0.01", "1000", "-o", &out];
-    run_with(words, "a\n").well();
+    run_with(words, "a\n").success();
     let before = fs::read(&out).unwrap();
     for signal in ["INT", "TERM"] {
         // The build waits for its input, which does not end.

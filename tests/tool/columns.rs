@@ -20,24 +20,24 @@ fn csv_records_are_printed_unchanged_and_the_header_once() {
         };
         let (one, other) = (path("one", CSV), path("other", "full name,more\nd,x\ne,\"y\nz\"\n"));
         let by_name = ["dedup", "--url", &url, "--key", "names", "--column", "full name"];
-        let new = run([&by_name[..], &EXACT, &[&one, &other]].concat()).well().text();
+        let new = run([&by_name[..], &EXACT, &[&one, &other]].concat()).success().text();
         let records = "1,\"a, \"\"b\"\"\nc\"\r\n2,d\ne,\"y\nz\"\n";
         assert_eq!(new, format!("\u{feff}id,\"full name\"\r\n{records}"));
         // A second run prints only the header.
-        assert_eq!(run([&by_name[..], &[&one, &other]].concat()).well().text(), "\u{feff}id,\"full name\"\r\n");
-        let seen = run([&by_name[..], &["--seen", &other]].concat()).well().text();
+        assert_eq!(run([&by_name[..], &[&one, &other]].concat()).success().text(), "\u{feff}id,\"full name\"\r\n");
+        let seen = run([&by_name[..], &["--seen", &other]].concat()).success().text();
         assert_eq!(seen, "full name,more\nd,x\ne,\"y\nz\"\n");
         // By number, with and without a header.
         let by_number = ["dedup", "--url", &url, "--key", "ids", "--column", "1"];
-        let text = run([&by_number[..], &EXACT, &["--header", &one]].concat()).well().text();
+        let text = run([&by_number[..], &EXACT, &["--header", &one]].concat()).success().text();
         assert_eq!(text.lines().count(), 7);
-        assert_eq!(run_with(by_number, "1\n5\n5\n\"5\"").well().text(), "5\n");
+        assert_eq!(run_with(by_number, "1\n5\n5\n\"5\"").success().text(), "5\n");
         run([&by_name[..], &[&*path("none", "a,b\n1,2\n")]].concat())
             .refused("no column in the first line is named `full name`");
         let short = path("short", "id,full name\n1,\"x\ny\"\n\n2\n3,z\n");
         let ended = run([&by_name[..], &[&*short]].concat()).refused("line 5: there is no column 2");
         assert_eq!(ended.text(), "id,full name\n1,\"x\ny\"\n");
-        let ended = run([&by_name[..], &[&*short, "--skip-bad"]].concat()).well();
+        let ended = run([&by_name[..], &[&*short, "--skip-bad"]].concat()).success();
         assert_eq!((ended.text(), ended.stderr.contains("1 line without")), ("id,full name\n3,z\n".to_owned(), true));
     });
 }
@@ -66,14 +66,14 @@ fn dedup_and_load_extract_the_same_items() {
             std::fs::write(&path, bytes).unwrap();
             let path = path.display().to_string();
             let reach = ["--url", &*url, "--key", &key];
-            run([&["load", &*path], &reach[..], &words, &EXACT[..2]].concat()).well();
+            run([&["load", &*path], &reach[..], &words, &EXACT[..2]].concat()).success();
             let items = server.connect().run(&format!("BF.CARD {key}")).number();
-            let new = run([&["dedup"], &reach[..], &words, &["--verbose", &path]].concat()).well();
+            let new = run([&["dedup"], &reach[..], &words, &["--verbose", &path]].concat()).success();
             assert!(new.stderr.contains(", 0 of them new"), "{words:?}: {new:?}");
             // An empty filter has as many new items as were loaded.
             let fresh = format!("fresh:{number}");
             let reach = ["--url", &*url, "--key", &fresh];
-            let new = run([&["dedup"], &reach[..], &words, &EXACT, &["--summary-json", &path]].concat()).well();
+            let new = run([&["dedup"], &reach[..], &words, &EXACT, &["--summary-json", &path]].concat()).success();
             assert!(new.stderr.contains(&format!("\"new\":{items},")), "{words:?}: {new:?}");
         }
     });
@@ -93,8 +93,8 @@ fn nul_terminated_lines_are_printed_nul_terminated() {
     on_every_server(|program| {
         let server = Server::start(program);
         let words = ["dedup", "-z", "--url", &url(&server), "--key", "names", "--create", "1e-9", "100"];
-        assert_eq!(run_with(words, "a\nb\0a\nb\0\0c\r\0d").well().text(), "a\nb\0\0c\r\0d\0");
+        assert_eq!(run_with(words, "a\nb\0a\nb\0\0c\r\0d").success().text(), "a\nb\0\0c\r\0d\0");
         let json = [&words[..], &["--json", "id"]].concat();
-        assert_eq!(run_with(json, "{\n\"id\":7}\0{\"id\":\n7}\0").well().text(), "{\n\"id\":7}\0");
+        assert_eq!(run_with(json, "{\n\"id\":7}\0{\"id\":\n7}\0").success().text(), "{\n\"id\":7}\0");
     });
 }

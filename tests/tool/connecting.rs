@@ -25,10 +25,10 @@ fn a_server_is_reached_by_url_by_port_and_by_socket() {
             vec!["survey", "-s", &socket],
         ];
         for way in ways {
-            let text = run(&way).well().text();
+            let text = run(&way).success().text();
             assert!(text.contains("bloomgate") && text.contains("filters of bloomgate"), "{way:?}: {text}");
         }
-        let other = run(["survey", "-p", &port, "-n", "1"]).well().text();
+        let other = run(["survey", "-p", &port, "-n", "1"]).success().text();
         assert!(!other.contains("filters of bloomgate"), "{other}");
     });
 }
@@ -39,11 +39,11 @@ fn a_password_comes_from_options_url_or_environment_and_is_never_printed() {
         let server = Server::start(program);
         server.connect().run("ACL SETUSER reader on >s3cret-pass ~* +@all");
         let port = server.port.to_string();
-        run(["survey", "-p", &port, "--user", "reader", "--pass", "s3cret-pass"]).well();
-        run(["survey", "--url", &format!("redis://reader:s3cret-pass@127.0.0.1:{port}")]).well();
+        run(["survey", "-p", &port, "--user", "reader", "--pass", "s3cret-pass"]).success();
+        run(["survey", "--url", &format!("redis://reader:s3cret-pass@127.0.0.1:{port}")]).success();
         let by_environment =
             command(["survey", "-p", &port, "--user", "reader"]).env("REDISCLI_AUTH", "s3cret-pass").output().unwrap();
-        Ended::from(by_environment).well();
+        Ended::from(by_environment).success();
         for wrong in [
             vec![
                 "survey".to_owned(),
@@ -103,10 +103,10 @@ fn tls_requires_a_trusted_certificate() {
         let (url, port, ca) = (format!("rediss://localhost:{tls_port}"), tls_port.to_string(), path("ca.crt"));
         let client = ["--cert", &path("server.crt"), "--tls-key", &path("server.key")].map(str::to_owned);
         let trusted = ["survey", "--url", &url, "--cacert", &ca].map(str::to_owned);
-        let text = run(trusted.iter().chain(&client)).well().text();
+        let text = run(trusted.iter().chain(&client)).success().text();
         assert!(text.contains("filters of bloomgate"), "{text}");
         let insecure = ["survey", "-h", "127.0.0.1", "-p", &port, "--tls", "--insecure"].map(str::to_owned);
-        run(insecure.iter().chain(&client)).well();
+        run(insecure.iter().chain(&client)).success();
         let untrusted = ["survey", "--url", &url].map(str::to_owned);
         one_line(
             run(untrusted.iter().chain(&client)),
@@ -141,7 +141,7 @@ fn an_authoritys_certificate_is_reported_as_such() {
         let url = format!("rediss://localhost:{tls_port}");
         let ended = run(["survey", "--url", &url, "--cacert", &path("ca.crt")]);
         one_line(ended, "its certificate belongs to an authority (CA:TRUE)");
-        run(["survey", "--url", &url, "--insecure"]).well();
+        run(["survey", "--url", &url, "--insecure"]).success();
     });
 }
 

@@ -8,7 +8,7 @@ fn each_distinct_line_is_new_once() {
     on_every_server(|program| {
         let server = Server::start(program);
         let words = ["crawl", "-", "--key", "links", "--url", &url(&server), "--exact"];
-        let text = run_with(words, "a\nb\r\n\na\nc\nb\n").well().text();
+        let text = run_with(words, "a\nb\r\n\na\nc\nb\n").success().text();
         let figure = |name: &str| {
             let line =
                 text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_else(|| panic!("{text}"));

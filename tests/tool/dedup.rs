@@ -48,21 +48,21 @@ fn each_line_is_printed_once_and_in_order() {
         let text = binary_lines(60_000);
         let once = first_of_each(&text);
         assert!(once.len() < text.len() / 3 * 2);
-        assert!(run_with(words(&url, "seen", &EXACT), text.clone()).well().stdout == once);
+        assert!(run_with(words(&url, "seen", &EXACT), text.clone()).success().stdout == once);
         // A second run has seen all of them.
-        assert_eq!(run_with(words(&url, "seen", &[]), text.clone()).well().stdout, b"");
-        let seen = run_with(words(&url, "seen", &["--seen"]), text.clone()).well().stdout;
+        assert_eq!(run_with(words(&url, "seen", &[]), text.clone()).success().stdout, b"");
+        let seen = run_with(words(&url, "seen", &["--seen"]), text.clone()).success().stdout;
         assert!(seen == text);
         // --dry-run adds nothing.
         let more = "new\n\r\nnew\r\nlast";
         for _ in 0..2 {
-            let asked = run_with(words(&url, "seen", &["--dry-run"]), more).well();
+            let asked = run_with(words(&url, "seen", &["--dry-run"]), more).success();
             assert_eq!((asked.text(), asked.stderr), ("new\nnew\r\nlast\n".to_owned(), String::new()));
         }
-        let added = run_with(words(&url, "seen", &["--verbose"]), more).well();
+        let added = run_with(words(&url, "seen", &["--verbose"]), more).success();
         assert_eq!(added.text(), "new\nlast\n");
         assert!(added.stderr.starts_with("4 lines, 2 of them new, "), "{}", added.stderr);
-        let summary = run_with(words(&url, "seen", &["--summary-json"]), more).well().stderr;
+        let summary = run_with(words(&url, "seen", &["--summary-json"]), more).success().stderr;
         let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
         assert_eq!((summary["lines"].as_u64(), summary["new"].as_u64()), (Some(4), Some(0)));
         assert!(summary["seconds"].as_f64().unwrap() < 3600.0);
@@ -88,7 +88,7 @@ fn a_closed_output_is_not_an_error() {
         });
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        let ended = Ended::from(child.wait_with_output().unwrap()).success();
         writer.join().unwrap();
         assert_eq!((first.as_str(), ended.stderr.as_str()), ("0 and some more\n", ""));
     });
@@ -132,7 +132,7 @@ fn files_are_read_in_order_and_decompressed() {
         std::fs::write(&zstandard, [&header[..], text].concat()).unwrap();
         let mut all = words(&url, "seen", &EXACT);
         all.extend([&*plain, &gzip, "-", &zstandard]);
-        assert_eq!(run_with(&all, "x\na\n").well().text(), "a\nb\nc\nx\nd\n");
+        assert_eq!(run_with(&all, "x\na\n").success().text(), "a\nb\nc\nx\nd\n");
         all.push("/nowhere/file");
         assert_eq!(run(&all).refused("cannot read /nowhere/file").text(), "");
     });
@@ -145,7 +145,7 @@ fn a_json_field_is_the_item_and_the_whole_line_is_printed() {
         let url = url(&server);
         let tsv = [&EXACT[..], &["--tsv", "--column", "2"]].concat();
         let text = "1\ta\tx\r\n2\tb\n3\ta\n\tb\ty\n5\tc";
-        assert_eq!(run_with(words(&url, "tsv", &tsv), text).well().text(), "1\ta\tx\r\n2\tb\n5\tc\n");
+        assert_eq!(run_with(words(&url, "tsv", &tsv), text).success().text(), "1\ta\tx\r\n2\tb\n5\tc\n");
         let json = [&EXACT[..], &["--json", "/user/id"]].concat();
         let text = r#"{"user":{"id":7,"name":"a"}}
 {"user": {"id": "7"}, "more": [1]}
@@ -153,7 +153,7 @@ fn a_json_field_is_the_item_and_the_whole_line_is_printed() {
 {"user":{"id":8}}
 "#;
         let once: String = text.split_inclusive('\n').step_by(2).collect();
-        assert_eq!(run_with(words(&url, "json", &json), text).well().text(), once);
+        assert_eq!(run_with(words(&url, "json", &json), text).success().text(), once);
 
         // A line without the field ends the run after all earlier lines were printed.
         let bad = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":2}\n{}\n{\"id\":3}\n");
@@ -161,10 +161,10 @@ fn a_json_field_is_the_item_and_the_whole_line_is_printed() {
         let torn = run_with(words(&url, "json", &["--json", "id"]), "{\"id\":1}\n{\"id\":\n");
         torn.refused("cannot read -: line 2: invalid JSON: EOF while parsing a value at column 6");
         let words = words(&url, "json", &["--json", "id", "--skip-bad"]);
-        let skipped = run_with(&words, "{}\n{\"id\":1}\nnot json\n{\"id\":3}\n\n").well();
+        let skipped = run_with(&words, "{}\n{\"id\":1}\nnot json\n{\"id\":3}\n\n").success();
         assert_eq!(skipped.text(), "{\"id\":3}\n");
         assert!(skipped.stderr.contains("skipped 3 lines without the field"), "{}", skipped.stderr);
-        assert_eq!(run_with(&words, "{}\n").well().text(), "");
+        assert_eq!(run_with(&words, "{}\n").success().text(), "");
     });
 }
 
@@ -199,7 +199,7 @@ fn a_server_that_is_killed_loses_no_line() {
             eventually("lines are added", || client.run("BF.CARD seen").number() > number * 5000);
             server.restart(Stop::Kill);
         }
-        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        let ended = Ended::from(child.wait_with_output().unwrap()).success();
         writer.join().unwrap();
         let text = reader.join().unwrap();
         let lines: HashSet<_> = text.lines().collect();
@@ -232,8 +232,8 @@ fn a_missing_filter_is_an_error_without_create() {
         let url = url(&server);
         run_with(words(&url, "seen", &[]), "a\n").refused("no filter `seen`: create it with --create RATE CAPACITY");
         assert_eq!(server.connect().run("EXISTS seen").number(), 0);
-        run_with(words(&url, "seen", &EXACT), "a\n").well();
-        assert_eq!(run_with(words(&url, "seen", &EXACT), "a\nb\n").well().text(), "b\n");
+        run_with(words(&url, "seen", &EXACT), "a\n").success();
+        assert_eq!(run_with(words(&url, "seen", &EXACT), "a\nb\n").success().text(), "b\n");
         assert_eq!(server.connect().run("BF.INFO seen CAPACITY").elements()[0].number(), 200_000);
         server.connect().run("SET text x");
         run_with(words(&url, "text", &[]), "a\n").refused("a value that is not a filter");
@@ -267,9 +267,9 @@ fn a_sharded_filter_is_used_as_one_filter() {
         client.run("BF.RESERVE many:{4} 1e-9 20000");
         let text = binary_lines(20_000);
         let once = first_of_each(&text);
-        assert!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).well().stdout == text);
-        assert!(run_with(words(&url, "many", &["--shards"]), text.clone()).well().stdout == once);
-        assert_eq!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).well().stdout, b"");
+        assert!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).success().stdout == text);
+        assert!(run_with(words(&url, "many", &["--shards"]), text.clone()).success().stdout == once);
+        assert_eq!(run_with(words(&url, "many", &["--shards", "--dry-run"]), text.clone()).success().stdout, b"");
         let lines = once.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         for line in lines.step_by(101) {
             let key = format!("many:{{{}}}", crc32fast::hash(line) % 5);
@@ -319,16 +319,16 @@ fn dedup_works_in_a_cluster() {
         let text = binary_lines(20_000);
         let once = first_of_each(&text);
         let cluster = [&EXACT[..], &["--cluster"]].concat();
-        assert!(run_with(words(&url, "seen", &cluster), text.clone()).well().stdout == once);
+        assert!(run_with(words(&url, "seen", &cluster), text.clone()).success().stdout == once);
         client.run("SET many:shards 7");
         for shard in 0..7 {
             client.run(&format!("BF.RESERVE many:{{{shard}}} 1e-9 20000"));
         }
-        assert!(run_with(words(&url, "many", &["--cluster", "--shards"]), text.clone()).well().stdout == once);
+        assert!(run_with(words(&url, "many", &["--cluster", "--shards"]), text.clone()).success().stdout == once);
         // The filter is built in the slot of its key.
         let loaded =
             run_with(["load", "-", "--url", &url, "--cluster", "--key", "seen", "--create", "1e-9", "100"], "new\n");
-        assert!(loaded.well().text().starts_with("1 row, 1 of them new"));
+        assert!(loaded.success().text().starts_with("1 row, 1 of them new"));
         assert_eq!(client.run("BF.CARD seen").number(), 1);
         let braces = ["load", "-", "--url", &url, "--cluster", "--key", "a}b", "--create", "1e-9", "100"];
         run_with(braces, "new\n").refused("use --in-place");

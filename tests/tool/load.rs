@@ -53,7 +53,7 @@ fn a_load_replaces_the_existing_filter() {
         let files = Files::new();
         let path = files.write("lines", "a\nb\r\n\nc d\nlast");
         client.run("BF.ADD seen old");
-        let text = load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).well().text();
+        let text = load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).success().text();
         assert!(
             text.starts_with("5 rows, 4 of them new, in ") && text.contains("a second; the filter takes"),
             "{text}"
@@ -63,7 +63,7 @@ fn a_load_replaces_the_existing_filter() {
         is_alone(&mut client, "seen");
 
         // With --in-place the items are added to the existing filter.
-        let more = run_with(words(&server, &["-", "--key", "seen", "--in-place"]), "more\n").well().text();
+        let more = run_with(words(&server, &["-", "--key", "seen", "--in-place"]), "more\n").success().text();
         assert!(more.starts_with("1 row, 1 of them new"), "{more}");
         assert_eq!(found(&mut client, "seen", &["a", "more"]), ["a", "more"]);
         is_alone(&mut client, "seen");
@@ -85,7 +85,7 @@ fn a_failed_load_keeps_the_existing_filter() {
         load(&server, &[&["/nowhere"], &create[..]].concat()).refused("cannot read /nowhere");
         assert_eq!(found(&mut client, "seen", &["a", "old"]), ["old"]);
         is_alone(&mut client, "seen");
-        load(&server, &[&[&*path, "--column", "name", "--skip-bad"], &create[..]].concat()).well();
+        load(&server, &[&[&*path, "--column", "name", "--skip-bad"], &create[..]].concat()).success();
         assert_eq!(found(&mut client, "seen", &["a", "c", "name", "old"]), ["a", "c"]);
 
         client.run("SET text x");
@@ -110,14 +110,14 @@ fn columns_are_read_as_csv_and_tsv() {
         let mut client = server.connect();
         let files = Files::new();
         let csv = files.write("t.csv", "\u{feff}id,\"full name\"\r\n1,\"a, \"\"b\"\"\nc\"\r\n2,\r\n3,d\r\n");
-        load(&server, &[&csv, "--column", "full name", "--key", "csv", "--create", "1e-9"]).well();
+        load(&server, &[&csv, "--column", "full name", "--key", "csv", "--create", "1e-9"]).success();
         assert_eq!(found(&mut client, "csv", &["a, \"b\"\nc", "", "d", "full name"]), ["a, \"b\"\nc", "", "d"]);
-        load(&server, &[&csv, "--column", "id", "--key", "csv", "--create", "1e-9"]).well();
+        load(&server, &[&csv, "--column", "id", "--key", "csv", "--create", "1e-9"]).success();
         assert_eq!(found(&mut client, "csv", &["1", "2", "3", "id", "d"]), ["1", "2", "3"]);
         let tsv = files.write("t.tsv", "x\t\"a\ny\tb\"\n");
-        load(&server, &[&tsv, "--tsv", "--column", "2", "--key", "tsv", "--create", "1e-9"]).well();
+        load(&server, &[&tsv, "--tsv", "--column", "2", "--key", "tsv", "--create", "1e-9"]).success();
         assert_eq!(found(&mut client, "tsv", &["\"a", "b\"", "x"]), ["\"a", "b\""]);
-        load(&server, &[&tsv, "--tsv", "--column", "2", "--header", "--key", "tsv", "--create", "1e-9"]).well();
+        load(&server, &[&tsv, "--tsv", "--column", "2", "--header", "--key", "tsv", "--create", "1e-9"]).success();
         assert_eq!(found(&mut client, "tsv", &["\"a", "b\""]), ["b\""]);
     });
 }
@@ -139,13 +139,13 @@ fn sqlite_tables_and_queries_are_loaded() {
         let of = ["--sqlite", &path];
         let create = ["--key", "rows", "--create", "1e-9"];
         let table = ["--table", "my rows", "--column", "name"];
-        let text = load(&server, &[&of[..], &table, &create].concat()).well().text();
+        let text = load(&server, &[&of[..], &table, &create].concat()).success().text();
         assert!(text.starts_with("5 rows, 4 of them new"), "{text}");
         assert_eq!(found(&mut client, "rows", &["a", "7", "1.5", "NULL", "", "1"]), ["a", "7", "1.5"]);
         assert_eq!(client.call(&[b"BF.EXISTS".as_slice(), b"rows", b"\x00\xff"]).number(), 1);
         assert_eq!(client.run("BF.INFO rows CAPACITY").elements()[0].number(), 4);
         let query = ["--query", "SELECT * FROM \"my rows\" WHERE id < 3;", "--column", "id"];
-        load(&server, &[&of[..], &query, &create].concat()).well();
+        load(&server, &[&of[..], &query, &create].concat()).success();
         assert_eq!(found(&mut client, "rows", &["1", "2", "5"]), ["1", "2"]);
         for (wrong, part) in [
             (["--table", "my rows", "--column", "none"], "no such column"),
@@ -177,23 +177,23 @@ fn postgresql_tables_and_queries_are_loaded() {
         let create = ["--postgres", &url, "--key", "rows", "--create", "1e-9"];
         for more in [&[][..], &["--resume"]] {
             let table = [&create[..], &["--table", "rows", "--column", "id"], more].concat();
-            let text = load(&server, &table).well().text();
+            let text = load(&server, &table).success().text();
             assert!(text.starts_with("3,000 rows, 3,000 of them new"), "{text}");
             assert_eq!(found(&mut client, "rows", &["0", "2999", "3000", "-1"]), ["0", "2999"]);
             assert_eq!(client.run("BF.INFO rows CAPACITY").elements()[0].number(), 3000);
             is_alone(&mut client, "rows");
             let other = [&create[..], &["--table", "other.My"], more, &["--column"]].concat();
-            load(&server, &[&other[..], &["a"]].concat()).well();
+            load(&server, &[&other[..], &["a"]].concat()).success();
             assert_eq!(found(&mut client, "rows", &["it's a \\", "", "x"]), ["it's a \\", ""]);
-            load(&server, &[&other[..], &["b"]].concat()).well();
+            load(&server, &[&other[..], &["b"]].concat()).success();
             assert_eq!(client.call(&[b"BF.EXISTS".as_slice(), b"rows", b"\x00\xff"]).number(), 1);
-            load(&server, &[&other[..], &["c"]].concat()).well();
+            load(&server, &[&other[..], &["c"]].concat()).success();
             let id = "00000000-0000-0000-0000-00000000000a";
             assert_eq!(found(&mut client, "rows", &[id]), [id]);
         }
         let query = [&create[..], &["--query", "SELECT id, version FROM rows WHERE id < 10;"]].concat();
         load(&server, &query).refused("choose one with --column");
-        load(&server, &[&query[..], &["--column", "id"]].concat()).well();
+        load(&server, &[&query[..], &["--column", "id"]].concat()).success();
         assert_eq!(found(&mut client, "rows", &["9", "10"]), ["9"]);
         load(&server, &[&create[..], &["--table", "none", "--column", "id"]].concat())
             .refused("\"none\" does not exist");
@@ -249,12 +249,12 @@ fn an_interrupted_load_resumes() {
         let path = numbers(&files);
         let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
         interrupted(&server, &words);
-        let ended = run(&words).well();
+        let ended = run(&words).success();
         let rows = ended.stderr.split_once("resuming after ").unwrap_or_else(|| panic!("{}", ended.stderr)).1;
         assert!(!rows.starts_with("0 "), "{rows}");
         assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
         are_all_in(&server);
-        assert!(run(&words).well().stderr.contains("no interrupted load of this source"));
+        assert!(run(&words).success().stderr.contains("no interrupted load of this source"));
     });
 }
 
@@ -271,7 +271,7 @@ fn a_resumed_postgresql_load_counts_each_row_once() {
         let table = ["--postgres", &url, "--table", "thrice", "--column", "id", "--key", "seen"];
         let words = words(&server, &[&table[..], &["--create", "1e-9", "1000000", "--resume"]].concat());
         interrupted(&server, &words);
-        let ended = run(&words).well();
+        let ended = run(&words).success();
         assert!(ended.stderr.contains("resuming after "), "{ended:?}");
         assert!(ended.text().starts_with("1,000,000 rows, "), "{}", ended.text());
         assert_eq!(server.connect().run("BF.CARD seen").number(), COUNT as i64 / 3 + 1);
@@ -286,7 +286,7 @@ fn a_load_continues_after_a_server_restart() {
         let path = numbers(&files);
         let child = begun(&server, &words(&server, &[&path, "--key", "seen", "--create", "0.001"]));
         server.restart(Stop::Kill);
-        let ended = Ended::from(child.wait_with_output().unwrap()).well();
+        let ended = Ended::from(child.wait_with_output().unwrap()).success();
         assert!(ended.text().starts_with("1,000,000 rows, "), "{ended:?}");
         are_all_in(&server);
     });
@@ -305,7 +305,7 @@ fn the_later_of_two_loads_wins() {
             .spawn()
             .unwrap();
         eventually("it has begun", || client.run("EXISTS {seen}:loading").number() == 1);
-        load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).well();
+        load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).success();
         let mut stdin = first.stdin.take().unwrap();
         stdin.write_all(b"of the first\n").unwrap();
         drop(stdin);
@@ -319,7 +319,7 @@ fn the_later_of_two_loads_wins() {
 #[test]
 fn the_examples_in_the_help_are_valid_command_lines() {
     for subcommand in ["load", "dedup"] {
-        let help = run([subcommand, "--help"]).well().text().replace("\\\n", "");
+        let help = run([subcommand, "--help"]).success().text().replace("\\\n", "");
         let examples: Vec<_> = help
             .lines()
             .filter(|line| !line.starts_with("Usage"))
@@ -348,7 +348,7 @@ fn shards_are_filled_in_place() {
         }
         let files = Files::new();
         let path = files.write("lines", (0..2000).map(|number| format!("{number}\n")).collect::<String>());
-        let text = load(&server, &[&path, "--key", "many", "--shards", "--in-place"]).well().text();
+        let text = load(&server, &[&path, "--key", "many", "--shards", "--in-place"]).success().text();
         assert!(text.starts_with("2,000 rows, 2,000 of them new"), "{text}");
         let cards = (0..3).map(|shard| client.run(&format!("BF.CARD many:{{{shard}}}")).number());
         assert_eq!(cards.sum::<i64>(), 2000);

@@ -35,18 +35,18 @@ fn tables_and_json_cut_a_long_name_and_append_its_digest() {
             vec!["backup", "--all", "-o", &file, "--json"],
             vec!["restore", &file, "--dry-run"],
         ] {
-            let ended = run(words.iter().copied().chain(["--url", &url])).well();
+            let ended = run(words.iter().copied().chain(["--url", &url])).success();
             assert!(ended.stdout.len() < 5000, "{words:?}: {}", ended.stdout.len());
         }
         let json: serde_json::Value =
-            serde_json::from_str(&run(["watch", "--json", "--once", "--url", &url]).well().text()).unwrap();
+            serde_json::from_str(&run(["watch", "--json", "--once", "--url", &url]).success().text()).unwrap();
         let names: BTreeSet<_> =
             json["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).collect();
         assert_eq!(names.len(), keys.len());
         assert!(names.contains("short") && names.iter().any(|name| name.contains("xxx...#")), "{names:?}");
         // A backup contains the whole key.
         client.run("FLUSHALL");
-        run(["restore", &file, "--url", &url]).well();
+        run(["restore", &file, "--url", &url]).success();
         assert!(keys.iter().all(|key| client.call(&[&b"BF.EXISTS"[..], key, b"item"]).number() == 1));
         client.call(&[&b"SET"[..], &keys[0], b"1"]);
         let refused = backup(&server, &["no such key", "short"], &files.path("other")).refused("no such key");
@@ -88,13 +88,13 @@ fn the_empty_name_is_visible() {
         let (server, files) = (Server::start(program), Files::new());
         let mut client = server.connect();
         client.call(&["BF.ADD", "", "item"]);
-        let table = run(["watch", "--url", &url(&server)]).well().text();
+        let table = run(["watch", "--url", &url(&server)]).success().text();
         assert!(table.lines().nth(2).unwrap().starts_with("\"\" "), "{table}");
         let file = files.path("file");
-        let table = backup(&server, &[""], &file).well().text();
+        let table = backup(&server, &[""], &file).success().text();
         assert!(table.lines().nth(1).unwrap().starts_with("\"\" "), "{table}");
         run(["restore", file.to_str().unwrap(), "--url", &url(&server)]).refused("the server already has `\"\"`");
-        let json = run(["watch", "--json", "--once", "--url", &url(&server)]).well().text();
+        let json = run(["watch", "--json", "--once", "--url", &url(&server)]).success().text();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["filters"][0]["key"], "");
     });
 }

@@ -5,8 +5,8 @@ use crate::running::{Ended, command, run};
 #[test]
 fn every_subcommand_has_a_manual_page() {
     let folder = tempfile::tempdir().unwrap();
-    run([std::ffi::OsStr::new("man"), folder.path().as_os_str()]).well();
-    let help = run(["--help"]).well().text();
+    run([std::ffi::OsStr::new("man"), folder.path().as_os_str()]).success();
+    let help = run(["--help"]).success().text();
     let words = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let mut pages = 0;
     for word in words.filter_map(|line| line.split_whitespace().next()).filter(|word| *word != "help") {
@@ -20,7 +20,7 @@ fn every_subcommand_has_a_manual_page() {
 #[test]
 fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
-    let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).well();
+    let ended = Ended::from(command(["man"]).current_dir(folder.path()).output().unwrap()).success();
     assert!(ended.text().contains(".SH NAME") && ended.text().contains("bloomgate"), "{}", ended.text());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -28,7 +28,7 @@ fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
 #[test]
 fn completions_cover_every_option() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = run(["completions", shell]).well().text();
+        let script = run(["completions", shell]).success().text();
         assert!(script.contains("survey") && script.contains("cacert"), "{shell}: {script}");
     }
 }

@@ -83,11 +83,11 @@ fn each_subcommand_runs_with_exactly_the_permissions_of_the_readme() {
         let prepare = |client: &mut Connection| {
             fill(client);
             for name in ["sharded", "sharded2"] {
-                run(["shards", "create", name, "0.01", "100", "--shards", "2", "--url", &admin]).well();
+                run(["shards", "create", name, "0.01", "100", "--shards", "2", "--url", &admin]).success();
             }
         };
         prepare(&mut client);
-        run(["backup", "--all", "-o", &file, "--url", &admin]).well();
+        run(["backup", "--all", "-o", &file, "--url", &admin]).success();
         for line in RUNS {
             let name = line.split(' ').next().unwrap();
             let listed = table.get(name).unwrap_or_else(|| panic!("the README has no row for {name}"));

@@ -18,7 +18,7 @@ const FILTERS: [(&str, &str); 7] = [
 
 fn plan(words: &str, more: &[&str]) -> Value {
     let words = ["plan", "--json"].into_iter().chain(words.split(' ')).chain(more.iter().copied());
-    serde_json::from_str(&run(words).well().text()).unwrap()
+    serde_json::from_str(&run(words).success().text()).unwrap()
 }
 
 #[test]
@@ -77,14 +77,14 @@ fn a_named_server_plans_with_its_own_settings() {
 
 #[test]
 fn plots_are_drawn_only_on_terminals_or_on_request() {
-    let text = run(["size", "1000000", "0.01", "--items", "10000000"]).well().text();
+    let text = run(["size", "1000000", "0.01", "--items", "10000000"]).success().text();
     assert!(text.contains("1,000,000") && text.contains("15,000,000") && !text.contains('│'), "{text}");
-    let text = run(["plan", "0.01", "1000000", "--items", "10000000", "--plot"]).well().text();
+    let text = run(["plan", "0.01", "1000000", "--items", "10000000", "--plot"]).success().text();
     assert!(
         text.contains("memory over items") && text.contains("false positive rate over items") && text.contains('█'),
         "{text}"
     );
-    let many = run(["plan", "0.01", "1000", "--expansion", "1", "--items", "100000"]).well().text();
+    let many = run(["plan", "0.01", "1000", "--expansion", "1", "--items", "100000"]).success().text();
     assert!(many.contains("... 76 more") && many.lines().count() < 30, "{many}");
 }
 
@@ -106,7 +106,7 @@ fn counts_and_rates_are_accepted_in_every_usual_form() {
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
-    let built = run_with(["build", "1%", "1e6", "--nonscaling", "-o", &out, "--json"], "a\n").well().text();
+    let built = run_with(["build", "1%", "1e6", "--nonscaling", "-o", &out, "--json"], "a\n").success().text();
     assert_eq!(serde_json::from_str::<Value>(&built).unwrap()["filters"][0]["capacity"], 1_000_000);
     on_every_server(|program| {
         let server = Server::start(program);
@@ -117,14 +117,14 @@ fn counts_and_rates_are_accepted_in_every_usual_form() {
             ("deduped", vec!["dedup", "--key", "deduped", "--create", "0.1%", "1e4"]),
             ("crawled", vec!["crawl", "-", "--key", "crawled", "--rate", "0.1%", "--capacity", "10,000"]),
         ] {
-            run_with(words.into_iter().chain(["--url", &url]), "a\n").well();
+            run_with(words.into_iter().chain(["--url", &url]), "a\n").success();
             let stats = client.run(&format!("BF.STATS {key}"));
             assert_eq!(
                 (stats.field("Capacity").number(), stats.field("Error rate").text()),
                 (10_000, "0.001".to_owned())
             );
         }
-        run(["shards", "--url", &url, "create", "many", "0.1%", "10K", "--shards", "1"]).well();
+        run(["shards", "--url", &url, "create", "many", "0.1%", "10K", "--shards", "1"]).success();
         assert_eq!(client.run("BF.STATS many:{0}").field("Error rate").text(), "0.001");
     });
 }

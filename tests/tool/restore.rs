@@ -14,10 +14,10 @@ fn selected_filters_are_renamed_and_read_from_a_pipe() {
         client.run("BF.MADD one a b");
         client.run("BF.MADD a=b c");
         client.run("BF.ADD three d");
-        let piped = run(["backup", "--url", &url(&server), "one", "a=b", "one", "-o", "-"]).well();
+        let piped = run(["backup", "--url", &url(&server), "one", "a=b", "one", "-o", "-"]).success();
         assert!(piped.stderr.contains("2 filters in the standard output"), "{piped:?}");
         let words = ["restore", "--url", &url(&server), "-", "--key", "one=uno", "--key", "a=b=c", "--json"];
-        let json: serde_json::Value = serde_json::from_str(&run_with(words, piped.stdout).well().text()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&run_with(words, piped.stdout).success().text()).unwrap();
         assert_eq!(json["filters"][0]["key"], "uno");
         assert_eq!(json["filters"][0]["items"], 2);
         assert_eq!(client.run("BF.EXISTS uno b"), integer(1));
@@ -33,7 +33,7 @@ fn existing_keys_are_refused_before_anything_is_written() {
         let (mut client, file) = (server.connect(), files.path("file"));
         client.run("BF.MADD one a");
         client.run("BF.MADD two b");
-        backup(&server, &["--all"], &file).well();
+        backup(&server, &["--all"], &file).success();
         client.run("DEL one");
         client.run("BF.ADD two c");
         restore(&server, &[], &file).refused("the server already has `two`");
@@ -43,14 +43,14 @@ fn existing_keys_are_refused_before_anything_is_written() {
         restore(&server, &["--replace"], &file).refused("the key `one` on the server has type ");
         assert_eq!(client.run("BF.EXISTS two c"), integer(1));
         client.run("DEL one");
-        restore(&server, &["--replace"], &file).well();
+        restore(&server, &["--replace"], &file).success();
         assert_eq!(client.run("BF.EXISTS two c"), integer(0));
         assert_eq!(client.run("BF.EXISTS one a"), integer(1));
         // A temporary key of a run that was killed or is still running.
         client.run("DEL one two");
         client.run("BF.ADD {one}:restoring x");
         restore(&server, &[], &file).refused("another restore is going on");
-        restore(&server, &["--replace"], &file).well();
+        restore(&server, &["--replace"], &file).success();
         assert_eq!(keys(&mut client), 2);
     });
 }
@@ -64,7 +64,7 @@ fn a_damaged_file_changes_nothing_on_the_server() {
         client.run("BF.INSERT two TIGHTENING 0.5 ITEMS 1");
         client.run("BF.INSERT three LAYOUT redisbloom ITEMS 1");
         for words in [vec!["--all"], vec!["--all", "--compress"]] {
-            backup(&server, &words, &file).well();
+            backup(&server, &words, &file).success();
             client.run("FLUSHALL");
             let bytes = fs::read(&file).unwrap();
             for position in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
@@ -79,7 +79,7 @@ fn a_damaged_file_changes_nothing_on_the_server() {
             fs::write(&torn, [&*bytes, b"\0"].concat()).unwrap();
             restore(&server, &[], &torn).refused("data follows its end");
             assert_eq!(keys(&mut client), 0);
-            restore(&server, &[], &file).well();
+            restore(&server, &[], &file).success();
         }
         fs::write(&torn, b"REDIS0011").unwrap();
         restore(&server, &[], &torn).refused("not a file of `bloomgate backup`");
@@ -104,7 +104,7 @@ fn nothing_is_left_of_a_refused_filter() {
         client.run("BF.ADD before a");
         client.run("BF.RESERVE large 0.01 1000000 NONSCALING");
         client.run("BF.ADD large a");
-        backup(&server, &["before", "large"], &file).well();
+        backup(&server, &["before", "large"], &file).success();
         let small = Server::with(program).line("bf.max-filter-bytes 100000").start();
         restore(&small, &[], &file).refused("1 of 2 filters restored before an error: cannot restore `large`");
         let mut there = small.connect();
@@ -124,7 +124,7 @@ fn a_kill_leaves_no_partial_filter() {
         // A hundred records that are not all zeros.
         client.run("BF.RESERVE large 0.01 84000000 NONSCALING");
         client.batched(&[b"BF.MADD", b"large"], &(0..20_000).map(|number| number.to_string()).collect::<Vec<_>>());
-        backup(&server, &["large"], &file).well();
+        backup(&server, &["large"], &file).success();
         let digest = client.run("DEBUG DIGEST-VALUE large").elements()[0].text();
         for kills_server in [false, true] {
             let builder = |builder: Builder| builder.line("appendonly yes").line("appendfsync no");
@@ -152,7 +152,7 @@ fn a_kill_leaves_no_partial_filter() {
                 assert!((1..=600).contains(&there.run("TTL {large}:restoring").number()));
                 restore(&other, &[], &file).refused("another restore");
             }
-            restore(&other, &["--replace"], &file).well();
+            restore(&other, &["--replace"], &file).success();
             assert_eq!(there.run("DEBUG DIGEST-VALUE large").elements()[0].text(), digest);
             assert_eq!(keys(&mut there), 1);
         }

@@ -12,11 +12,11 @@ use crate::harness::{Server, tool};
 /// The result of a run.
 #[derive(Debug)]
 pub struct Ended {
-    /// The exit status; nothing where a signal ended it.
+    /// The exit status; `None` if a signal ended the run.
     pub status: Option<i32>,
-    /// What it wrote to the standard output.
+    /// The standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to the error output.
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -26,14 +26,14 @@ impl Ended {
         String::from_utf8(self.stdout.clone()).unwrap()
     }
 
-    /// It ended well.
+    /// Asserts that the run succeeded.
     #[track_caller]
-    pub fn well(self) -> Self {
+    pub fn success(self) -> Self {
         assert_eq!(self.status, Some(0), "{}{}", self.stderr, String::from_utf8_lossy(&self.stdout));
         self
     }
 
-    /// It ended with status 2, before it did anything, and its error output has this in it.
+    /// Asserts that the run exited with status 2 before it did anything, and that standard error contains this.
     #[track_caller]
     pub fn misused(self, part: &str) -> Self {
         assert_eq!(self.status, Some(2), "{self:?}");
@@ -41,7 +41,7 @@ impl Ended {
         self
     }
 
-    /// It ended with status 1 and one line on the error output, which has this in it.
+    /// Asserts that the run exited with status 1 and one line on standard error that contains this.
     #[track_caller]
     pub fn refused(self, part: &str) -> Self {
         assert_eq!(self.status, Some(1), "{self:?}");

@@ -20,7 +20,7 @@ fn shards(url: &str, words: &[&str]) -> Ended {
 }
 
 fn info(url: &str, name: &str) -> Vec<Value> {
-    let text = shards(url, &["info", name, "--json"]).well().text();
+    let text = shards(url, &["info", name, "--json"]).success().text();
     serde_json::from_str::<Value>(&text).unwrap()["shards"].as_array().unwrap().clone()
 }
 
@@ -35,7 +35,7 @@ fn lines(numbers: std::ops::Range<u32>) -> String {
 /// Returns those of the lines that are in the filter.
 fn found(words: &[&str], name: &str, input: &str) -> usize {
     let words = [words, &["dedup", "--key", name, "--shards", "--lookup", "--seen"]].concat();
-    run_with(words, input).well().text().lines().count()
+    run_with(words, input).success().text().lines().count()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
         let cluster = Cluster::start(program);
         let single = Server::start(program);
         let (url, there) = (url(&cluster.servers[0]), url(&single));
-        shards(&url, &["create", "seen", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).well();
+        shards(&url, &["create", "seen", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).success();
         shards(&url, &["create", "seen", "0.0001", "20000", "--shards", "12"]).refused("already");
         let nodes: std::collections::HashSet<_> =
             info(&url, "seen").iter().map(|shard| shard["node"].to_string()).collect();
@@ -52,29 +52,29 @@ fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
 
         let input = lines(0..10_000);
         let words = cluster_words(&["dedup", "--key", "seen", "--shards"], &url);
-        let new = run_with(words.clone(), input.clone()).well().text();
+        let new = run_with(words.clone(), input.clone()).success().text();
         let distinct = items(&url, "seen");
         assert_eq!(new.lines().count() as u64, distinct);
         assert!(distinct > 9_980, "{distinct}");
-        assert_eq!(run_with(words, input.clone()).well().text(), "");
+        assert_eq!(run_with(words, input.clone()).success().text(), "");
         let ask = ["--cluster", "--url", &url];
         assert_eq!(found(&ask, "seen", &input), 10_000);
         assert!(found(&ask, "seen", &lines(10_000..20_000)) < 20);
 
         // After doubling, the shards have the same items.
-        shards(&url, &["double", "seen"]).well();
+        shards(&url, &["double", "seen"]).success();
         assert_eq!(info(&url, "seen").len(), 24);
         assert_eq!(found(&ask, "seen", &input), 10_000);
 
-        shards(&url, &["create", "more", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).well();
-        shards(&url, &["double", "more"]).well();
-        run_with(cluster_words(&["dedup", "--key", "more", "--shards"], &url), lines(10_000..11_000)).well();
-        shards(&url, &["merge", "union", "seen", "more"]).well();
+        shards(&url, &["create", "more", "0.0001", "20000", "--shards", "12", "--", "SEED", "700"]).success();
+        shards(&url, &["double", "more"]).success();
+        run_with(cluster_words(&["dedup", "--key", "more", "--shards"], &url), lines(10_000..11_000)).success();
+        shards(&url, &["merge", "union", "seen", "more"]).success();
         assert_eq!(found(&ask, "union", &lines(0..11_000)), 11_000);
-        shards(&url, &["create", "other", "0.0001", "20000", "--shards", "7"]).well();
+        shards(&url, &["create", "other", "0.0001", "20000", "--shards", "7"]).success();
         shards(&url, &["merge", "union", "other"]).refused("24");
 
-        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).well();
+        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).success();
         assert_eq!(found(&["--url", &there], "union", &lines(0..11_000)), 11_000);
         shards(&url, &["copy", "union", "--to", &there, "--to-single"]).refused("already");
 
@@ -82,7 +82,7 @@ fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
         assert_eq!(client_of(&cluster, "union:{3}").run("DEL union:{3}").number(), 1);
         shards(&url, &["info", "union"]).refused("union:{3}");
         run_with(cluster_words(&["dedup", "--key", "union", "--shards"], &url), "a\n").refused("union:{3}");
-        shards(&url, &["delete", "union"]).well();
+        shards(&url, &["delete", "union"]).success();
         shards(&url, &["info", "union"]).refused("union:shards");
         assert_eq!(client_of(&cluster, "union:{4}").run("EXISTS union:{4}").number(), 0);
     });
@@ -109,7 +109,7 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
             assert_eq!(server.connect().run("CONFIG SET cluster-node-timeout 1500"), ok());
         }
         let url = url(&cluster.servers[0]);
-        shards(&url, &["create", "seen", "0.0001", "400000", "--shards", "16"]).well();
+        shards(&url, &["create", "seen", "0.0001", "400000", "--shards", "16"]).success();
         let input = lines(0..300_000);
         let stream = {
             let (input, words) = (input.clone(), cluster_words(&["dedup", "--key", "seen", "--shards"], &url));
@@ -126,7 +126,7 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
         // Its replica takes over.
         let victim = primary_of(&cluster, slot("{9}"));
         cluster.servers[victim].stop(crate::harness::Stop::Kill);
-        let ended = stream.join().unwrap().well();
+        let ended = stream.join().unwrap().success();
         let mut written: HashMap<&str, u32> = HashMap::new();
         let text = ended.text();
         text.lines().for_each(|line| *written.entry(line).or_default() += 1);

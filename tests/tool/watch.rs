@@ -15,7 +15,7 @@ use crate::web::asking::Web;
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
     let words = ["watch", "--json", "--url", &url].into_iter().chain(words.iter().copied());
-    run(words).well().text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    run(words).success().text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Creates three filters and a key of another type.
@@ -113,13 +113,13 @@ fn a_second_sample_shows_the_activity_since_the_first() {
 fn without_a_terminal_one_table_is_printed() {
     on_every_server(|program| {
         let server = filled(program);
-        let text = run(["watch", "--url", &url(&server)]).well().text();
+        let text = run(["watch", "--url", &url(&server)]).success().text();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("3 filters, ") && lines[0].ends_with("7 adds and 3 lookups so far"), "{text}");
         assert!(lines[2].starts_with("large ") && lines[4].starts_with("default ") && lines.len() == 5, "{text}");
-        let text = run(["watch", "--url", &url(&server), "--match", "s*"]).well().text();
+        let text = run(["watch", "--url", &url(&server), "--match", "s*"]).success().text();
         assert!(text.contains("small") && !text.contains("large"), "{text}");
-        let text = run(["watch", "--url", &url(&server), "--top", "1"]).well().text();
+        let text = run(["watch", "--url", &url(&server), "--top", "1"]).success().text();
         assert!(text.contains("large") && text.ends_with("and 2 more\n"), "{text}");
         assert_eq!(run(["watch", "--interval", "0"]).status, Some(2));
     });
@@ -179,7 +179,7 @@ fn a_closed_output_fails_no_subcommand() {
     on_every_server(|program| {
         let server = filled(program);
         let url = url(&server);
-        run(["shards", "--url", &url, "create", "many", "0.01", "100", "--shards", "2"]).well();
+        run(["shards", "--url", &url, "create", "many", "0.01", "100", "--shards", "2"]).success();
         for words in [
             vec!["watch"],
             vec!["watch", "--json", "--samples", "2"],

@@ -1,5 +1,5 @@
-//! A filter that grew from 100 items in many layers, beside one that was reserved for as many: what growing costs a
-//! lookup.
+//! A filter that grew from 100 items to many layers, next to one that was reserved for the same number: the cost of growth for
+//! a lookup.
 
 use anyhow::Result;
 
@@ -10,7 +10,7 @@ use crate::results::Results;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY, Running};
 
-/// The filter that grew has this name while the other is made.
+/// The temporary name of the filter that grew while the other one is created.
 const GROWN: &str = "grown";
 
 /// Runs the section.
@@ -68,7 +68,7 @@ fn cases(items: u64) -> Vec<Case> {
     ]
 }
 
-/// Makes both filters; the number of layers of the one that grew.
+/// Creates both filters. Returns the number of layers of the one that grew.
 fn prepare(running: &Running, items: u64) -> Result<u64> {
     running.reserve(100, Growth::Growing)?;
     load::add_members(&running.server, 0..items)?;

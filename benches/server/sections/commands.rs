@@ -1,4 +1,4 @@
-//! Single commands, on a filter that is much larger than the cache and on one that fits it, beside the server's EXISTS.
+//! Single commands on a filter that is much larger than the cache and on one that fits it, next to the server's EXISTS.
 
 use anyhow::Result;
 
@@ -7,12 +7,12 @@ use crate::load::{self, ABSENT, DRAWN, MANY, Measured};
 use crate::results::Results;
 use crate::variants::{Bench, Growth, KEY, Running};
 
-/// Items of the filter that fits the cache: 1 MB.
+/// The items of the filter that fits the cache: 1 MB.
 const SMALL_CAPACITY: u64 = 850_000;
-/// The part of the capacity that is filled in advance, in percent.
+/// The percentage of the capacity that is filled in advance.
 const FILLED: u64 = 14;
 
-/// How many commands a measurement has.
+/// The number of commands in a measurement.
 struct Requests {
     many: u64,
     one: u64,
@@ -47,7 +47,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             bench.attempt(running.index, &mut faults, large);
         }
     }
-    // The small filters afterwards: they take the place of the large ones.
+    // The small filters come last, because they replace the large ones.
     for _ in 0..rounds {
         for running in &all {
             bench.attempt(running.index, &mut faults, || small_filter(bench, running, &requests, &mut grid));
@@ -85,7 +85,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A round on the large filter, and the server's own commands beside it.
+/// A round on the large filter, and of the server's own commands.
 fn large_filter(bench: &Bench, running: &Running, first: u64, requests: &Requests, grid: &mut Grid<'_>) -> Result<()> {
     let measure = |words: &[&str], items, draw, requests| -> Result<Measured> {
         load::measure(&running.server, bench.processors.as_ref(), words, items, draw, requests)
@@ -111,7 +111,7 @@ fn small_filter(bench: &Bench, running: &Running, requests: &Requests, grid: &mu
     let no_item =
         load::measure(&running.server, bench.processors.as_ref(), &["BF.CARD", KEY], 0, ABSENT, requests.one)?;
     grid.push(6, running.index, no_item);
-    // Few enough that the filter stays as sparse as the large one, or nearly.
+    // Few enough that the filter stays nearly as sparse as the large one.
     grid.push(5, running.index, measure(&["BF.ADD", KEY], DRAWN, SMALL_CAPACITY * FILLED / 100)?);
     Ok(())
 }

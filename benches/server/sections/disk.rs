@@ -1,4 +1,4 @@
-//! The disk by itself: writing and reading as many bytes as a snapshot has, to compare saving and loading with.
+//! The disk itself: writing and reading as many bytes as a snapshot has, for comparison with saving and loading.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// Bytes that go at once.
+/// Bytes per write.
 const PIECE: usize = 1 << 20;
 
-/// Copies a file beside itself, to the disk and not only into the cache; the copy is removed.
+/// Copies a file next to itself, to the disk and not only to the cache; the copy is removed.
 pub fn seconds_to_write(file: &Path) -> Result<f64> {
     let mut piece = vec![0; PIECE];
     let copy = file.with_extension("copy");
-    // In the cache before the clock runs: only the writing is measured.
+    // Read into the cache first, so that only writing is measured.
     seconds_to_read(file)?;
     let start = Instant::now();
     let mut from = File::open(file).with_context(|| file.display().to_string())?;
@@ -42,13 +42,13 @@ pub fn seconds_to_read(file: &Path) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Makes the system forget what it has read from the disk, where this program may (root on Linux).
+/// Makes the system drop what it has cached of the disk, if this program may (root on Linux).
 pub fn forget_cache() -> bool {
     let _ = Command::new("sync").output();
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-/// What a reader must know of the reading times.
+/// What a reader must know about the reading times.
 pub fn note() -> &'static str {
     if forget_cache() {
         "The system's cache of the disk was emptied before loading and before reading."

@@ -1,5 +1,5 @@
-//! The guard: BF.FETCH beside the commands that it stands for, and what the guard costs the other commands, before the first
-//! lease and with one. What a crowd waits for is in `stampede.rs`.
+//! The guard: BF.FETCH compared with the commands that it replaces, and what the guard costs other commands before and after
+//! the first lease. `stampede.rs` measures how long a crowd waits.
 
 use std::io::Write;
 use std::ops::Range;
@@ -16,15 +16,15 @@ use crate::variants::{Bench, RATE};
 use super::rows::{FILTER, VALUE_BYTES, cached, first_word, value};
 use super::stampede;
 
-/// Rows in the filter, and as many cached values.
+/// Rows in the filter, and the same number of cached values.
 const ROWS: u64 = 200_000;
-/// Room in the filter, for those that are added here, too.
+/// The capacity of the filter, including items that are added here.
 const CAPACITY: u64 = 1_000_000;
-/// Absent items are this far from the rows.
+/// The distance of absent items from the rows.
 const FAR: u64 = 1_000_000_000;
-/// Commands that go together.
+/// Pipelined commands.
 const PIPELINE: usize = 1_000;
-/// A lease that outlives the measurement: a day, in ms.
+/// A lease longer than the measurement: a day, in ms.
 const DAY: &str = "86400000";
 
 /// The servers, in the order of `Case::first_server`.
@@ -33,20 +33,20 @@ const PLAIN: usize = 0;
 const NEVER: usize = 1;
 const LEASED: usize = 2;
 
-/// A command on the row of a number.
+/// A command on the row with a number.
 struct Case {
     name: &'static str,
     words: fn(u64) -> Vec<String>,
-    /// What is answered, or the first word of that.
+    /// The expected reply, or its first word.
     answer: Option<&'static str>,
-    /// It runs on this server and those after it.
+    /// The case runs on this server and those after it.
     first_server: usize,
 }
 
-/// A false positive is given a lease: absent items are fetched only where there is one.
+/// A false positive gets a lease, so absent items are fetched only if there is a filter.
 ///
-/// BF.FETCH asks for other rows than GET and SET in the same round: none of them finds in the cache what another one brought
-/// there.
+/// BF.FETCH uses other rows than GET and SET in the same round, so that none finds rows that another one has brought into the
+/// processor's cache.
 const CASES: [Case; 7] = [
     Case { name: "BF.EXISTS, absent", words: |row| exists(row + FAR), answer: Some("0"), first_server: NEVER },
     Case { name: "BF.FETCH, absent", words: |row| fetch(row + FAR), answer: Some("absent"), first_server: LEASED },
@@ -96,7 +96,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         let numbers = round * asked..(round + 1) * asked;
         for (case, times) in CASES.iter().zip(&mut times) {
             let mut order: Vec<usize> = (case.first_server..SERVERS.len()).collect();
-            // No server is always the first one, which finds its memory cold.
+            // Rotates the order, so that no server always comes first with cold memory.
             if round % 2 == 1 {
                 order.reverse();
             }
@@ -121,7 +121,7 @@ fn fetch(item: u64) -> Vec<String> {
     words(&["BF.FETCH", FILTER, &item.to_string(), &cached(item)])
 }
 
-/// The rows and their values, as far as the server has commands for them, and the lease.
+/// Creates the rows and their values, as far as the server has commands for them, and the lease.
 fn prepare(server: &Instance, index: usize) -> Result<()> {
     send(server, 0..ROWS, |row| words(&["SET", &cached(row), &value()]), Some("OK"))?;
     if index == PLAIN {
@@ -136,7 +136,7 @@ fn prepare(server: &Instance, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sends a command for each number on one connection; every answer has to be the expected one.
+/// Sends a command for each number on one connection. Every reply must be the expected one.
 fn send(
     server: &Instance,
     numbers: Range<u64>,
@@ -152,7 +152,7 @@ fn send(
         for _ in together {
             let reply = client.receive()?;
             let wrong = expected.is_some_and(|expected| first_word(&reply) != expected);
-            // A false positive is no fault.
+            // A false positive is not an error.
             if reply.is_error() || wrong {
                 others.push(reply);
             }
@@ -165,7 +165,7 @@ fn send(
 }
 
 impl Case {
-    /// Microseconds of a call, inside the command.
+    /// Microseconds per call, inside the command.
     fn measure(&self, server: &Instance, numbers: Range<u64>) -> Result<f64> {
         let command = self.name.split(',').next().unwrap_or_default();
         let run = || send(server, numbers, self.words, self.answer);
@@ -192,7 +192,7 @@ fn table(times: &Times, rounds: u64) -> Table {
     table
 }
 
-/// What a case is compared with, by how much it is slower, and by how much it may be.
+/// What a case is compared with, how much slower it is, and how much slower it may be.
 fn beside(times: &Times, case: usize, server: usize) -> [Cell; 3] {
     let median = |case: usize| times[case][server].median();
     let ratio_to = |other: Option<f64>| Cell::from(median(case).zip(other).map(|(one, other)| one / other));

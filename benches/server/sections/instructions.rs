@@ -1,5 +1,5 @@
-//! Instructions rather than times: they are the same in every run. Of the filter by itself, with the functions that
-//! they are spent on, and of whole commands inside a server, split by library. Only where valgrind is installed.
+//! Counts instructions instead of time, because they are the same in every run: for the filter itself, with the functions that
+//! execute them, and for whole commands in a server, by library. Needs valgrind.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,11 +16,11 @@ use crate::results::Results;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY};
 
-/// Functions that are shown for each loop.
+/// The number of functions shown for each loop.
 const SHOWN: usize = 8;
-/// Libraries that are shown for each command.
+/// The number of libraries shown for each command.
 const SHOWN_LIBRARIES: usize = 4;
-/// The filter of the whole commands: 1 MB.
+/// The filter for whole commands: 1 MB.
 const CAPACITY: u64 = 850_000;
 
 /// Runs the section.
@@ -87,7 +87,8 @@ fn annotate(file: &Path) -> Result<Instructions> {
     Ok(found)
 }
 
-/// A server under callgrind, which counts inside `call` only; one command after the other, each count read for itself.
+/// Runs a server under callgrind, which counts only inside `call`. The commands run one after another, and each count is read
+/// separately.
 fn commands(bench: &Bench, index: usize, table: &mut Table) -> Result<()> {
     let running = bench.start_counted(index)?;
     let server = &running.server;

@@ -1,5 +1,5 @@
-//! The kinds of filters beside the plain one: lookups, adds and memory, all of them full. What is done with a whole filter, BF.MERGE
-//! and BF.ROTATE, is in `whole.rs`.
+//! The kinds of filters compared with the plain one: lookups, adds and memory of full filters. `whole.rs` measures BF.MERGE
+//! and BF.ROTATE.
 
 use anyhow::{Context, Result, bail};
 
@@ -15,10 +15,10 @@ use crate::variants::{Bench, RATE};
 
 use super::whole;
 
-/// Buckets of a ring; one less have room for the capacity.
+/// The buckets of a ring. All but one of them have room for the capacity.
 const BUCKETS: u64 = 8;
 
-/// A kind of filter: what it is called, the words that make it, and what is done before it is measured.
+/// A kind of filter: its name, its options, and how it is prepared.
 struct Kind {
     name: &'static str,
     key: &'static str,
@@ -29,13 +29,13 @@ struct Kind {
 /// How a filter is filled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fill {
-    /// With its capacity.
+    /// Up to its capacity.
     Once,
-    /// The same; then items are deleted until the table is full.
+    /// Up to its capacity; then items are deleted until the table is full.
     DeletedFrom,
-    /// Bucket by bucket, by hand.
+    /// Bucket by bucket, with BF.ROTATE.
     ByBucket,
-    /// Bucket by bucket, as it does by itself.
+    /// Bucket by bucket, as the filter rotates itself.
     Rolling,
 }
 
@@ -87,7 +87,7 @@ struct Row {
     new: Samples,
 }
 
-/// How many items a measurement has.
+/// The number of items in a measurement.
 struct Sizes {
     capacity: u64,
     rounds: u64,
@@ -98,7 +98,7 @@ struct Sizes {
 /// Runs the section.
 pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let capacity = bench.largest.min(bench.size(100_000_000, 1_000_000));
-    // Whole commands, and as many in each bucket.
+    // Whole commands, and the same number in each bucket.
     let part = |of: u64, most: u64| (capacity / of).min(most) / (MANY * BUCKETS) * MANY * BUCKETS;
     let rounds = bench.rounds(9, 3) as u64;
     let sizes = Sizes { capacity, rounds, asked: part(50, 800_000), added: part(500, 80_000) };
@@ -146,7 +146,7 @@ fn table(rows: &[Row], sizes: &Sizes) -> Table {
 }
 
 impl Kind {
-    /// Makes and fills the filter.
+    /// Creates and fills the filter.
     fn make(&self, server: &Instance, sizes: &Sizes) -> Result<()> {
         let capacity = sizes.capacity.to_string();
         let mut words = vec!["BF.RESERVE", self.key, RATE, &capacity];
@@ -174,7 +174,7 @@ impl Kind {
         Ok(())
     }
 
-    /// How many members it is filled with.
+    /// The number of members with which it is filled.
     fn members(&self, sizes: &Sizes) -> u64 {
         let all = match self.fill {
             Fill::Once | Fill::DeletedFrom => sizes.capacity,
@@ -188,7 +188,7 @@ impl Kind {
         stream.run(server.port, numbers).map(drop)
     }
 
-    /// Deletes the first of the members until the table has no more room; the number of the deleted.
+    /// Deletes the first members until the table is full. Returns the number of deleted items.
     fn delete_until_full(&self, server: &Instance, members: u64) -> Result<u64> {
         let mut client = Connection::open(server.port)?;
         let mut deleted = 0;
@@ -215,7 +215,7 @@ impl Kind {
         let (absent, _) = server.statistics_of("BF.MEXISTS", absent)?;
         row.absent.push(absent.microseconds_per_call());
 
-        // A stretch of the end of each eighth: what was deleted is in front of the first.
+        // A range at the end of each eighth; the deleted items come before the first one.
         let (eighth, part) = (self.members(sizes) / BUCKETS, sizes.asked / BUCKETS);
         let (present, answers) = server.statistics_of("BF.MEXISTS", || {
             let mut found = 0;

@@ -21,7 +21,7 @@ use super::arguments::Section;
 use super::results::Results;
 use super::variants::Bench;
 
-/// Measures a section and gives its tables and plots to the results.
+/// Measures a section and adds its tables and plots to the results.
 pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()> {
     match section {
         Section::Commands => commands::run(bench, results),

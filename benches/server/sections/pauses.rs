@@ -1,5 +1,5 @@
-//! How long another client waits while a large filter goes: the worst PING beside each command that makes one go, under the
-//! server's default settings.
+//! How long another client waits while a large filter is removed: the longest PING during each command that removes one, under
+//! the server's default settings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,20 +17,20 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, Growth, KEY, RATE, Running};
 
-/// For how long PING is asked once the command has answered: what is freed later is freed meanwhile.
+/// For how long PING is sent after the command has returned, because memory may be freed later.
 const WATCHED: Duration = Duration::from_millis(300);
-/// A filter that takes the place of the large one.
+/// A filter that replaces the large one.
 const SMALL: &str = "small";
-/// Bits of an item at the rate, nearly.
+/// The approximate bits per item at the rate.
 const ITEM_BITS: u64 = 10;
-/// Items for each page of the large filter: one page in 150 stays untouched.
+/// Items per page of the large filter: one page in 150 stays untouched.
 const ITEMS_OF_PAGE: u64 = 5;
 const PAGE_BYTES: u64 = 4096;
 
-/// What makes the large filter go.
+/// The ways to remove the large filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Nothing does: what a PING waits for otherwise.
+    /// Nothing: what a PING waits for anyway.
     Nothing,
     Delete,
     RenameOver,
@@ -55,7 +55,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     let size_bytes = bench.size(1 << 30, 1 << 26).min(bench.largest * ITEM_BITS / 8);
     let rounds = bench.rounds(7, 2) as u64;
     let mut faults = Vec::new();
-    // On any processor, as a user's: what frees by a thread needs one.
+    // On any processor, as in ordinary use, because the freeing thread needs one.
     let all: Vec<Running> = (0..bench.variants.len())
         .filter_map(|index| bench.attempt(index, &mut faults, || bench.start(index, true)))
         .collect();
@@ -103,12 +103,12 @@ impl Way {
         }
     }
 
-    /// Whether a variant has it.
+    /// Whether a variant supports it.
     fn is_of(self, running: &Running) -> bool {
         running.variant.is_main() || self != Self::Rotate
     }
 
-    /// A round: a large filter is made, and goes.
+    /// Runs a round: creates a large filter and removes it.
     fn measure(self, running: &Running, size_bytes: u64, row: &mut Row) -> Result<()> {
         let server = &running.server;
         server.call(&["DEL", SMALL])?;
@@ -122,8 +122,8 @@ impl Way {
         }
         let words = self.words(server)?;
         let command = String::from_utf8_lossy(&words[0]);
-        // This sets the count of the expired to zero, too.
-        let (own, worst) = server.statistics_of(&command, || beside_pings(server, &words))?;
+        // This also resets the count of expired keys.
+        let (own, worst) = server.statistics_of(&command, || during_pings(server, &words))?;
         if self == Self::Expire {
             ensure!(server.info_number("stats", "expired_keys")? > 0, "the filter has not expired yet");
         }
@@ -131,13 +131,13 @@ impl Way {
         row.own.push(own.microseconds as f64 / 1e3);
         server.call(&["DEL", KEY])?;
         if self == Self::Nothing {
-            // It went now.
+            // It has been removed.
             thread::sleep(WATCHED);
         }
         Ok(())
     }
 
-    /// The command.
+    /// The command that removes it.
     fn words(self, server: &Instance) -> Result<Vec<Vec<u8>>> {
         let words = |words: &[&str]| Ok(words.iter().map(|word| word.as_bytes().to_owned()).collect());
         match self {
@@ -155,7 +155,7 @@ impl Way {
     }
 }
 
-/// A ring whose oldest bucket has the bytes, all of them touched, and goes with the next rotation.
+/// Creates a ring whose oldest bucket has this many bytes, all of them touched, and is dropped by the next rotation.
 fn make_ring(server: &Instance, capacity: u64, size_bytes: u64) -> Result<()> {
     // Three buckets, of which all but one have room for the capacity.
     let capacity = (2 * capacity).to_string();
@@ -167,14 +167,14 @@ fn make_ring(server: &Instance, capacity: u64, size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Adds enough to have nearly every page of a filter in memory.
+/// Adds enough items to make nearly every page of a filter resident.
 fn touch(server: &Instance, size_bytes: u64) -> Result<()> {
     let stream = Stream { words: &["BF.MADD", KEY], set: Set::Members, items: MANY, pipeline: PIPELINE_MANY };
     stream.run(server.port, 0..size_bytes / PAGE_BYTES * ITEMS_OF_PAGE).map(drop)
 }
 
-/// Sends a command while another client asks PING: the ms of the worst of these.
-fn beside_pings(server: &Instance, words: &[Vec<u8>]) -> Result<f64> {
+/// Sends a command while another client sends PING. Returns the longest PING in ms.
+fn during_pings(server: &Instance, words: &[Vec<u8>]) -> Result<f64> {
     let (mut client, mut pinger) = (Connection::open(server.port)?, Connection::open(server.port)?);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

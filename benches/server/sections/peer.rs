@@ -1,5 +1,5 @@
-//! Our module beside another one, command by command: a filter that was reserved for what comes, and one that grew from what
-//! a module makes when it is told nothing.
+//! Our module compared with another one, command by command: a filter reserved for its items, and one that grew from each
+//! module's defaults.
 
 use anyhow::Result;
 
@@ -14,21 +14,21 @@ use crate::variants::{Bench, Growth, KEY, RATE, Running, Variant};
 
 /// The filter that grew; the other one is at `KEY`.
 const GROWN: &str = "grown";
-/// The part of the reserved filter that is filled in advance, in percent.
+/// The percentage of the reserved filter that is filled in advance.
 const FILLED: u64 = 14;
 /// Names of the filters in the tables.
 const RESERVED: &str = "reserved";
 
 struct Sizes {
-    /// What the one filter is reserved for.
+    /// The capacity of the reserved filter.
     capacity: u64,
-    /// What the other one grows to.
+    /// The items of the filter that grew.
     grown: u64,
-    /// Commands on one item in a round.
+    /// Commands on one item per round.
     one: u64,
-    /// Lookups of a hundred.
+    /// Lookups of a hundred items per round.
     many: u64,
-    /// Items added in a round by either command: so few that the filter that grew does not grow further.
+    /// Items added per round by either command: so few that the filter that grew does not grow further.
     added: u64,
 }
 
@@ -108,10 +108,10 @@ fn cases(sizes: &Sizes) -> Vec<Case> {
     filters.iter().flat_map(of).collect()
 }
 
-/// Makes and fills both filters; the rows of the table of memory.
+/// Creates and fills both filters. Returns the rows of the table of memory.
 fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>; 2]> {
     let server = &running.server;
-    // The first one takes whatever the module has for a filter that nobody reserved.
+    // The first add creates the filter from the module's defaults.
     running.use_layout()?;
     let grown = load::add_members(server, 0..sizes.grown)?;
     let grown = filter_row(bench, running, GROWN, sizes.grown, &grown)?;
@@ -121,7 +121,7 @@ fn prepare(bench: &Bench, running: &Running, sizes: &Sizes) -> Result<[Vec<Cell>
     Ok([filter_row(bench, running, RESERVED, sizes.capacity, &reserved)?, grown])
 }
 
-/// What there is to say of the filter at `KEY`.
+/// Describes the filter at `KEY`.
 fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: &Outcome) -> Result<Vec<Cell>> {
     let server = &running.server;
     let memory_bytes = server.number(&["MEMORY", "USAGE", KEY])?;
@@ -140,7 +140,7 @@ fn filter_row(bench: &Bench, running: &Running, name: &str, items: u64, filled: 
     ])
 }
 
-/// A round on both filters, and the server's own commands beside them.
+/// A round on both filters, and of the server's own commands.
 fn measure(bench: &Bench, running: &Running, sizes: &Sizes, round: u64, grid: &mut Grid<'_>) -> Result<()> {
     let ask = |words: &[&str], items, draw, requests| -> Result<Measured> {
         load::measure(&running.server, bench.processors.as_ref(), words, items, draw, requests)
@@ -148,7 +148,7 @@ fn measure(bench: &Bench, running: &Running, sizes: &Sizes, round: u64, grid: &m
     let (index, variant) = (running.index, &running.variant);
     grid.push_base(Base::One, variant, ask(&["EXISTS"], 1, ABSENT, sizes.one)?);
     grid.push_base(Base::Many, variant, ask(&["EXISTS"], MANY, ABSENT, sizes.many)?);
-    // New numbers, after all that were filled in.
+    // New numbers, after all that were used for filling.
     let first = sizes.capacity + round * sizes.added;
     for (case, key) in [(0, KEY), (4, GROWN)] {
         grid.push(case, index, ask(&["BF.EXISTS", key], 1, ABSENT, sizes.one)?);

@@ -1,23 +1,23 @@
-//! Cached rows and their filter, which the sections `guard` and `stampede` fetch.
+//! Cached rows and their filter, for the sections `guard` and `stampede`.
 
 use crate::harness::Reply;
 
 /// The key of the filter. The cached row of an item is at `{rows}:item`.
 pub const FILTER: &str = "rows";
-/// Bytes of a cached value.
+/// The length of a cached value in bytes.
 pub const VALUE_BYTES: usize = 100;
 
-/// The key of an item's row in the cache.
+/// Returns the cache key of an item's row.
 pub fn cached(item: u64) -> String {
     format!("{{{FILTER}}}:{item}")
 }
 
-/// What is in the cache.
+/// Returns the cached value.
 pub fn value() -> String {
     "v".repeat(VALUE_BYTES)
 }
 
-/// A reply as a word, or the first element of one.
+/// Returns a reply as text, or the first element of an array.
 pub fn first_word(reply: &Reply) -> String {
     match reply {
         Reply::Array(elements) => elements.first().map(first_word).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Adds and lookups beside a save: how many a second, how many pages they make the system copy, and how long another client
-//! waits for its own, alone, while a child saves, while what waited is written, and afterwards.
+//! Adds and lookups during a save: how many per second, how many pages they make the system copy, and how long another client
+//! waits for single adds, while a child saves, while pending adds are flushed, and afterwards.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -17,21 +17,21 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY};
 
-/// How much of a filter is filled: 14 million of a billion.
+/// The number of members: 14 million of a billion.
 const FILLED_THOUSANDTHS: u64 = 14;
-/// Commands of a round trip.
+/// Commands per round trip.
 const TOGETHER: u64 = 5000;
-/// What is added as soon as BGSAVE has answered.
+/// The adds that are sent as soon as BGSAVE has returned.
 const FIRST: u64 = 30_000;
 
-/// What the server does meanwhile.
+/// The phases: what the server does meanwhile.
 const PHASES: [&str; 5] = ["alone", "saving, the first 30000 adds", "saving", "writing what waited", "afterwards"];
 const ALONE: usize = 0;
 const BEGINS: usize = 1;
 const SAVING: usize = 2;
 const WRITING: usize = 3;
 const AFTER: usize = 4;
-/// What is measured in each phase.
+/// The measures of each phase.
 const MEASURES: [&str; 7] = [
     "adds/s",
     "lookups/s",
@@ -42,7 +42,7 @@ const MEASURES: [&str; 7] = [
     "us of BF.ADD from another client, worst",
 ];
 
-/// Figures by phase and measure, for one variant.
+/// Figures by phase and measure for one variant.
 type Figures = [[Samples; MEASURES.len()]; PHASES.len()];
 
 /// Runs the section.
@@ -83,7 +83,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&table)
 }
 
-/// A client that sends many commands in a round trip, and what it got done.
+/// A client that sends many commands per round trip, and counts what it did.
 struct Load {
     client: Connection,
     adds: Batch,
@@ -99,7 +99,7 @@ impl Load {
         Ok(Self { client: Connection::open(port)?, adds, lookups, next, answers: Answers::default() })
     }
 
-    /// A round trip; its seconds.
+    /// Runs a round trip. Returns its duration in seconds.
     fn trip(&mut self, is_adding: bool) -> Result<f64> {
         use std::io::Write as _;
         let batch = if is_adding { &mut self.adds } else { &mut self.lookups };
@@ -114,7 +114,8 @@ impl Load {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Adds and looks up in turn, until so many were added or it is over; counts what a second brings. Answers how many were added.
+    /// Alternately adds and looks up until this many items were added or it is over, and records the rates per
+    /// second. Returns the number of added items.
     fn run(&mut self, most: u64, figures: &mut [Samples], mut is_over: impl FnMut() -> Result<bool>) -> Result<u64> {
         let (mut added, mut seconds) = (0, [0.0, 0.0]);
         while added < most && !is_over()? {
@@ -139,7 +140,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
     let phase = AtomicUsize::new(ALONE);
     let is_saving = || -> Result<bool> { Ok(server.info_number("persistence", "rdb_bgsave_in_progress")? != 0) };
 
-    // Once without adds: what the child copies by itself.
+    // Once without adds, to measure what the child copies by itself.
     server.call(&["BGSAVE"])?;
     while is_saving()? {
         thread::sleep(Duration::from_millis(20));
@@ -165,7 +166,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
             phase.store(WRITING, Relaxed);
             let copied = server.info_number("persistence", "rdb_last_cow_size")? as f64 - own as f64;
             figures[SAVING][2].push(copied / 4096.0 / added as f64);
-            // Modules that know no such thing have written all.
+            // Modules without this field have no pending adds.
             let pending = || server.info_number("everything", "bf_bloom_pending_bytes").unwrap_or(0);
             load.run(most, &mut figures[WRITING], || Ok(pending() == 0))?;
             phase.store(AFTER, Relaxed);
@@ -182,7 +183,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, most: u64, figures: &mut Fi
     Ok(())
 }
 
-/// Sends one command after the other; how many microseconds each took, by phase.
+/// Sends one command after another. Returns the microseconds of each, by phase.
 fn another_client(server: &Instance, phase: &AtomicUsize) -> Result<[Vec<f64>; PHASES.len()]> {
     let mut client = Connection::open(server.port)?;
     let mut waits: [Vec<f64>; PHASES.len()] = Default::default();
@@ -199,7 +200,7 @@ fn another_client(server: &Instance, phase: &AtomicUsize) -> Result<[Vec<f64>; P
     Ok(waits)
 }
 
-/// The median, the 99th and the 99.9th of a hundred, and the worst.
+/// Returns the median, the 99th and 99.9th percentile, and the maximum.
 fn quantiles(mut waits: Vec<f64>, figures: &mut [Samples]) {
     waits.sort_by(f64::total_cmp);
     for (samples, part) in figures.iter_mut().zip([0.5, 0.99, 0.999, 1.0]) {

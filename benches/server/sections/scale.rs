@@ -1,4 +1,4 @@
-//! How cost grows with the size of a filter: from a hundred thousand items to a billion, filled to the last one.
+//! How costs grow with the size of a filter: from a hundred thousand items to a billion, filled completely.
 
 use anyhow::Result;
 
@@ -30,7 +30,7 @@ const COLUMNS: [&str; 17] = [
     "rate measured",
 ];
 
-/// The rounds of one size, of one variant.
+/// The rounds of one size with one variant.
 #[derive(Default)]
 struct Row {
     memory_bytes: u64,
@@ -77,7 +77,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     results.table(&table)
 }
 
-/// Where filling takes others half an hour, only ours is measured.
+/// Sizes that take other modules half an hour to fill are measured for our module only.
 const fn is_measured(variant: &Variant, size: u64) -> bool {
     size <= 100_000_000 || variant.is_main()
 }

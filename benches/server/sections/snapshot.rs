@@ -1,8 +1,8 @@
-//! What a snapshot costs: the pages that adds make the system copy while a child saves, the memory of that child and of
-//! a server that loads, and the time of both beside that of moving the same bytes.
+//! The cost of a snapshot: the pages that adds make the system copy while a child saves, the memory of that child and of a
+//! loading server, and the duration of both compared with moving the same bytes.
 //!
-//! A copied page is one that the server wrote to while the child still needed it. The child counts them at its end
-//! (rdb_last_cow_size), together with the memory that it used itself; that part is known from a save without adds.
+//! A copied page is one that the server wrote to while the child still needed it. When the child exits, it reports them
+//! (rdb_last_cow_size) together with its own memory, which is known from a save without adds.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY};
 
-/// How much of a filter is filled: 14 million of a billion.
+/// The number of members: 14 million of a billion.
 const FILLED_THOUSANDTHS: u64 = 14;
 
-/// What is measured, in the order of the rows.
+/// The measures, in the order of the rows.
 const MEASURES: [&str; 19] = [
     "BF.MADD before, items/s",
     "BF.MADD while saving, items/s",
@@ -114,7 +114,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut F
     figures.push("BF.MADD before, items/s", measured.requests_per_second * load::MANY as f64);
     figures.push("BF.MADD before, us/call", measured.microseconds_per_call);
 
-    // Once without adds: what the child needs by itself.
+    // Once without adds, to measure what the child needs by itself.
     server.call(&["BGSAVE"])?;
     figures.push("fork, ms", server.info_number("stats", "latest_fork_usec")? as f64 / 1e3);
     let own_dirty = wait_for_child(server)?;
@@ -157,7 +157,7 @@ fn round(bench: &Bench, index: usize, capacity: u64, added: u64, figures: &mut F
     Ok(())
 }
 
-/// Waits until the child has saved; the most of its Private_Dirty that was seen meanwhile, in bytes.
+/// Waits until the child has saved. Returns the highest Private_Dirty seen meanwhile, in bytes.
 fn wait_for_child(server: &Instance) -> Result<u64> {
     let mut most = 0;
     while server.info_number("persistence", "rdb_bgsave_in_progress")? != 0 {

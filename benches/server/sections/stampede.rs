@@ -1,4 +1,5 @@
-//! A stampede: many clients wait for one row in BF.FETCH, until one fills it, beside PUBLISH to as many subscribers.
+//! A stampede: many clients wait for one row in BF.FETCH until one fills it, compared with PUBLISH to the same number of
+//! subscribers.
 
 use std::time::Instant;
 
@@ -13,13 +14,13 @@ use crate::variants::Bench;
 
 use super::rows::{FILTER, cached, first_word, value};
 
-/// The clients that wait, and those that subscribe.
+/// The number of waiting clients, and of subscribers.
 const CLIENTS: u64 = 1_000;
 const CHANNEL: &str = "rows";
-/// Longer than a round, in ms.
+/// A wait longer than a round, in ms.
 const LONG: &str = "60000";
 
-/// Measures, and gives the table to the results. The filter is there.
+/// Measures, and adds the table to the results. The filter exists.
 pub fn run(bench: &Bench, server: &Instance, results: &mut Results) -> Result<()> {
     let rounds = bench.rounds(15, 5);
     let many = "cannot connect (`ulimit -n` has to be above 2000)";
@@ -55,7 +56,7 @@ fn clients(server: &Instance) -> std::io::Result<Vec<Connection>> {
     (0..CLIENTS).map(|_| Connection::open(server.port)).collect()
 }
 
-/// Makes all wait for a row that is not cached; the token of its lease.
+/// Makes all clients wait for a row that is not cached. Returns the token of its lease.
 fn crowd(server: &Instance, filler: &mut Connection, waiting: &mut [Connection]) -> Result<String> {
     let key = cached(0);
     filler.try_call(&["DEL", &key])?;
@@ -72,7 +73,7 @@ fn crowd(server: &Instance, filler: &mut Connection, waiting: &mut [Connection])
     Ok(token)
 }
 
-/// Sends a command and reads the answers that others get; the ms that it took.
+/// Sends a command and reads the replies that the other clients get. Returns the duration in ms.
 fn answered(filler: &mut Connection, words: &[&str], others: &mut [Connection], expected: &str) -> Result<f64> {
     let mut last = Reply::Null;
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! What is done with a whole filter: BF.MERGE beside a plain OR of as much memory, and BF.ROTATE with what it does to others.
+//! Commands on whole filters: BF.MERGE compared with a plain OR of the same memory, and BF.ROTATE with its effect on other
+//! clients.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,14 +16,14 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE, Running};
 
-/// The key of the ring that is turned.
+/// The key of the ring that is rotated.
 pub const RING: &str = "window";
-/// Bits of an item at the rate, nearly.
+/// The approximate bits per item at the rate.
 const ITEM_BITS: u64 = 10;
-/// For how long PING is asked after a rotation: the oldest bucket is freed meanwhile.
+/// For how long PING is sent after a rotation, because the oldest bucket is freed meanwhile.
 const WATCHED: Duration = Duration::from_millis(300);
 
-/// Measures, and gives the table to the results. The ring is there.
+/// Measures, and adds the table to the results. The ring exists.
 pub fn run(bench: &Bench, running: &Running, rounds: u64, results: &mut Results) -> Result<()> {
     let server = &running.server;
     let columns = ["operation", "bytes", "rounds", "ms", "least", "most", "x plain OR"];
@@ -51,7 +52,7 @@ fn rotations(server: &Instance, rounds: u64, table: &mut Table) -> Result<()> {
         })?;
         turned.push(rotate.microseconds_per_call() / 1e3);
         after.push(worst);
-        // The next rotation frees a bucket that was written to, too.
+        // So that the next rotation also frees a bucket with touched pages.
         let stream = Stream { words: &["BF.MADD", RING], set: Set::Drawn, items: MANY, pipeline: PIPELINE_MANY };
         stream.run(server.port, 1 << 32..(1 << 32) + 2000)?;
     }
@@ -64,7 +65,7 @@ fn rotations(server: &Instance, rounds: u64, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The longest that a client waits for a PING, in ms.
+/// Returns the longest PING of a client, in ms.
 fn worst_ping(server: &Instance) -> Result<f64> {
     let mut client = Connection::open(server.port)?;
     let (start, mut worst) = (Instant::now(), Duration::ZERO);

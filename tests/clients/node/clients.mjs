@@ -1,5 +1,5 @@
-// Every version of node-redis that this Node can run, in each protocol. They are installed outside of the source tree:
-// `BLOOMGATE_NODE` names the folder.
+// Every version of node-redis that this Node can run, in each protocol. They are installed outside the source tree, in the folder
+// `BLOOMGATE_NODE`.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -15,8 +15,8 @@ const VERSIONS = [
   { name: "redis-6", node: 20 },
 ];
 
-// Runs a test with a server of its own and a connected client of each version in each protocol. What the test gets:
-// `client`, `connect(options)` for further ones, `types` for replies as other types, `protocol`.
+// Runs a test with its own server and a connected client of each version in each protocol. The test gets `client`,
+// `connect(options)` for more clients, `types` for replies of other types, and `protocol`.
 export function withEachClient(title, body) {
   for (const { name, node } of VERSIONS) {
     for (const protocol of [2, 3]) {
@@ -37,7 +37,7 @@ export function withEachClient(title, body) {
   }
 }
 
-// A client whose bulk strings are buffers: records of a dump are bytes.
+// A client that returns bulk strings as buffers, because records of a dump are binary.
 export function ofBuffers(client, types) {
   return client.withTypeMapping({ [types.BLOB_STRING]: Buffer });
 }

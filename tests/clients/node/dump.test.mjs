@@ -1,5 +1,5 @@
-// scanDump and loadChunk of node-redis. Records are bytes; who reads them as text, as the client does by default, gets
-// other bytes, and the module notices.
+// scanDump and loadChunk of node-redis. Records are binary; a client that decodes them as text, which is the default, changes
+// them, and the module detects that.
 
 import assert from "node:assert/strict";
 

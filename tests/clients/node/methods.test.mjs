@@ -1,4 +1,4 @@
-// Every BF method of node-redis, with its own reading of the replies.
+// Every BF method of node-redis, with its own parsing of replies.
 
 import assert from "node:assert/strict";
 
@@ -106,7 +106,7 @@ withEachClient("a full fixed filter", async ({ client, protocol }) => {
   assert.deepEqual(await bf.mAdd("k", ["a", "b"]), [true, true]);
   await refused(bf.add("k", "c"), "ERR non scaling filter is full");
   assert.equal(await bf.add("k", "a"), false);
-  // The array ends with the error. In RESP2 node-redis's own reading makes false of all that is not 1, the error too.
+  // The array ends with the error. In RESP2 node-redis turns everything that is not 1 into false, the error included.
   const [known, full, ...others] = await bf.mAdd("k", ["b", "c", "d", "a"]);
   assert.equal(known, false);
   if (protocol === 3) assert.equal(full.message, "ERR non scaling filter is full");

@@ -1,5 +1,5 @@
-// A server of a test's own: started in a fresh directory on a free port, ended with the test. `BLOOMGATE_SERVER` names
-// the server's program, `BLOOMGATE_MODULE` the module; `scripts/test-clients` sets both.
+// A server for a test: started in a fresh directory on a free port, and stopped with the test. `BLOOMGATE_SERVER` names the
+// server's program, `BLOOMGATE_MODULE` the module; `scripts/test-clients` sets both.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -9,13 +9,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
-// How long anything may take before a test gives up on it, in milliseconds. Not a measure of speed.
+// The timeout of every wait, in milliseconds. It is not a measure of speed.
 const PATIENCE = 120_000;
 
-// What a server or the module writes to the log when it crashed.
+// Lines that a server or the module logs when it crashes.
 const CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"];
 
-// Where it can be had (Linux), the server ends with the tests even if those are killed the hard way.
+// If setpriv exists (Linux), the server exits with the tests even if they are killed with SIGKILL.
 const WITH_PARENT = spawnSync("setpriv", ["--version"]).status === 0 ? ["setpriv", "--pdeathsig", "KILL"] : [];
 
 function fromEnvironment(name) {
@@ -24,7 +24,7 @@ function fromEnvironment(name) {
   return path;
 }
 
-// Starts a server with the module; gives its port. `test` is the context of the test that it ends with.
+// Starts a server with the module and returns its port. The server is stopped with the test whose context is `test`.
 export async function startServer(test) {
   const folder = mkdtempSync(join(tmpdir(), "bloomgate-"));
   const log = join(folder, "server.log");
@@ -53,7 +53,7 @@ export async function startServer(test) {
   assert.fail("no free port in 20 attempts");
 }
 
-// A port that was free a moment ago, below those that systems pick for outgoing connections.
+// Returns a port that was free a moment ago, below the range of outgoing connections.
 async function freePort() {
   for (;;) {
     const port = 22_000 + Math.floor(Math.random() * 10_000);
@@ -65,7 +65,7 @@ async function freePort() {
   }
 }
 
-// Waits until our server answers, not one that was there before; false where it ended instead.
+// Waits until our server answers, and not another one on the port; returns false if it exited.
 async function answers(server, port) {
   for (const begun = Date.now(); server.exitCode === null; await pause(5)) {
     assert(Date.now() - begun < PATIENCE, "the server does not answer");

@@ -1,5 +1,5 @@
-// What a session is more than single commands: transactions and WATCH, automatic pipelines, scripts and functions,
-// events, and what a client that caches must forget.
+// Sessions: transactions and WATCH, automatic pipelines, scripts and functions, events, and invalidation messages of client-side
+// caching.
 
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
@@ -24,7 +24,7 @@ withEachClient("a transaction", async ({ client }) => {
   await assert.rejects(failing, (error) => {
     assert.deepEqual(error.errorIndexes, [1]);
     assert.equal(error.replies[1].message, "ERR item exists");
-    // A reading that turns 1 into true stands aside in a transaction with an error.
+    // In a transaction with an error, the client does not turn 1 into true.
     assert.equal(Number(error.replies[0]), 1);
     assert.equal(Number(error.replies[2]), 0);
     return true;
@@ -116,7 +116,7 @@ withEachClient("what a client that caches must forget", async ({ client: other, 
   const heard = [];
   client.on("invalidate", (key) => heard.push(String(key)));
   await other.bf.mAdd("k", ["a", "b"]);
-  // What the server has to say comes before the answer to the next command.
+  // The server's messages arrive before the reply to the next command.
   const after = async (change) => {
     await client.bf.exists("k", "a");
     await change();

@@ -1,4 +1,4 @@
-"""What the tests are given: servers of their own, and the clients in each protocol."""
+"""Fixtures: servers, and the clients in each protocol."""
 
 from contextlib import contextmanager
 
@@ -9,7 +9,7 @@ from server import Server
 
 @contextmanager
 def servers_of_a_test():
-    """Starts servers, with lines of configuration, and ends them all when it is done."""
+    """Yields a function that starts servers with lines of configuration, and stops all of them at the end."""
     servers = []
 
     def start(*lines):
@@ -38,14 +38,14 @@ def start():
 
 @pytest.fixture(scope="module")
 def start_for_all():
-    """As `start`, for all tests of a file: where getting ready takes seconds."""
+    """As `start`, for all tests of a file, if setup takes seconds."""
     with servers_of_a_test() as start:
         yield start
 
 
 @pytest.fixture
 def server(start):
-    """A server as it comes, with the module."""
+    """A server with the module and default settings."""
     return start()
 
 

@@ -1,6 +1,6 @@
-"""A plugin for redis-py's own published tests of its Bloom filter methods: its first two tests also create filters of
-four other families, which this module does not have. Here those calls answer without a server, so that the Bloom filter
-calls between them are what is tested."""
+"""A plugin for redis-py's own published tests of its Bloom filter methods. Its first two tests also create values of four
+other types, which this module does not have. The plugin mocks those calls, so that only the calls for Bloom filters reach the
+server."""
 
 from unittest.mock import AsyncMock, Mock
 

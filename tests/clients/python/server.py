@@ -1,6 +1,6 @@
-"""A server of a test's own: started in a fresh directory on a free port, stopped and started again as the test wants,
-ended with the test. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module;
-`scripts/test-clients` sets both. `server.py COMMAND...` runs a command beside such a server."""
+"""A server for a test: started in a fresh directory on a free port, stopped and restarted as the test requires, and stopped
+at its end. `BLOOMGATE_SERVER` names the server's program, `BLOOMGATE_MODULE` the module; `scripts/test-clients` sets both.
+`server.py COMMAND...` runs a command with such a server."""
 
 import os
 import random
@@ -16,10 +16,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-# How long anything may take before a test gives up on it, in seconds. Not a measure of speed.
+# The timeout of every wait, in seconds. It is not a measure of speed.
 PATIENCE = 120
 
-# What a server or the module writes to the log when it crashed.
+# Lines that a server or the module logs when it crashes.
 CRASH_MARKS = ["BUG REPORT START", "ASSERTION FAILED", "panicked at", "crashed by signal"]
 
 
@@ -31,7 +31,7 @@ def from_environment(name, what):
 
 
 def eventually(what, condition):
-    """Waits until the condition holds, and gives what it gave."""
+    """Waits until the condition returns something true, and returns that."""
     begun = time.monotonic()
     while not (result := condition()):
         assert time.monotonic() - begun < PATIENCE, f"gave up waiting for: {what}"
@@ -40,8 +40,8 @@ def eventually(what, condition):
 
 
 def free_port():
-    """A port that was free a moment ago. It and a cluster's second port, 10000 above, are below those that systems pick
-    for outgoing connections: none of these takes the port of a server that is down and comes back."""
+    """Returns a port that was free a moment ago. It and the cluster bus port, 10000 above, are below the range of outgoing
+    connections, so none of these takes the port of a server that is being restarted."""
     while True:
         port = random.randrange(12_000, 22_000)
         with socket.socket() as listener:
@@ -83,14 +83,14 @@ class Server:
         lines += [f"port {self.port}", f"dir {self.folder}", *self.lines, f"loadmodule {module}"]
         (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
         command = [self.program, str(self.folder / "redis.conf")]
-        # Where it can be had (Linux), the server ends with the tests even if those are killed the hard way.
+        # If setpriv exists (Linux), the server exits with the tests even if they are killed with SIGKILL.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _answers(self):
-        """Waits until our server answers, not one that was there before; false where it ended instead."""
+        """Waits until our server answers, and not another one on the port; returns false if it exited."""
         probe = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0))
         begun = time.monotonic()
         try:
@@ -107,8 +107,8 @@ class Server:
             probe.close()
 
     def client(self, protocol=2, **options):
-        """A client of redis-py's, closed with the server. It waits for an answer: by default it would ask again after
-        five seconds, and an add that is asked for twice is not new."""
+        """Returns a redis-py client that is closed with the server. It has a long timeout: by default it would resend a
+        command after five seconds, and an add that is sent twice is not new."""
         client = redis.Redis(port=self.port, protocol=protocol, socket_timeout=PATIENCE, **options)
         self.clients.append(client)
         return client
@@ -122,7 +122,7 @@ class Server:
         return self.start()
 
     def end(self):
-        """Ends the server; complains where it ended before, or crashed."""
+        """Stops the server; fails if it had already exited, or crashed."""
         for client in self.clients:
             client.close()
         ended_alone = self.process is None or self.process.poll() is not None
@@ -131,21 +131,21 @@ class Server:
             self.process.wait()
         log = self.log_text()
         shutil.rmtree(self.folder)
-        assert not ended_alone, f"the server ended by itself:\n{log}"
+        assert not ended_alone, f"the server exited by itself:\n{log}"
         for mark in CRASH_MARKS:
             assert mark not in log, f"the log has {mark!r}:\n{log}"
 
 
 def version(client):
-    """The server's version, and whether it is Valkey, which goes on from 7.2 with numbers of its own."""
+    """Returns the server's version, and whether it is Valkey, which has its own version numbers after 7.2."""
     info = client.info("server")
     is_valkey = "valkey_version" in info
     number = info["valkey_version"] if is_valkey else info["redis_version"]
     return tuple(int(part) for part in str(number).split(".")[:2]), is_valkey
 
 
-def run_beside_a_server(command):
-    """Runs a command with a server's port for each `{port}` in its words; gives its exit status."""
+def run_with_a_server(command):
+    """Runs a command with each `{port}` in its arguments replaced by a server's port. Returns its exit status."""
     server = Server().start()
     try:
         return subprocess.call([word.replace("{port}", str(server.port)) for word in command])
@@ -154,4 +154,4 @@ def run_beside_a_server(command):
 
 
 if __name__ == "__main__":
-    sys.exit(run_beside_a_server(sys.argv[1:]))
+    sys.exit(run_with_a_server(sys.argv[1:]))

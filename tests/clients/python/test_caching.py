@@ -1,4 +1,4 @@
-"""Client-side caching: a client that read a filter hears of it when the filter changed, and only then."""
+"""Client-side caching: a client that has read a filter is notified when the filter changes, and only then."""
 
 import pytest
 import redis
@@ -25,7 +25,7 @@ CHANGES = ["BF.ADD k c", "BF.MADD k a d", "BF.INSERT k ITEMS e", "EXPIRE k 1000"
 
 
 class Tracking:
-    """A connection in RESP3 that is told what it must forget."""
+    """A connection in RESP3 that receives invalidation messages."""
 
     def __init__(self, server, *words):
         self.invalidated = []
@@ -42,7 +42,7 @@ class Tracking:
         return self.connection.read_response()
 
     def heard(self):
-        """What came since the last time; messages come before the answer to what is asked next."""
+        """Returns the messages since the last call, which arrive before the reply to the next command."""
         self.ask("PING")
         heard, self.invalidated = self.invalidated, []
         return heard
@@ -58,7 +58,7 @@ def tracking(server, client, request):
 
 
 @pytest.mark.parametrize("question", ["BF.EXISTS k a", "BF.MEXISTS k a b", "BF.CARD k", "BF.INFO k", "BF.SCANDUMP k 0"])
-def test_who_asked_hears_of_a_change_and_only_of_a_change(server, tracking, client, question):
+def test_a_reader_is_invalidated_by_changes_only(server, tracking, client, question):
     def send(line):
         protocol = client.connection_pool.connection_kwargs["protocol"]
         connection = Connection(port=server.port, protocol=protocol, socket_timeout=PATIENCE)
@@ -80,7 +80,7 @@ def test_who_asked_hears_of_a_change_and_only_of_a_change(server, tracking, clie
 
 
 class CachesFilters(CacheConfig):
-    """redis-py keeps the answers of commands that it knows; a user who wants BF.EXISTS kept says so."""
+    """redis-py caches replies only to commands that it knows, so a user must configure it to cache BF.EXISTS."""
 
     def is_allowed_to_cache(self, command):
         return command in ("BF.EXISTS", "BF.CARD") or super().is_allowed_to_cache(command)

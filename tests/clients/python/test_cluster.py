@@ -1,5 +1,5 @@
-"""A cluster of two nodes with half of the slots each: the cluster's client finds its way, also to a filter that moves with
-its slot."""
+"""A cluster of two nodes with half of the slots each: the cluster client follows redirections, also for a filter that moves
+with its slot."""
 
 import pytest
 import redis
@@ -7,7 +7,7 @@ from redis.exceptions import AskError
 
 from server import PATIENCE, eventually
 
-# The timeout is so long that no node is taken for dead which only had to wait for a busy machine.
+# The timeout is long enough that a node on a busy machine is not taken for dead.
 CLUSTER = ["cluster-enabled yes", "cluster-node-timeout 60000", "cluster-require-full-coverage yes"]
 # `{b}` is in a slot of the first half, `{a}` in one of the second.
 FIRST, SECOND = "{b}", "{a}"
@@ -29,7 +29,7 @@ def cluster_of_two(start_for_all):
 
 @pytest.fixture
 def nodes(cluster_of_two):
-    """The two, empty. It takes them seconds to find together, so they serve all tests of this file."""
+    """The two nodes, empty. Forming a cluster takes seconds, so all tests of this file share it."""
     for server in cluster_of_two:
         server.client().flushall()
     return cluster_of_two
@@ -58,7 +58,7 @@ def cluster(nodes, protocol):
     client.close()
 
 
-def test_the_cluster_s_client_has_every_method(cluster):
+def test_the_cluster_client_has_every_method(cluster):
     bf = cluster.bf()
     for number in range(20):
         key = f"key:{number}"

@@ -1,5 +1,5 @@
-"""BF.SCANDUMP and BF.LOADCHUNK through the client's own methods: a dump of a filter that is in use, and what does not belong
-together. What is refused of a record, and when a filter is live, is in tests/server."""
+"""BF.SCANDUMP and BF.LOADCHUNK through the client's own methods: dumps of filters in use, and records of different dumps.
+tests/server tests which records are refused, and when a filter becomes usable."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def bf(client):
 
 
 def records(bf, key, between=lambda: None):
-    """The records of a dump: iterators and data, without the end."""
+    """Returns the records of a dump: iterators and data, without the final one."""
     iterator = 0
     while True:
         iterator, data = bf.scandump(key, iterator)
@@ -41,7 +41,7 @@ def digest(client, key):
 
 
 def refusal(bf, key, iterator, data):
-    """The error that a record gets; it must leave the key as it was."""
+    """Returns the error for a record, which must leave the key unchanged."""
     before = digest(bf.client, key)
     with pytest.raises(redis.ResponseError) as caught:
         bf.loadchunk(key, iterator, data)
@@ -49,7 +49,7 @@ def refusal(bf, key, iterator, data):
     return str(caught.value)
 
 
-def test_a_copy_is_equal_to_the_bit(bf, client):
+def test_a_copy_is_equal_bit_for_bit(bf, client):
     dump = list(records(bf, "k"))
     assert len(dump) >= 4, "a header and some chunks"
     assert all(0 < iterator < 2**53 for iterator, _ in dump), "a number in every client"
@@ -59,14 +59,14 @@ def test_a_copy_is_equal_to_the_bit(bf, client):
     assert bf.add("copy", "one more") == 1
 
 
-def test_a_dump_goes_to_another_server_in_the_other_protocol(bf, client, start, protocol):
+def test_a_dump_loads_on_another_server_in_the_other_protocol(bf, client, start, protocol):
     other = start().client(protocol=5 - protocol)
     load(other.bf(), "k", records(bf, "k"))
     assert digest(other, "k") == digest(client, "k")
     assert all(other.bf().mexists("k", *MEMBERS))
 
 
-def test_a_filter_that_grows_in_between(client):
+def test_a_filter_that_grows_during_a_dump(client):
     bf = client.bf()
     bf.create("k", 0.01, 100)
     members = list(range(1000))
@@ -89,7 +89,7 @@ def test_a_filter_that_grows_in_between(client):
     ],
     ids=["created anew", "renamed", "a copy of itself", "flushed"],
 )
-def test_a_key_that_is_replaced_in_between(bf, client, replace):
+def test_a_key_that_is_replaced_during_a_dump(bf, client, replace):
     dump = records(bf, "k")
     next(dump)
     next(dump)
@@ -99,7 +99,7 @@ def test_a_key_that_is_replaced_in_between(bf, client, replace):
         next(dump)
 
 
-def test_a_key_that_goes_in_between(bf, client):
+def test_a_key_that_is_deleted_during_a_dump(bf, client):
     dump = records(bf, "k")
     next(dump)
     client.delete("k")
@@ -124,7 +124,7 @@ def test_records_of_two_filters(bf, client):
     assert refusal(bf, "other", *dump[0])
 
 
-def test_a_dump_that_goes_on_after_a_restart(bf, server, protocol):
+def test_a_dump_continues_after_a_restart(bf, server, protocol):
     dump = records(bf, "k")
     next(dump)
     next(dump)

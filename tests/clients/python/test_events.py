@@ -1,4 +1,4 @@
-"""Key space events for those who subscribe, and the section of INFO among those of all modules."""
+"""Key space events, and the module's section of INFO."""
 
 import pytest
 import redis
@@ -18,7 +18,7 @@ class Listener:
         self.client = client
 
     def events(self):
-        """What came since the last time: `key event`, in order."""
+        """Returns the events since the last call as `key event`, in order."""
         self.client.set("end", "x")
         seen = []
         while True:
@@ -28,7 +28,7 @@ class Listener:
             if key == "end":
                 return seen
             event = message["data"].decode()
-            # Redis 8 and Valkey tell of a new key besides, if asked for all.
+            # Redis 8 and Valkey also send an event for a new key, if all events are enabled.
             if event != "new":
                 seen.append(f"{key} {event}")
 
@@ -58,7 +58,7 @@ def test_each_change_is_an_event(client, listener):
     assert listener.events() == ["other del"]
 
 
-def test_what_changes_nothing_is_no_event(client, listener):
+def test_a_command_without_effect_sends_no_event(client, listener):
     bf = client.bf()
     bf.create("full", 1e-9, 1, noScale=True)
     bf.madd("full", "a")
@@ -74,11 +74,11 @@ def test_what_changes_nothing_is_no_event(client, listener):
     for line in ["BF.ADD full z", "BF.ADD string x", "BF.RESERVE full 0.01 9", "BF.INSERT missing NOCREATE ITEMS a"]:
         with pytest.raises(redis.ResponseError):
             client.execute_command(*line.split())
-    # A full filter says so each time that it refuses an item.
+    # A full filter sends the event each time it refuses an item.
     assert listener.events() == ["full bloom.full"] * 2
 
 
-def test_growing_is_an_event_of_its_own(client, listener):
+def test_growth_is_a_separate_event(client, listener):
     bf = client.bf()
     bf.create("k", 1e-9, 10)
     layers = 1
@@ -108,7 +108,7 @@ def test_events_of_a_transaction_and_a_script(client, listener):
     assert listener.events() == ["k bloom.add"]
 
 
-def test_a_replica_tells_of_events_too(start, protocol):
+def test_a_replica_also_sends_events(start, protocol):
     primary = start()
     replica = start(f"replicaof 127.0.0.1 {primary.port}")
     client, mirror = primary.client(protocol), replica.client()

@@ -1,4 +1,4 @@
-"""The guard's client of examples/guard.py, which docs/guard.md shows, in front of a table in SQLite."""
+"""The guard client in examples/guard.py, which docs/guard.md shows, in front of a table in SQLite."""
 
 import importlib.util
 import sqlite3
@@ -68,7 +68,7 @@ def test_a_row_is_read_once_and_a_missing_one_not_at_all(guard, rows):
     assert rows.queries == 1
 
 
-def test_a_row_that_the_filter_takes_for_there_is_looked_for_once(guard, rows, client):
+def test_a_false_positive_queries_the_database_once(guard, rows, client):
     client.bf().add("rows", 3)
     for _ in range(3):
         assert guard.read(3, lambda: rows.load(3)) is None
@@ -95,7 +95,7 @@ def test_a_crowd_loads_once(guard, rows):
     assert rows.queries == 1
 
 
-def test_a_change_ends_what_was_read_before(guard, rows):
+def test_a_change_voids_earlier_reads(guard, rows):
     guard.write(1, lambda: rows.save(1, "one"))
 
     def load_while_it_is_changed():
@@ -118,18 +118,18 @@ def test_a_deleted_row_is_absent(guard, rows, client):
     assert not client.bf().exists("rows", 1)
 
 
-def test_who_cannot_load_gives_up(guard, rows):
+def test_a_caller_that_cannot_load_gives_up(guard, rows):
     guard.write(1, lambda: rows.save(1, "one"))
     with pytest.raises(sqlite3.OperationalError):
         guard.read(1, lambda: rows.run("SELECT nothing FROM nowhere"))
     assert guard.read(1, lambda: rows.load(1)) == b"one", "and the next one may, at once"
 
 
-def test_a_full_server_holds_nobody_up(guard, rows, client):
+def test_a_full_server_blocks_no_caller(guard, rows, client):
     guard.write(1, lambda: rows.save(1, "one"))
     client.config_set("maxmemory", 1)
     for _ in range(3):
-        # Without GIVEUP the second would wait until the lease of the first ends.
+        # Without GIVEUP the second caller would wait until the first one's lease expires.
         assert guard.read(1, lambda: rows.load(1)) == b"one"
     assert rows.queries == 3
     waited = client.info("bf")["bf_bloom_fetches_wait"]
@@ -138,14 +138,14 @@ def test_a_full_server_holds_nobody_up(guard, rows, client):
     assert (waited, rows.queries) == (0, 4)
 
 
-def test_a_transaction_that_fails_is_told_of(guard, rows):
+def test_a_failed_transaction_is_reported(guard, rows):
     guard.write(1, lambda: rows.save(1, "one"))
     with pytest.raises(sqlite3.OperationalError):
         guard.write(1, lambda: rows.run("UPDATE nothing"))
     assert guard.read(1, lambda: rows.load(1)) == b"one"
 
 
-def test_without_the_server_rows_are_read_and_none_is_written(guard, rows):
+def test_without_the_server_rows_can_be_read_but_not_written(guard, rows):
     guard.write(1, lambda: rows.save(1, "one"))
     guard.client = redis.Redis(port=free_port(), retry=Retry(NoBackoff(), 0))
     assert guard.read(1, lambda: rows.load(1)) == b"one"

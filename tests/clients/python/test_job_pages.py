@@ -13,7 +13,7 @@ CODE_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_prints_what_it_says(page, server):
+def test_the_code_of_a_page_prints_the_shown_output(page, server):
     (code, said), = CODE_AND_OUTPUT.findall(page.read_text())
     assert code.count("redis.Redis()") == 1
     printed = io.StringIO()

@@ -1,4 +1,4 @@
-"""At `maxmemory`: how the client hears of it, in transactions and scripts too, and what is left of an evicted filter."""
+"""At `maxmemory`: the errors that a client gets, also in transactions and scripts, and an evicted filter."""
 
 import pytest
 import redis
@@ -15,7 +15,7 @@ def filled(client):
 
 
 def test_the_error_is_the_server_s_own(filled):
-    # redis-py takes the word in front, OOM, for the kind of exception, and leaves it out of the text.
+    # redis-py takes the first word, OOM, as the kind of exception, and removes it from the text.
     with pytest.raises(OutOfMemoryError, match="^command not allowed when used memory > 'maxmemory'"):
         filled.bf().add("k", "new")
 
@@ -32,19 +32,19 @@ def test_a_transaction_and_a_script_are_refused(filled):
     assert filled.bf().exists("k", "new") == 0
 
 
-def test_an_evicted_filter_is_a_missing_one(start, protocol):
+def test_an_evicted_filter_is_missing(start, protocol):
     server = start("maxmemory 8mb", "maxmemory-policy allkeys-lru")
     client = server.client(protocol)
     bf = client.bf()
     for number in range(6):
         bf.create(f"filter:{number}", 0.001, 200_000)
         bf.add(f"filter:{number}", "a")
-    # Which key goes is left to chance.
+    # The server evicts a random key.
     for number in range(10_000):
         client.set(f"string:{number}", "x" * 100_000)
         if len(client.keys("filter:*")) < 6:
             break
-    # Near the limit any command, even one that only asks, may find the server a little above it, and evicts first.
+    # Near the limit, the server may be slightly above it at any command, even one that only reads, and then evicts first.
     client.config_set("maxmemory", 0)
     kept = client.keys("filter:*")
     assert len(kept) < 6

@@ -1,5 +1,5 @@
-"""Every BF method that redis-py and valkey-py have, with the clients' own reading of the replies, in both protocols and
-in both shapes of replies that redis-py offers."""
+"""Every BF method of redis-py and valkey-py, with the clients' own parsing of replies, in both protocols and in both forms of
+replies that redis-py offers."""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from server import PATIENCE
 
 @dataclass
 class Mode:
-    """A client library, how it speaks to the server, and what it makes of the replies."""
+    """A client library, its protocol, and the form of its replies."""
 
     library: ModuleType
     options: dict
@@ -67,7 +67,7 @@ def answers(mode):
 
 
 def fields(mode, info):
-    """The five fields of BF.INFO, out of the shape that the client gives them."""
+    """Returns the five fields of BF.INFO from the client's form of the reply."""
     if mode.info == "dict":
         names = [b"Capacity", b"Size", b"Number of filters", b"Number of items inserted", b"Expansion rate"]
         assert list(info) == names, "no field more, none less, in this order"
@@ -121,7 +121,7 @@ def test_info(bf, mode, client):
     bf.madd("k", "a", "b", "c")
     capacity, size, filters, items, expansion = fields(mode, bf.info("k"))
     assert (capacity, filters, items, expansion) == (1000, 1, 3, 2)
-    # 1000 items at 1% are some 1200 bytes of bits.
+    # 1000 items at 1% need about 1200 bytes of bits.
     assert 1000 < size < 4000
     assert size <= client.memory_usage("k")
     with pytest.raises(mode.library.ResponseError, match="^not found$"):
@@ -137,7 +137,7 @@ def test_info_of_a_filter_that_grew(bf, mode):
 
 
 def test_info_of_one_field(mode, server):
-    # The clients have no method for it, and read the whole answer only; a fresh client has no reading of its own yet.
+    # The clients have no method for one field, and parse only whole replies; a fresh client has no parser installed yet.
     client = mode.client(server)
     client.execute_command("BF.RESERVE", "k", "0.01", 1000, "NONSCALING")
     asked = {
@@ -232,7 +232,7 @@ def test_a_client_that_decodes(mode, server, answers):
     assert bf.loadchunk("copy", iterator, data) == "OK"
 
 
-# One of each way in which texts begin. The client takes an ERR in front for the kind, and leaves it out.
+# One error of each form. The client removes a leading ERR.
 ERRORS = [
     ("BF.ADD string a", "WRONGTYPE Operation against a key holding the wrong kind of value"),
     ("BF.RESERVE k 1 100", "error rate must be in the range (0.000000, 1.000000)"),

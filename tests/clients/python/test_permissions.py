@@ -1,5 +1,4 @@
-"""Who may do what: permissions on keys (`%R~`, `%W~`), on commands, and by category where the server has categories of
-modules."""
+"""ACL permissions on keys (`%R~`, `%W~`), on commands, and by category if the server supports categories of modules."""
 
 import pytest
 import redis
@@ -29,7 +28,7 @@ WRITING = [
     "BF.LOAD {key} data",
     "BF.ROTATE {key}",
 ]
-# They delete from the key, or read others, too.
+# Commands that delete from the key, or that also read other keys.
 CHANGING = [
     "BF.DEL {key} new",
     "BF.MDEL {key} new newer",
@@ -45,7 +44,7 @@ FETCHING = ["BF.FETCH {key} new {key}", "BF.MFETCH {key} ITEMS new {key}"]
 
 @pytest.fixture
 def user(client, server, protocol):
-    """Makes a user with the rules, and a client that is logged in."""
+    """Creates a user with these rules, and returns a client logged in as that user."""
 
     def make(*rules):
         client.execute_command("ACL", "SETUSER", "somebody", "reset", "on", ">secret", "+hello", *rules)
@@ -57,18 +56,18 @@ def user(client, server, protocol):
 
 
 def outcome(client, line, key):
-    """`allowed`, whatever the command says, or the reason why the server did not even run it."""
+    """Returns `allowed`, whatever the command replies, or the reason for which the server did not execute it."""
     try:
         client.execute_command(*line.format(key=key).split())
     except NoPermissionError as error:
-        # 7.0 and 7.2 word the reasons differently; what both say is whether it is the key or the command.
+        # 7.0 and 7.2 word the reasons differently; both say whether the key or the command is denied.
         return "no key" if "access" in str(error) and "key" in str(error) else "no command"
     except redis.ResponseError:
         return "allowed"
     return "allowed"
 
 
-def test_who_may_only_read_a_key_can_look_and_not_add(user, client):
+def test_a_user_who_may_only_read_a_key_can_look_up_but_not_add(user, client):
     reader = user("+@all", "%R~seen:*")
     for line in READING:
         assert outcome(reader, line, "seen:1") == "allowed", line
@@ -83,7 +82,7 @@ def test_who_may_only_read_a_key_can_look_and_not_add(user, client):
     assert reader.bf().card("seen:1") == 2
 
 
-def test_who_may_only_write_a_key_can_add_and_not_look(user, client):
+def test_a_user_who_may_only_write_a_key_can_add_but_not_look_up(user, client):
     writer = user("+@all", "%W~seen:*")
     for line in WRITING:
         assert outcome(writer, line, "seen:1") == "allowed", line
@@ -94,7 +93,7 @@ def test_who_may_only_write_a_key_can_add_and_not_look(user, client):
     assert client.bf().exists("seen:2", "a") == 1
 
 
-def test_who_may_do_both_with_one_key(user):
+def test_a_user_who_may_read_and_write_one_key(user):
     both = user("+@all", "%RW~seen:*", "%R~other:*")
     for line in READING + WRITING + CHANGING + FETCHING:
         assert outcome(both, line, "seen:1") == "allowed", line
@@ -112,10 +111,10 @@ def test_single_commands_can_be_granted(user):
         assert outcome(guard, line, "seen:1") == "no command", line
 
 
-def test_a_script_is_bound_by_its_caller(user, client):
+def test_a_script_has_the_permissions_of_its_caller(user, client):
     reader = user("+@all", "%R~seen:*")
     assert reader.eval_ro("return redis.call('BF.EXISTS', KEYS[1], 'a')", 1, "seen:1") == 1
-    # The key is no key of EVAL's here, so that it is the call inside which is checked.
+    # The key is not declared to EVAL, so that the server checks the call inside the script.
     assert reader.eval("return redis.call('BF.EXISTS', ARGV[1], 'a')", 0, "seen:1") == 1
     with pytest.raises(redis.RedisError, match="ACL failure in script|executing the script can't access"):
         reader.eval("return redis.call('BF.ADD', ARGV[1], 'new')", 0, "seen:1")
@@ -132,7 +131,7 @@ def test_a_refusal_inside_a_transaction_aborts_it(user, client):
     assert client.bf().exists("seen:1", "new") == 0
 
 
-def test_the_server_knows_which_word_is_the_key(client):
+def test_the_server_knows_the_position_of_the_key(client):
     for lines, expected in [(READING, {b"RO", b"access"}), (WRITING, {b"RW", b"insert"})]:
         for line in lines:
             [(key, flags)] = client.execute_command("COMMAND GETKEYSANDFLAGS", *line.format(key="seen:1").split())
@@ -140,13 +139,13 @@ def test_the_server_knows_which_word_is_the_key(client):
 
 
 def lists_modules(client):
-    """Whether ACL CAT lists a module's commands: Redis 7.4.1 and Valkey 8.0.1 leave them out, although the rights hold."""
+    """Whether ACL CAT lists a module's commands: Redis 7.4.1 and Valkey 8.0.1 omit them, although the permissions work."""
     number, is_valkey = version(client)
     return number >= ((8, 1) if is_valkey else (8, 0))
 
 
 def verbs_in(client, category):
-    """The commands of a category that are ours."""
+    """Returns our commands in a category."""
     names = {name.decode() for name in client.execute_command("ACL", "CAT", category)}
     return {name for name in names if name.startswith("bf.")}
 

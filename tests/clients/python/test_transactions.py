@@ -5,7 +5,7 @@ import redis
 
 
 @pytest.mark.parametrize("transaction", [False, True], ids=["pipeline", "multi"])
-def test_each_command_answers_as_it_would_alone(client, transaction):
+def test_each_command_answers_as_it_does_alone(client, transaction):
     client.set("string", "x")
     pipe = client.pipeline(transaction=transaction)
     bf = pipe.bf()
@@ -57,7 +57,7 @@ def test_a_discarded_transaction_adds_nothing(client):
     assert client.exists("k") == 0
 
 
-def test_a_record_of_a_dump_that_comes_again_does_not_break_a_watch(client, server):
+def test_a_repeated_record_of_a_dump_does_not_break_a_watch(client, server):
     client.bf().madd("k", "a", "b")
     iterator, header = client.bf().scandump("k", 0)
     client.bf().loadchunk("copy", iterator, header)
@@ -75,7 +75,7 @@ def test_a_record_of_a_dump_that_comes_again_does_not_break_a_watch(client, serv
 
 
 def test_a_guard_that_adds_once_under_watch(client, server):
-    """The pattern that WATCH is for: look, decide, add, and begin anew when somebody else was faster."""
+    """The usual pattern with WATCH: look up, decide, add, and start again if another client was faster."""
     attempts = []
 
     def add_if_absent(pipe):

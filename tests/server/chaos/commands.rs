@@ -19,7 +19,7 @@ pub enum How {
     Many,
     /// BF.INSERT, which creates a missing filter of this shape.
     Insert(&'static Shape),
-    /// BF.INSERT with SYNC, which creates none.
+    /// BF.INSERT with SYNC, which never creates a filter.
     Sync,
 }
 
@@ -103,7 +103,7 @@ pub enum Op {
         key: usize,
         item: Item,
     },
-    /// BF.FILL with a value that no other one has.
+    /// BF.FILL with a unique value.
     Fill {
         key: usize,
         item: Item,
@@ -141,7 +141,7 @@ fn of_key(command: &str, key: usize, rest: impl IntoIterator<Item = Vec<u8>>) ->
 }
 
 impl Op {
-    /// What is sent.
+    /// Returns the arguments.
     pub fn words(&self, model: &Model) -> Words {
         let names = |items: &[Item]| items.iter().map(|&item| item_name(item)).collect::<Vec<_>>();
         match self {
@@ -203,7 +203,7 @@ impl Op {
         }
     }
 
-    /// The keys whose whole filter the command changes or replaces.
+    /// Returns the keys whose whole filter the command changes or replaces.
     pub fn replaced(&self) -> Vec<usize> {
         match self {
             Self::Reserve { key, .. } | Self::Clear { key } | Self::Delete { key, .. } => vec![*key],
@@ -215,7 +215,7 @@ impl Op {
         }
     }
 
-    /// The keys that the command names.
+    /// Returns the keys that the command names.
     pub fn keys(&self) -> Vec<usize> {
         match self {
             Self::Add { key, .. }

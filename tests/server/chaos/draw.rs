@@ -15,14 +15,14 @@ pub const ITEMS: u64 = 1500;
 pub struct Draw<'a> {
     pub rng: &'a mut Rng,
     pub model: &'a Model,
-    /// The keys that earlier commands of the same batch replace, which the model does not know yet.
+    /// Keys that earlier commands of the same batch replace, which the model does not know yet.
     pub taken: Vec<usize>,
-    /// The items that these commands delete from filters that count.
+    /// Items that these commands delete from counting filters.
     pub counted_down: Vec<(usize, Item)>,
 }
 
 impl Draw<'_> {
-    /// The next command, on keys that none before has replaced.
+    /// Draws the next command, on keys that no earlier command of the batch has replaced.
     pub fn op(&mut self) -> Op {
         loop {
             let op = self.any_op();
@@ -92,7 +92,7 @@ impl Draw<'_> {
         self.rng.below(ITEMS) as Item
     }
 
-    /// An item of those few of a key that the guard is asked for.
+    /// Draws one of the few items of a key that are used with the guard.
     fn few(&mut self, key: usize) -> Item {
         (key * 50 + self.below(3)) as Item
     }
@@ -111,7 +111,7 @@ impl Draw<'_> {
         }
     }
 
-    /// Half of the deletes are of items that are in. From filters that count nothing else may be deleted.
+    /// Half of the deletes are of items in the filter. From counting filters nothing else may be deleted.
     fn remove(&mut self, key: usize) -> Op {
         let mut items = self.items(20);
         if let Slot::Filter(filter) = &self.model.slots[key] {
@@ -134,7 +134,7 @@ impl Draw<'_> {
         Op::Remove { key, items, one }
     }
 
-    /// Mostly of filters that can be merged.
+    /// Mostly filters that can be merged.
     fn merge(&mut self, to: usize) -> Op {
         let alike = |key: &usize| match (&self.model.slots[*key], &self.model.slots[to]) {
             (Slot::Filter(one), Slot::Filter(other)) => one.shape.merges() && std::ptr::eq(one.shape, other.shape),
@@ -160,7 +160,7 @@ impl Draw<'_> {
         }
     }
 
-    /// The next record of a dump that arrives at the key, or else at another one.
+    /// Draws the next record of a dump that is being loaded into the key, or else into another one.
     fn load_chunk(&mut self, key: usize) -> Op {
         let arriving = |key: &usize| matches!(self.model.slots[*key], Slot::Arriving(_)) && !self.taken.contains(key);
         match (0..KEYS).map(|step| (key + step) % KEYS).find(arriving) {

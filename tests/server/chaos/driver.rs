@@ -25,7 +25,7 @@ pub struct Counts {
     pub failovers: usize,
     pub forks: usize,
     pub reloads: usize,
-    /// Moments at which adds were pending.
+    /// How often adds were pending.
     pub pending: usize,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Counts {
 pub enum Way {
     Plain,
     Transaction,
-    /// A script for each.
+    /// A script for each command.
     Scripts,
 }
 
@@ -76,23 +76,23 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Servers with one filter of each kind.
+    /// Starts servers with one filter of each kind.
     pub fn start(program: &Path, seed: u64, counts: &'a mut Counts) -> Self {
         let (rng, trail) = (Rng::new(seed), Trail::new(seed));
         let cuts_arrays_in_scripts = Version::of(program).cuts_arrays_in_scripts();
         let (pair, model) = (Pair::start(program), Model::new());
         let mut driver = Self { pair, model, seed, rng, trail, counts, cuts_arrays_in_scripts };
-        // As many kinds as there are keys, each in one round or another.
+        // As many kinds as there are keys; over several rounds, every kind occurs.
         let first = driver.below(SHAPES.len());
         let reserve = |key: usize| Op::Reserve { key, shape: &SHAPES[(first + key) % SHAPES.len()], expires: false };
         driver.run((0..KEYS).map(reserve).collect(), Way::Plain);
         driver
     }
 
-    /// A round to its end.
+    /// Runs a round.
     pub fn round(mut self) {
         for step in 0..STEPS {
-            // What happens at a step depends little on how long the steps before it took.
+            // What happens at a step depends little on the duration of earlier steps.
             self.rng = Rng::new(self.seed.wrapping_mul(1 << 20).wrapping_add(step));
             let ops = self.draw();
             match self.below(60) {
@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
         self.check();
     }
 
-    /// Does something that changes no key.
+    /// Runs an action that changes no key.
     pub fn unchanged(&mut self, act: impl FnOnce(&mut Self)) {
         let before = contents(&mut self.pair.client);
         act(self);
@@ -131,12 +131,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A number below `bound`.
+    /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.rng.below(bound as u64) as usize
     }
 
-    /// The commands of a batch.
+    /// Draws the commands of a batch.
     fn draw(&mut self) -> Vec<Op> {
         let count = 1 + self.below(40);
         let (rng, model) = (&mut self.rng, &self.model);
@@ -148,10 +148,10 @@ impl<'a> Driver<'a> {
         ops
     }
 
-    /// A way to send a batch.
+    /// Draws a way to send a batch.
     pub fn way(&mut self) -> Way {
         match self.below(8) {
-            // A server above maxmemory refuses a transaction as a whole.
+            // A server above maxmemory refuses a whole transaction.
             0 if self.model.limit != Limit::Memory => Way::Transaction,
             1 => Way::Scripts,
             _ => Way::Plain,
@@ -183,14 +183,15 @@ impl<'a> Driver<'a> {
         Batch { ops, way, sent }
     }
 
-    /// The next reply; nothing where the server is gone.
+    /// Reads the next reply; `None` if the server is gone.
     fn receive(&mut self) -> Option<Reply> {
         let reply = self.pair.client.receive().ok()?;
         self.trail.line(format_args!("< {reply:?}"));
         Some(reply)
     }
 
-    /// Checks the replies to a batch, as far as they come: a command without one was run, or was not. Returns whether all came.
+    /// Checks the replies to a batch, as far as they arrive. A command without a reply was executed or not. Returns whether
+    /// all arrived.
     pub fn settle(&mut self, batch: Batch) -> bool {
         let Batch { ops, way, sent } = batch;
         let mut replies = Vec::new();
@@ -209,7 +210,7 @@ impl<'a> Driver<'a> {
                 continue;
             };
             if way == Way::Scripts && self.cuts_arrays_in_scripts && refuses_an_item(&op, &reply) {
-                // Items before the one that was refused may have been taken.
+                // Items before the refused one may have been added.
                 self.model.doubt(&op, sent);
                 continue;
             }
@@ -228,7 +229,7 @@ impl<'a> Driver<'a> {
         self.delete_doubtful();
     }
 
-    /// A command of the test's own, whose reply the caller knows what to do with.
+    /// Sends one of the test's own commands, whose reply the caller handles.
     pub fn control(&mut self, line: &str) -> Reply {
         self.trail.line(format_args!("> {line}"));
         let reply = self.pair.client.run(line);
@@ -236,7 +237,7 @@ impl<'a> Driver<'a> {
         reply
     }
 
-    /// Now and then lets the replica confirm what was written.
+    /// Sometimes lets the replica confirm what was written.
     fn confirm(&mut self) {
         if self.pair.is_linked && self.below(2) == 0 && self.control("WAIT 1 1000").number() > 0 {
             self.model.confirmed();

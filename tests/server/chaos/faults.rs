@@ -13,7 +13,7 @@ use crate::harness::ok;
 use crate::pending::no_child;
 
 impl Driver<'_> {
-    /// Kills the primary while commands run, takes what replies there are, and goes on as told.
+    /// Kills the primary while commands run, reads the remaining replies, and continues as requested.
     pub fn kill_in(&mut self, ops: Vec<Op>, then: fn(&mut Self)) {
         let way = self.way();
         let batch = self.send(ops, way);
@@ -25,13 +25,13 @@ impl Driver<'_> {
         then(self);
     }
 
-    /// The primary that was killed starts from its append-only file.
+    /// The killed primary restarts from its append-only file.
     pub fn come_back(&mut self) {
         self.pair.start_primary();
         self.after_restart();
     }
 
-    /// The replica takes over from the primary that was killed.
+    /// The replica takes over from the killed primary.
     pub fn fail_over(&mut self) {
         self.trail.line("the replica is promoted");
         self.pair.promote();
@@ -41,14 +41,14 @@ impl Driver<'_> {
         self.after_restart();
     }
 
-    /// Settings and leases are gone.
+    /// Settings and leases are lost.
     fn after_restart(&mut self) {
         self.model.limit = Limit::None;
         self.model.void_leases();
         self.delete_doubtful();
     }
 
-    /// Deletes the keys of which nobody knows what they hold.
+    /// Deletes the keys whose values are unknown.
     pub fn delete_doubtful(&mut self) {
         for key in self.model.take_doubtful() {
             self.trail.line(format_args!("DEL {}", key_name(key).escape_ascii()));
@@ -56,7 +56,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Something besides commands.
+    /// An action besides commands.
     pub fn event(&mut self) {
         match self.below(60) {
             0..4 => self.fork("BGSAVE"),
@@ -92,7 +92,7 @@ impl Driver<'_> {
     }
 
     fn fork(&mut self, line: &str) {
-        // The child sleeps after each key, so that commands come meanwhile.
+        // The child sleeps after each key, so that commands arrive meanwhile.
         let delay = self.rng.below(20_000);
         let preamble = if self.below(2) == 0 { "yes" } else { "no" };
         self.control(&format!("CONFIG SET rdb-key-save-delay {delay} aof-use-rdb-preamble {preamble}"));
@@ -100,8 +100,8 @@ impl Driver<'_> {
         self.counts.forks += 1;
     }
 
-    /// DEBUG RELOAD and DEBUG LOADAOF count the changes since the last save from 0. A save that ends afterwards makes that
-    /// number negative, and the server carries the next such command to its replica and its file.
+    /// DEBUG RELOAD and DEBUG LOADAOF reset the count of changes since the last save. A save that ends afterwards makes that
+    /// number negative, and then the server propagates the next such command to its replica and its file.
     fn reload(&mut self, line: &str) {
         self.pair.kill_children();
         no_child(&mut self.pair.client);
@@ -145,7 +145,7 @@ impl Driver<'_> {
         self.control(&format!("CONFIG SET activedefrag {state}"));
     }
 
-    /// Dumps a filter by BF.SCANDUMP; the first record goes to a key that is missing, the others with later commands.
+    /// Dumps a filter with BF.SCANDUMP. The first record is loaded into a missing key, the others with later commands.
     fn begin_arrival(&mut self) {
         let is_dumped =
             |key: &usize| matches!(&self.model.slots[*key], Slot::Filter(it) if it.shape.layout != Layout::ValkeyBloom);

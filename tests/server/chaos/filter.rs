@@ -15,10 +15,10 @@ const CLOCK_SLACK: Duration = Duration::from_millis(50);
 /// When an item was added: the time, and the counts of its filter.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Added {
-    /// When the command was sent, and when its reply came.
+    /// When the command was sent, and when its reply arrived.
     sent: Instant,
     replied: Instant,
-    /// Of the filter at that time.
+    /// Counts of the filter at that time.
     rotations: u64,
     new_items: u64,
 }
@@ -26,13 +26,13 @@ pub struct Added {
 /// What the model knows about an item.
 #[derive(Clone, Copy, PartialEq)]
 pub enum State {
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
-    /// The filter does not find it.
+    /// The filter does not find the item.
     Out,
-    /// The filter finds it, unless it has forgotten it since.
+    /// The filter finds the item, unless it has forgotten it since.
     In(Added),
-    /// It was added between `least` and `most` times more than it was deleted.
+    /// The item was added between `least` and `most` times more often than it was deleted.
     Counted { least: u32, most: u32 },
 }
 
@@ -40,7 +40,7 @@ pub enum State {
 const STUCK: u32 = 15;
 
 impl State {
-    /// What is known of an item that is in one of two states.
+    /// Returns what is known about an item that is in one of two states.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::In(one), Self::In(other)) => Self::In(Added {
@@ -78,21 +78,21 @@ impl fmt::Display for State {
 pub struct Filter {
     pub shape: &'static Shape,
     states: BTreeMap<Item, State>,
-    /// What BF.CARD answers, where that is certain.
+    /// The reply to BF.CARD, if it is certain.
     pub card: Option<i64>,
-    /// The most items that can have been counted as new since the filter was empty.
+    /// The maximum number of items that can have been counted as new since the filter was empty.
     new_items: u64,
-    /// The most buckets that clients can have begun.
+    /// The maximum number of buckets that clients can have begun.
     rotations: u64,
 }
 
 impl Filter {
-    /// An empty filter.
+    /// Creates an empty filter.
     pub fn new(shape: &'static Shape) -> Self {
         Self { shape, states: BTreeMap::new(), card: Some(0), new_items: 0, rotations: 0 }
     }
 
-    /// What is known of an item.
+    /// Returns what is known about an item.
     pub fn state(&self, item: Item) -> State {
         let untouched = match self.shape.family {
             Family::Counting => State::Counted { least: 0, most: 0 },
@@ -102,17 +102,17 @@ impl Filter {
         self.states.get(&item).copied().unwrap_or(untouched)
     }
 
-    /// Every item that was named to the filter.
+    /// Returns every item that was ever added or deleted.
     pub fn items(&self) -> impl Iterator<Item = Item> {
         self.states.keys().copied()
     }
 
-    /// How many more rotations and how much more time or items an item outlives: the rest of `buckets - 1`.
+    /// Returns the number of remaining rotations that an item survives. It also scales the remaining time or number of items.
     fn buckets_left(&self, added: &Added, buckets: u64) -> u64 {
         (buckets - 1).saturating_sub(self.rotations - added.rotations)
     }
 
-    /// Whether a reply that came at `replied` has to say that the item is in.
+    /// Whether a reply that arrived at `replied` must report the item present.
     pub fn must_have(&self, item: Item, replied: Instant) -> bool {
         match (self.state(item), self.shape.family) {
             (State::Counted { least, .. }, _) => least > 0,
@@ -129,7 +129,7 @@ impl Filter {
         }
     }
 
-    /// Whether the reply to a command that was sent at `sent` has to say that the item is not in.
+    /// Whether the reply to a command that was sent at `sent` must report the item absent.
     pub fn must_lack(&self, item: Item, sent: Instant) -> bool {
         match (self.state(item), self.shape.family) {
             (State::Out, _) => true,
@@ -147,7 +147,7 @@ impl Filter {
         self.shape.room().is_some_and(|room| self.new_items >= room)
     }
 
-    /// An add was answered: `is_new` is the answer. With `renews` it went into the newest bucket in any case.
+    /// Records the answer to an add: `is_new`. With `renews`, the item is in the newest bucket in any case.
     pub fn added(&mut self, item: Item, is_new: bool, renews: bool, sent: Instant, replied: Instant) {
         let before = self.state(item);
         let counts = is_new || self.shape.family == Family::Counting;
@@ -156,7 +156,7 @@ impl Filter {
         let added = Added { sent, replied, rotations: self.rotations, new_items: self.new_items };
         let stays = match self.shape.family {
             Family::Set => matches!(before, State::In(_)),
-            // An item that is in already stays in its bucket. A false positive is in no bucket.
+            // A present item stays in its bucket. A false positive is in no bucket.
             Family::Window { sliding, .. } => !is_new && !sliding && !renews,
             Family::Rolling { .. } => !is_new && !renews,
             Family::Counting => false,
@@ -172,7 +172,7 @@ impl Filter {
         self.states.insert(item, after);
     }
 
-    /// A delete was answered: `was_in` is the answer.
+    /// Records the answer to a delete: `was_in`.
     pub fn deleted(&mut self, item: Item, was_in: bool) {
         self.card = self.card.map(|card| card - i64::from(was_in));
         let after = match self.state(item) {
@@ -182,14 +182,14 @@ impl Filter {
             State::Counted { least, most } => {
                 State::Counted { least: least.saturating_sub(1), most: most.saturating_sub(1) }
             }
-            // Where it was not found it is in no table of deleted items, and may be a false positive later.
+            // An item that was not found is not in the table of deleted items, and may be a false positive later.
             _ if self.shape.is_exact() || was_in && self.shape.family == Family::Set => State::Out,
             _ => State::Unknown,
         };
         self.states.insert(item, after);
     }
 
-    /// An add or a delete of this item was sent, and no reply came.
+    /// Records that an add or a delete of this item was sent and no reply arrived.
     pub fn perhaps(&mut self, item: Item, is_add: bool, sent: Instant, replied: Instant) {
         let before = self.state(item);
         if is_add {
@@ -200,23 +200,24 @@ impl Filter {
         self.doubt(item, before);
     }
 
-    /// The item may be in this state instead.
+    /// Records that the item may also be in this state.
     pub fn doubt(&mut self, item: Item, state: State) {
         self.states.insert(item, self.state(item).or(state));
         self.card = None;
     }
 
-    /// A client began a bucket, or may have.
+    /// Records that a client began a bucket, or may have.
     pub fn rotated(&mut self) {
         self.rotations += 1;
         self.card = None;
     }
 
-    /// What a dump holds that began with this filter and ended with `after`, if items were only added meanwhile.
+    /// Returns the contents of a dump that began with this filter and ended with `after`, if items were only added
+    /// meanwhile.
     pub fn dumped_until(&self, after: &Self) -> Self {
         let mut dumped = after.clone();
         for (item, state) in &mut dumped.states {
-            // An item that came meanwhile may be in the dump. The table of deleted items is left out if it changed.
+            // An item that was added meanwhile may be in the dump. The table of deleted items is omitted if it changed.
             if !matches!(self.state(*item), State::In(_)) {
                 *state = State::Unknown;
             }
@@ -225,7 +226,7 @@ impl Filter {
         dumped
     }
 
-    /// The filter took everything that the other one has.
+    /// Records that the filter received all items of another one.
     pub fn united_with(&mut self, other: &Self) {
         let items: Vec<Item> = self.items().chain(other.items()).collect();
         for item in items {
@@ -235,7 +236,7 @@ impl Filter {
             };
             self.states.insert(item, after);
         }
-        // Nobody has counted the items of a union.
+        // The number of items in a union is unknown.
         self.card = None;
         self.new_items = self.new_items.max(self.shape.capacity);
     }

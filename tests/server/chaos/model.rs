@@ -24,7 +24,7 @@ pub enum Slot {
     Missing,
     Filter(Filter),
     Arriving(Arrival),
-    /// One of several things, after a command without a reply.
+    /// One of several values, after a command without a reply.
     Doubtful,
 }
 
@@ -41,11 +41,11 @@ pub enum Limit {
 /// A lease of the guard.
 pub struct Token {
     pub text: String,
-    /// BF.FILL has to refuse it.
+    /// BF.FILL must refuse the token.
     pub is_void: bool,
-    /// BF.FILL has to take it.
+    /// BF.FILL must accept the token.
     pub is_good: bool,
-    /// The filter is the one that it was given for.
+    /// Whether the filter is still the one for which the token was granted.
     pub same_filter: bool,
 }
 
@@ -67,12 +67,12 @@ pub struct Model {
     cached: BTreeMap<(usize, Item), Cached>,
     unconfirmed: Vec<Unconfirmed>,
     pub limit: Limit,
-    /// What BF.ADD creates on the server that is the primary.
+    /// The filter that BF.ADD creates on the current primary.
     pub default: &'static Shape,
 }
 
 impl Model {
-    /// Servers without keys.
+    /// Creates the model of servers without keys.
     pub fn new() -> Self {
         Self {
             slots: (0..KEYS).map(|_| Slot::Missing).collect(),
@@ -90,19 +90,19 @@ impl Model {
         self.cached.get(&(key, item)).cloned().unwrap_or_else(|| vec![None])
     }
 
-    /// Every cache key that was named.
+    /// Every cache key that was used.
     pub fn cache_keys(&self) -> impl Iterator<Item = (usize, Item)> {
         self.cached.keys().copied()
     }
 
-    /// The cache key has this value now.
+    /// Records the value of a cache key.
     pub fn cache(&mut self, key: usize, item: Item, value: Option<u64>) {
         let before = self.cached(key, item);
         self.unconfirmed.push(Unconfirmed::Cached { key, item, before });
         self.cached.insert((key, item), vec![value]);
     }
 
-    /// The whole filter at a key is about to be changed or replaced.
+    /// Records that the whole filter at a key is about to be changed or replaced.
     pub fn replace(&mut self, key: usize, slot: Slot) {
         self.unconfirmed.push(Unconfirmed::Key(key));
         self.slots[key] = slot;
@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// Every key was deleted.
+    /// Records that all keys were deleted.
     pub fn flushed(&mut self) {
         (0..KEYS).for_each(|key| self.replace(key, Slot::Missing));
         let cached: Vec<(usize, Item)> = self.cached.keys().copied().collect();
@@ -121,14 +121,14 @@ impl Model {
         self.void_leases();
     }
 
-    /// An item's state is about to change.
+    /// Records that an item's state is about to change.
     pub fn touch(&mut self, key: usize, item: Item) {
         if let Slot::Filter(filter) = &self.slots[key] {
             self.unconfirmed.push(Unconfirmed::Item { key, item, before: filter.state(item) });
         }
     }
 
-    /// The filter at a key, for what changes single items of it.
+    /// Returns the filter at a key, for changes of single items.
     pub fn filter(&mut self, key: usize) -> &mut Filter {
         match &mut self.slots[key] {
             Slot::Filter(filter) => filter,
@@ -136,11 +136,11 @@ impl Model {
         }
     }
 
-    /// A command was sent, and no reply came: it was run, or it was not.
+    /// Records that a command was sent and no reply arrived: it was executed or not.
     pub fn doubt(&mut self, op: &Op, sent: Instant) {
         let now = Instant::now();
         for key in op.replaced() {
-            // A record may be sent again, but not the last one, which makes the filter.
+            // A record may be sent again, except the last one, which completes the filter.
             let may_repeat = matches!(&self.slots[key], Slot::Arriving(it) if it.next + 1 < it.records.len());
             if !(may_repeat && matches!(op, Op::LoadChunk { .. })) {
                 self.replace(key, Slot::Doubtful);
@@ -181,12 +181,12 @@ impl Model {
         self.cached.insert((key, item), values);
     }
 
-    /// A replica has everything that was written so far.
+    /// Records that a replica has everything that was written so far.
     pub fn confirmed(&mut self) {
         self.unconfirmed.clear();
     }
 
-    /// A replica takes over that may lack the end of what was written.
+    /// Records that a replica takes over which may lack the latest writes.
     pub fn failed_over(&mut self) {
         for unconfirmed in std::mem::take(&mut self.unconfirmed) {
             match unconfirmed {
@@ -201,7 +201,7 @@ impl Model {
         }
     }
 
-    /// The keys of which nobody knows what they hold. The caller deletes them.
+    /// Returns the keys whose values are unknown. The caller deletes them.
     pub fn take_doubtful(&mut self) -> Vec<usize> {
         let doubtful: Vec<usize> = (0..KEYS).filter(|&key| matches!(self.slots[key], Slot::Doubtful)).collect();
         for &key in &doubtful {
@@ -210,7 +210,7 @@ impl Model {
         doubtful
     }
 
-    /// Leases do not outlive the process or the role of a server.
+    /// Leases do not survive a restart or a change of role.
     pub fn void_leases(&mut self) {
         for token in self.tokens.values_mut() {
             (token.is_void, token.is_good) = (true, false);

@@ -10,14 +10,14 @@ use crate::pending::{children, kill, no_child};
 pub struct Pair {
     servers: [Server; 2],
     primary: usize,
-    /// To the primary.
+    /// A connection to the primary.
     pub client: Connection,
-    /// Whether the replica has had everything since one of the two was last restarted.
+    /// Whether the replica was fully synchronised since the last restart of either server.
     pub is_linked: bool,
 }
 
 impl Pair {
-    /// Two servers, of which the second makes other filters by default.
+    /// Starts two servers, of which the second has other defaults for new filters.
     pub fn start(program: &Path) -> Self {
         let server = |line: &str| {
             let builder = Server::with(program).line("appendonly yes").line("auto-aof-rewrite-percentage 0");
@@ -30,7 +30,7 @@ impl Pair {
         pair
     }
 
-    /// Which of the two is the primary.
+    /// The index of the primary.
     pub fn primary(&self) -> usize {
         self.primary
     }
@@ -39,12 +39,12 @@ impl Pair {
         &mut self.servers[self.primary]
     }
 
-    /// Another connection to the primary.
+    /// Opens another connection to the primary.
     pub fn connect(&self) -> Connection {
         self.servers[self.primary].connect()
     }
 
-    /// A connection to the replica.
+    /// Opens a connection to the replica.
     pub fn replica(&self) -> Connection {
         self.servers[1 - self.primary].connect()
     }
@@ -57,12 +57,12 @@ impl Pair {
             client.run("CONFIG SET rdb-key-save-delay 0");
         }
         if replica.info("role") != "slave" || replica.info("master_link_status") != "up" {
-            // A replica that lost its primary tries once a second; one that is told to follow it tries at once.
+            // A replica that lost its primary retries once a second; with REPLICAOF it retries at once.
             replica.run("REPLICAOF NO ONE");
             follow(&mut replica, port);
         }
         catch_up(&mut self.client, &mut replica);
-        // After a full synchronisation the append-only file is of no use until it is rewritten.
+        // After a full synchronisation, the append-only file is unusable until it is rewritten.
         no_child(&mut replica);
         self.is_linked = true;
     }
@@ -80,32 +80,32 @@ impl Pair {
         self.is_linked = false;
     }
 
-    /// Starts the primary that was killed from its append-only file.
+    /// Restarts the killed primary from its append-only file.
     pub fn start_primary(&mut self) {
         self.server().start_again();
         self.client = self.server().connect();
     }
 
-    /// Ends the primary in good order, and starts it again.
+    /// Stops the primary cleanly and restarts it.
     pub fn restart_primary(&mut self) {
         self.server().restart(Stop::NoSave);
         self.client = self.server().connect();
         self.is_linked = false;
     }
 
-    /// Kills the replica and starts it again.
+    /// Kills the replica and restarts it.
     pub fn restart_replica(&mut self) {
         let replica = 1 - self.primary;
         let orphans = children(&self.servers[replica]);
         self.servers[replica].restart(Stop::Kill);
         kill(&orphans);
         self.is_linked = false;
-        // The file says nothing of its primary.
+        // The file does not contain the address of the primary.
         let port = self.server().port;
         follow(&mut self.replica(), port);
     }
 
-    /// Lets the replica forget its primary for a moment, and write something of its own.
+    /// Detaches the replica briefly and lets it write something.
     pub fn resynchronise(&mut self) {
         let mut replica = self.replica();
         assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
@@ -115,7 +115,7 @@ impl Pair {
         self.is_linked = false;
     }
 
-    /// The replica, which has everything, becomes the primary, and the primary its replica.
+    /// Promotes the replica, which has everything, and makes the primary its replica.
     pub fn hand_over(&mut self, by_failover: bool) {
         let mut replica = self.replica();
         if by_failover {
@@ -130,7 +130,7 @@ impl Pair {
         self.link();
     }
 
-    /// The replica becomes the primary after the primary was killed, which comes back as its replica.
+    /// Promotes the replica after the primary was killed, and restarts the latter as a replica.
     pub fn promote(&mut self) {
         assert_eq!(self.replica().run("REPLICAOF NO ONE"), ok());
         self.server().start_again();

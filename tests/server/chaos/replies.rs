@@ -315,7 +315,7 @@ fn merge(model: &mut Model, to: usize, from: &[usize], reply: &Reply) -> Result<
     let sources = sources.unwrap_or_default();
     let unites = shape.family == Family::Set && shape.layout == Layout::Native;
     let is_possible = unites && sources.iter().all(|source| std::ptr::eq(source.shape, shape));
-    // Without a given seed only copies of one filter have the same.
+    // Without a given seed, only copies of the same filter have equal seeds.
     let first = if exists(&model.slots[to]) { to } else { from[0] };
     let is_one = from.iter().all(|&key| key == first);
     if let Reply::Error(text) = reply {

@@ -7,9 +7,9 @@ pub enum Family {
     Set,
     /// For a window of time after its add.
     Window { milliseconds: u64, buckets: u64, sliding: bool },
-    /// Until that many other items came.
+    /// Until that many other items were added.
     Rolling { capacity: u64, buckets: u64 },
-    /// Until it is deleted as often as it was added.
+    /// Until it was deleted as often as it was added.
     Counting,
 }
 
@@ -25,7 +25,7 @@ pub enum Layout {
 pub struct Shape {
     pub rate: &'static str,
     pub capacity: u64,
-    /// The words of BF.RESERVE after the capacity, and of BF.INSERT.
+    /// The options of BF.RESERVE and BF.INSERT after the capacity.
     pub words: &'static str,
     pub family: Family,
     pub layout: Layout,
@@ -98,7 +98,7 @@ pub static SHAPES: [Shape; 27] = [
 ];
 
 impl Shape {
-    /// Whether the words contain this one.
+    /// Whether the options contain this one.
     pub fn has(&self, word: &str) -> bool {
         self.words.split(' ').any(|it| it == word)
     }
@@ -108,17 +108,17 @@ impl Shape {
         self.has("siphash") || self.family == Family::Counting
     }
 
-    /// Whether every item that is absent is reported absent.
+    /// Whether every absent item is reported absent.
     pub fn is_exact(&self) -> bool {
         self.rate == NEVER
     }
 
-    /// Whether it forgets.
+    /// Whether the filter forgets items.
     pub fn forgets(&self) -> bool {
         matches!(self.family, Family::Window { .. } | Family::Rolling { .. })
     }
 
-    /// The items after which it may refuse more, if it does not grow.
+    /// The number of items after which it may refuse more, if it does not grow.
     pub fn room(&self) -> Option<u64> {
         match self.family {
             Family::Counting => Some(self.capacity),

@@ -49,7 +49,7 @@ fn add_until_stopped(mut client: Client, name: &str, stop: &AtomicBool, confirma
         words.extend(LAYOUTS[*layout].1.iter().chain(&["ITEMS"]));
         words.extend(items.iter().map(String::as_str));
         let (reply, port) = client.call(key, &words);
-        // Where nothing was new (an answer was lost, the add was not), WAIT has nothing to wait for.
+        // If nothing was new (the reply was lost, but not the add), WAIT has nothing to wait for.
         let new = reply.elements().iter().any(Reply::truth);
         let confirmed = client.try_on(port, false, &["WAIT", "1", "500"]);
         if new && matches!(confirmed, Ok(Reply::Integer(1..))) {
@@ -128,7 +128,7 @@ fn move_slots(cluster: &Cluster, round: usize) -> (usize, usize) {
 /// Kills a primary whose replica is up to date, and restarts it as a replica.
 fn fail_over(cluster: &mut Cluster, victim: usize, confirmations: &Mutex<usize>) {
     for primary in cluster.primaries() {
-        // What MIGRATE brought was confirmed where it came from; here it has to reach the replica first.
+        // Keys moved by MIGRATE were confirmed on the source; here they must first reach the replica.
         let replica = cluster.replica_of(primary);
         let goal = cluster.servers[primary].connect().info_number("master_repl_offset");
         let mut replica = cluster.servers[replica].connect();

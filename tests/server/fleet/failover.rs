@@ -41,7 +41,7 @@ fn add_until_killed(mut client: Connection, name: &str, kept: &Kept) {
             Ok(other) => panic!("an add answered {other:?}"),
             Err(_) => return,
         };
-        // Where nothing was new, nothing was sent to the replica and WAIT has nothing to wait for.
+        // If nothing was new, nothing was sent to the replica, and WAIT has nothing to wait for.
         if let Ok(Reply::Integer(1..)) = client.try_call(&["WAIT", "1", "1000"])
             && new
         {
@@ -62,7 +62,7 @@ fn adds_confirmed_by_wait_survive_a_killed_primary() {
             let (old, new) =
                 if round % 2 == 0 { (&mut first[0], &mut second[0]) } else { (&mut second[0], &mut first[0]) };
             let mut replica = new.connect();
-            // Before the first replica's link is up, WAIT may confirm what no replica has; see the test below.
+            // Before the first replica's link is up, WAIT may confirm writes that no replica has; see the test below.
             follow(&mut replica, old.port);
             catch_up(&mut old.connect(), &mut replica);
             let before: usize = kept.iter().map(|items| items.lock().unwrap().len()).sum();
@@ -71,7 +71,7 @@ fn adds_confirmed_by_wait_survive_a_killed_primary() {
                     let (client, kept) = (old.connect(), &kept);
                     scope.spawn(move || add_until_killed(client, &format!("{round}/{worker}"), kept));
                 }
-                // The kill comes in the middle of a stream that a replica follows.
+                // The kill happens in the middle of a stream that a replica follows.
                 let confirmed = || kept.iter().map(|items| items.lock().unwrap().len()).sum::<usize>();
                 eventually("something to be confirmed", || confirmed() > before);
                 thread::sleep(Duration::from_millis(rng.below(300)));
@@ -80,7 +80,7 @@ fn adds_confirmed_by_wait_survive_a_killed_primary() {
             assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
             checked = assert_nothing_lost(&format!("round {round}"), &mut replica, &kept);
 
-            // The former primary comes back with nothing, gets it all, and is the next to be promoted.
+            // The former primary restarts empty, synchronises, and is promoted next.
             old.start_again();
             let mut former = old.connect();
             follow(&mut former, new.port);
@@ -110,9 +110,9 @@ fn wait_may_confirm_a_write_from_before_the_first_replica_that_no_replica_has() 
         assert_eq!(client.run("SET string made-before"), ok());
         let link = silent_replica(primary.port);
         eventually("the primary to have sent everything", || control.info("slave0").contains("state=online"));
-        // The write is at offset 0, which every replica has reached: the server counts from the first replica on.
+        // The write is at offset 0, which every replica has reached: the server starts counting with its first replica.
         assert_eq!(client.run("WAIT 1 100"), integer(1), "although nothing was acknowledged");
-        // Of what comes after, it is asked.
+        // For later writes it waits.
         assert_eq!(client.run("SET string made-after"), ok());
         assert_eq!(client.run("WAIT 1 100"), integer(0));
         drop(link);

@@ -75,7 +75,7 @@ fn write(client: &mut Connection, rng: &mut Rng) {
         }
         100..106 => format!("BF.MDEL {key} {}", items.join(" ")),
         106..108 => format!("BF.DEL {key} {}", items[0]),
-        // Mostly those are equal that were copied: the other comes from this one now and then.
+        // Merges are mostly possible for copies, so the second filter is sometimes copied from the first.
         108..113 => {
             let words = format!("BF.MERGE {other} {key}");
             if rng.below(2) == 0 {

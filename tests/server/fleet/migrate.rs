@@ -40,14 +40,14 @@ fn a_filter_too_large_to_migrate_is_refused_and_stays() {
                 assert_eq!(there.run(&format!("EXISTS {key}")), integer(0), "{key}");
                 assert_eq!(here.run(&format!("DEBUG DIGEST-VALUE {key}")), digest, "{key} stays as it was");
             }
-            // What Redis does with a string of that length.
+            // Redis does the same with a string of that length.
             let mut string = here.run("SETRANGE string 30000000 x");
             assert_eq!(string, integer(30_000_001));
             string = here.call(&["MIGRATE", "127.0.0.1", &port, "string", "0", "60000"]);
             assert!(string.is_error(), "{string:?}");
 
             if key == "valkey" {
-                // Its dump does not go in pieces, and says so; a server that takes the length takes the filter.
+                // Its dump cannot be split, and the error says so; a server that accepts the length accepts the filter.
                 assert!(here.run("BF.SCANDUMP valkey 0").is_error());
                 assert_eq!(there.run("CONFIG SET proto-max-bulk-len 512mb"), ok());
                 assert_eq!(here.call(&["MIGRATE", "127.0.0.1", &port, key, "0", "60000"]), ok());
@@ -69,7 +69,7 @@ fn a_filter_of_600_mb_is_copied_record_by_record() {
         let (source, target) = (Server::start(program), Server::start(program));
         let (mut here, mut there) = (source.connect(), target.connect());
         let members = items("member", 50);
-        // RedisBloom's chunks have no mark for zeros: all of its bytes go over the wire.
+        // RedisBloom's chunks do not compress zeros: all of its bytes are transferred.
         let theirs = if effort(1) > 1 { 500_000_000 } else { 170_000_000 };
         here.run("BF.RESERVE native 0.01 500000000 NONSCALING");
         here.run(&format!("BF.RESERVE redisbloom 0.01 {theirs} NONSCALING LAYOUT redisbloom"));
@@ -96,8 +96,8 @@ fn adds_during_a_dump_cause_no_false_negatives_in_the_copy() {
         let (mut here, mut there) = (source.connect(), target.connect());
         for round in 0..effort(5) {
             let key = format!("k{round}");
-            // Room for 3 MiB of bits in the first layers; the second round outgrows it in the middle of the dump. In the
-            // fifth the newest layer takes twice as many items during the dump as it had.
+            // The first layers have room for 3 MiB of bits; the second round outgrows them in the middle of the dump. In the
+            // fifth round the newest layer receives twice as many items during the dump as it had.
             here.run(&format!("BF.RESERVE {key} 0.01 {} EXPANSION 2", 2_000_000 / (1 + round * 4)));
             let before = items(&format!("{round}/before"), 200_000);
             here.batched(&[b"BF.MADD", key.as_bytes()], &before);
@@ -114,7 +114,7 @@ fn adds_during_a_dump_cause_no_false_negatives_in_the_copy() {
             assert_eq!(denied(&mut here, &key, &during), 0);
             let missing = denied(&mut there, &key, &during);
 
-            // The copy is a filter like any other: what came late is added again, and then it has everything.
+            // The copy is an ordinary filter: after the late items are added again, it has everything.
             there.batched(&[b"BF.MADD", key.as_bytes()], &during);
             assert_eq!(denied(&mut there, &key, &during), 0);
             assert_eq!(denied(&mut there, &key, &before), 0);
@@ -148,7 +148,7 @@ fn a_dump_never_mixes_a_filter_with_its_replacement() {
         make(&mut here);
         assert!(here.run(&format!("BF.SCANDUMP k {iterator}")).is_error());
         assert_eq!(there.run("BF.EXISTS k member/1"), error("ERR filter is still being loaded"));
-        // The half is thrown away and the dump begins anew.
+        // The partial copy is deleted, and the dump starts again.
         assert_eq!(there.run("DEL k"), integer(1));
         carry(&mut here, &mut there, "k");
         assert_eq!(there.run("DEBUG DIGEST-VALUE k"), here.run("DEBUG DIGEST-VALUE k"));

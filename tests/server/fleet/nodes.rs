@@ -70,12 +70,12 @@ pub fn slot(key: &str) -> u16 {
 /// Starts three primaries and three replicas.
 pub struct Cluster {
     pub servers: Vec<Server>,
-    /// How often its clients were sent on by ASK.
+    /// How often clients were redirected by ASK.
     pub asked: Arc<AtomicUsize>,
 }
 
 impl Cluster {
-    /// Made by redis-cli, whatever the server is.
+    /// Created by redis-cli, whatever the server is.
     pub fn start(program: &Path) -> Self {
         let (servers, addresses): (Vec<Server>, Vec<String>) = (0..6)
             .map(|_| {
@@ -100,7 +100,7 @@ impl Cluster {
         cluster
     }
 
-    /// Runs `redis-cli --cluster`; what it printed.
+    /// Runs `redis-cli --cluster`. Returns its output.
     pub fn manage(&self, words: &[&str]) -> String {
         let output = Command::new("redis-cli")
             .arg("--cluster")
@@ -113,7 +113,7 @@ impl Cluster {
         text
     }
 
-    /// Waits until all nodes serve and have the same view of who has which slots; before that, no slot can be moved.
+    /// Waits until all nodes serve and agree on the owners of the slots; before that, no slot can be moved.
     pub fn wait_for_agreement(&self) {
         let mut clients: Vec<Connection> = self.servers.iter().map(Server::connect).collect();
         for client in &mut clients {
@@ -135,14 +135,14 @@ impl Cluster {
         });
     }
 
-    /// Sets how long a node may be silent before the others take it for dead.
+    /// Sets the node timeout.
     pub fn set_node_timeout(&self, timeout: Duration) {
         for mut client in self.servers.iter().filter_map(|server| Connection::open(server.port).ok()) {
             assert_eq!(client.run(&format!("CONFIG SET cluster-node-timeout {}", timeout.as_millis())), ok());
         }
     }
 
-    /// The numbers of the servers that are primaries now and answer.
+    /// Returns the indices of the servers that are currently reachable primaries.
     pub fn primaries(&self) -> Vec<usize> {
         (0..self.servers.len())
             .filter(|&number| {
@@ -151,7 +151,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The number of the replica of a primary.
+    /// Returns the index of the replica of a primary.
     pub fn replica_of(&self, primary: usize) -> usize {
         let port = self.servers[primary].port.to_string();
         (0..self.servers.len())
@@ -185,13 +185,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that knows these nodes.
+    /// Creates a client that knows these nodes.
     pub fn of(servers: &[Server]) -> Self {
         let ports = servers.iter().map(|server| server.port).collect();
         Self { ports, links: HashMap::new(), owners: HashMap::new(), moved: 0, asked: Arc::default(), again: 0 }
     }
 
-    /// Runs a command on `key` and gives its reply with the port of the server that ran it.
+    /// Runs a command on `key`. Returns its reply and the port of the server that executed it.
     pub fn call<W: AsRef<[u8]>>(&mut self, key: &str, words: &[W]) -> (Reply, u16) {
         let slot = slot(key);
         let start = Instant::now();
@@ -215,7 +215,7 @@ impl Client {
                 ["MOVED", _, address] => {
                     self.moved += 1;
                     asking = false;
-                    // Two servers may point at each other until both know of a change.
+                    // Two servers may redirect to each other until both know of a change.
                     if self.owners.get(&slot).is_some_and(|owner| address.ends_with(&format!(":{owner}"))) {
                         self.wait(&mut attempt);
                     }
@@ -238,7 +238,7 @@ impl Client {
         }
     }
 
-    /// A command to the server that ran the last one, such as WAIT.
+    /// Sends a command to the server that executed the last one, such as WAIT.
     pub fn try_on<W: AsRef<[u8]>>(&mut self, port: u16, asking: bool, words: &[W]) -> io::Result<Reply> {
         let link = match self.links.entry(port) {
             Entry::Occupied(link) => link.into_mut(),

@@ -58,7 +58,7 @@ fn every_command_is_redirected_to_the_owner_of_the_slot() {
         }
         assert_eq!(two.run("EXISTS k"), points_at("MOVED", &servers[0]), "the server's own command");
 
-        // The slot is on its way and the filter is not there: the new place is asked.
+        // The slot is migrating and the filter is missing: the client is redirected to the target.
         begin_move(&servers, slot);
         for line in COMMANDS {
             assert_eq!(one.run(line), points_at("ASK", &servers[1]), "{line}");
@@ -73,7 +73,7 @@ fn every_command_is_redirected_to_the_owner_of_the_slot() {
             assert_eq!(one.run(line), points_at("MOVED", &servers[1]), "{line}");
         }
         assert_eq!(two.run("BF.ADD k a"), integer(1));
-        // Two keys of two slots are refused as for any command; a transaction, too.
+        // Two keys in two slots are refused as for any command, also in a transaction.
         let reply = one.pipeline(&["MULTI", "BF.ADD k a", "EXEC"]);
         assert_eq!(reply[1], points_at("MOVED", &servers[1]));
         assert!(reply[2].error_text().starts_with("EXECABORT"));
@@ -96,7 +96,7 @@ fn filters_of_every_layout_move_with_their_slot() {
         let digests = keys.each_ref().map(|key| one.run(&format!("DEBUG DIGEST-VALUE {key}")));
         begin_move(&servers, slot);
         migrate(&mut one, &servers[1], &keys[0]);
-        // One key is there and one is not: neither node can do it now.
+        // One key exists here and one does not: neither node can execute the command now.
         for line in [format!("COPY {} {{t}}copy", keys[0]), format!("COPY {} {}", keys[0], keys[1])] {
             let reply = asking(&mut two, &line);
             assert!(reply.error_text().starts_with("TRYAGAIN"), "{line}: {reply:?}");

@@ -67,7 +67,7 @@ fn stay_equal_under_load(what: &str, servers: &[Server], links: &[(usize, usize)
     });
 
     let mut primary = servers[0].connect();
-    // A cut of each kind that is certain to have come: one that the backlog covers, one that it does not.
+    // A cut of each kind is certain to occur: one that the backlog covers, and one that it does not.
     load::wait_for_expiries(&mut primary);
     for partial in [true, false] {
         for &(_, below) in links {
@@ -161,7 +161,7 @@ fn a_partly_loaded_filter_is_replicated_across_cuts_of_every_kind() {
                     let reply = replica.run(&format!("BF.EXISTS {key} item/1"));
                     assert_eq!(reply, error("ERR filter is still being loaded"));
                 }
-                // The one that has followed takes over with the filter whole.
+                // The replica takes over with the complete filter.
                 catch_up(&mut primary, &mut replica);
                 assert_equal(key, &mut primary, &mut replica);
                 assert_eq!(replica.run(&format!("DEBUG DIGEST-VALUE {key}")), digest);
@@ -198,7 +198,7 @@ fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
         catch_up(&mut primary, &mut replica);
         let (mut asked, mut while_loading) = (0, 0);
         let mut rounds = 0;
-        // On a busy machine a load may be over before it was looked at.
+        // On a busy machine a load may finish before it is observed.
         while rounds < effort(3) || while_loading == 0 {
             let before = primary.info_number("sync_full");
             cut_and_flood(&mut primary, &rounds.to_string());

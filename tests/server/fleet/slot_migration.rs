@@ -26,11 +26,11 @@ pub fn migrate(from: &Server, to: &Server, first: u16, last: u16) {
     let mut source = from.connect();
     let line = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {}", id(to));
     assert_eq!(source.run(&line), ok());
-    // The target names itself as the owner first, and may take writes before the source knows.
+    // The target declares itself the owner first, and may accept writes before the source knows.
     for mut client in [source, to.connect()] {
         eventually("the slots to be taken over", || {
             let reply = client.run("CLUSTER GETSLOTMIGRATIONS");
-            // The newest comes first.
+            // The newest migration is listed first.
             let state = reply.elements()[0].field("state").text();
             assert!(!["failed", "cancelled"].contains(&state.as_str()), "{reply:?}");
             state == "success"
@@ -88,7 +88,7 @@ fn only_valkey_nodes_with_the_module_take_part_in_slot_migrations() {
         if Version::of(program).migrates_slots() {
             expected += "|handle-atomic-slot-migration";
         }
-        // A bit that means something else to a server would have its name here.
+        // If a bit had another meaning for a server, its name would be here.
         assert_eq!(options.trim_end_matches(']'), expected);
     });
 }
@@ -97,7 +97,7 @@ fn only_valkey_nodes_with_the_module_take_part_in_slot_migrations() {
 #[ignore = "needs CLUSTER MIGRATESLOTS, of Valkey 9"]
 fn slot_migration_copies_every_filter_and_partly_loaded_ones() {
     on_servers_with(WHAT, has_it, |program| {
-        // The target's own settings are others, and the limit for its clients is below every filter here.
+        // The target has other settings, and a limit for its clients below every filter here.
         let mut servers = pair(program, |target| {
             target
                 .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
@@ -128,7 +128,7 @@ fn slot_migration_copies_every_filter_and_partly_loaded_ones() {
         eventually("the source to have freed its filters", || here.gauge("num_objects") == 0);
         assert_eq!(there.gauge("num_objects"), objects);
 
-        // The target's replica and its append-only file get them from it.
+        // The target's replica and its append-only file get the filters from it.
         let mut follower = replica.connect();
         follower.run("READONLY");
         catch_up(&mut there, &mut follower);
@@ -159,12 +159,12 @@ fn no_add_is_lost_while_slots_migrate() {
     on_servers_with(WHAT, has_it, |program| {
         let servers = pair(program, |target| target);
         for server in &servers {
-            // Else a node without slots becomes a replica of the one that has them.
+            // Otherwise a node without slots becomes a replica of the one that has them.
             assert_eq!(server.connect().run("CONFIG SET cluster-allow-replica-migration no"), ok());
         }
         let mut client = servers[0].connect();
         for (name, words) in LAYOUTS {
-            // Megabytes: the source writes them for a while, and adds come meanwhile.
+            // Megabytes, so that the source takes a while to send them and adds arrive meanwhile.
             let line = format!("BF.INSERT {name}{TAG} CAPACITY 3000000 {} ITEMS first", words.join(" "));
             assert_eq!(client.run(&line.replace("  ", " ")), array([integer(1)]));
         }

@@ -1,16 +1,15 @@
-//! Checks RESTORE of untrusted payloads: each is refused without taking more memory than its length, or is a filter that
-//! works.
+//! What is given to a server by RESTORE is refused, at the cost of its bytes, or is a filter that can be used like one.
 
 use super::Server;
 use super::resident::Resident;
 use super::resp::{Connection, Reply, integer};
 
-/// Larger filters are queried and deleted but not copied, because two copies would not fit below `maxmemory`.
+/// Larger filters are asked and deleted, but not copied: two copies would not fit below `maxmemory`.
 const COPIED_TO_BYTES: i64 = 4 << 20;
-/// The memory that the server needs for itself meanwhile.
+/// What the server needs for itself meanwhile.
 pub const PEAK_SLACK_BYTES: i64 = 2 << 20;
 
-/// Uses the filter that was accepted at `k`. Returns whether there was one.
+/// Uses what was accepted at `k`, and says whether something was.
 pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     if reply.is_error() {
         assert_eq!(client.run("EXISTS k"), integer(0), "{reply:?}");
@@ -38,7 +37,7 @@ pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
     true
 }
 
-/// Uses the value at `k`, if there is one, and deletes it. Returns whether there was one.
+/// Uses what is at `k`, if something is, and deletes it; whether something was.
 pub fn use_and_delete(client: &mut Connection) -> bool {
     match client.run("MEMORY USAGE k") {
         Reply::Integer(..=COPIED_TO_BYTES) => is_accepted(client, &integer(1)),
@@ -52,7 +51,7 @@ pub fn use_and_delete(client: &mut Connection) -> bool {
     }
 }
 
-/// Prints what was sent if the test fails.
+/// Prints what was sent where a test fails.
 struct ShownInPanic<'a>(&'a [u8]);
 
 impl Drop for ShownInPanic<'_> {
@@ -63,8 +62,8 @@ impl Drop for ShownInPanic<'_> {
     }
 }
 
-/// Sends a payload to an empty server. Returns whether it was accepted. A refused payload makes at most its own length
-/// resident: none of the memory that it announces is touched. An accepted filter is used and deleted.
+/// Sends a payload to an empty server, and says whether it was accepted. While it is refused, its bytes are the most that
+/// becomes resident: of what it promises nothing is touched. What was accepted is used and deleted.
 pub fn restore_by_law(server: &Server, client: &mut Connection, payload: &[u8]) -> bool {
     let before = Resident::with_peak_forgotten(server);
     let _shown = ShownInPanic(payload);

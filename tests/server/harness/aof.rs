@@ -1,11 +1,11 @@
-//! Reads the append-only file: the commands that a replica would receive, as they were written.
+//! Reads the append-only file: the commands that a replica would be sent, as they were written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::process::Server;
 
-/// Starts a server that writes its append-only file as commands, and rewrites it only on request.
+/// A server that writes its append-only file as commands, and rewrites it when it is told to.
 pub fn with_append_only_file(program: &Path) -> Server {
     Server::with(program)
         .line("appendonly yes")
@@ -14,19 +14,19 @@ pub fn with_append_only_file(program: &Path) -> Server {
         .start()
 }
 
-/// Returns the commands written since the last rewrite as lines of text, without the SELECT, MULTI and EXEC that the server
-/// adds.
+/// The commands written since the last rewrite as lines of text, without what the server puts around them: SELECT, MULTI,
+/// EXEC.
 pub fn lines(server: &Server) -> Vec<String> {
     let join = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     append_only_commands(server).iter().map(join).filter(|line| line != "MULTI" && line != "EXEC").collect()
 }
 
-/// Returns the commands written since the last rewrite, without SELECT, each as its arguments.
+/// The commands written since the last rewrite, without the SELECTs, each as its words.
 pub fn append_only_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands_in(&newest(server, ".incr.aof"))
 }
 
-/// Returns the commands that the last rewrite wrote, if it wrote commands and not a snapshot.
+/// The commands that the last rewrite wrote, where it wrote commands and not a snapshot.
 pub fn rewritten_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
     commands_in(&newest(server, ".base.aof"))
 }
@@ -52,7 +52,7 @@ fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// Parses the commands in an append-only file.
+/// Commands as they stand in an append-only file.
 pub fn encode<W: AsRef<[u8]>>(commands: impl IntoIterator<Item = impl AsRef<[W]>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for words in commands {
@@ -66,12 +66,12 @@ pub fn encode<W: AsRef<[u8]>>(commands: impl IntoIterator<Item = impl AsRef<[W]>
     bytes
 }
 
-/// Returns the number of bytes in the append-only file since the last rewrite.
+/// The length of the append-only file in bytes, since the last rewrite.
 pub fn append_only_length(server: &Server) -> u64 {
     fs::metadata(newest(server, ".incr.aof")).expect("an append-only file").len()
 }
 
-/// Returns the newest file of its kind: `appendonlydir/appendonly.aof.<n>.incr.aof`, or `.base.aof` for a rewrite.
+/// The newest file of its kind: `appendonlydir/appendonly.aof.<n>.incr.aof`, and `.base.aof` for a rewrite.
 fn newest(server: &Server, ending: &str) -> PathBuf {
     let folder = server.folder().join("appendonlydir");
     let number = |path: &PathBuf| {

@@ -1,7 +1,7 @@
-//! DUMP payloads. The server checks the checksum at the end before the module sees any byte, so a test that damages a payload
-//! must correct it.
+//! DUMP payloads: what the server checks before a module sees a byte is the checksum at the end, so a test that damages a
+//! payload puts that right again.
 
-/// Replaces the last eight bytes of a DUMP payload with the checksum of the bytes before them.
+/// Replaces the last eight bytes of a DUMP payload by the checksum of those before.
 pub fn with_fixed_checksum(mut payload: Vec<u8>) -> Vec<u8> {
     let body = payload.len() - 8;
     let checksum = crc64(&payload[..body]);
@@ -9,7 +9,7 @@ pub fn with_fixed_checksum(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// Redis's CRC-64: polynomial 0xad93d23594c935a9 (Jones), reflected, without inversion.
+/// CRC-64 as Redis has it: polynomial 0xad93d23594c935a9 (Jones), reflected, no inversion at either end.
 fn crc64(bytes: &[u8]) -> u64 {
     const REFLECTED: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
     bytes.iter().fold(0, |crc, &byte| {
@@ -18,7 +18,7 @@ fn crc64(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn the_checksum_equals_the_servers() {
+fn the_checksum_is_the_servers() {
     // The check value in Redis' own crc64.c.
     assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
 }

@@ -34,8 +34,8 @@ pub fn servers() -> Vec<PathBuf> {
         }
         return listed;
     }
-    // One program is often reachable by several names: /bin is a link to /usr/bin, valkey-server has a compatibility
-    // link named redis-server. It is run by the name under which it was found: the servers look at that name.
+    // One program often has several names: /bin is a link to /usr/bin, and valkey-server has a compatibility link named
+    // redis-server. It is run under the name by which it was found, because servers inspect that name.
     let mut seen = HashSet::new();
     let path = env::var_os("PATH").unwrap_or_default();
     let found: Vec<PathBuf> = env::split_paths(&path)

@@ -56,7 +56,7 @@ pub enum Stop {
 pub struct Builder {
     program: PathBuf,
     lines: Vec<String>,
-    /// Where it is not the module that is tested.
+    /// The module to load, if not the default one.
     library: Option<PathBuf>,
     module_words: Option<String>,
     debug_commands: &'static str,
@@ -69,25 +69,25 @@ impl Builder {
         self
     }
 
-    /// Another library in the place of the module that is tested.
+    /// Loads another library instead of the module under test.
     pub fn module(mut self, library: &Path) -> Self {
         self.library = Some(library.to_owned());
         self
     }
 
-    /// Load-time words for the module.
+    /// Adds load-time arguments for the module.
     pub fn module_words(mut self, words: &str) -> Self {
         self.module_words = Some(words.to_owned());
         self
     }
 
-    /// A server without the module.
+    /// Starts without the module.
     pub fn without_module(mut self) -> Self {
         self.module_words = None;
         self
     }
 
-    /// A server before 7.0.
+    /// For a server older than 7.0.
     pub fn older(mut self) -> Self {
         self.debug_commands = "";
         self
@@ -100,14 +100,14 @@ impl Builder {
         server
     }
 
-    /// Starts the server and waits until it answers; where it ends instead, gives its log.
+    /// Starts the server and waits until it answers. If it exits instead, returns its log.
     pub fn try_start(self) -> Result<Server, String> {
         let mut server = self.prepare();
         server.launch().map_err(|_| server.log())?;
         Ok(server)
     }
 
-    /// Starts a server that must not come up, and gives its log.
+    /// Starts a server that must not come up. Returns its log.
     pub fn refuses_to_start(self) -> String {
         match self.try_start() {
             Ok(server) => panic!("the server came up although it should not; its log:\n{}", server.log()),
@@ -140,7 +140,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server to configure; the module is loaded without words unless the builder is told otherwise.
+    /// Configures a server; the module is loaded without arguments unless the builder says otherwise.
     pub fn with(program: &Path) -> Builder {
         Builder {
             program: program.to_owned(),
@@ -151,17 +151,17 @@ impl Server {
         }
     }
 
-    /// A server as it comes: module loaded, no snapshot, no append-only file.
+    /// Starts a server with the module, without a snapshot or an append-only file.
     pub fn start(program: &Path) -> Self {
         Self::with(program).start()
     }
 
-    /// A connection that speaks RESP2.
+    /// Opens a RESP2 connection.
     pub fn connect(&self) -> Connection {
         Connection::open(self.port).expect("the server accepts a connection")
     }
 
-    /// A connection that speaks RESP2 or RESP3.
+    /// Opens a RESP2 or RESP3 connection.
     pub fn connect_speaking(&self, protocol: u8) -> Connection {
         let mut connection = self.connect();
         if protocol == 3 {
@@ -171,7 +171,7 @@ impl Server {
         connection
     }
 
-    /// A connection of the client library that applications use, in RESP2 or RESP3.
+    /// Opens a connection with the client library that applications use, in RESP2 or RESP3.
     pub fn library_client(&self, protocol: u32) -> redis::Connection {
         let url = format!("redis://127.0.0.1:{}/?protocol=resp{protocol}", self.port);
         let client = redis::Client::open(url).expect("an address");
@@ -188,23 +188,23 @@ impl Server {
         self.child.as_ref().expect("a running server").id()
     }
 
-    /// The file that the server and the module write their log to.
+    /// The path of the log.
     pub fn log_path(&self) -> PathBuf {
         self.folder.path().join("server.log")
     }
 
-    /// Everything that the server and the module wrote to the log, over restarts too.
+    /// Everything that the server and the module have logged, across restarts.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Stops the server and starts it again in the same directory and, unless somebody took it, on the same port.
+    /// Stops the server and restarts it in the same directory and, unless the port was taken, on the same port.
     pub fn restart(&mut self, how: Stop) {
         self.stop(how);
         self.start_again();
     }
 
-    /// Stops the server and waits for its end.
+    /// Stops the server and waits until it has exited.
     pub fn stop(&mut self, how: Stop) {
         let words: &[&str] = match how {
             Stop::Kill => &[],
@@ -221,7 +221,7 @@ impl Server {
         child.wait().expect("the process ends");
     }
 
-    /// Starts a server that was stopped.
+    /// Starts a stopped server.
     pub fn start_again(&mut self) {
         if let Err(status) = self.launch() {
             let log = self.log_excerpt();
@@ -229,7 +229,7 @@ impl Server {
         }
     }
 
-    /// Ends the server, whatever became of it: where a crash is something to tell of and fails nothing.
+    /// Stops the server whatever its state, for tests in which a crash is reported but does not fail the test.
     pub fn end(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -238,7 +238,7 @@ impl Server {
         let _ = fs::remove_file(self.log_path());
     }
 
-    /// Starts a server that was stopped and must not come up, and gives its log.
+    /// Starts a stopped server that must not come up. Returns its log.
     pub fn refuses_to_start_again(&mut self) -> String {
         let outcome = self.launch();
         self.child = None;
@@ -247,7 +247,7 @@ impl Server {
         log
     }
 
-    /// Has the next start load another library, without words.
+    /// Makes the next start load another library, without arguments.
     pub fn load_instead(&self, library: &Path) {
         let path = self.folder.path().join("redis.conf");
         let text = fs::read_to_string(&path).expect("the configuration file is readable");
@@ -256,7 +256,7 @@ impl Server {
         fs::write(&path, format!("{changed}loadmodule {}\n", library.display())).expect("and can be written");
     }
 
-    /// Starts the process and waits until it answers; where it ends instead, its exit status.
+    /// Starts the process and waits until it answers; if it exits instead, returns its exit status.
     pub fn launch(&mut self) -> Result<(), ExitStatus> {
         assert!(self.child.is_none(), "the server runs already");
         for _ in 0..50 {
@@ -292,7 +292,7 @@ impl Server {
             if let Some(status) = child.try_wait().expect("the state of the process") {
                 return Err(status);
             }
-            // Another test's server may sit on this port while ours is about to find it taken: look who answers.
+            // Another test's server may have this port while ours is about to find it in use, so check which one answers.
             let ours = format!("process_id:{}\r\n", child.id());
             if let Ok(mut connection) = Connection::open(self.port)
                 && connection.try_call(&["PING"]).is_ok_and(|reply| !reply.is_error())
@@ -305,7 +305,7 @@ impl Server {
         }
     }
 
-    /// What of the log tells most: the first crash and what led to it, or else the end.
+    /// The most informative part of the log: the first crash and what led to it, or else the end.
     fn log_excerpt(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();

@@ -6,7 +6,7 @@ use super::resp::{Connection, Reply, ok};
 /// Makes a server a replica of another, and waits for the link.
 pub fn follow(replica: &mut Connection, primary: &Server) {
     let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
-    // One that still loads what it got from another primary takes no command yet.
+    // A replica that is still loading data from another primary does not accept the command yet.
     eventually("the replica to take its primary", || replica.run(&line) == ok());
     eventually("the link to the primary", || replica.info("master_link_status") == "up");
 }
@@ -19,7 +19,7 @@ pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// Returns the digest of a value: equal values have equal digests.
+/// The digest of a value: equal for equal values.
 pub fn digest(client: &mut Connection, key: &str) -> Reply {
     client.run(&format!("DEBUG DIGEST-VALUE {key}"))
 }

@@ -7,15 +7,14 @@ use super::{Server, watched};
 /// Resident bytes of a process.
 #[derive(Clone, Copy)]
 pub struct Resident {
-    /// Now.
+    /// The current value.
     pub now: i64,
-    /// The most since the peak was forgotten.
+    /// The peak since the last reset.
     pub peak: i64,
 }
 
 impl Resident {
-    /// What the system says; nothing on one that does not say it, and where a tool that watches the server has memory of
-    /// its own in it.
+    /// Reads the values; `None` if the system does not report them, or if the memory of a checker is included.
     pub fn of(server: &Server) -> Option<Self> {
         if watched() {
             return None;
@@ -28,7 +27,7 @@ impl Resident {
         Some(Self { now: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
     }
 
-    /// Begins to measure the peak anew, where that is allowed.
+    /// Resets the peak, if permitted.
     pub fn with_peak_forgotten(server: &Server) -> Option<Self> {
         fs::write(format!("/proc/{}/clear_refs", server.process_id()), "5").ok()?;
         Self::of(server)

@@ -98,7 +98,7 @@ impl Reply {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 
-    /// The text of an error; panics when the reply is something else.
+    /// The text of an error; panics if the reply is not an error.
     pub fn error_text(&self) -> &str {
         match self {
             Self::Error(text) => text,
@@ -106,7 +106,7 @@ impl Reply {
         }
     }
 
-    /// What a yes or a no means in either protocol: `:1` or `#t`, `:0` or `#f`.
+    /// A yes or a no in either protocol: `:1` or `#t`, `:0` or `#f`.
     pub fn truth(&self) -> bool {
         match self {
             Self::Integer(0) | Self::Boolean(false) => false,
@@ -131,7 +131,7 @@ impl Reply {
 }
 
 impl fmt::Debug for Reply {
-    /// Close to the wire: `+OK`, `:1`, `$"bytes"`, `*[..]`, `%[..]`.
+    /// Resembles the protocol: `+OK`, `:1`, `$"bytes"`, `*[..]`, `%[..]`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Simple(text) => write!(out, "+{text}"),
@@ -157,31 +157,31 @@ impl fmt::Debug for Reply {
 /// A client's connection.
 pub struct Connection {
     reader: BufReader<TcpStream>,
-    /// 2 or 3.
+    /// The protocol: 2 or 3.
     pub protocol: u8,
 }
 
 impl Connection {
-    /// Connects to a server on this machine; RESP2 is what a connection starts with.
+    /// Connects to a server on this machine, in RESP2.
     pub fn open(port: u16) -> std::io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        // A server that hangs fails its test rather than stopping the whole run.
+        // A server that hangs fails its test instead of blocking the whole run.
         stream.set_read_timeout(Some(patience()))?;
         Ok(Self { reader: BufReader::new(stream), protocol: 2 })
     }
 
-    /// One command given as a line, cut at single spaces (so two spaces in a row give an empty word).
+    /// Runs a command given as a line, which is split at single spaces (two spaces in a row give an empty argument).
     pub fn run(&mut self, line: &str) -> Reply {
         self.call(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// One command given as words of any bytes.
+    /// Runs a command given as arguments of arbitrary bytes.
     pub fn call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {
         self.try_call(words).unwrap_or_else(|fault| panic!("the connection broke: {fault}"))
     }
 
-    /// As [`call`](Self::call), for a test in which the server may go away.
+    /// As [`call`](Self::call), for tests in which the server may disappear.
     pub fn try_call<W: AsRef<[u8]>>(&mut self, words: &[W]) -> std::io::Result<Reply> {
         self.send(words)?;
         self.receive()
@@ -209,17 +209,17 @@ impl Connection {
         read_reply(&mut self.reader)
     }
 
-    /// Its own address and port, as the server lists them.
+    /// The connection's own address and port, as the server lists them.
     pub fn address(&self) -> String {
         self.reader.get_ref().local_addr().expect("the connection is there").to_string()
     }
 
-    /// What is read from and written to, for bytes of any kind.
+    /// The stream, for arbitrary bytes.
     pub fn stream(&mut self) -> &mut BufReader<TcpStream> {
         &mut self.reader
     }
 
-    /// What this connection's protocol has for yes and no.
+    /// The reply for yes or no in this connection's protocol.
     pub fn answer(&self, yes: bool) -> Reply {
         if self.protocol == 3 { Reply::Boolean(yes) } else { integer(i64::from(yes)) }
     }
@@ -229,7 +229,7 @@ impl Connection {
         Reply::Array(answers.iter().map(|&answer| self.answer(answer == 1)).collect())
     }
 
-    /// One command with many items after it, sent in commands of 1000 items; the answers of all, in order.
+    /// Sends a command with many items as commands of 1000 items each. Returns all answers in order.
     pub fn batched<W: AsRef<[u8]>>(&mut self, head: &[&[u8]], items: &[W]) -> Vec<bool> {
         let mut answers = Vec::with_capacity(items.len());
         for batch in items.chunks(1000) {
@@ -246,19 +246,19 @@ impl Connection {
         text.parse().unwrap_or_else(|_| panic!("INFO has {name}:{text}, which is no number"))
     }
 
-    /// Waits until what keys have let go of is freed: Valkey 8 does that in the background, unless it is told otherwise.
+    /// Waits until the memory of deleted keys is freed: Valkey 8 frees it in the background by default.
     pub fn wait_for_frees(&mut self) {
         eventually("the background to be idle", || self.info_number("lazyfree_pending_objects") == 0);
     }
 
-    /// A number of INFO about the filters that are there, such as `num_objects`.
+    /// A number of INFO about the existing filters, such as `num_objects`.
     pub fn gauge(&mut self, name: &str) -> i64 {
         self.wait_for_frees();
         self.info_number(&format!("bf_bloom_{name}"))
     }
 
-    /// The most bytes that the alignment of a bit array of this size takes: jemalloc gives small blocks aligned to cache
-    /// lines, libc's malloc does not, and neither gives large ones aligned to pages.
+    /// The maximum number of bytes for the alignment of a bit array of this size: jemalloc aligns small blocks to cache
+    /// lines, libc's malloc does not, and neither aligns large blocks to pages.
     pub fn alignment_bytes(&mut self, size: i64) -> i64 {
         match self.info("mem_allocator") {
             _ if size >= 256 << 10 => 4095,

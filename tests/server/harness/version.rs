@@ -16,7 +16,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// What the program says of itself; it is asked once.
+    /// The output of the program's `--version`, which is read once.
     pub fn of(program: &Path) -> Self {
         static KNOWN: LazyLock<Mutex<HashMap<PathBuf, Version>>> = LazyLock::new(Mutex::default);
         let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -28,7 +28,7 @@ impl Version {
         })
     }
 
-    /// What a server says of itself in INFO.
+    /// The version that a server reports in INFO.
     pub fn of_server(client: &mut Connection) -> Self {
         let text = client.run("INFO server").text();
         let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -51,12 +51,14 @@ impl Version {
         Some((parts.next()?.ok()?, parts.next()?.ok()?))
     }
 
-    /// Whether the server counts the words of commands in the append-only file, and ends where there are too few: Valkey.
+    /// Whether the server checks the number of arguments of commands in the append-only file, and exits if there are too
+    /// few: Valkey.
     pub fn counts_words_of_files(self) -> bool {
         self.is_valkey && self.number >= (8, 1)
     }
 
-    /// How a double is spelled in RESP2: with 17 digits by Redis 7.0, as the shortest decimal that reads back by all others.
+    /// How a double is formatted in RESP2: with 17 digits by Redis 7.0, as the shortest decimal that parses back by all
+    /// others.
     pub fn double(self, number: f64) -> String {
         match number.abs() {
             _ if !self.is_valkey && self.number < (7, 2) => with_17_digits(number),
@@ -75,17 +77,17 @@ impl Version {
         self.number >= if self.is_valkey { (8, 0) } else { (7, 4) }
     }
 
-    /// Whether ACL CAT lists a module's commands. Redis 7.4.1 and Valkey 8.0.1 leave them out, although the rights hold.
+    /// Whether ACL CAT lists a module's commands. Redis 7.4.1 and Valkey 8.0.1 omit them, although the permissions work.
     pub fn lists_module_commands_in_categories(self) -> bool {
         self.number >= if self.is_valkey { (8, 1) } else { (8, 0) }
     }
 
-    /// Whether a script that calls a command gets an error alone where the reply is an array that contains it: Valkey 9.1.
+    /// Whether a script that calls a command gets only an error if the reply is an array that contains it: Valkey 9.1.
     pub fn cuts_arrays_in_scripts(self) -> bool {
         self.is_valkey && self.number >= (9, 1)
     }
 
-    /// CLUSTER MIGRATESLOTS, which carries slots to another node in one go: Valkey 9.
+    /// CLUSTER MIGRATESLOTS, which moves slots to another node atomically: Valkey 9.
     pub fn migrates_slots(self) -> bool {
         self.is_valkey && self.number >= (9, 0)
     }

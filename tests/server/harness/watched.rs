@@ -18,7 +18,7 @@ pub fn patience() -> Duration {
 
 /// Sends SIGTERM to a process and waits for a while. A process that does not exit is killed by the caller.
 pub fn ask_to_end(child: &mut Child) {
-    // The shell's own `kill`: a small system has no other.
+    // The shell's built-in `kill`, because a minimal system has no other.
     let asked = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();
     let start = Instant::now();
     while asked.is_ok() && start.elapsed() < Duration::from_secs(30) && matches!(child.try_wait(), Ok(None)) {

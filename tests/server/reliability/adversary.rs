@@ -61,7 +61,7 @@ fn ids_picked_in_advance_pass_every_filter_with_the_same_seed() {
         filled(&mut client, "rehearsal", " SEED 42");
         let forged = picked(&mut client, "rehearsal", 200_000);
         assert!(forged.len() > 1000);
-        // A server of its own: nothing but the members and the seed is the same.
+        // Another server, which has only the members and the seed in common.
         let elsewhere = Server::start(program);
         let mut far = elsewhere.connect();
         filled(&mut far, "victim", " SEED 42");
@@ -76,7 +76,7 @@ const C1: u64 = 0x87c3_7b91_1142_53d5;
 const C2: u64 = 0x4cf5_ad43_2745_937f;
 
 fn inverse(odd: u64) -> u64 {
-    // Newton's iteration doubles the number of right bits; the first three are right from the start.
+    // Newton's iteration doubles the number of correct bits; the first three are correct from the start.
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
@@ -133,10 +133,10 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
             assert_eq!(hits(&mut client, "native", &twins), twins.len(), "{rate}");
             assert_eq!(client.run("DEL native"), integer(1));
         }
-        // A check of an id's form before the question stops them: a built id is no text of the application's.
+        // Checking the form of an id before the lookup stops them: a constructed id does not have the application's format.
         let formed = twins.iter().filter(|twin| twin.starts_with(b"session:") && twin.is_ascii()).count();
         assert_eq!(formed, 0);
-        // Filters with another hash do not know these twins.
+        // Filters with another hash do not report these colliding ids.
         client.run("BF.RESERVE redisbloom 1e-6 2000 LAYOUT redisbloom");
         let made = client.run("BF.INSERT valkey-bloom ERROR 1e-6 CAPACITY 2000 TIGHTENING 0.5 NONSCALING");
         assert_eq!(made, Reply::Array(Vec::new()));
@@ -152,7 +152,7 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
 
 /// Inverts the mix of a word: see [`unmix`].
 fn unshift(word: u64) -> u64 {
-    // The upper 31 bits are as they were; with those the lower ones come out.
+    // The upper 31 bits are unchanged; the lower ones follow from them.
     let upper = word ^ (word >> 33);
     word ^ (upper >> 33)
 }
@@ -166,7 +166,7 @@ fn unmix(word: u64) -> u64 {
 /// Returns an id of 16 bytes with a chosen hash under a known seed, by running the hash backwards.
 fn inverted(h1: u64, h2: u64, seed: u32) -> [u8; 16] {
     let seed = u64::from(seed);
-    // The last sums, the mixes, the first sums, the length; then the one block.
+    // The last sums, the mixes, the first sums, the length; then the single block.
     let (b, a) = (h2.wrapping_sub(h1), h1.wrapping_sub(h2.wrapping_sub(h1)));
     let (a, b) = (unmix(a), unmix(b));
     let (b, a) = (b.wrapping_sub(a), a.wrapping_sub(b.wrapping_sub(a)));
@@ -215,19 +215,19 @@ fn knowing_the_hash_function_gives_no_advantage_against_a_keyed_filter() {
         let passed = hits(&mut client, "keyed:crowd", &strangers);
         eprintln!("saturation of one group: {passed} of {} pass a filter with a key", strangers.len());
         assert!(passed <= most_hits(strangers.len(), RATE), "{passed}");
-        // Twins of members.
+        // Colliding ids of members.
         let members: Vec<String> = (0..2000).map(|number| format!("session:{number:020}")).collect();
         let twins: Vec<Vec<u8>> = members.iter().map(|member| twin(member.as_bytes())).collect();
         client.run(&format!("BF.RESERVE twins {RATE} 2000 NONSCALING HASH siphash"));
         client.batched(&[b"BF.MADD", b"twins"], &members);
         let passed = hits(&mut client, "twins", &twins);
         assert!(passed <= most_hits(twins.len(), RATE), "{passed} twins pass");
-        // Ids that passed one filter pass another, with a key of its own, no more often than others.
+        // Ids that passed one filter pass another, with its own key, no more often than other ids.
         let forged = picked(&mut client, "keyed", 200_000);
         filled(&mut client, "second", " HASH siphash");
         let passed = hits(&mut client, "second", &forged);
         assert!(forged.len() > 1000 && passed <= most_hits(forged.len(), RATE), "{passed} of {}", forged.len());
-        // On the filter itself they pass for good: that remains. A delete ends it, and denies no member.
+        // On the same filter they pass permanently, which cannot be prevented. A delete ends it, and makes no member absent.
         assert_eq!(hits(&mut client, "keyed", &forged), forged.len());
         let replayed = &forged[..300];
         assert!(client.batched(&[b"BF.MDEL", b"keyed"], replayed).iter().all(|deleted| *deleted));

@@ -57,14 +57,14 @@ fn filters_are_unchanged_after_defragmentation() {
         let before = digests(&mut client, &stay);
         assert_eq!(client.info_number("bf_bloom_defrag_hits"), 0);
 
-        // All that is scattered at all is worth the trouble.
+        // Any fragmentation makes the server defragment.
         let eager = "active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-cycle-min 50";
         assert_eq!(client.run(&format!("CONFIG SET {eager} bf.bloom-defrag-enabled no activedefrag yes")), ok());
         eventually("the server to have moved what is its own", || client.info_number("active_defrag_key_hits") > 100);
         assert_eq!(client.info_number("bf_bloom_defrag_hits"), 0, "the module was told not to");
 
         assert_eq!(client.run("CONFIG SET bf.bloom-defrag-enabled yes"), ok());
-        // Filters are asked and added to while they are moved.
+        // Filters are queried and added to while they are moved.
         let mut added = 0;
         eventually("filters to be moved", || {
             assert_members(&mut client, &stay[..300]);

@@ -31,7 +31,7 @@ impl SmallDisk {
         self.0.path().join("ballast")
     }
 
-    /// Fills the disk but for so many bytes, to the page.
+    /// Fills the disk except for this many bytes, rounded to a page.
     fn fill_but(&self, free: usize) {
         let mut file = OpenOptions::new().create(true).append(true).open(self.ballast()).expect("a file");
         while file.write_all(&[0xaa; 4096]).is_ok() {}
@@ -69,7 +69,7 @@ const ITEMS: usize = 100_000;
 struct Subject {
     server: Server,
     holding: Holding,
-    /// The items that were acknowledged, of each filter the same number.
+    /// The number of acknowledged items, which is the same for each filter.
     items: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Subject {
         subject
     }
 
-    /// One write to each key; the first reply that is an error. What was acknowledged is remembered.
+    /// Writes to each key. Returns the first reply that is an error. Acknowledged writes are recorded.
     fn write(&mut self, client: &mut Connection) -> std::io::Result<Option<String>> {
         let item = format!("later {}", self.items.len());
         let mut failed = None;
@@ -120,7 +120,7 @@ impl Subject {
         Ok(failed)
     }
 
-    /// Every acknowledged add is there, as is every string.
+    /// Asserts that every acknowledged add and every string is present.
     fn verify(&self, client: &mut Connection, occasion: &str) {
         for (key, _) in FILTERS {
             match self.holding {
@@ -226,7 +226,7 @@ fn with_appendfsync_always_a_server_on_a_full_disk_exits_and_restarts_with_every
             for round in 0..scaled(3) {
                 let mut client = subject.server.connect();
                 disk.fill_but([0, 4096, 20_000][round % 3]);
-                // The server ends rather than answer for what is not on disk.
+                // The server exits rather than acknowledge what is not on disk.
                 while subject.write(&mut client).is_ok_and(|failed| failed.is_none()) {}
                 let log = subject.server.log();
                 answers.push(format!("says why: {}", log.contains("AOF fsync policy is 'always'. Exiting")));

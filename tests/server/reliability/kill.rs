@@ -67,7 +67,7 @@ fn delete_until_the_end(mut client: Connection, name: &str, answered: &Answered)
         let mut answered = answered[filter].lock().unwrap();
         let [is_in, is_out] = &mut *answered;
         let [Ok(_), deleted, again] = replies else { return };
-        // What is not answered may be in or out. Where the table is full the array ends with an error.
+        // An unacknowledged item may be present or absent. If the table is full, the array ends with an error.
         if let Ok(deleted) = deleted {
             let gone = deleted.elements().iter().filter(|answer| !answer.is_error()).count();
             is_out.extend_from_slice(&items[2.min(gone)..gone]);
@@ -156,7 +156,7 @@ fn no_acknowledged_add_is_lost_over_many_kills() {
                 }
                 let mut control = server.connect();
                 if round % 5 == 0 {
-                    // However slow the disk is, filters grow: some of the kills come after answers.
+                    // Some kills wait for replies, so that filters grow however slow the disk is.
                     let answered = || acknowledged.iter().map(|list| list.lock().unwrap().len()).sum::<usize>();
                     let before = answered();
                     eventually("adds to be acknowledged", || answered() > before);
@@ -173,7 +173,7 @@ fn no_acknowledged_add_is_lost_over_many_kills() {
             });
             server.start_again();
             let mut client = server.connect();
-            // What this round added; from time to time, and at the end, everything.
+            // The items of this round; sometimes, and at the end, all items.
             let whole = round % 25 == 24 || round + 1 == kills;
             for ((name, _), (list, checked)) in LAYOUTS.iter().zip(acknowledged.iter().zip(&mut checked)) {
                 let list = list.lock().unwrap();

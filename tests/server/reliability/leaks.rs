@@ -72,7 +72,7 @@ fn deleted_filters_leave_nothing() {
                 });
             }
         }
-        // Grown ones: layers of their own to be freed. 20 items in layers of 1.
+        // Filters that grew, whose layers are freed separately: 20 items in layers of 1.
         let grown = [
             words("BF.RESERVE k 0.01 1 EXPANSION 1"),
             words(&format!("BF.MADD k{}", (0..20).map(|item| format!(" {item}")).collect::<String>())),
@@ -86,14 +86,14 @@ fn deleted_filters_leave_nothing() {
 #[test]
 fn refused_payloads_leave_nothing() {
     on_every_server(|program| {
-        // The log is left out of it: a server writes a line for every payload that it refuses.
+        // The log is excluded: a server logs every payload that it refuses.
         let server = Server::with(program).line("sanitize-dump-payload yes").start();
         let mut control = server.connect();
         let mut rng = Rng::new(8);
         let mut refusals = Vec::new();
         for (name, line) in LAYOUTS {
             control.run(line);
-            // Several layers, so that what is refused at its end has come in part.
+            // Several layers, so that a payload that is refused at its end is partly loaded.
             let items: Vec<String> = (0..300).map(|item| item.to_string()).collect();
             control.batched(&[b"BF.MADD", name.as_bytes()], &items);
             let payload = control.run(&format!("DUMP {name}")).bytes().to_vec();
@@ -101,7 +101,7 @@ fn refused_payloads_leave_nothing() {
             let mut found = 0;
             while found < 6 {
                 let mut body = payload[..payload.len() - 10].to_vec();
-                // The server lets a value be read into the ten bytes after it: more than those are cut.
+                // The server lets a value be read into the ten bytes after it, so more than ten bytes are cut off.
                 body.truncate(body.len() - 12 - rng.below(body.len() as u64 - 24) as usize);
                 body.extend_from_slice(&payload[payload.len() - 10..]);
                 let damaged = with_fixed_checksum(body);

@@ -35,7 +35,7 @@ fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {
 fn touched_filter(client: &mut Connection, megabytes: i64) {
     client.run(&format!("BF.RESERVE k 0.01 {} NONSCALING", megabytes * 867_000));
     assert!(client.run("BF.INFO k").field("Size").number() >= megabytes << 20);
-    // Four for each page.
+    // Four items for each page.
     let items: Vec<String> = (0..megabytes << 10).map(|number| number.to_string()).collect();
     client.batched(&[b"BF.MADD", b"k"], &items);
 }
@@ -43,7 +43,7 @@ fn touched_filter(client: &mut Connection, megabytes: i64) {
 #[test]
 fn a_gibibyte_is_freed_and_its_memory_is_released() {
     on_every_server(|program| {
-        // A quarter of it in the usual run.
+        // A quarter of a gibibyte in an ordinary run.
         let megabytes = if scaled(4) > 4 { 1024 } else { 256 };
         need_megabytes(megabytes + 1500);
         let server = Server::start(program);
@@ -72,7 +72,7 @@ fn a_gibibyte_is_freed_and_its_memory_is_released() {
                 eventually("the key to be gone", || client.run("DBSIZE") == integer(0));
                 eventually("the memory to come back", || client.info_number("used_memory") < limit);
             });
-            // The memory is back a moment before it is counted.
+            // The memory is freed shortly before the counter is updated.
             eventually("the background to be idle", || client.info_number("lazyfree_pending_objects") == 0);
             let lazily = client.info_number("lazyfreed_objects") - lazily;
             assert_eq!(lazily > 0, !name.ends_with("off"), "{name}: {lazily} objects freed in the background");
@@ -102,7 +102,7 @@ fn memory_usage_is_what_was_requested_from_the_allocator() {
         let is_jemalloc = control.info("mem_allocator").starts_with("jemalloc");
         let capacities =
             [100, 1, 10, 100, 1000, 5000, 20_000, 54_321, 100_000, 222_222, 500_000, 1_500_000, 40_000_000];
-        // The server would give back a part of the buffer of the connection that asks, in the middle of it.
+        // Otherwise the server might shrink the buffer of the querying connection meanwhile.
         control.run("DEBUG REPLYBUFFER RESIZING 0");
         let (mut compared, mut usages, mut growths) = (0, 0, 0);
         for (number, capacity) in capacities.into_iter().enumerate() {
@@ -117,22 +117,25 @@ fn memory_usage_is_what_was_requested_from_the_allocator() {
                     let growth = used_memory_alone(&mut control) - before;
                     let usage = control.run("MEMORY USAGE k").number();
                     let layers = layer_bytes(&mut control);
-                    // A large one is freed by the server's own thread so, whose end it tells.
+                    // The server's own thread frees a large filter, and reports when it is done.
                     control.run("UNLINK k");
-                    // The first round only makes the server ask for what it keeps.
+                    // The first round only makes the server allocate what it keeps.
                     if number == 0 {
                         continue;
                     }
-                    let told: i64 = layers.iter().sum();
-                    // For each layer, what describes it, and a page where it is aligned to pages.
+                    let reported: i64 = layers.iter().sum();
+                    // For each layer its description, and a page if it is aligned to pages.
                     let besides =
                         4096 + layers.iter().map(|&bytes| if bytes < 256 << 10 { 256 } else { 4352 }).sum::<i64>();
-                    assert!(usage >= told && usage <= told + told / 50 + besides, "{line}: {usage}, layers {told}");
+                    assert!(
+                        usage >= reported && usage <= reported + reported / 50 + besides,
+                        "{line}: {usage}, layers {reported}"
+                    );
                     let least: i64 = layers.iter().map(|&bytes| size_class(bytes)).sum();
                     let most: i64 = layers.iter().map(|&bytes| size_class(bytes + 4352)).sum();
                     let near = (least - least / 50 - 4096)..=(most + most / 50 + 4096);
                     let fits = near.contains(&growth) || !is_jemalloc;
-                    assert!(fits, "{line}, {adds} adds: grew by {growth}, told {usage}, {near:?}");
+                    assert!(fits, "{line}, {adds} adds: grew by {growth}, reported {usage}, {near:?}");
                     compared += 1;
                     usages += usage;
                     growths += growth;
@@ -215,7 +218,7 @@ fn filters_are_moved_swapped_renamed_and_inspected_like_other_values() {
             }
             assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {key}")), digests[number], "{key}");
             assert_eq!(hits(&mut client, key, &items), items.len(), "{key}");
-            // The others are in the other database now: bring all together again.
+            // The others are in the other database now, so move all of them together again.
             for (other, _) in LAYOUTS.iter().filter(|(other, _)| other != key) {
                 client.run("SELECT 7");
                 client.run(&format!("MOVE {other} 0"));
@@ -245,7 +248,7 @@ fn the_module_cannot_be_unloaded_nor_loaded_twice() {
         client.run("FLUSHALL");
         assert!(client.run("MODULE UNLOAD bf").is_error(), "without a filter too");
 
-        // The module as another file, as another vendor's module of this name would be.
+        // The module as another file, like another vendor's module with this name.
         let copy = server.folder().join("another.so");
         fs::copy(module(), &copy).unwrap();
         for path in [copy.as_path(), Path::new(&module())] {
@@ -256,12 +259,12 @@ fn the_module_cannot_be_unloaded_nor_loaded_twice() {
             assert!(log.contains("another module named 'bf' is already loaded"), "{log}");
             assert!(!log.contains("panicked"), "{log}");
         }
-        // The first goes on.
+        // The first server keeps running.
         assert_eq!(client.run("PING"), simple("PONG"));
         assert_eq!(client.run("BF.MADD k a b a"), array([integer(1), integer(1), integer(0)]));
         assert_eq!(client.run("DEBUG RELOAD"), ok());
         assert_eq!(client.run("BF.MEXISTS k a b c"), array([integer(1), integer(1), integer(0)]));
-        // Servers of today have modules inside.
+        // Recent servers have built-in modules.
         let modules = client.run("MODULE LIST");
         let ours = modules.elements().iter().filter(|module| module.field("name").text() == "bf");
         assert_eq!(ours.count(), 1, "{modules:?}");

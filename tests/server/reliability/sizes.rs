@@ -88,7 +88,7 @@ fn every_extreme_rate_and_capacity_works_or_is_a_clear_error() {
                             continue;
                         }
                         made += 1;
-                        // Used as any filter: what was added is found, also where there was no room for all.
+                        // The filter is used like any other: items that were added are found, even if not all fitted.
                         let answers = client.run("BF.MADD k a b c d");
                         for (item, answer) in ["a", "b", "c", "d"].iter().zip(answers.elements()) {
                             if answer.is_error() {
@@ -182,7 +182,7 @@ fn an_item_as_large_as_the_server_allows_is_accepted() {
             lengths.push((900 << 20, "1000mb"));
         }
         if scaled(1) > 1 && available_megabytes().is_some_and(|available| available > 14_000) {
-            // A length that 32 bits do not hold. The server has to be told to take it.
+            // A length above 32 bits. The server must be configured to accept it.
             assert_eq!(client.run("CONFIG SET client-query-buffer-limit 16gb"), ok());
             lengths.push(((4 << 30) + 5, "6gb"));
         }
@@ -207,7 +207,7 @@ fn a_million_items_in_one_command() {
         let server = Server::start(program);
         let mut client = server.connect();
         for (key, line) in super::LAYOUTS {
-            // The other layouts' chains are slow to fill in a usual run.
+            // The chains of the other layouts take too long to fill in an ordinary run.
             let count = if key == "native" { 1_000_000 } else { scaled(200_000).min(1_000_000) };
             client.run(line);
             let mut words = vec!["BF.MADD".to_owned(), key.to_owned()];
@@ -242,7 +242,7 @@ fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
             assert_eq!(client.run("BF.CARD counting").number(), CAPACITY as i64);
             assert_eq!(hits(&mut client, "counting", &members), CAPACITY, "round {round}");
             let wrong = hits(&mut client, "counting", &strangers);
-            // A filter that lost its members would pass, too: some strangers must be hits.
+            // A filter that lost its members would pass, too, so some absent items must be hits.
             assert!(wrong > strangers.len() / 1000, "round {round}: {wrong} of {} strangers", strangers.len());
             assert!(wrong <= most_hits(strangers.len(), 0.01), "round {round}: {wrong} of {}", strangers.len());
             eprintln!("counting, round {round}: {wrong} of {} strangers", strangers.len());

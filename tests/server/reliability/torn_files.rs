@@ -26,7 +26,7 @@ struct Files {
     filters: bool,
     folder: TempDir,
     append_only: Vec<u8>,
-    /// Where each of the adds ends in the append-only file.
+    /// The position in the append-only file where each add ends.
     ends: Vec<usize>,
     snapshot: Vec<u8>,
 }
@@ -36,7 +36,7 @@ impl Files {
         let mut server = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no").start();
         let mut client = server.connect();
         for (_, line) in LAYOUTS {
-            // The same number of words in either file, so that damage can be compared.
+            // The same number of arguments in either file, so that damage can be compared.
             client.run(if filters { line } else { "SET something else" });
         }
         for command in 0..COMMANDS {
@@ -68,7 +68,7 @@ impl Files {
         Self { filters, folder, append_only, ends, snapshot }
     }
 
-    /// Starts a server on an append-only file that begins with a whole one's bytes.
+    /// Starts a server on an append-only file that begins with the bytes of an undamaged one.
     fn start_on_append_only(&self, program: &Path, bytes: &[u8], load_truncated: &str) -> Outcome {
         fs::write(self.folder.path().join(INCREMENT), bytes).unwrap();
         let words = ["--appendonly", "yes", "--aof-load-truncated", load_truncated];
@@ -87,9 +87,9 @@ const INCREMENT: &str = "appendonlydir/appendonly.aof.1.incr.aof";
 /// The outcome of a start.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// It came up; for each command, whether all of its items are there. What cannot be known is left out.
+    /// The server started; for each command, whether all of its items are present. Unknown ones are omitted.
     Started(Vec<bool>),
-    /// It ended with an exit code and a word in the log.
+    /// The server exited with an exit code and a line in the log.
     Refused,
 }
 
@@ -104,7 +104,7 @@ impl Drop for Process {
 }
 
 impl Outcome {
-    /// Starts a server in a folder and looks what becomes of it, again where another process took the port.
+    /// Starts a server in a folder and observes it; starts again if another process took the port.
     fn of(program: &Path, folder: &Path, words: &[&str], filters: bool) -> Self {
         (0..50).find_map(|_| Self::of_a_start(program, folder, words, filters)).expect("a free port")
     }
@@ -135,12 +135,12 @@ impl Outcome {
                 }
                 assert!(!text.contains("panicked") && !text.contains("BUG REPORT"), "a crash:\n{text}");
                 assert!(status.signal().is_none() && status.code() == Some(1), "{status}:\n{text}");
-                // Of a warning's mark, and more than the banner: a reason.
+                // Marked as a warning, and longer than the banner: a reason.
                 assert!(text.contains(" # "), "no reason in the log:\n{text}");
                 return Some(Self::Refused);
             }
-            // Having refused a snapshot, the server looks through it with redis-check-rdb before it ends. That does not
-            // end on a file that is cut inside of a module's value, of any module (7.0.15): it is given a moment.
+            // After refusing a snapshot, the server checks it with redis-check-rdb before it exits. That does not terminate
+            // on a file that is truncated inside any module's value (7.0.15), so it is given only a moment.
             if text.contains("Internal error in RDB reading") {
                 thread::sleep(Duration::from_millis(40));
                 let status = process.0.try_wait().expect("its state");
@@ -188,7 +188,7 @@ fn a_truncated_append_only_file_is_handled_as_for_sets() {
     on_every_server(|program| {
         let [filters, sets] = both(program);
         let (mut starts, mut refused, mut kept) = (0, 0, 0);
-        // The same place in either file: so many bytes before the end of a command.
+        // The same place in either file: this many bytes before the end of a command.
         let step = (37 / scaled(1)).max(1);
         for (number, place) in (0..COMMANDS * 60).step_by(step).enumerate() {
             let (command, before_end) = (place / 60, place % 60);
@@ -227,7 +227,7 @@ fn an_altered_append_only_file_is_handled_as_for_sets() {
         let (mut refused, tries) = (0, scaled(40));
         for _ in 0..tries {
             let command = rng.below(COMMANDS as u64) as usize;
-            // The items, their lengths and the key: what is the same in either file.
+            // The items, their lengths and the key, which are the same in either file.
             let back = 1 + rng.below(55) as usize;
             let bit = 1 << rng.below(8);
             let changed = |files: &Files| {
@@ -248,7 +248,7 @@ fn an_altered_append_only_file_is_handled_as_for_sets() {
 fn commands_without_arguments_in_the_file_do_no_harm() {
     on_every_server(|program| {
         let files = Files::make(program, true);
-        // Redis does not count the words of commands that it reads from the file.
+        // Redis does not check the number of arguments of commands in the file.
         let is_counted = Version::of(program).counts_words_of_files();
         let server = Server::start(program);
         let mut client = server.connect();

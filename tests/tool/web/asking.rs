@@ -31,12 +31,12 @@ pub struct Response {
 }
 
 impl Response {
-    /// A header, where there is one.
+    /// Returns a header, if it exists.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(said, _)| said == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body, as JSON.
+    /// Returns the body as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
@@ -45,14 +45,14 @@ impl Response {
 
     /// Asserts that the status is 200.
     #[track_caller]
-    pub fn well(self) -> Self {
+    pub fn success(self) -> Self {
         assert_eq!(self.status, 200, "{self:?}");
         self
     }
 }
 
 impl Web {
-    /// Starts it beside a server, with a sample every tenth of a second.
+    /// Starts it for a server, with a sample every tenth of a second.
     pub fn start(server: &Server, words: &[&str]) -> Self {
         let url = url(server);
         let fixed = ["web", "--url", &url, "--listen", "127.0.0.1:0", "--interval", "0.1"];
@@ -63,22 +63,22 @@ impl Web {
         Self { child, port: port.unwrap_or_else(|| panic!("it said {line:?}")) }
     }
 
-    /// What a browser says in `Host`.
+    /// The value of `Host` that a browser sends.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// As the page asks.
+    /// Sends a request like the page.
     pub fn ask(&self, path: &str) -> Response {
         self.get(path, &[("X-Bloomgate", "page"), ("Sec-Fetch-Site", "same-origin")])
     }
 
-    /// As a program asks.
+    /// Sends a request like a program.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         self.request("GET", path, &self.host(), headers)
     }
 
-    /// A request of any kind.
+    /// Sends any request.
     pub fn request(&self, method: &str, path: &str, host: &str, headers: &[(&str, &str)]) -> Response {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
@@ -91,7 +91,7 @@ impl Web {
         Response { status, headers, body: body.to_owned() }
     }
 
-    /// Sends bytes, and returns all that comes back until the connection is closed.
+    /// Sends bytes, and returns everything received until the connection is closed.
     pub fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(patience())).unwrap();
@@ -102,11 +102,11 @@ impl Web {
         String::from_utf8(answer).unwrap()
     }
 
-    /// The state, once it is as the test waits for.
+    /// Waits until the state satisfies a condition, and returns it.
     pub fn state_when(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let mut state = Value::Null;
         eventually(what, || {
-            state = self.ask("/api/state").well().json();
+            state = self.ask("/api/state").success().json();
             condition(&state)
         });
         state

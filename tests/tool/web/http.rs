@@ -26,7 +26,7 @@ fn clients_that_do_not_read_lock_no_one_out() {
     let web = Web::start(&server, &[]);
     let stuck: Vec<_> = (0..64).map(|_| stuck(&web)).collect();
     for path in ["/", "/metrics"] {
-        web.get(path, &[]).well();
+        web.get(path, &[]).success();
     }
     drop(stuck);
 }

@@ -11,7 +11,7 @@ use crate::harness::{Server, on_every_server};
 
 /// Returns all metrics as Prometheus gets them.
 pub fn of(web: &Web) -> String {
-    let response = web.get("/metrics", &[]).well();
+    let response = web.get("/metrics", &[]).success();
     assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     response.body
 }

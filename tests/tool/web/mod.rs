@@ -305,7 +305,7 @@ fn the_page_loads_nothing_from_other_sites() {
     let mut files = vec![("/".to_owned(), page.body.clone())];
     for part in page.body.split("=\"/").skip(1).chain(page.body.split("from \"./").skip(1)) {
         let path = format!("/{}", part.split('"').next().unwrap());
-        files.push((path.clone(), web.get(&path, &[]).well().body));
+        files.push((path.clone(), web.get(&path, &[]).success().body));
     }
     assert!(files.len() > 4, "{files:?}");
     for (path, text) in files {
@@ -371,6 +371,6 @@ fn invalid_options_are_reported_in_one_line() {
     let web = Web::start(&bare, &[]);
     let state = web.state_when("why there is nothing", |state| !state["problem"].is_null());
     assert!(state["problem"]["text"].as_str().unwrap().contains("has not loaded the module"), "{state}");
-    let help = run(["web", "--help"]).well().text();
+    let help = run(["web", "--help"]).success().text();
     assert!(help.contains("Examples:") && help.contains("--listen"), "{help}");
 }

@@ -18,10 +18,10 @@ fn a_refused_creation_leaves_no_filter() {
             cases.push(case(format!("BF.ADD, {layout}"), &before, words("BF.ADD k a")));
             cases.push(case(format!("BF.MADD, {layout}"), &before, with_items("BF.MADD k", 0, 20)));
         }
-        // More than the first layer takes: it grows with the same command.
+        // More than the first layer holds, so the filter grows with the same command.
         cases.push(case("a long BF.MADD", &set("CONFIG SET bf.layout redisbloom"), with_items("BF.MADD k", 0, 5000)));
         let native = set("CONFIG SET bf.layout native");
-        // A rate that is taken as another one, which the log says.
+        // A rate that is replaced by another one, which is logged.
         cases.push(case("another rate", &native, words("BF.RESERVE k 0.9 100 SEED 7")));
         cases.push(case("a fixed one", &native, words("BF.RESERVE k 0.01 100 NONSCALING SEED 7")));
         cases.push(case("one to grow", &native, words("BF.INSERT k VALIDATESCALETO 10000 SEED 7 ITEMS a b")));
@@ -38,7 +38,7 @@ fn a_filter_that_cannot_grow_is_unchanged() {
         for (name, maker) in makers(4) {
             for items in [4, 40] {
                 let before = [words(&maker), with_items("BF.MADD k", 0, items)];
-                // The last of a few hundred always meets a full layer.
+                // The last of a few hundred items always meets a full layer.
                 for (command, count) in [("BF.MADD k", 1), ("BF.MADD k", 300), ("BF.INSERT k ITEMS", 100)] {
                     let name = format!("{command} of {count}, {name} of {items}");
                     cases.push(case(name, &before, with_items(command, 1000, count)));
@@ -72,7 +72,7 @@ fn reads_without_memory_are_answered_or_refused() {
     try_all("looks", 4, |_, client| {
         let mut cases = Vec::new();
         for (capacity, items) in [(4, 300), (1_000_000, 10)] {
-            // A window has another time in it with each case.
+            // A window contains a different time in each case.
             for (name, maker) in makers(capacity).into_iter().filter(|(name, _)| *name != "windowed") {
                 let before = [words(&maker), with_items("BF.MADD k", 0, items)];
                 let (_, records) = dumped(client, &before);
@@ -96,7 +96,7 @@ fn reads_without_memory_are_answered_or_refused() {
                 );
                 lines.push(format!("RESTORE other 0 {}", "x".repeat(40)));
                 cases.extend(lines.iter().map(|line| case(format!("{line}, {name}"), &before, words(line))));
-                // The iterator has the generation in it, which is another one each time: the record is asked for anew.
+                // The iterator contains the generation, which differs each time, so the record is requested again.
                 if name == "redisbloom" {
                     let iterators = ["0"].into_iter().chain(records.iter().map(|(iterator, _)| iterator.as_str()));
                     cases.extend(iterators.map(|iterator| {

@@ -39,7 +39,7 @@ fn lookups_do_not_allocate_and_adds_only_what_the_filter_keeps() {
                     words("BF.CARD k"),
                     words("BF.INFO k"),
                 ];
-                // Once to make room for the longest.
+                // Once to reserve memory for the longest list.
                 client.call(&with_items("BF.MADD k", 50_000, 4000));
                 for command in &commands {
                     let requests = requests_of(&mut client, command);

@@ -38,7 +38,7 @@ fn a_delete_without_memory_changes_nothing() {
         let server = with_faults(program).start();
         let mut client = server.connect();
         let mut faults = 0;
-        // The first entries, those that make the table of a list, and a table that grows.
+        // The first entries, those that turn a list into a table, and a table that grows.
         for deleted in [0, 1, 14, 40, 150] {
             let delete = with_items("BF.MDEL k", deleted, 60);
             for mode in ["", " ON"] {

@@ -34,7 +34,7 @@ fn a_rewrite_without_memory_keeps_the_existing_file() {
             assert_eq!(digest(&mut client), before);
         }
         assert!(server.log().contains("bloomgate: cannot rewrite the AOF: "));
-        // A snapshot asks for nothing.
+        // A snapshot allocates nothing.
         client.run("FAULTS.FAIL 1 ON");
         client.run("FAULTS.COUNT");
         assert_eq!(client.run("SAVE"), ok());
@@ -72,7 +72,7 @@ fn a_replica_without_memory_for_an_effect_exits() {
             let mut follower = replica.connect();
             eventually("the replica to have all", || follower.info("master_link_status") == "up");
             follower.run("FAULTS.FAIL 1 ON");
-            // That it looks for nothing to obey: a client's question is answered.
+            // A client's query is answered, because it does not apply an effect.
             assert!(!follower.run("BF.EXISTS native x").is_error());
             let reply = client.call(command);
             assert!(!reply.is_error(), "{reply:?}");
@@ -87,7 +87,7 @@ fn a_replica_without_memory_for_an_effect_exits() {
 fn a_server_without_memory_for_its_data_exits_and_keeps_the_file() {
     on_every_server(|program| {
         let mut ended = 0;
-        // The commands as they came, the records of a rewrite, and a snapshot.
+        // The commands as they were written, the records of a rewrite, and a snapshot.
         for (is_rewritten, reload) in
             [(false, "DEBUG LOADAOF"), (true, "DEBUG LOADAOF"), (false, "DEBUG RELOAD NOSAVE")]
         {

@@ -91,7 +91,7 @@ fn without_memory_rows_are_loaded_but_not_cached() {
 fn waiters_that_could_not_be_scheduled_are_served_by_the_next_caller() {
     on_every_server(|program| {
         let mut refusals = 0;
-        // The alarm asks for memory when it is full, which it is with some numbers of waiters on a new server.
+        // The timer's queue allocates when it is full, which depends on the number of waiters on a new server.
         for crowd in 1..=8 {
             let server = with_faults(program).start();
             let mut client = server.connect();

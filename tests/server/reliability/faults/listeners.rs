@@ -30,7 +30,7 @@ fn events_are_sent_after_the_key_is_closed() {
                 assert_eq!(client.run("FAULTS.NOTIFIED"), array([integer(*events), integer(0)]), "{what}");
                 assert_eq!(client.run("EXISTS k"), integer(1 - deletes), "{what}");
             }
-            // Of a filter that is there, too.
+            // Also for an existing filter.
             for (what, words, events) in
                 [("an item", words("BF.ADD k e"), 1), ("items that make it grow", with_items("BF.MADD k", 0, 40), 2)]
             {

@@ -24,7 +24,7 @@ type Words = Vec<Vec<u8>>;
 
 fn with_faults(program: &Path) -> Builder {
     let modules = format!("loadmodule {} {}", fault_module().display(), module().display());
-    // Filters that are made anew are equal, but for native ones, whose seed is given.
+    // Filters created by the same command are equal, because native ones get a fixed seed.
     Server::with(program).without_module().line(&modules).line("bf.bloom-use-random-seed no")
 }
 
@@ -57,7 +57,7 @@ struct Case {
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     digest: String,
-    /// BF.CARD, or why there is none; MEMORY USAGE; EXISTS of `k` and of its copy.
+    /// BF.CARD or its error; MEMORY USAGE; EXISTS of `k` and of its copy.
     numbers: [Reply; 4],
     gauges: Vec<String>,
 }
@@ -111,7 +111,7 @@ fn try_every_fault(client: &mut Connection, case: &Case) -> i64 {
         (client.call(&case.command), state(client))
     };
     let (expected, after) = undisturbed();
-    // A native filter that is made without a seed is another one each time, and so is one that began at another time.
+    // A native filter without a fixed seed differs each time, and so does one that began at another time.
     let is_fixed = undisturbed().1.digest == after.digest && !name.contains("windowed");
     let mut faults = 0;
     for mode in ["", " ON"] {

@@ -133,7 +133,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
     let command = *pick(rng, &COMMANDS);
     let mut words = vec![any_case(rng, command), pick(rng, &KEYS).as_bytes().to_vec()];
     match command {
-        // Often sound, up to the options.
+        // Often valid, up to the options.
         "BF.RESERVE" => {
             words.push(pick(rng, &["0.01", "0.5", "1e-7", "1e-300"]).as_bytes().to_vec());
             words.push(pick(rng, &["1", "100", "1000", "100000"]).as_bytes().to_vec());
@@ -164,7 +164,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
         }
         _ => items(rng, &mut words),
     }
-    // One word too many, too few, or another.
+    // One argument too many, too few, or replaced.
     match rng.below(8) {
         0 => words.push(word(rng)),
         1 => drop(words.pop()),
@@ -179,7 +179,7 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
 
 /// No command may wait for long, because no other client would end the wait.
 fn guarding(rng: &mut Rng, command: &str, words: &mut Vec<Vec<u8>>) {
-    // A change that the filter refuses has deleted the value nevertheless, so it names a key that is not there.
+    // A BF.CHANGED that the filter refuses has still deleted the value, so it names a missing key.
     let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };
     words.extend([rng.bytes(3), key.as_bytes().to_vec()]);
     if command == "BF.FETCH" {

@@ -145,7 +145,7 @@ pub fn damage_bytes(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
                 let from = rng.below(other.len() as u64 + 1) as usize;
                 bytes.splice(place.., other[from..].iter().copied());
             }
-            // A length in the server's own spelling.
+            // A length in the server's own encoding.
             5 => {
                 let edge = *pick(rng, &EDGES);
                 let spelled = if rng.below(2) == 0 {

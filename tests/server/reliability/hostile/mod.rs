@@ -31,11 +31,11 @@ const SLACK_BYTES: i64 = 128 << 10;
 /// How much more memory may be resident, because the allocator keeps partly used pages.
 const RESIDENT_SLACK_BYTES: i64 = 8 << 20;
 fn start(program: &Path, lines: &[&str]) -> Server {
-    // Strings are left as they are: what a test changes is then not compressed.
+    // Strings are not compressed, so that tests can change their bytes.
     lines.iter().fold(Server::with(program).line("rdbcompression no"), |builder, line| builder.line(line)).start()
 }
 
-/// Returns a server for each of [`LIMITS`].
+/// Returns a random generator with a different seed for each of [`LIMITS`].
 fn rng(limits: &str) -> Rng {
     let seed: u64 = std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number"));
     Rng::new(limits.bytes().fold(seed, |seed, letter| seed.wrapping_mul(31).wrapping_add(letter.into())))
@@ -53,7 +53,7 @@ struct Counts {
 fn in_flat_memory(server: &Server, tries: usize, mut one: impl FnMut(&mut Connection, &mut Counts)) -> Counts {
     let mut client = server.connect();
     let mut counts = Counts::default();
-    // To warm up.
+    // Warms up.
     (0..tries / 5).for_each(|_| one(&mut client, &mut counts));
     client.run("MEMORY PURGE");
     let (used, resident) = (client.info_number("used_memory"), Resident::of(server));

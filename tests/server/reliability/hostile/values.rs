@@ -18,7 +18,7 @@ pub struct Seed {
 /// The fields of a payload.
 #[derive(Clone)]
 pub struct Value {
-    /// Of the module's type and of its encoding.
+    /// The versions of the module's type and of its encoding.
     pub type_number: u64,
     pub fields: Vec<Field>,
 }
@@ -67,7 +67,7 @@ pub fn seeds(server: &Server) -> Vec<Seed> {
         let old = golden::filters(release).into_iter().filter(|golden| golden.payload.len() < 16 << 10);
         seeds.extend(old.map(|golden| Seed::of(golden.payload)));
     }
-    // Damage begins with what is sound; what is not is sent as it is, by a test of its own.
+    // Only valid payloads are damaged; a separate test sends the invalid ones unchanged.
     seeds.extend(kept_inputs().into_iter().filter(|seed| {
         let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", &seed.payload];
         !client.call(&words).is_error() && !client.run("DEL k").is_error()
@@ -103,7 +103,7 @@ impl Seed {
 }
 
 impl Value {
-    /// The fields of a payload; nothing where they are compressed or torn.
+    /// The fields of a payload; `None` if they are compressed or truncated.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let mut rest = payload.get(1..payload.len().checked_sub(FOOTER)?)?;
         let type_number = length(&mut rest)?;
@@ -181,7 +181,7 @@ fn kinds(type_name: &str, encoding: u8, front: &[u64]) -> (String, &'static str)
             (front.to_owned(), if encoding == 0 { "ududsu" } else { "ududuusu" })
         }
         "bloomfltr" => {
-            // The newest layer alone tells its items.
+            // Only the newest layer stores its number of items.
             let before_last = front.first().map_or(0, |layers| layers.saturating_sub(1).min(5000)) as usize;
             (format!("uuddu{}uus", "us".repeat(before_last)), "us")
         }
