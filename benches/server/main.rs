@@ -125,14 +125,14 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
 
 /// What every reader of the figures must know.
 fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String)>) -> Result<String> {
-    let mut lines = vec![("asked", format!("`{}`", format!("scripts/bench {}", arguments.shown).trim_end()))];
+    let mut lines = vec![("command", format!("`{}`", format!("scripts/bench {}", arguments.shown).trim_end()))];
     lines.extend(machine);
     let ours = bench.start(0, false).context("the module does not load")?;
     lines.push(("module", format!("{}; {}", variants::module_version(&ours.server)?, env!("CARGO_PKG_VERSION"))));
     for index in (0..bench.variants.len()).filter(|index| bench.variants[*index].is_peer()) {
         if let Ok(peer) = bench.start(index, false) {
             let version = variants::module_version(&peer.server)?;
-            lines.push(("beside", format!("{}: {version}", peer.variant.name)));
+            lines.push(("compared with", format!("{}: {version}", peer.variant.name)));
         }
     }
     if let Some(commit) = machine::output_of("git", &["describe", "--always", "--dirty"]) {
@@ -145,13 +145,13 @@ fn head(bench: &Bench, arguments: &Arguments, machine: Vec<(&'static str, String
     }
     lines.push(match &bench.processors {
         Some(found) => ("processors", format!("servers on {}, clients on {}", found.server, found.client)),
-        None => ("processors", "programs run where the system puts them".to_owned()),
+        None => ("processors", "chosen by the system".to_owned()),
     });
     let mut text = "# Measurements\n\n".to_owned();
     if bench.quick {
-        text += "**A quick run: smaller filters, fewer rounds. Its figures are for trying it out.**\n\n";
+        text += "**A quick run with smaller filters and fewer rounds: its figures are only for a first look.**\n\n";
     }
-    text += "Made by `scripts/bench`. Figures are medians of the rounds, with the least and the most of them.\n\n";
+    text += "Written by `scripts/bench`. Figures are medians of the rounds, with their minimum (least) and maximum (most).\n\n";
     for (name, value) in lines {
         text += &format!("- {name}: {value}\n");
     }

@@ -52,26 +52,26 @@ pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
         "commands" => {
             let title = "Time inside a command";
             let (many, one) = of_commands(&rows).into_iter().partition(|figure| figure.about.contains(" 100 "));
-            take("commands.svg", title, bars(title, &[("µs a call, of 100 items", many), ("µs a call", one)])?);
+            take("commands.svg", title, bars(title, &[("µs per call, of 100 items", many), ("µs per call", one)])?);
         }
         "peer" => {
-            let title = "Time inside a command, beside another module";
+            let title = "Time inside a command, compared with another module";
             let (many, one) = of_commands(&rows).into_iter().partition(|figure| figure.about.contains(" 100 "));
-            take("peer.svg", title, bars(title, &[("µs a call, of 100 items", many), ("µs a call", one)])?);
+            take("peer.svg", title, bars(title, &[("µs per call, of 100 items", many), ("µs per call", one)])?);
         }
         "chain" => {
-            let title = "Time inside BF.MEXISTS, of a filter that grew and of one that was reserved";
-            take("chain.svg", title, bars(title, &[("µs a call, of 100 items", of_commands(&rows))])?);
+            let title = "Time inside BF.MEXISTS, for a filter that grew and one that was reserved";
+            take("chain.svg", title, bars(title, &[("µs per call, of 100 items", of_commands(&rows))])?);
         }
         "saving" => {
-            let title = "How long BF.ADD of another client takes beside a save";
+            let title = "Duration of BF.ADD of another client during a save";
             let of = |part: &str| of_phases(&rows, &format!("us of BF.ADD from another client, {part}"));
             take("saving.svg", title, bars(title, &[("µs, 99%", of("99%")), ("µs, 99.9%", of("99.9%"))])?);
         }
         "scale" => {
-            let title = "Time of an added item over the size of the filter";
+            let title = "Time per added item by filter size";
             take("scale-add.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MADD"))?);
-            let title = "Time of a looked-up item over the size of the filter";
+            let title = "Time per looked-up item by filter size";
             take("scale-lookup.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MEXISTS"))?);
         }
         _ => {}

@@ -33,7 +33,7 @@ pub fn report(name: &str, world: &World, time: Duration, rows: usize) {
         "    writes    {inserted} inserted, {changed} changed, {deleted} deleted, {rolled_back} rolled back, \
          {died} writers died before their second call"
     );
-    eprintln!("    database  {} queries, {rows} rows at the end, asked for one by one", read(&counts.queries));
+    eprintln!("    database  {} queries, {rows} rows looked up one by one at the end", read(&counts.queries));
     let (faults, _) = world.model.faults();
     figures(&format!("guard {name}: {lookups} lookups verified, {rows} rows verified at the end, {faults} faults"));
 }

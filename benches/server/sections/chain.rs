@@ -37,14 +37,14 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     }
     let mut table = grid.table("chain", "A chain of layers");
     table.note(format!(
-        "Two filters at 1%, both with the same {items} items of 70 bytes: one grew to them from a reserve of 100 by \
-         factors of 2, the other was reserved for them. BF.MEXISTS of {MANY} items, pipeline 4; {rounds} rounds."
+        "Two filters at 1% with the same {items} items of 70 bytes: one grew from a capacity of 100 by factors of 2, the \
+         other was reserved for them. BF.MEXISTS of {MANY} items, pipeline 4; {rounds} rounds."
     ));
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)?;
 
     let columns = ["variant", "layers", "absent: grown / reserved", "present: grown / reserved"];
-    let mut ratios = Table::new("chain-ratios", "Grown beside reserved", &columns);
+    let mut ratios = Table::new("chain-ratios", "Grown and reserved filters", &columns);
     for running in &ready {
         let ratio = |grown: usize, reserved: usize| -> Cell {
             let [grown, reserved] = [grown, reserved].map(|case| grid.microseconds(case, running.index));

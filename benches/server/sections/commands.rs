@@ -55,18 +55,15 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
     }
     let mut table = grid.table("commands", "Commands");
     table.note(format!(
-        "A fixed filter for {capacity} items at 1%, {FILLED}% of them in before the first round, and a little more \
-         with each of the {rounds} rounds; and a fixed filter for {SMALL_CAPACITY} items (1 MB), {FILLED}% in before \
-         each round. Items are URLs of 70 bytes."
+        "A fixed filter for {capacity} items at 1%, {FILLED}% full before the first round and slightly fuller after each \
+         of the {rounds} rounds, and a fixed filter for {SMALL_CAPACITY} items (1 MB), {FILLED}% full before each round. \
+         Items are URLs of 70 bytes."
     ));
+    table.note("BF.CARD opens the key and replies with a stored number: this is the cost of any command of a module.");
     table.note(
-        "BF.CARD opens the key and answers with a number that is at hand: what the server takes for a command of a module, \
-         whatever that does.",
-    );
-    table.note(
-        "us/call is the time inside the command (INFO commandstats). Requests/s are what the client saw: \
-         redis-benchmark with 50 connections, for BF.MADD a client of our own with as many, which makes its items as \
-         it goes. With commands as short as these the client and the protocol can be what limits requests/s.",
+        "us/call is the time inside the command (INFO commandstats). Requests/s are measured by the client: \
+         redis-benchmark with 50 connections, or for BF.MADD our own client with the same number, which generates its \
+         items while it sends. For commands this short, requests/s may be limited by the client and the protocol.",
     );
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)

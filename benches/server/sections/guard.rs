@@ -185,9 +185,9 @@ fn table(times: &Times, rounds: u64) -> Table {
         }
     }
     table.note(format!(
-        "{ROWS} items in a filter for {CAPACITY} at {RATE}, and as many cached values of {VALUE_BYTES} bytes, in each of three servers \
-         that take turns: one without a module, one that never gave a lease, one where a lease is live on another key. us/call is \
-         the time inside the command. SET overwrites a cached value. A ratio is that of medians."
+        "{ROWS} items in a filter for {CAPACITY} at {RATE}, and the same number of cached values of {VALUE_BYTES} bytes, in each of \
+         three servers that take turns: one without a module, one that has never granted a lease, and one with a lease on another \
+         key. us/call is the time inside the command. SET overwrites a cached value. Ratios are of medians."
     ));
     table
 }

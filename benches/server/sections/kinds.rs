@@ -137,10 +137,10 @@ fn table(rows: &[Row], sizes: &Sizes) -> Table {
         table.row(cells);
     }
     table.note(format!(
-        "Filters at {RATE}, full but for the items that are added here, in one server; in each round each of them in turn. \
-         us/100 is the time inside BF.MEXISTS of {MANY} absent or present items, and inside BF.MADD of {MANY} new ones, of \
-         70 bytes, pipeline {PIPELINE_MANY}. Present items are spread over the buckets. Rings of {BUCKETS} buckets have \
-         room for the capacity in all but one; their bits are for each item of the capacity."
+        "Filters at {RATE}, full except for the items that are added here, in one server; each round measures all of them in \
+         turn. us/100 is the time inside BF.MEXISTS of {MANY} absent or present items, and inside BF.MADD of {MANY} new ones, of \
+         70 bytes, pipeline {PIPELINE_MANY}. Present items are spread over the buckets. In rings of {BUCKETS} buckets, all but \
+         one bucket together have room for the capacity; bits are per item of the capacity."
     ));
     table
 }

@@ -69,7 +69,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     let columns = ["while", "variant", "bytes", "rounds", "worst PING, ms", "least", "most", "inside it, ms"];
-    let mut table = Table::new("pauses", "Pauses while a filter goes", &columns);
+    let mut table = Table::new("pauses", "Pauses while a filter is removed", &columns);
     for (way, rows) in WAYS.into_iter().zip(&rows) {
         for (running, row) in all.iter().zip(rows).filter(|(running, _)| way.is_of(running)) {
             let name = running.variant.name.as_str();
@@ -80,10 +80,10 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     table.note(format!(
-        "A filter of so many bytes with nearly all of its pages touched goes. Another client asks PING, one after the other, from \
-         before the command until {} ms after its answer; the worst is the longest wait, the figures are over the rounds. Inside it is the median of the time inside the command. Servers \
-         have their default settings and run on any processor, beside the clients. A BF.LOADCHUNK of a client never takes the place \
-         of a filter.",
+        "A filter of this size with nearly all pages touched is removed. Another client sends one PING at a time, from before the \
+         command until {} ms after its reply; the worst PING is the longest of a round, and the figures are over the rounds. The last \
+         column is the median time inside the command. Servers have default settings, and run on any processor like the clients. A \
+         client's BF.LOADCHUNK never replaces a filter.",
         WATCHED.as_millis()
     ));
     faults.into_iter().for_each(|fault| table.note(fault));

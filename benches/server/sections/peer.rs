@@ -65,15 +65,15 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
             bench.attempt(running.index, &mut faults, || measure(bench, running, &sizes, round, &mut grid));
         }
     }
-    let mut table = grid.table("peer", "Beside another module");
+    let mut table = grid.table("peer", "Compared with another module");
     table.note(format!(
-        "Each module in a server of the same program, in turn. One filter was reserved for {} items at 1%, with NONSCALING, and \
-         has {FILLED}% of them; the other one was made by the first BF.MADD with the defaults of its module, and grew to {} items. A \
-         little more is in with each of the {rounds} rounds. Items are URLs of 70 bytes.",
+        "Each module in turn, in a server of the same program. One filter was reserved for {} items at 1%, with NONSCALING, and \
+         is {FILLED}% full; the other was created by the first BF.MADD with the module's defaults, and grew to {} items. Both get \
+         slightly fuller with each of the {rounds} rounds. Items are URLs of 70 bytes.",
         sizes.capacity, sizes.grown
     ));
     table.note(
-        "us/call is the time inside the command (INFO commandstats). Requests/s are what the client saw, which can be what \
+        "us/call is the time inside the command (INFO commandstats). Requests/s are measured by the client, which may be what \
          limits them.",
     );
     faults.into_iter().for_each(|fault| table.note(fault));
@@ -84,11 +84,11 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
 fn memory_table(sizes: &Sizes) -> Table {
     let columns =
         ["filter", "variant", "items", "layers", "MEMORY USAGE", "bits/item", "filled, items/s", "rate measured"];
-    let mut table = Table::new("peer-memory", "Memory beside another module", &columns);
+    let mut table = Table::new("peer-memory", "Memory compared with another module", &columns);
     table.note(format!(
-        "The same filters before the first round. Bits are for each of the {} items of the reserve, and for each that is in the \
-         filter that grew. The rate is that of items that were never added, with its standard error, for a filter at {RATE}; the \
-         reserved one is far from full. Filled by BF.MADD of {MANY}, once.",
+        "The same filters before the first round. Bits are per item of the capacity ({}) for the reserved filter, and per item \
+         added for the one that grew. The rate is that of items that were never added, with its standard error, for a filter at \
+         {RATE}; the reserved one is far from full. Filled once, by BF.MADD of {MANY}.",
         sizes.capacity
     ));
     table

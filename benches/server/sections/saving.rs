@@ -62,7 +62,7 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         columns.extend([measure.to_owned(), format!("{measure}: x alone")]);
     }
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new("saving", "Adds and lookups beside a save", &columns);
+    let mut table = Table::new("saving", "Adds and lookups during a save", &columns);
     for (variant, figures) in bench.variants.iter().zip(&figures) {
         for (phase, name) in PHASES.iter().enumerate() {
             let mut cells = vec![Cell::from(variant.name.clone()), Cell::from(*name)];
@@ -73,10 +73,9 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
         }
     }
     table.note(format!(
-        "A fixed filter for {capacity} items at 1% with {} items in it; rounds: {rounds}, each on a fresh server that runs on any \
-         processor, as its saving child and the clients do. One client adds new items by BF.ADD, and looks absent ones up by \
-         BF.EXISTS, {TOGETHER} commands a round trip; another sends one BF.ADD after the other. At most {most} items are added during \
-         the save.",
+        "A fixed filter for {capacity} items at 1% that holds {}; rounds: {rounds}, each on a fresh server. The server, its saving \
+         child and the clients run on any processor. One client adds new items with BF.ADD and looks up absent ones with BF.EXISTS, \
+         {TOGETHER} commands per round trip; another sends one BF.ADD at a time. At most {most} items are added during the save.",
         capacity / 1000 * FILLED_THOUSANDTHS
     ));
     faults.into_iter().for_each(|fault| table.note(fault));

@@ -72,7 +72,8 @@ pub fn run(bench: &Bench, results: &mut Results) -> Result<()> {
          `fixed`. Items/s are what the client saw, the other times are those inside the commands. Above ten million \
          items there is one round."
     ));
-    table.note("The rate is that of items that were never added, asked of the full filter, with its standard error.");
+    table
+        .note("The rate is that of items that were never added, measured in the full filter, with its standard error.");
     faults.into_iter().for_each(|fault| table.note(fault));
     results.table(&table)
 }

@@ -32,10 +32,10 @@ pub fn run(bench: &Bench, running: &Running, rounds: u64, results: &mut Results)
     server.call(&["FLUSHALL"])?;
     unions(bench, server, rounds, &mut table)?;
     table.note(format!(
-        "ms is the time inside the command; of PING the longest that a client waited for one in {} ms, asked one after the other, \
-         with and without a rotation before. The plain OR reads and writes one array of as many bytes and reads another, in the measuring \
-         program, in turn with BF.MERGE. Where the sources count for more than the capacity the union is counted by \
-         its bits before anything changes.",
+        "ms is the time inside the command; for PING the longest wait within {} ms for one PING at a time, with and without a \
+         preceding rotation. The plain OR reads and writes one array of the same size and reads another, in the benchmark itself, \
+         alternating with BF.MERGE. If the counts of the sources exceed the capacity, the items of the union are counted from its \
+         bits before anything changes.",
         WATCHED.as_millis()
     ));
     results.table(&table)

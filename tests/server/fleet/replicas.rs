@@ -226,6 +226,6 @@ fn reads_during_a_swap_of_the_data_set_have_no_false_negatives() {
             catch_up(&mut primary, &mut replica);
             assert_equal("after the swap", &mut primary, &mut replica);
         }
-        figures(&format!("reads beside a load: {asked} in {rounds} swaps, {while_loading} while it loaded"));
+        figures(&format!("reads during a load: {asked} in {rounds} swaps, {while_loading} while loading"));
     });
 }

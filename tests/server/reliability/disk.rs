@@ -262,7 +262,7 @@ fn a_rewrite_on_a_full_disk_loses_nothing() {
                     });
                     answers.push(client.info("aof_last_bgrewrite_status"));
                     answers.push(first_word(subject.write(&mut client).unwrap()));
-                    subject.verify(&mut client, "beside a rewrite");
+                    subject.verify(&mut client, "during a rewrite");
                     if full {
                         disk.empty();
                     }

@@ -77,7 +77,7 @@ fn a_gibibyte_is_freed_and_its_memory_is_released() {
             let lazily = client.info_number("lazyfreed_objects") - lazily;
             assert_eq!(lazily > 0, !name.ends_with("off"), "{name}: {lazily} objects freed in the background");
             assert_eq!(client.gauge("total_memory_bytes"), 0, "{name}");
-            eprintln!("{megabytes} MiB, {name}: {used} bytes came back, worst PING beside it {worst:?}");
+            eprintln!("{megabytes} MiB, {name}: {used} bytes released, worst PING {worst:?}");
         }
     });
 }
