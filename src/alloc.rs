@@ -70,7 +70,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 }
 
-/// The bytes to request for a layout. The jemalloc that Redis brings has blocks of 24, 40 and 56 bytes, which it aligns to 8 only: a
+/// The bytes to request for a layout. The jemalloc of Redis has blocks of 24, 40 and 56 bytes, which it aligns only to 8: a
 /// size that is a multiple of the alignment gets a block with that alignment.
 const fn padded_size(layout: Layout) -> usize {
     layout.pad_to_align().size()

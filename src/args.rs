@@ -48,19 +48,19 @@ impl<'a> Args<'a> {
     /// `argv` must point to `argc` strings that live as long as `'a`, or be null. Until then only [`redact`](Self::redact) may have
     /// the server replace one.
     pub(super) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Self {
-        // A module that is loaded without words gets no array.
+        // A module that is loaded without arguments gets no array.
         match (NonNull::new(argv), usize::try_from(argc)) {
             (Some(words), Ok(length)) => Self { words: words.cast(), length },
             _ => Self { words: NonNull::dangling(), length: 0 },
         }
     }
 
-    /// The number of words, the command's name included.
+    /// The number of arguments, including the command's name.
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// All words.
+    /// All arguments.
     #[inline]
     pub const fn words(&self) -> &[Arg<'_>] {
         // SAFETY: there are that many strings, as the caller of `new` promised. `Arg` is a transparent wrapper of the pointer. None
@@ -68,22 +68,22 @@ impl<'a> Args<'a> {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length) }
     }
 
-    /// Word `index`; the command's name is word 0.
+    /// Argument `index`; the command's name is argument 0.
     pub fn arg(&self, index: usize) -> Result<Arg<'_>, Refusal> {
         self.words().get(index).copied().ok_or(Refusal::Arity)
     }
 
-    /// The words from `index` on, at least one.
+    /// The arguments from `index` on, at least one.
     pub fn rest(&self, index: usize) -> Result<&[Arg<'_>], Refusal> {
         self.words().get(index..).filter(|words| !words.is_empty()).ok_or(Refusal::Arity)
     }
 
-    /// The last `count` words.
+    /// The last `count` arguments.
     pub fn last(&self, count: usize) -> &[Arg<'_>] {
         self.words().get(self.length.saturating_sub(count)..).unwrap_or_default()
     }
 
-    /// Keeps a word out of SLOWLOG and MONITOR. Valkey 8.1 puts another string into its place and frees the word.
+    /// Keeps an argument out of SLOWLOG and MONITOR. Valkey 8.1 replaces it with another string and frees it.
     pub fn redact(&mut self, context: Context, index: usize) {
         // SAFETY: the context is valid. The server checks the index. No word is borrowed.
         unsafe {

@@ -69,7 +69,7 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)
     }
 
-    /// Whether a child of the server lives: one that saves, rewrites the AOF, or works for another module.
+    /// Whether a child of the server is running: one that saves, rewrites the AOF, or works for another module.
     pub fn has_child(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD)
     }
@@ -84,7 +84,7 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
     }
 
-    /// Whether new adds may be pending: a child lives, this server is a primary, and the command comes from a client.
+    /// Whether new adds may be pending: a child is running, this server is a primary, and the command comes from a client.
     pub fn may_pend(self) -> bool {
         const WANTED: u32 = raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD | raw::REDISMODULE_CTX_FLAGS_MASTER;
         const OTHERS: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED

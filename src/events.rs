@@ -51,8 +51,8 @@ unsafe extern "C" fn raised(
             role::changed(context, is_primary);
             guard::end_all(context);
             if !is_primary {
-                // A replica's bits have whatever its primary says was added, so that it finds all that the primary finds: it
-                // flushes even while a child lives.
+                // A replica's bits must contain whatever its primary reports as added, so that it finds everything that the primary
+                // finds. It flushes even while a child is running.
                 pending::start_timer(context);
             }
         }

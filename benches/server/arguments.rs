@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
-/// Measures the module in a server, beside the server's own commands and other modules.
+/// Measures the module in a server, next to the server's own commands and other modules.
 ///
 /// Paths are relative to the root of the repository.
 #[derive(Debug, Parser)]

@@ -21,7 +21,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     if field == Err(Refusal::Arity) {
         return Err(Refusal::Arity);
     }
-    // RedisBloom checks the key before the field.
+    // RedisBloom checks the key before it parses the field.
     let key = ReadKey::open(keys, args.arg(1)?);
     let filter = key.filter()?.ok_or(Refusal::NotFound)?;
     let field = field?;

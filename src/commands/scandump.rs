@@ -13,7 +13,7 @@ use crate::reply::{self, Refusal};
 /// Replies with the record after the one with this iterator, or the first one after 0: its iterator and its data, for BF.LOADCHUNK. At
 /// the end, replies with 0 and an empty string. A filter of RedisBloom's layout is dumped as RedisBloom dumps it.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
-    // RedisBloom checks the key before the iterator.
+    // RedisBloom checks the key before it parses the iterator.
     let key = ReadKey::open(keys, args.arg(1)?);
     let stored = key.stored()?.ok_or(Refusal::NotFound)?;
     let filter = filter_of(&stored.value)?;

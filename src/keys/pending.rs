@@ -58,7 +58,7 @@ pub fn start_timer(context: Context) {
 unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     let context = Context::new(context);
     TIMER_RUNS.store(false, Relaxed);
-    // If a child was born meanwhile, its death starts the timer again.
+    // If a child started meanwhile, its exit starts the timer again.
     if may_flush(context) {
         flush_for(STEP);
         start_timer(context);

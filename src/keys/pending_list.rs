@@ -122,8 +122,8 @@ impl<T: Listed> PendingList<T> {
         true
     }
 
-    /// Has a value moved: it is removed before, and listed again at its new place. `move_value` returns the place of the value after
-    /// the move, which may be the old one, and so does this function.
+    /// Lets a value move: it is removed before, and listed again at its new place. `move_value` returns the place of the value
+    /// after the move, which may be the old one, and so does this function.
     ///
     /// # Safety
     /// As for [`remove`](Self::remove) and, with the new place, for [`insert`](Self::insert).
@@ -139,7 +139,7 @@ impl<T: Listed> PendingList<T> {
     }
 
     /// Calls `flush` with the value that was listed last, which no other thread frees meanwhile. If `flush` returns false, nothing
-    /// is left to flush and the value leaves the list. Returns whether there was a value.
+    /// is left to flush and the value is removed from the list. Returns whether there was a value.
     pub fn flush_last(&self, flush: impl FnOnce(NonNull<T>) -> bool) -> bool {
         let Some(mut entries) = self.lock() else { return false };
         let Some((_, value)) = entries.0.last().copied() else { return false };

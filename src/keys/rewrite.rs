@@ -98,7 +98,7 @@ impl Record {
         if length < Self::FROM_BYTES || copied > Self::COPIES_MAX.saturating_mul(length as u64) {
             return Ok(None);
         }
-        // A server that lacks the memory for a string exits without a line in the log: so try to allocate it first.
+        // A server that lacks the memory for a string exits without a line in the log: so this tries to allocate it first.
         let room = |bytes: usize| {
             let mut room = Vec::new();
             let refused = Error::OutOfMemory { asked_bytes: bytes as u64 };

@@ -24,10 +24,10 @@ use crate::server::freeing;
 pub struct Stored {
     /// The value. A [`Writer`] changes it in place.
     pub value: Value,
-    /// Tells this value from another one that replaces it at the same key. Neither saved nor compared. Generations
-    /// repeat after a while; a filter that arrives in chunks has the generation of its dump.
+    /// Distinguishes this value from another one that replaces it at the same key. Neither saved nor compared. Generations repeat
+    /// after a while; a filter that arrives in chunks has the generation of its dump.
     pub generation: u16,
-    /// Tells the value from every other one since the server started. Neither saved nor compared, never 0.
+    /// Distinguishes the value from every other one since the server started. Neither saved nor compared, never 0.
     pub instance: u64,
     /// The state of the value when its dump began, where the dump needs it. Neither saved nor compared.
     pub mark: Cell<Option<Box<DumpMark>>>,

@@ -185,9 +185,9 @@ impl Memory {
         let kept = match self.eviction {
             Eviction::Nothing => self.used,
             Eviction::Volatile { keys, expires } => {
-                // The server does not report how many bytes the keys with a time to live hold. Their share of the data is
-                // taken to be their share of the keys, without filters. Every filter is taken to have a time to live,
-                // which makes the other keys that have one as few as possible.
+                // The server does not report how many bytes the keys with a time to live hold. Their share of the data is assumed
+                // to be their share of the keys, without filters. Every filter is assumed to have a time to live, which minimises
+                // the number of other keys that have one.
                 let data = self.dataset.saturating_sub(filter_bytes);
                 let evictable = part(data, expires.saturating_sub(filters), keys.saturating_sub(filters));
                 self.used.saturating_sub(evictable)

@@ -358,7 +358,7 @@ unsafe fn reply_number(context: *mut c_void, number: c_longlong) -> c_int {
 
 /// FAULTS.FAIL n [ON]
 unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server passes its context and so many words.
+    // SAFETY: the server passes its context and this many arguments.
     unsafe {
         let text = |index: usize| text_of(*words.add(index))?.to_str().ok();
         let first = if count > 1 { text(1).and_then(|text| text.parse().ok()).unwrap_or(0) } else { 0 };
@@ -372,7 +372,7 @@ unsafe extern "C" fn fail(context: *mut c_void, words: *mut *mut c_void, count: 
 
 /// FAULTS.DELETE n
 unsafe extern "C" fn delete(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server passes its context and so many words.
+    // SAFETY: the server passes its context and this many arguments.
     unsafe {
         let deletes = count > 1 && text_of(*words.add(1)) == Some(c"1");
         DELETES.store(deletes.into(), Relaxed);

@@ -90,7 +90,7 @@ impl Database {
     }
 
     /// Returns the URL, for programs that need one.
-    #[allow(dead_code, reason = "the guard is no such program")]
+    #[allow(dead_code, reason = "the tests of the guard do not need it")]
     pub fn url(&self) -> String {
         format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
     }

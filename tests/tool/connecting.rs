@@ -117,7 +117,7 @@ fn tls_requires_a_trusted_certificate() {
         let garbage = ["survey", "--url", &url, "--cacert", &path("garbage")].map(str::to_owned);
         one_line(run(garbage.iter().chain(&client)), "garbage does not contain a PEM certificate");
         // TLS to a server without TLS, and a plain connection to the TLS port.
-        one_line(run(["survey", "-p", &server.port.to_string(), "--tls"]), "does it speak TLS or not?");
+        one_line(run(["survey", "-p", &server.port.to_string(), "--tls"]), "does the use of TLS match?");
         one_line(run(["survey", "-p", &port]), "127.0.0.1");
     });
 }

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_counted_on_the_side_they_belong_to() {
+    fn both_kinds_of_errors_are_counted() {
         let mut tally = Tally::default();
         tally.count(true, Some(true));
         tally.count(false, Some(false));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn links_go_into_commands_of_one_batch_each() {
+    fn each_command_has_one_batch_of_links() {
         let links = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
         let pipeline = in_batches("BF.MADD", "seen", &links, 2);
         let expected =

@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_a_line_without_its_end_and_empty_lines_are_none() {
+    fn a_link_is_a_nonempty_line_without_its_end() {
         assert_eq!(lines_of(b"a\n\nb\r\n\xff\x00"), [b"a".to_vec(), b"b".to_vec(), b"\xff\x00".to_vec()]);
         assert_eq!(lines_of(b""), Vec::<Vec<u8>>::new());
     }
 
     #[test]
-    fn a_gzip_file_is_known_by_its_first_bytes_and_all_its_members_are_read() {
+    fn gzip_is_detected_by_content_and_all_members_are_read() {
         let mut contents = Vec::new();
         for part in [b"a\nb".as_slice(), b"c\nd\n"] {
             let mut encoder = GzEncoder::new(&mut contents, Compression::default());
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gzip_file_that_was_cut_off_is_an_error() {
+    fn a_truncated_gzip_file_is_an_error() {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&[b'x'; 1000]).unwrap();
         let mut contents = encoder.finish().unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_follow_one_another_and_batches_cross_them() {
+    fn batches_span_files() {
         let folder = tempfile::tempdir().unwrap();
         let paths = [folder.path().join("1"), folder.path().join("2")];
         fs::write(&paths[0], "a\nb").unwrap();

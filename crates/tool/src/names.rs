@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn names_differ_where_keys_do() {
+    fn distinct_keys_have_distinct_names() {
         let long = |last: u8| [&[b'x'; 300][..], &[last]].concat();
         assert_ne!(shown(long(1)), shown(long(2)));
         // A key equal to the cut form of another one is itself too long, so it is cut as well.
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_stays_what_it_is() {
+    fn a_digest_never_changes() {
         assert_eq!(digest(b"seen"), "14ea463711731357900e7f4fb25754a7");
     }
 }

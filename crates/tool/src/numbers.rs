@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_names_the_option_that_is_wrong() {
+    fn an_invalid_create_option_is_named() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert_eq!(creation(&words(&["0.1%", "1e6"])).unwrap(), (0.001, Some(1_000_000)));
         assert_eq!(creation(&words(&["0.5"])).unwrap(), (0.5, None));

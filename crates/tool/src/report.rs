@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_is_no_plural() {
+    fn one_is_singular() {
         assert_eq!(
             [0, 1, 2, 1000].map(|number| counted(number, "line")),
             ["0 lines", "1 line", "2 lines", "1,000 lines"]
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_keep_two_digits_that_count() {
+    fn percentages_have_two_significant_digits() {
         let cases = [
             (0.0, "0%"),
             (0.01, "1%"),

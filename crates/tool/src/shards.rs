@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_has_room_for_more_than_its_share() {
+    fn a_shard_has_more_capacity_than_its_share() {
         assert_eq!(capacity_of_shard(1_000_000, 1), 1_004_000);
         assert_eq!(capacity_of_shard(10_000_000_000, 48), 208_391_069);
         assert_eq!(capacity_of_shard(1, 16), 2);

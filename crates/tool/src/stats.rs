@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_count_by_their_size() {
+    fn layers_are_weighted_by_their_size() {
         let layer = |size_bytes, cells| Layer { capacity: 1, items: 0, size_bytes, hashes: 1, cells };
         let stats = Stats { layers: vec![layer(100, 0.5), layer(300, 0.1)], ..Stats::default() };
         assert_eq!((stats.cells(), stats.cells_in_all()), (0.5, Some(0.2)));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_of_other_modules_are_told_from_filters_and_from_the_servers_own() {
+    fn types_of_other_modules_are_distinguished_from_filters_and_built_in_types() {
         for name in ["bloomgate", "MBbloom--", "bloomfltr"] {
             assert!(kind(name) == Kind::Filter);
         }

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_are_those_of_the_contract() {
+    fn shards_match_the_specification() {
         // The check value of CRC-32, ISO 3309.
         assert_eq!(shard_of(b"123456789", u32::MAX), 0xCBF4_3926);
         assert_eq!(shard_of(b"123456789", 7), 0xCBF4_3926 % 7);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_items_of_its_key() {
+    fn each_command_has_the_items_of_its_key() {
         let items = [b"a", b"b", b"c", b"d"];
         let one = Target { key: "seen".to_owned(), shards: None };
         let parts = one.parts(Question::Add, &items);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_file_reads_back() {
         for packs in [false, true] {
             let file = file(packs);
             let catalogue = Catalogue::of(&*file).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_damage_goes_unnoticed() {
+    fn all_damage_is_detected() {
         for file in [file(false), file(true)] {
             for length in 0..file.len() {
                 assert!(Catalogue::of(&file[..length]).is_err(), "{length}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_lost_or_comes_twice_is_noticed() {
+    fn a_missing_or_repeated_record_is_detected() {
         let file = file(false);
         // The parts of the filter `one`, found by their bodies.
         let part = file.windows(100).position(|bytes| bytes == [b'x'; 100]).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharded_filter_is_whole_or_the_file_is_damaged() {
+    fn a_file_with_an_incomplete_sharded_filter_is_damaged() {
         let of = |keys: &[&str], shards: &str| {
             let mut writer = Writer::begin(Vec::new(), false, 7).unwrap();
             for key in keys {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_and_a_foreign_file_are_told() {
+    fn later_versions_and_other_files_are_reported() {
         let mut file = file(false);
         file[8] = 9;
         let checksum = crc32fast::hash(&file[..12]);

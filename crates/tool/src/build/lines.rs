@@ -103,7 +103,7 @@ mod tests {
     use crate::progress::Progress;
 
     #[test]
-    fn the_lines_are_those_of_every_other_subcommand() {
+    fn lines_are_split_as_in_every_other_subcommand() {
         let folder = tempfile::tempdir().unwrap();
         let long = vec![b'x'; 3 * BLOCK_BYTES];
         let many: Vec<u8> = (0..100_000).flat_map(|number| format!("line {number}\n").into_bytes()).collect();

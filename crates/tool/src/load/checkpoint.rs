@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_read_as_it_was_written() {
+    fn a_position_is_read_back_unchanged() {
         let checkpoint = Checkpoint { keys: Keys::of("a"), run: "1".to_owned(), source: json!(["x"]) };
         for last in [None, Some(vec![]), Some(b"\x00\xff'".to_vec())] {
             let written = Position { rows: u64::MAX, last, repeats: 3 };

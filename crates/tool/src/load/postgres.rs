@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_are_the_items_whatever_is_in_them() {
+    fn any_item_can_be_a_literal() {
         assert_eq!(literal(b"it's a \\", false), r"E'it''s a \\'");
         assert_eq!(literal(b"\0\xff'", true), r"E'\\x00ff27'");
         assert_eq!(quoted("a\"b"), "\"a\"\"b\"");

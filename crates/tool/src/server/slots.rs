@@ -77,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_cluster_specification() {
+    fn slots_match_the_cluster_specification() {
         // The check value of the specification, and replies of `CLUSTER KEYSLOT`.
         assert_eq!(crc16::State::<crc16::XMODEM>::calculate(b"123456789"), 0x31c3);
         assert_eq!([slot(b"foo"), slot(b"a{foo}b"), slot(b"{}foo"), slot(b"{foo")], [12182, 12182, 9500, 13308]);
     }
 
     #[test]
-    fn a_slot_that_nobody_holds_has_no_node() {
+    fn an_unassigned_slot_has_no_node() {
         let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.into()), Value::Int(port)]);
         let run = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
         let reply = Value::Array(vec![run(0, 99, node("a", 1)), run(200, 16_383, node("", 2))]);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_those_of_the_parser_of_load_however_they_come() {
+    fn records_are_parsed_as_by_load_however_the_input_is_split() {
         let many = format!("{}\n", "x,".repeat(200));
         for text in [
             "a,b\nc,d\n",

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_part_fields_and_nothing_else_does() {
+    fn only_tabs_separate_fields() {
         let (line, column) = (b"a\t\tc \"d", Column::of("1", false).unwrap());
         let field = Field::Column { delimiter: b'\t', column };
         let at = |place| item_at(&field, line, place);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_json_are_refused() {
+    fn lines_that_are_not_json_are_refused() {
         let field = Field::json("a").unwrap();
         for line in [&b""[..], b"{", b"x", b"{\"a\":1}{", b"{\"a\":1} 2", b"{\"a\":\"\xff\"}", b"{\"b\":\"\\ud800\",}"]
         {

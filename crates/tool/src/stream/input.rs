@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_unpacked_all_parts_of_it() {
+    fn all_parts_of_compressed_input_are_decompressed() {
         let gzip = |text: &[u8]| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
             encoder.write_all(text).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_as_it_is() {
+    fn other_input_is_unchanged() {
         for bytes in [&b""[..], b"\x1f", b"\x28", b"\x28\xb5\x2f", b"(text)", b"\x1f\x1f", b"line\n"] {
             assert_eq!(read(bytes).unwrap(), bytes);
         }

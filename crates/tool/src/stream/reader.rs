@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_a_line_without_its_end_and_the_last_line_gets_one() {
+    fn an_item_is_a_line_without_its_end_and_the_last_line_is_terminated() {
         let (items, text, _, _) = read(&[b"a\n\nb\r\n\r\r\n\xff\0", b"", b"c"], Field::Line, false);
         assert_eq!(items, [&b"a"[..], b"", b"b", b"\r", b"\xff\0", b"c"]);
         assert_eq!(text, b"a\n\nb\r\n\r\r\n\xff\0\nc\n");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_the_field_ends_it_with_its_number_or_is_counted() {
+    fn a_line_without_the_field_is_an_error_or_counted() {
         let file: &[u8] = b"a\t1\nb\t2\nbad\nc\t3\n";
         let column = || Field::Column { delimiter: b'\t', column: Column::of("2", false).unwrap() };
         let (items, _, _, error) = read(&[b"x\t0\n", file], column(), false);

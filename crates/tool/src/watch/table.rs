@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_a_dash() {
+    fn unknown_figures_are_shown_as_a_dash() {
         let mut filter = Filter::default();
         (filter.items, filter.capacity, filter.size_bytes) = (50, 100, 2048);
         let line = of_filter(&filter);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_are_not_shown_are_counted() {
+    fn hidden_filters_are_counted() {
         let sample = Sample { counts: None, speeds: None, known: 3, filters: vec![Filter::default()] };
         let lines = lines(&sample, true);
         assert!(lines[0].starts_with("3 filters") && lines[3] == "and 2 more", "{lines:?}");

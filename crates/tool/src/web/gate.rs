@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_names_of_the_loopback_are_answered() {
+    fn only_loopback_hosts_are_answered() {
         for host in ["127.0.0.1:6390", "localhost:6390", "LOCALHOST:6390", "[::1]:6390"] {
             assert_eq!(try_with(Door::File, &[("host", host)]), Ok(()), "{host}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_may_link_to_the_page_and_nothing_else() {
+    fn other_sites_may_only_link_to_the_page() {
         let with =
             |door, lines: &[(&'static str, &str)]| try_with(door, &[&[("host", "localhost:6390")], lines].concat());
         let page = [("x-bloomgate", "page"), ("sec-fetch-site", "same-origin")];

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped_as_the_format_says() {
+    fn labels_are_escaped_as_the_format_requires() {
         assert_eq!(escaped(&readable(b"a\"b\\c\nd\xff")), "a\\\"b\\\\\\\\c\\\\nd\\\\xff");
     }
 }

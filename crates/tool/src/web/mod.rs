@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_loopback_is_listened_on() {
+    fn it_listens_on_loopback_addresses_only() {
         let shown = |text| listen_address(text).unwrap().to_string();
         assert_eq!(shown("80"), "127.0.0.1:80");
         assert_eq!(shown("localhost:0"), "127.0.0.1:0");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_a_part_of_a_second_to_an_hour() {
+    fn an_interval_is_between_a_tenth_of_a_second_and_an_hour() {
         assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
         for text in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(seconds(text).is_err(), "{text}");

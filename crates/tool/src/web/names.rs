@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_shown_as_text_where_it_is_text() {
+    fn text_in_a_key_is_shown_as_text() {
         assert_eq!(readable("día \"x\" <b>".as_bytes()), "día \"x\" <b>");
         assert_eq!(readable(b"a\\n\n\0\xff\xc3"), "a\\\\n\\n\\0\\xff\\xc3");
         assert_eq!(readable("\u{202e}gnp\u{200b}".as_bytes()), "\\u{202e}gnp\\u{200b}");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_back_from_its_digits() {
+    fn a_key_is_parsed_from_its_digits() {
         let keys = [(0..200).collect(), (56..=255).collect(), vec![], vec![b'x'; 201], vec![b'x'; 300]];
         for key in &keys {
             assert!(id(key).len() <= 2 * NAME_BYTES_MAX);

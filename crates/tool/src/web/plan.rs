@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_that_of_bf_plan() {
+    fn a_plan_equals_that_of_bf_plan() {
         let plan = of("rate=0.01&capacity=1000&items=2500").unwrap();
         // The example of docs/commands.md.
         assert_eq!((&plan["capacity"], &plan["size"]), (&json!(3000), &json!(5120)));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_ends_where_the_filter_does() {
+    fn a_curve_ends_at_the_largest_filter() {
         let plan = of("rate=0.01&capacity=1000&kind=nonscaling").unwrap();
         let grown = plan["by_items"]["grown"].as_array().unwrap();
         assert!(grown[0].is_u64() && grown.last().unwrap().is_null());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_said_in_the_words_of_the_command() {
+    fn refusals_have_the_texts_of_the_command() {
         for (text, refusal) in [
             ("rate=2&capacity=1", "error rate must be in the range (0.000000, 1.000000)"),
             ("rate=0.1&capacity=0", "capacity must be in the range [1, 1073741824]"),
