@@ -123,20 +123,12 @@ def test_a_codec(client: redis.Redis) -> None:
     assert guard.get_many([2, 1], lambda ids: {id: [id] for id in ids}) == {2: [2], 1: {"name": "Änn"}}
 
 
-def test_stale_values(client: redis.Redis, rows: Rows) -> None:
+def test_a_time_to_live_of_one_row(client: redis.Redis, rows: Rows) -> None:
     Filter(client, "rows").reserve(0.01, 1000)
-    guard = Guard(client, "rows", stale_ms=50_000, ttl=40)
+    guard = Guard(client, "rows", ttl=1000)
     write(guard, rows, 1, b"one")
-    assert guard.get(1, rows.loader(1), ttl=45.5) == b"one"
-    assert 45_000 < client.pttl("{rows}:1") <= 45_500
-
-    def fails() -> bytes:
-        raise OSError("the database is down")
-
-    assert guard.get(1, fails) == b"one", "it is still valid"
-    assert guard.counts["stale served"] == 1
-    assert guard.get(1, lambda: b"two") == b"two" and guard.get(1, lambda: b"three", ttl=60) == b"three"
-    assert guard.get(1, fails) == b"three", "it has more than stale_ms to live"
+    assert guard.get(1, rows.loader(1), ttl=10_000) == b"one"
+    assert client.pttl("{rows}:1") > 1_000_000
 
 
 def test_a_lease_that_is_not_ended(client: redis.Redis, rows: Rows) -> None:
@@ -264,7 +256,10 @@ def test_names_of_cache_keys(client: redis.Redis, rows: Rows) -> None:
         ({"absent_ttl": float("inf")}, "absent_ttl is more than 0 and at most"),
         ({"lease_ms": 0}, "lease_ms is a whole number from 1"),
         ({"lease_ms": 1.5}, "lease_ms is a whole number"),
-        ({"stale_ms": 1 << 62}, "stale_ms is a whole number"),
+        ({"fail_safe": -1}, "fail_safe is from 0"),
+        ({"fail_safe": float("inf")}, "fail_safe is from 0"),
+        ({"soft_timeout": float("nan")}, "soft_timeout is from 0"),
+        ({"beta": -0.1}, "beta is from 0"),
         ({"wait_ms": -1}, "wait_ms is a whole number from 0"),
         ({"attempts": 0}, "attempts is a whole number from 1"),
         ({"patience": float("nan")}, "patience is 0 seconds or more"),

@@ -49,6 +49,15 @@ class ShardsChanged(BloomgateError):
     """The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch."""
 
 
+class LoadFailed(BloomgateError):
+    """A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends.
+    The cause is that load's error, if it was raised in this process."""
+
+    def __init__(self, id: bytes) -> None:
+        super().__init__(f"the row {id!r} has no cached value, and its last load has failed")
+        self.id = id
+
+
 class Unconfirmed(BloomgateError):
     """A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to a
     lease and a time to live. `ids` are those of the rows; `Guard.confirm(*ids)` tries again."""

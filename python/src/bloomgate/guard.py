@@ -33,8 +33,15 @@ class Guard(Generic[V]):
 
     Waiting: `lease_ms` is how long one caller may take to load a row while the others wait. They wait for up to `wait_ms`,
     less than the client's socket_timeout, and for that long again until they have waited `attempts` times; then they ask the
-    database themselves. With `wait_ms=0` they ask it at once. `stale_ms`: a value with less than this to live is refreshed by
-    one caller while the others still get it.
+    database themselves. With `wait_ms=0` they ask it at once.
+
+    Outages: `fail_safe` is how many seconds a value stays in the cache after its `ttl`. One caller refreshes such a value;
+    the others get it meanwhile, and everybody gets it where the load fails. Then nobody asks the database for the row before
+    a back-off has passed; callers without an old value get LoadFailed. If a load takes longer than `soft_timeout` seconds and
+    there is an old value, that is served, and the load continues in a thread of its own.
+
+    Renewal: `beta` multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off. Times to
+    live are shortened by up to a tenth at random.
 
     Writing: `confirm` is repeated for up to `patience` seconds. `replicas`: how many replicas must have a change before it
     counts (WAIT), within `replicas_timeout_ms`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
@@ -42,8 +49,8 @@ class Guard(Generic[V]):
 
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
 
-    `counts` has how often BF.FETCH answered what, and what else happened: `filled`, `lease lost`, `stale served`,
-    `undecodable`, `errors`, and `unguarded`, the loads of rows that were not filled."""
+    `counts` has how often BF.FETCH answered what, and what else happened: `filled`, `lease lost`, `load failed`,
+    `stale served` (after a load that failed), `soft timeout` (an old value was served), `undecodable`, `errors`, and `unguarded`, the loads of rows that were not filled."""
 
     @overload
     def __init__(
@@ -71,7 +78,7 @@ class Guard(Generic[V]):
         that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up; but if a stale value is cached, that is served instead."""
+        `load` raises is raised, after the lease was given up; but if an old value is cached, that is served instead."""
         return self._run(self._steps.get(id, load, ttl))
 
     def get_many(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ BATCH = 500
 
 ANY_AGE_MS = 1 << 61
 """The longest STALE that BF.FETCH accepts. Every value with a time to live has less than this left."""
+
+JITTER = 0.1
+"""Times to live are shortened by up to this share, at random: rows that are filled together do not expire together."""
 
 
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
@@ -48,9 +53,19 @@ class GuardCommands(Generic[V]):
         self.counts: Counter[str] = Counter()
         self.grumble = Grumble()
         self.has_answered = False
+        self.load_s = 0.0
 
     def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
         return [command, self.filter, id, self.prefix + id, *rest]
+
+    def stale_ms(self) -> int:
+        """Returns the STALE of a fetch: one caller refreshes a value with less than this to live.
+
+        A value with less than `fail_safe` left is due. Before that, it is renewed with a probability that grows as its end
+        approaches, and the earlier the longer loads take: Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache
+        Stampede Prevention", VLDB 2015, figure 3."""
+        early_s = self.load_s * self.options.beta * -math.log(1 - random.random())
+        return min(ANY_AGE_MS, self.options.fail_safe_ms + round(early_s * 1000))
 
     def fetch_call(self, id: bytes, stale_ms: int, wait_ms: int) -> Call[Fetched]:
         rest: list[Word] = ["LEASE", self.options.lease_ms]
@@ -66,6 +81,7 @@ class GuardCommands(Generic[V]):
         replace: bool = False,
         wait_ms: int = 0,
         finished: Callable[[], None] | None = None,
+        stale_ms: int | None = None,
     ) -> Generator[Ask, Any, list[Any]]:
         """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
         the leases in them are given up.
@@ -75,10 +91,12 @@ class GuardCommands(Generic[V]):
         stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
         the first of them has filled since."""
         calls: list[Call[Any]] = []
+        if stale_ms is None:
+            stale_ms = ANY_AGE_MS if replace else self.stale_ms()
         for id in ids:
             if replace:
                 calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
-            calls.append(self.fetch_call(id, ANY_AGE_MS if replace else self.options.stale_ms, wait_ms))
+            calls.append(self.fetch_call(id, stale_ms, wait_ms))
 
         def fetched(found: list[Any]) -> list[Any]:
             return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
@@ -100,9 +118,12 @@ class GuardCommands(Generic[V]):
         return Call(self.words("BF.FILL", id, token, *rest), parse_fill)
 
     def fill_with(self, id: bytes, token: bytes, value: V | None, ttl_ms: int) -> Call[bool]:
+        share = 1 - JITTER * random.random()
         if value is None:
-            return self.fill(id, token, "NONE", "PX", milliseconds("absent_ttl", self.options.absent_ttl))
-        return self.fill(id, token, "VALUE", self.codec.encode(value), "PX", ttl_ms)
+            absent_ms = max(1, round(milliseconds("absent_ttl", self.options.absent_ttl) * share))
+            return self.fill(id, token, "NONE", "PX", absent_ms)
+        fresh_ms = max(1, round(ttl_ms * share))
+        return self.fill(id, token, "VALUE", self.codec.encode(value), "PX", fresh_ms + self.options.fail_safe_ms)
 
     def give_up(self, tokens: Mapping[bytes, bytes]) -> Ask:
         """Ends leases, so that other callers may load."""

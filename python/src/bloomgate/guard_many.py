@@ -11,7 +11,7 @@ from .guard_commands import BATCH
 from .guard_steps import GuardSteps
 from .guard_words import milliseconds
 from .items import Item, item_bytes
-from .steps import Do, Steps
+from .steps import Steps
 from .waiting import Flight
 
 
@@ -31,6 +31,7 @@ class ManyRows(Generic[V]):
         self.ttl_ms = milliseconds("ttl", guard.options.ttl if ttl is None else ttl)
         self.rows: dict[bytes, V | None] = {}
         self.unguarded: list[bytes] = []
+        self.old: set[bytes] = set()
 
     def get(self) -> Steps[dict[Any, V | None]]:
         deadline = time.monotonic() + self.guard.options.wait_ms / 1000
@@ -58,7 +59,8 @@ class ManyRows(Generic[V]):
             for id in ids:
                 if id not in tokens:
                     self.guard.flights.end(flights.pop(id))
-            yield from self.load_and_fill(tokens, flights)
+            leased, tokens = tokens, {}
+            yield from self.load_leased(leased, flights)
         except BaseException:
             if tokens:
                 yield self.guard.give_up(tokens)
@@ -96,6 +98,8 @@ class ManyRows(Generic[V]):
                         unneeded[id] = answer.token
                 elif answer.token:
                     tokens[id] = answer.token
+                    if answer.is_readable:
+                        self.old.add(id)
                 else:
                     unreadable.append(id)
         if unneeded:
@@ -109,29 +113,19 @@ class ManyRows(Generic[V]):
             if answer is None:
                 self.unguarded.append(id)
             elif answer.token:
-                tokens = {id: answer.token}
-                try:
-                    yield from self.load_and_fill(tokens, {id: flight})
-                except BaseException:
-                    if tokens:
-                        yield self.guard.give_up(tokens)
-                    raise
+                if answer.is_readable:
+                    self.old.add(id)
+                yield from self.load_leased({id: answer.token}, {id: flight})
             else:
                 self.rows[id] = answer.value
 
-    def load_and_fill(self, tokens: dict[bytes, bytes], flights: Mapping[bytes, Flight]) -> Steps[None]:
-        """Loads rows under leases and fills them. Removes the tokens that it uses: if it raises, those that are left have to
-        be given up."""
-        if not tokens:
-            return
-        loaded = yield from self.load(list(tokens))
-        fills = {id: self.guard.fill_with(id, token, loaded[id], self.ttl_ms) for id, token in tokens.items()}
-        self.rows.update(loaded)
-        while tokens:
-            part = {id: tokens.pop(id) for id in list(tokens)[:BATCH]}
-            for id in (yield from self.guard.send_fills(part, [fills[id] for id in part])):
-                flights[id].has_news = True
+    def load_leased(self, tokens: dict[bytes, bytes], flights: Mapping[bytes, Flight]) -> Steps[None]:
+        """Loads rows under leases and fills them."""
+        if tokens:
+            self.rows |= yield from self.guard.load_rows(
+                tokens, flights, lambda: self.load(list(tokens)), self.ttl_ms, tokens.keys() <= self.old
+            )
 
     def load(self, ids: list[bytes]) -> Steps[dict[bytes, V | None]]:
-        loaded: Mapping[Any, V] = yield Do(lambda: self.load_many([self.first[id] for id in ids]))
+        loaded: Mapping[Any, V] = yield from self.guard.timed(lambda: self.load_many([self.first[id] for id in ids]))
         return {id: loaded.get(self.first[id]) for id in ids}

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .codec import Codec, V
-from .errors import Unconfirmed
-from .guard_commands import BATCH, Answer, GuardCommands, nothing_to_undo
+from .errors import LoadFailed, Unconfirmed
+from .guard_commands import BATCH, Answer, nothing_to_undo
+from .guard_load import GuardLoads
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
 from .replication import Durability, check_replicas
@@ -21,7 +22,7 @@ REPEAT_S = 0.1
 """The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for."""
 
 
-class GuardSteps(GuardCommands[V]):
+class GuardSteps(GuardLoads[V]):
     """Readers and writers of one table."""
 
     def __init__(
@@ -48,13 +49,19 @@ class GuardSteps(GuardCommands[V]):
         with self.flights.flight(key) as flight:
             answer = yield from self.fetch_row(flight, deadline)
             if answer is not None and answer.token:
-                return (yield from self.load(flight, answer, load, ttl_ms))
+                rows = yield from self.load_rows(
+                    {key: answer.token}, {key: flight}, lambda: self.one_row(key, load), ttl_ms, answer.is_readable
+                )
+                return rows[key]
             if answer is not None:
                 return answer.value
         # The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
         self.counts["unguarded"] += 1
         loaded: V | None = yield Do(load)
         return loaded
+
+    def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
+        return {id: (yield from self.timed(load))}
 
     def fetch_row(self, flight: Flight, deadline: float) -> Steps[Answer[V] | None]:
         """Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time."""
@@ -98,31 +105,21 @@ class GuardSteps(GuardCommands[V]):
         if event is not None:
             yield Wait(event, left_s)
             self.flights.end_wait(flight)
+            if flight.error is not None:
+                raise LoadFailed(flight.id) from flight.error
         elif is_cached or not self.slots.take():
             yield Sleep(min(REPEAT_S, left_s))
         else:
             wait_ms = max(1, min(self.options.wait_ms, int(left_s * 1000)))
+            begun = time.monotonic()
             [found] = yield from self.fetch([flight.id], wait_ms=wait_ms, finished=self.slots.give_back)
             result: Fetched | Exception = found
+            if isinstance(result, Fetched) and result.word == "wait" and time.monotonic() - begun < wait_ms / 2000:
+                # A caller that waits for a lease waits for all of wait_ms. Only a back-off is answered earlier.
+                flight.error = LoadFailed(flight.id)
+                raise flight.error
             return result
         return None
-
-    def load(self, flight: Flight, answer: Answer[V], load: Callable[[], Any], ttl_ms: int) -> Steps[V | None]:
-        """Loads a row under a lease, and fills it or gives the lease up. A stale value that cannot be refreshed is served:
-        it is valid for some time to come."""
-        tokens = {flight.id: answer.token}
-        try:
-            value: V | None = yield Do(load)
-            fill = self.fill_with(flight.id, answer.token, value, ttl_ms)
-        except BaseException as error:
-            yield self.give_up(tokens)
-            if not (answer.is_readable and isinstance(error, Exception)):
-                raise
-            self.counts["stale served"] += 1
-            self.grumble.about("a stale value could not be refreshed and was served", error)
-            return answer.value
-        flight.has_news = bool((yield from self.send_fills(tokens, [fill])))
-        return value
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
         """A writer's first call: raises the first error."""
@@ -152,6 +149,8 @@ class GuardSteps(GuardCommands[V]):
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             calls: list[Call[Any]] = [Call(["BF.CHANGED", name, id, self.prefix + id]) for id in part for name in filters]
+            for id in part:
+                self.failing.pop(id, None)
             found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
             error = self.durability.take_error(found)
             if error is not None:

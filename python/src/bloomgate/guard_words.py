@@ -20,8 +20,10 @@ class GuardWords(TypedDict, total=False):
     absent_ttl: float
     lease_ms: int
     wait_ms: int
-    stale_ms: int
     attempts: int
+    fail_safe: float
+    soft_timeout: float | None
+    beta: float
     patience: float
     prefix: Key | None
     announce_to: Sequence[Key]
@@ -38,8 +40,10 @@ class GuardOptions:
     absent_ttl: float = 10.0
     lease_ms: int = 3000
     wait_ms: int = 3000
-    stale_ms: int = 0
     attempts: int = 3
+    fail_safe: float = 0.0
+    soft_timeout: float | None = None
+    beta: float = 1.0
     patience: float = 30.0
     prefix: Key | None = None
     announce_to: Sequence[Key] = ()
@@ -53,7 +57,6 @@ class GuardOptions:
         for name, least in [
             ("lease_ms", 1),
             ("wait_ms", 0),
-            ("stale_ms", 0),
             ("attempts", 1),
             ("replicas", 0),
             ("replicas_timeout_ms", 1),
@@ -61,6 +64,14 @@ class GuardOptions:
             check_whole(name, getattr(self, name), least)
         if not self.patience >= 0:
             raise ValueError(f"patience is 0 seconds or more, not {self.patience!r}")
+        for name, number in [("fail_safe", self.fail_safe), ("soft_timeout", self.soft_timeout or 0), ("beta", self.beta)]:
+            if not 0 <= number <= MOST_SECONDS:
+                raise ValueError(f"{name} is from 0 to {MOST_SECONDS}, not {number!r}")
+
+    @property
+    def fail_safe_ms(self) -> int:
+        """How long a value stays in the cache after it was fresh."""
+        return round(self.fail_safe * 1000)
 
     @property
     def longest_wait_ms(self) -> int:

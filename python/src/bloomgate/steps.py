@@ -1,5 +1,6 @@
 """Runs one implementation in threads and under asyncio. An operation is a generator that yields what has to be done (`Ask`,
-`Sleep`, `Wait`, `Do`) and receives the outcome. `drive` does these things in the calling thread, `adrive` awaits them."""
+`Sleep`, `Wait`, `Do`, `Start`, `Join`) and receives the outcome. `drive` does these things in the calling thread, `adrive`
+awaits them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import importlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -93,7 +96,27 @@ class Do:
     function: Callable[[], Any]
 
 
-Step = Ask | Sleep | Wait | Do
+Running = Future[Any] | asyncio.Task[Any]
+"""An operation in a thread or a task of its own."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Runs an operation in a thread or a task of its own, and waits for it for some seconds. The outcome is a Running. It
+    goes on if it takes longer; but a task that is cancelled within these seconds cancels it."""
+
+    steps: Generator[Any, Any, Any]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Join:
+    """Waits until an operation has ended. The outcome is its result; what it raised is raised."""
+
+    running: Running
+
+
+Step = Ask | Sleep | Wait | Do | Start | Join
 Steps = Generator[Step, Any, R]
 
 
@@ -172,8 +195,20 @@ async def aask(client: AsyncClient, error: type[Exception], step: Ask) -> list[A
     return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
 
-background: set[asyncio.Task[None]] = set()
-"""Tasks that handle replies whose callers were cancelled. The event loop itself holds tasks by weak references only."""
+background: set[asyncio.Task[Any]] = set()
+"""Tasks that nobody awaits. The event loop itself holds tasks by weak references only."""
+
+
+def keep(task: asyncio.Task[Any]) -> None:
+    """Keeps a task until it ends, whether or not anybody awaits it."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        background.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    background.add(task)
+    task.add_done_callback(ended)
 
 
 async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask) -> list[Any]:
@@ -189,8 +224,7 @@ async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask)
         return await asyncio.shield(asking)
     except asyncio.CancelledError:
         undoing = asyncio.create_task(undo())
-        background.add(undoing)
-        undoing.add_done_callback(background.discard)
+        keep(undoing)
         await asyncio.wait([undoing], timeout=SETTLE_S if step.finished is None else 0)
         raise
 
@@ -198,9 +232,22 @@ async def ask_to_the_end(client: AsyncClient, error: type[Exception], step: Ask)
 def drive(client: Client, error: type[Exception], steps: Steps[R]) -> R:
     """Runs an operation in this thread."""
 
+    def run(steps: Steps[Any], future: Future[Any]) -> None:
+        try:
+            future.set_result(drive(client, error, steps))
+        except BaseException as trouble:
+            future.set_exception(trouble)
+
     def perform(step: Step) -> Any:
         if isinstance(step, Ask):
             return ask(client, error, step)
+        if isinstance(step, Start):
+            future: Future[Any] = Future()
+            threading.Thread(target=run, args=(step.steps, future), name="bloomgate load", daemon=True).start()
+            wait_for_futures([future], step.seconds)
+            return future
+        if isinstance(step, Join):
+            return step.running.result()
         if isinstance(step, Sleep):
             return time.sleep(step.seconds)
         if isinstance(step, Wait):
@@ -227,6 +274,18 @@ async def adrive(client: AsyncClient, error: type[Exception], steps: Steps[R]) -
     async def perform(step: Step) -> Any:
         if isinstance(step, Ask):
             return await (aask if step.undo is None else ask_to_the_end)(client, error, step)
+        if isinstance(step, Start):
+            task = asyncio.create_task(adrive(client, error, step.steps))
+            keep(task)
+            try:
+                await asyncio.wait([task], timeout=step.seconds)
+            except asyncio.CancelledError:
+                task.cancel()
+                await asyncio.wait([task], timeout=SETTLE_S)
+                raise
+            return task
+        if isinstance(step, Join):
+            return await cast("asyncio.Task[Any]", step.running)
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Wait):

@@ -67,13 +67,15 @@ class Row:
 class Flight:
     """One caller's interest in one row. It is `active` while the caller fetches the row, waits for it inside the server or
     loads it. `has_news` is set once the row is known to be cached or absent, or the server to have
-    failed: then nobody has to wait any longer."""
+    failed: then nobody has to wait any longer. `error` is set where the row's load failed and nobody may repeat it yet; the
+    waiting flights of the row get it, too."""
 
     def __init__(self, id: bytes, row: Row) -> None:
         self.id = id
         self.row = row
         self.active = True
         self.has_news = False
+        self.error: Exception | None = None
         self.event: Event | None = None
 
 
@@ -109,7 +111,7 @@ class Flights:
             return Flight(id, row)
 
     def end(self, flight: Flight) -> None:
-        """Ends a flight. If it has news, all waiting flights of the row go on, otherwise the first of them."""
+        """Ends a flight. If it has news or an error, all waiting flights of the row go on, otherwise the first of them."""
         row = flight.row
         with self._lock:
             if flight.active:
@@ -117,7 +119,7 @@ class Flights:
                 row.active -= 1
             elif flight in row.waiting:
                 row.waiting.remove(flight)
-            self._resume(row, len(row.waiting) if flight.has_news else 1)
+            self._resume(row, len(row.waiting) if flight.has_news or flight.error else 1, flight.error)
             if not row.active and self._rows.get(flight.id) is row:
                 del self._rows[flight.id]
 
@@ -143,12 +145,13 @@ class Flights:
                 flight.row.active += 1
 
     @staticmethod
-    def _resume(row: Row, count: int) -> None:
+    def _resume(row: Row, count: int, error: Exception | None) -> None:
         # A flight is active as soon as its event is set, though its caller may be cancelled before it notices: then the
         # end of the flight lets the next one go on.
         for _ in range(min(count, len(row.waiting))):
             flight = row.waiting.popleft()
             flight.active = True
+            flight.error = error
             row.active += 1
             if flight.event is not None:
                 flight.event.set()

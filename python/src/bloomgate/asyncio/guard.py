@@ -30,6 +30,8 @@ R = TypeVar("R")
 class Guard(Generic[V]):
     """Rows of a database by id, with a filter and a cache in front of them; `bloomgate.Guard` documents the options.
 
+    A load that takes longer than `soft_timeout` continues in a task of its own.
+
     A task that is cancelled gives up the lease that it holds or is about to get. If the server takes longer than 0.25 s to
     answer, that happens in the background."""
 
@@ -59,7 +61,7 @@ class Guard(Generic[V]):
         that begins when `load` is called; it returns None if there is no row. `ttl`, in seconds, replaces the guard's.
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
-        `load` raises is raised, after the lease was given up; but if a stale value is cached, that is served instead."""
+        `load` raises is raised, after the lease was given up; but if an old value is cached, that is served instead."""
         return await self._run(self._steps.get(id, load, ttl))
 
     async def get_many(

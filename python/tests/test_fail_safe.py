@@ -1,0 +1,312 @@
+"""Databases that fail or are slow: old values, back-offs, and loads that continue in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from rows import Rows
+from server import PATIENCE, eventually
+
+import bloomgate.asyncio
+from bloomgate import Filter, Guard, LoadFailed
+
+KEY = "{rows}:1"
+OPTIONS: Any = {"ttl": 0.001, "fail_safe": 3600, "beta": 0}
+"""Values are due at once, and stay in the cache for an hour."""
+
+LONG_MS = 1000 * PATIENCE
+
+
+class Database:
+    """Rows whose loads a test can make fail or wait."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self.loads = 0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.row = b"one"
+
+    def load(self) -> bytes:
+        self.loads += 1
+        assert self.goes_on.wait(PATIENCE)
+        if self.is_down:
+            raise OSError("the database is down")
+        return self.row
+
+    def load_many(self, ids: list[int]) -> dict[int, bytes]:
+        return dict.fromkeys(ids, self.load())
+
+    async def aload(self) -> bytes:
+        return await asyncio.to_thread(self.load)
+
+    async def aload_many(self, ids: list[int]) -> dict[int, bytes]:
+        return dict.fromkeys(ids, await self.aload())
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def with_backoff(client: redis.Redis) -> None:
+    try:
+        client.execute_command("BF.MFETCH")
+    except redis.ResponseError as error:
+        if "unknown command" in str(error):
+            pytest.skip("this module does not know BACKOFF")
+
+
+@pytest.fixture
+def filled(client: redis.Redis) -> redis.Redis:
+    """A server that has the rows 1 to 9 in its filter, and old values of 1 and 2."""
+    Filter(client, "rows").insert(range(1, 10), capacity=100)
+    for id in (1, 2):
+        client.set(f"{{rows}}:{id}", b"old", ex=3000)
+    return client
+
+
+def test_a_value_stays_longer_than_it_is_fresh(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS)
+    assert guard.get(3, database.load) == b"one" and 3_500_000 < filled.pttl("{rows}:3") <= 3_600_001
+    eventually("the value to be due", lambda: filled.pttl("{rows}:3") < 3_600_000)
+    database.row = b"two"
+    assert guard.get(3, database.load) == b"two" and guard.counts["stale"] == 1
+
+
+def test_a_load_that_fails(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS)
+    database.is_down = True
+    assert guard.get(1, database.load) == b"old"
+    assert guard.get_many([2], database.load_many) == {2: b"old"}
+    assert guard.counts["load failed"] == 2 and guard.counts["stale served"] == 2
+    with pytest.raises(OSError, match="down"):
+        guard.get(3, database.load)
+    with pytest.raises(OSError, match="down"):
+        guard.get_many([1, 2, 4], lambda ids: database.load_many(ids))
+    assert guard.counts["load failed"] >= 4
+
+
+def test_after_a_change_there_is_no_old_value(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS)
+    with guard.changed(1):
+        database.is_down = True
+    with pytest.raises(OSError, match="down"):
+        guard.get(1, database.load)
+
+
+def test_a_change_during_a_load_that_fails(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS)
+
+    def change_and_fail(*_: Any) -> Any:
+        with guard.changed(1):
+            pass
+        raise OSError("the database is down")
+
+    with pytest.raises(OSError, match="down"):
+        guard.get(1, change_and_fail)
+    filled.set(KEY, b"old", ex=3000)
+    with pytest.raises(OSError, match="down"):
+        guard.get_many([1, 2], change_and_fail)
+    assert guard.counts["stale served"] == 0
+
+
+def test_a_load_that_fails_after_its_lease(filled: redis.Redis, database: Database) -> None:
+    """Another caller replaces the lease, as it does when a query has hung for longer than the lease."""
+    guard = Guard(filled, "rows", **OPTIONS, lease_ms=1)
+
+    def fail_late() -> bytes:
+        eventually("the lease to end", lambda: not filled.info("bf")["bf_bloom_leases"])
+        raise OSError("timed out")
+
+    assert guard.get(1, fail_late) == b"old" and guard.counts["stale served"] == 1
+
+
+def test_a_value_that_is_renewed_early(filled: redis.Redis, database: Database) -> None:
+    """Without `fail_safe`, too, a value that has not expired is better than an error."""
+    guard = Guard(filled, "rows", beta=1e9)
+    assert guard.get(3, database.load) == b"one"
+    guard._steps.load_s = 1.0
+    database.is_down = True
+    assert guard.get(3, database.load) == b"one"
+    assert guard.counts["stale"] == 1 and guard.counts["stale served"] == 1
+
+
+def test_a_load_that_takes_longer(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    database.goes_on.clear()
+    assert guard.get(1, database.load) == b"old"
+    assert guard.get_many([1, 2], database.load_many) == {1: b"old", 2: b"old"}
+    assert guard.counts["soft timeout"] == 2 and guard.counts["filled"] == 0
+    assert guard.get(1, database.load) == b"old" and database.loads == 2, "the lease is still held"
+    database.goes_on.set()
+    eventually("the loads to fill", lambda: guard.counts["filled"] == 2)
+    assert filled.mget(KEY, "{rows}:2") == [b"one", b"one"]
+
+
+def test_a_load_that_fails_in_the_background(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    database.is_down = True
+    database.goes_on.clear()
+    assert guard.get(1, database.load) == b"old"
+    database.goes_on.set()
+    eventually("the lease to be given up", lambda: not filled.info("bf")["bf_bloom_leases"])
+    assert guard.counts["load failed"] == 1 and filled.get(KEY) == b"old"
+
+
+def test_a_fast_load_within_the_soft_timeout(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=PATIENCE)
+    assert guard.get(1, database.load) == b"one" and guard.get_many([2], database.load_many) == {2: b"one"}
+    assert guard.counts["soft timeout"] == 0 and guard.counts["filled"] == 2
+
+
+def test_a_slow_load_without_an_old_value(filled: redis.Redis, database: Database) -> None:
+    """It is waited for: there is nothing else to serve."""
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
+    database.goes_on.clear()
+    threading.Timer(0.05, database.goes_on.set).start()
+    assert guard.get(3, database.load) == b"one"
+    database.goes_on.clear()
+    threading.Timer(0.05, database.goes_on.set).start()
+    assert guard.get_many([1, 4], database.load_many) == {1: b"one", 4: b"one"}
+
+
+def test_a_change_during_a_slow_load(filled: redis.Redis, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deletes the old value, so the load is waited for. Its result is not cached: it was read before the change."""
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0)
+    old_values = guard._steps.old_values
+
+    def after_a_change(ids: Any) -> Any:
+        with Guard(filled, "rows").changed(*ids):
+            database.goes_on.set()
+        return old_values(ids)
+
+    monkeypatch.setattr(guard._steps, "old_values", after_a_change)
+    database.goes_on.clear()
+    assert guard.get(1, database.load) == b"one"
+    assert guard.counts["soft timeout"] == 0 and guard.counts["lease lost"] == 1
+
+
+def test_too_many_loads_in_the_background(filled: redis.Redis, database: Database) -> None:
+    guard = Guard(filled, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+    while guard._steps.background.take():
+        pass
+    assert guard.get(1, database.load) == b"old" and database.loads == 0
+
+
+@pytest.fixture
+async def aguard(filled: redis.Redis, aclient: redis.asyncio.Redis) -> bloomgate.asyncio.Guard[bytes]:
+    return bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=0.01, lease_ms=LONG_MS)
+
+
+async def test_asyncio(aguard: bloomgate.asyncio.Guard[bytes], filled: redis.Redis, database: Database) -> None:
+    database.goes_on.clear()
+    assert await aguard.get(1, database.aload) == b"old"
+    assert await aguard.get_many([1, 2], database.aload_many) == {1: b"old", 2: b"old"}
+    database.goes_on.set()
+    await until(lambda: aguard.counts["filled"] == 2)
+    assert filled.mget(KEY, "{rows}:2") == [b"one", b"one"]
+    database.is_down = True
+    for id in (1, 2):
+        filled.set(f"{{rows}}:{id}", b"old", ex=3000)
+    assert await aguard.get(1, database.aload) == b"old"
+    assert await aguard.get_many([2], database.aload_many) == {2: b"old"}
+    async with aguard.changed(1):
+        pass
+    with pytest.raises(OSError, match="down"):
+        await aguard.get(1, database.aload)
+
+
+async def test_a_task_that_is_cancelled_within_the_soft_timeout(filled: redis.Redis, aclient: redis.asyncio.Redis) -> None:
+    guard = bloomgate.asyncio.Guard(aclient, "rows", **OPTIONS, soft_timeout=PATIENCE, lease_ms=LONG_MS)
+    loading = asyncio.Event()
+
+    async def load() -> bytes:
+        loading.set()
+        await asyncio.sleep(3600)
+        return b"never"
+
+    task = asyncio.create_task(guard.get(1, load))
+    await loading.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not filled.info("bf")["bf_bloom_leases"])
+
+
+async def until(condition: Any) -> None:
+    for _ in range(PATIENCE * 1000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+def test_a_back_off(with_backoff: None, filled: redis.Redis, database: Database) -> None:
+    """The database is asked once per back-off, by one caller of all processes."""
+    guards = [Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(3)]
+    database.is_down = True
+    for guard in guards:
+        guard._steps.failing[b"1"] = guard._steps.failing[b"3"] = 7
+        assert [guard.get(1, database.load) for _ in range(5)] == [b"old"] * 5
+    assert database.loads == 1
+    with pytest.raises(OSError, match="down"):
+        guards[0].get(3, database.load)
+    for guard in guards:
+        with pytest.raises(LoadFailed, match="b'3'"):
+            guard.get(3, database.load)
+        with pytest.raises(LoadFailed):
+            guard.get_many([3], database.load_many)
+    assert database.loads == 2
+    database.is_down = False
+    with guards[0].changed(3):
+        pass
+    assert guards[1].get(3, database.load) == b"one", "a change ends it"
+
+
+def test_a_back_off_ends_for_callers_that_wait(
+    with_backoff: None, filled: redis.Redis, database: Database
+) -> None:
+    one, other = (Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(2))
+    database.goes_on.clear()
+    database.is_down = True
+    errors: list[BaseException] = []
+
+    def get(guard: Guard[bytes]) -> None:
+        try:
+            guard.get(3, database.load)
+        except Exception as error:
+            errors.append(error)
+
+    one._steps.failing[b"3"] = 7
+    threads = [threading.Thread(target=get, args=(one,))]
+    threads[0].start()
+    eventually("the load", lambda: database.loads)
+    for guard in (one, one, one, other, other):
+        threads.append(threading.Thread(target=get, args=(guard,)))
+        threads[-1].start()
+    eventually("everybody to wait", lambda: one.counts["wait"] >= 3 and other.counts["wait"] >= 2)
+    database.goes_on.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(type(error).__name__ for error in errors) == ["LoadFailed"] * 5 + ["OSError"] and database.loads == 1
+    assert any(isinstance(error.__cause__, OSError) for error in errors)
+
+
+def test_back_offs_grow_up_to_a_limit(filled: redis.Redis) -> None:
+    steps = Guard(filled, "rows", **OPTIONS)._steps
+    assert [steps.next_backoff_ms(b"1") for _ in range(9)] == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
+    assert steps.next_backoff_ms(b"2") == 100
+    for id in range(10_000):
+        steps.next_backoff_ms(b"%d" % id)
+    assert len(steps.failing) <= 10_000
+
+
+def port_of(client: redis.Redis) -> int:
+    return int(client.connection_pool.connection_kwargs["port"])
