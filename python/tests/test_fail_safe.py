@@ -55,15 +55,6 @@ def database() -> Database:
 
 
 @pytest.fixture
-def with_backoff(client: redis.Redis) -> None:
-    try:
-        client.execute_command("BF.MFETCH")
-    except redis.ResponseError as error:
-        if "unknown command" in str(error):
-            pytest.skip("this module does not know BACKOFF")
-
-
-@pytest.fixture
 def filled(client: redis.Redis) -> redis.Redis:
     """A server that has the rows 1 to 9 in its filter, and old values of 1 and 2."""
     Filter(client, "rows").insert(range(1, 10), capacity=100)
@@ -248,7 +239,7 @@ async def until(condition: Any) -> None:
     raise AssertionError("the condition never came true")
 
 
-def test_a_back_off(with_backoff: None, filled: redis.Redis, database: Database) -> None:
+def test_a_back_off(with_batches: None, filled: redis.Redis, database: Database) -> None:
     """The database is asked once per back-off, by one caller of all processes."""
     guards = [Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(3)]
     database.is_down = True
@@ -271,7 +262,7 @@ def test_a_back_off(with_backoff: None, filled: redis.Redis, database: Database)
 
 
 def test_a_back_off_ends_for_callers_that_wait(
-    with_backoff: None, filled: redis.Redis, database: Database
+    with_batches: None, filled: redis.Redis, database: Database
 ) -> None:
     one, other = (Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(2))
     database.goes_on.clear()

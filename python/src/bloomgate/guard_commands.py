@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from .codec import Codec, V
-from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill
+from .errors import ModuleMissing
+from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Key, item_bytes
 from .log import Grumble
 from .steps import Ask, Call
@@ -29,6 +30,11 @@ JITTER = 0.1
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
     return ()
+
+
+def is_unavailable(outcome: Any) -> bool:
+    """Whether a command is new to an older module, or to the permissions of this client's user."""
+    return isinstance(outcome, ModuleMissing) or type(outcome).__name__ == "NoPermissionError"
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class GuardCommands(Generic[V]):
         self.counts: Counter[str] = Counter()
         self.grumble = Grumble()
         self.has_answered = False
+        self.has_batches = True
         self.load_s = 0.0
 
     def words(self, command: str, id: bytes, *rest: Word) -> list[Word]:
@@ -67,13 +74,9 @@ class GuardCommands(Generic[V]):
         early_s = self.load_s * self.options.beta * -math.log(1 - random.random())
         return min(ANY_AGE_MS, self.options.fail_safe_ms + round(early_s * 1000))
 
-    def fetch_call(self, id: bytes, stale_ms: int, wait_ms: int) -> Call[Fetched]:
-        rest: list[Word] = ["LEASE", self.options.lease_ms]
-        if stale_ms:
-            rest += ["STALE", stale_ms]
-        if wait_ms:
-            rest += ["WAIT", wait_ms]
-        return Call(self.words("BF.FETCH", id, *rest), parse_fetch)
+    def fetch_options(self, stale_ms: int) -> list[Word]:
+        stale: list[Word] = ["STALE", stale_ms] if stale_ms else []
+        return ["LEASE", self.options.lease_ms, *stale]
 
     def fetch(
         self,
@@ -86,26 +89,19 @@ class GuardCommands(Generic[V]):
         """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
         the leases in them are given up.
 
+        Several rows are one BF.MFETCH. Callers that wait, and `replace`, need BF.FETCH.
+
         `replace` is for rows whose cached value could not be decoded: it asks for the lease to replace the value. STALE with
         the longest time gives one caller a token for any value with a time to live; a value without one, which is never
         stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
         the first of them has filled since."""
-        calls: list[Call[Any]] = []
         if stale_ms is None:
             stale_ms = ANY_AGE_MS if replace else self.stale_ms()
-        for id in ids:
-            if replace:
-                calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
-            calls.append(self.fetch_call(id, stale_ms, wait_ms))
-
-        def fetched(found: list[Any]) -> list[Any]:
-            return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
-
-        def undo(found: list[Any]) -> Sequence[Call[Any]]:
-            answers = zip(ids, fetched(found), strict=True)
-            return self.give_up({id: one.token for id, one in answers if isinstance(one, Fetched) and one.token}).calls
-
-        answers = fetched((yield Ask(calls, undo, finished)))
+        answers: list[Any] = []
+        if self.has_batches and len(ids) > 1 and not replace:
+            answers = yield from self.fetch_together(ids, stale_ms)
+        if not answers:
+            answers = yield from self.fetch_each(ids, replace, wait_ms, finished, stale_ms)
         for answer in answers:
             if isinstance(answer, Exception):
                 self.failed(answer)
@@ -113,6 +109,38 @@ class GuardCommands(Generic[V]):
                 self.counts[answer.word] += 1
                 self.has_answered = True
         return answers
+
+    def fetch_together(self, ids: Sequence[bytes], stale_ms: int) -> Generator[Ask, Any, list[Any]]:
+        """Sends one BF.MFETCH. Returns nothing if this client cannot use the command."""
+        pairs = [word for id in ids for word in (id, self.prefix + id)]
+        call = Call(["BF.MFETCH", self.filter, *self.fetch_options(stale_ms), "ITEMS", *pairs], parse_mfetch)
+        [found] = yield Ask([call], lambda found: self.unneeded(ids, found[0]) if isinstance(found[0], list) else ())
+        if is_unavailable(found):
+            self.has_batches = False
+            return []
+        answers: list[Any] = found if isinstance(found, list) else [found] * len(ids)
+        return answers
+
+    def fetch_each(
+        self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int
+    ) -> Generator[Ask, Any, list[Any]]:
+        """Sends a BF.FETCH for each row, all together."""
+        calls: list[Call[Any]] = []
+        wait: list[Word] = ["WAIT", wait_ms] if wait_ms else []
+        for id in ids:
+            if replace:
+                calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
+            calls.append(Call(self.words("BF.FETCH", id, *self.fetch_options(stale_ms), *wait), parse_fetch))
+
+        def fetched(found: list[Any]) -> list[Any]:
+            return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]
+
+        return fetched((yield Ask(calls, lambda found: self.unneeded(ids, fetched(found)), finished)))
+
+    def unneeded(self, ids: Sequence[bytes], answers: list[Any]) -> Sequence[Call[Any]]:
+        """Returns the commands that give up the leases in some answers."""
+        pairs = zip(ids, answers, strict=True)
+        return self.give_up({id: one.token for id, one in pairs if isinstance(one, Fetched) and one.token}).calls
 
     def fill(self, id: bytes, token: bytes, *rest: Word) -> Call[bool]:
         return Call(self.words("BF.FILL", id, token, *rest), parse_fill)

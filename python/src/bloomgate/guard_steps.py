@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from .codec import Codec, V
 from .errors import LoadFailed, Unconfirmed
-from .guard_commands import BATCH, Answer, nothing_to_undo
+from .guard_commands import BATCH, Answer, is_unavailable, nothing_to_undo
 from .guard_load import GuardLoads
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
@@ -42,12 +42,15 @@ class GuardSteps(GuardLoads[V]):
             yield from check_replicas(self.filter)
         return result
 
-    def get(self, id: Item, load: Callable[[], Any], ttl: float | None) -> Steps[V | None]:
+    def get(
+        self, id: Item, load: Callable[[], Any], ttl: float | None, found: Fetched | Exception | None = None
+    ) -> Steps[V | None]:
+        """Reads a row. `found` is what a fetch has answered already."""
         key = item_bytes(id)
         ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
         deadline = time.monotonic() + self.options.attempts * self.options.wait_ms / 1000
         with self.flights.flight(key) as flight:
-            answer = yield from self.fetch_row(flight, deadline)
+            answer = yield from self.fetch_row(flight, deadline, found)
             if answer is not None and answer.token:
                 rows = yield from self.load_rows(
                     {key: answer.token}, {key: flight}, lambda: self.one_row(key, load), ttl_ms, answer.is_readable
@@ -63,11 +66,10 @@ class GuardSteps(GuardLoads[V]):
     def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
         return {id: (yield from self.timed(load))}
 
-    def fetch_row(self, flight: Flight, deadline: float) -> Steps[Answer[V] | None]:
+    def fetch_row(self, flight: Flight, deadline: float, found: Any = None) -> Steps[Answer[V] | None]:
         """Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time."""
         undecodable: bytes | None = None
         replace = False
-        found: Any = None
         waits = 0
         while True:
             if found is None:
@@ -143,23 +145,34 @@ class GuardSteps(GuardLoads[V]):
             yield Sleep(REPEAT_S)
 
     def changed(self, ids: list[bytes]) -> Steps[list[Any]]:
-        """Sends BF.CHANGED for each id, to the filters that are being filled first. Returns an exception or None for each."""
+        """Announces a change of each id, to the filters that are being filled first. Returns an exception or None for each."""
         outcomes: list[Any] = []
         filters = [*(item_bytes(name) for name in self.options.announce_to), self.filter]
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
-            calls: list[Call[Any]] = [Call(["BF.CHANGED", name, id, self.prefix + id]) for id in part for name in filters]
-            for id in part:
-                self.failing.pop(id, None)
+            calls = self.change_calls(part, filters)
             found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+            if self.has_batches and len(part) > 1 and any(is_unavailable(one) for one in found):
+                self.has_batches = False
+                calls = self.change_calls(part, filters)
+                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
             error = self.durability.take_error(found)
-            if error is not None:
-                found = [error] * len(found)
-            for first in range(0, len(found), len(filters)):
-                answers = found[first : first + len(filters)]
-                outcomes.append(next((answer for answer in answers if isinstance(answer, Exception)), None))
+            # The answers of each filter, in the order of the ids.
+            answers = [one if isinstance(one, list) else [one] * (len(part) * len(filters) // len(calls)) for one in found]
+            each = [answer for one in answers for answer in one]
+            for index in range(len(part)):
+                errors = [answer for answer in each[index :: len(part)] if isinstance(answer, Exception)]
+                outcomes.append(error or next(iter(errors), None))
             self.has_answered = self.has_answered or outcomes[-1] is None
         return outcomes
+
+    def change_calls(self, ids: list[bytes], filters: list[bytes]) -> list[Call[Any]]:
+        """Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each
+        filter and id."""
+        if self.has_batches and len(ids) > 1:
+            pairs = [word for id in ids for word in (id, self.prefix + id)]
+            return [Call(["BF.MCHANGED", name, "ITEMS", *pairs]) for name in filters]
+        return [Call(["BF.CHANGED", name, id, self.prefix + id]) for name in filters for id in ids]
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:
         """Deletes ids from the filter: raises the first error."""

@@ -101,11 +101,14 @@ class Fetched:
     token: bytes = b""
 
 
+ABSENT = Fetched("absent")
+
+
 def parse_fetch(reply: Any) -> Fetched:
     word, *rest = reply
     match text(word), rest:
         case "absent", []:
-            return Fetched("absent")
+            return ABSENT
         case "hit", [value]:
             return Fetched("hit", value=value)
         case "stale", [value, token]:
@@ -115,6 +118,11 @@ def parse_fetch(reply: Any) -> Fetched:
         case "wait", [_]:
             return Fetched("wait")
     raise ValueError(f"BF.FETCH answered {reply!r}")
+
+
+def parse_mfetch(reply: Any) -> list[Any]:
+    """Reads a reply of BF.MFETCH. A row whose cache key has another type has an error in place of an answer."""
+    return [one if isinstance(one, Exception) else parse_fetch(one) for one in reply]
 
 
 def parse_fill(reply: Any) -> bool:

@@ -148,7 +148,8 @@ def read(call: Call[Any], reply: Any) -> Any:
     if not isinstance(reply, Exception):
         return call.parse(reply)
     command = text(call.words[0])
-    if command.startswith("BF.") and "unknown command" in str(reply):
+    # A cluster's client looks a command up before it sends it.
+    if command.startswith("BF.") and any(said in str(reply) for said in ("unknown command", "command doesn't exist")):
         missing = ModuleMissing(f"the server does not know {command}: it has not loaded the module bloomgate")
         missing.__cause__ = reply
         return missing
