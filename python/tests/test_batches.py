@@ -130,8 +130,8 @@ async def test_tasks_that_are_cancelled_at_any_turn(probe: redis.Redis, port: in
                 if not after["bf_bloom_leases"]:
                     break
                 await asyncio.sleep(0.001)
-        changes = {name: after[f"bf_bloom_{name}"] - before[f"bf_bloom_{name}"] for name in ("fetches_load", "fills")}
-        assert not after["bf_bloom_leases"] and changes["fills"] == changes["fetches_load"], f"seed {seed}: each lease ends once"
+        leases, fills = (after[name] - before[name] for name in ("bf_bloom_fetches_load", "bf_bloom_fills"))
+        assert not after["bf_bloom_leases"] and fills == leases, f"seed {seed}: each lease ends once"
         assert after["bf_bloom_fills_refused"] == before["bf_bloom_fills_refused"], f"seed {seed}: no lease ends twice"
 
 

@@ -49,8 +49,7 @@ class Guard(Generic[V]):
 
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
 
-    `counts` has how often BF.FETCH answered what, and what else happened: `filled`, `lease lost`, `load failed`,
-    `stale served` (after a load that failed), `soft timeout` (an old value was served), `undecodable`, `errors`, and `unguarded`, the loads of rows that were not filled."""
+    `counts` has the guard's events by name; python/README.md lists them."""
 
     @overload
     def __init__(

@@ -15,6 +15,7 @@ from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, pars
 from .items import Key, item_bytes
 from .log import Grumble
 from .steps import Ask, Call
+from .telemetry import Telemetry
 from .words import Word
 
 BATCH = 500
@@ -57,6 +58,7 @@ class GuardCommands(Generic[V]):
         self.codec = codec
         self.options = options
         self.counts: Counter[str] = Counter()
+        self.telemetry = Telemetry(self.filter)
         self.grumble = Grumble()
         self.has_answered = False
         self.has_batches = True
@@ -106,9 +108,14 @@ class GuardCommands(Generic[V]):
             if isinstance(answer, Exception):
                 self.failed(answer)
             else:
-                self.counts[answer.word] += 1
                 self.has_answered = True
+        for word, number in Counter(answer.word for answer in answers if isinstance(answer, Fetched)).items():
+            self.count(word, number)
         return answers
+
+    def count(self, event: str, number: int = 1) -> None:
+        self.counts[event] += number
+        self.telemetry.event(event, number)
 
     def fetch_together(self, ids: Sequence[bytes], stale_ms: int) -> Generator[Ask, Any, list[Any]]:
         """Sends one BF.MFETCH. Returns nothing if this client cannot use the command."""
@@ -170,7 +177,7 @@ class GuardCommands(Generic[V]):
             if isinstance(outcome, Exception):
                 self.failed(outcome)
             else:
-                self.counts["filled" if outcome else "lease lost"] += 1
+                self.count("filled" if outcome else "lease lost")
         if given_up := refused(outcomes):
             yield self.give_up(given_up)
         return [id for id, outcome in zip(tokens, outcomes, strict=True) if outcome is True]
@@ -185,10 +192,10 @@ class GuardCommands(Generic[V]):
             try:
                 return Answer(self.codec.decode(found.value), found.token)
             except Exception as error:
-                self.counts["undecodable"] += 1
+                self.count("undecodable")
                 self.grumble.about("a cached value could not be decoded, and is replaced", error)
         return Answer(None, found.token, is_readable=False)
 
     def failed(self, error: Exception) -> None:
-        self.counts["errors"] += 1
+        self.count("errors")
         self.grumble.about("the server could not be asked", error)

@@ -40,10 +40,15 @@ class GuardLoads(GuardCommands[V]):
         self.failing: OrderedDict[bytes, int] = OrderedDict()
         self.background = Slots(BACKGROUND_LOADS)
 
-    def timed(self, load: Callable[[], Any]) -> Steps[Any]:
+    def timed(self, load: Callable[[], Any], rows: int) -> Steps[Any]:
         """Calls a function that loads rows, and takes its duration into the average."""
         begun = time.monotonic()
-        loaded = yield Do(load)
+        try:
+            with self.telemetry.load(rows):
+                loaded = yield Do(load)
+        except Exception:
+            self.count("load failed", rows)
+            raise
         self.load_s += (time.monotonic() - begun - self.load_s) * (SMOOTHING if self.load_s else 1)
         return loaded
 
@@ -73,12 +78,12 @@ class GuardLoads(GuardCommands[V]):
             yield from self.back_off(tokens)
         old = yield from self.old_values(tokens)
         if len(old) == len(tokens):
-            self.counts["soft timeout"] += len(old)
+            self.count("soft timeout", len(old))
             for flight in flights.values():
                 flight.has_news = True
             return old
         if running is None:
-            self.counts["unguarded"] += len(tokens)
+            self.count("unguarded", len(tokens))
             return (yield from load())
         rows = yield Join(running)
         return rows
@@ -106,11 +111,10 @@ class GuardLoads(GuardCommands[V]):
                 for id in (yield from self.send_fills(part, [fills[id] for id in part])):
                     flights[id].has_news = True
         except Exception as error:
-            self.counts["load failed"] += len(tokens)
             yield from self.back_off(left)
             old = (yield from self.old_values(tokens)) if has_values else {}
             if len(old) == len(tokens):
-                self.counts["stale served"] += len(old)
+                self.count("stale served", len(old))
                 self.grumble.about("rows could not be loaded, and their old values were served", error)
                 return old
             if self.options.fail_safe_ms:

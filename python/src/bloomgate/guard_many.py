@@ -42,7 +42,7 @@ class ManyRows(Generic[V]):
             left = yield from self.fetch_all(left[1:])
         self.unguarded += left
         if self.unguarded:
-            self.guard.counts["unguarded"] += len(self.unguarded)
+            self.guard.count("unguarded", len(self.unguarded))
             self.rows |= yield from self.load(self.unguarded)
         return {id: self.rows[key] for id, key in self.asked.items()}
 
@@ -127,5 +127,5 @@ class ManyRows(Generic[V]):
             )
 
     def load(self, ids: list[bytes]) -> Steps[dict[bytes, V | None]]:
-        loaded: Mapping[Any, V] = yield from self.guard.timed(lambda: self.load_many([self.first[id] for id in ids]))
+        loaded: Mapping[Any, V] = yield from self.guard.timed(lambda: self.load_many([self.first[id] for id in ids]), len(ids))
         return {id: loaded.get(self.first[id]) for id in ids}

@@ -13,7 +13,7 @@ from .guard_load import GuardLoads
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
 from .replication import Durability, check_replicas
-from .steps import Ask, Call, Do, Event, Sleep, Steps, Wait
+from .steps import Ask, Call, Event, Sleep, Steps, Wait
 from .waiting import Flight, Flights, Slots
 
 R = TypeVar("R")
@@ -59,12 +59,12 @@ class GuardSteps(GuardLoads[V]):
             if answer is not None:
                 return answer.value
         # The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
-        self.counts["unguarded"] += 1
-        loaded: V | None = yield Do(load)
+        self.count("unguarded")
+        loaded: V | None = yield from self.timed(load, 1)
         return loaded
 
     def one_row(self, id: bytes, load: Callable[[], Any]) -> Steps[dict[bytes, V | None]]:
-        return {id: (yield from self.timed(load))}
+        return {id: (yield from self.timed(load, 1))}
 
     def fetch_row(self, flight: Flight, deadline: float, found: Any = None) -> Steps[Answer[V] | None]:
         """Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time."""

@@ -86,7 +86,7 @@ class Batches:
                 assert isinstance(answer, Fetched)
                 answer = Fetched("hit", value=answer.value) if answer.word == "stale" else Fetched("wait")
             elif seat is not present[0] and isinstance(answer, Fetched):
-                self.commands.counts[answer.word] += 1
+                self.commands.count(answer.word)
         return bool(present) or not is_lease
 
     async def leave(self, batch: Batch, id: bytes, seat: Seat) -> None:

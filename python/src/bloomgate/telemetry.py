@@ -1,0 +1,44 @@
+"""Metrics and spans of OpenTelemetry, if its API is installed. Without it, or without an SDK, nothing is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+Add = Callable[[int, dict[str, Any]], None]
+Span = Callable[[str, dict[str, Any]], AbstractContextManager[Any]]
+
+
+def instruments() -> tuple[Add | None, Span | None]:
+    """Returns the function that adds to the counter, and the one that begins a span."""
+    try:
+        from opentelemetry import metrics, trace
+    except ImportError:
+        return None, None
+    counter = metrics.get_meter("bloomgate").create_counter(
+        "bloomgate.guard.events", unit="{event}", description="Answers of BF.FETCH and other events of a guard"
+    )
+    tracer = trace.get_tracer("bloomgate")
+    return counter.add, lambda name, attributes: tracer.start_as_current_span(name, attributes=attributes)
+
+
+ADD, SPAN = instruments()
+
+
+class Telemetry:
+    """What one guard records. The attribute `bloomgate.filter` has the name of its filter."""
+
+    def __init__(self, filter: bytes) -> None:
+        self.filter = filter.decode(errors="backslashreplace")
+
+    def event(self, name: str, count: int) -> None:
+        """Adds to the counter `bloomgate.guard.events`, whose attribute `bloomgate.event` has the name."""
+        if ADD is not None:
+            ADD(count, {"bloomgate.filter": self.filter, "bloomgate.event": name})
+
+    def load(self, rows: int) -> AbstractContextManager[Any]:
+        """Begins the span `bloomgate.load`, inside of which rows are loaded."""
+        if SPAN is None:
+            return nullcontext()
+        return SPAN("bloomgate.load", {"bloomgate.filter": self.filter, "bloomgate.rows": rows})
