@@ -18,6 +18,7 @@ from .errors import (
 )
 from .filter import Filter, plan
 from .guard import Guard, fill_filter
+from .near import NearCache
 from .replies import Bucket, Info, Layer, Plan, Stats
 from .sharded import ShardedFilter
 
@@ -38,6 +39,7 @@ __all__ = [
     "Layer",
     "LoadFailed",
     "ModuleMissing",
+    "NearCache",
     "Plan",
     "ShardMissing",
     "ShardedFilter",

@@ -16,6 +16,7 @@ from .guard_words import GuardOptions, GuardWords, check_socket_timeout
 from .items import Item, Key, refuse_single, windows
 from .replication import Durability
 from .steps import Client, Steps, client_error, drive
+from .tracking import Tracking
 from .waiting import slots_of
 from .words import Words
 
@@ -43,6 +44,8 @@ class Guard(Generic[V]):
     Renewal: `beta` multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off. Times to
     live are shortened by up to a tenth at random.
 
+    `near` keeps values in this process as well; see NearCache.
+
     Writing: `confirm` is repeated for up to `patience` seconds. `replicas`: how many replicas must have a change before it
     counts (WAIT), within `replicas_timeout_ms`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
     `announce_to`: filters that are being filled, to which each id is announced first.
@@ -67,6 +70,7 @@ class Guard(Generic[V]):
         chosen_codec: Any = codec or Bytes()
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), threading.Event)
         self._steps.durability.check_client(client)
+        self._tracking = None if chosen.near is None else Tracking(client, chosen.near, self._steps.prefix)
 
     @property
     def counts(self) -> Counter[str]:
@@ -116,6 +120,8 @@ class Guard(Generic[V]):
         self._run(self._steps.forget(ids))
 
     def _run(self, steps: Steps[R]) -> R:
+        if self._tracking is not None:
+            self._tracking.start_thread()
         return drive(self.client, self._error, self._steps.checked(steps))
 
 

@@ -59,6 +59,7 @@ class GuardCommands(Generic[V]):
         self.options = options
         self.counts: Counter[str] = Counter()
         self.telemetry = Telemetry(self.filter)
+        self.near = options.near
         self.grumble = Grumble()
         self.has_answered = False
         self.has_batches = True
@@ -100,10 +101,18 @@ class GuardCommands(Generic[V]):
         if stale_ms is None:
             stale_ms = ANY_AGE_MS if replace else self.stale_ms()
         answers: list[Any] = []
-        if self.has_batches and len(ids) > 1 and not replace:
-            answers = yield from self.fetch_together(ids, stale_ms)
-        if not answers:
-            answers = yield from self.fetch_each(ids, replace, wait_ms, finished, stale_ms)
+        marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
+        try:
+            if self.has_batches and len(ids) > 1 and not replace:
+                answers = yield from self.fetch_together(ids, stale_ms)
+            if not answers:
+                answers = yield from self.fetch_each(ids, replace, wait_ms, finished, stale_ms)
+        finally:
+            if self.near is not None:
+                # Not what is filled: the server reports that as a change.
+                found = zip(marks, answers, strict=False)
+                hits = {key: one.value for key, one in found if isinstance(one, Fetched) and one.word == "hit"}
+                self.near.end(marks, hits)
         for answer in answers:
             if isinstance(answer, Exception):
                 self.failed(answer)
@@ -112,6 +121,17 @@ class GuardCommands(Generic[V]):
         for word, number in Counter(answer.word for answer in answers if isinstance(answer, Fetched)).items():
             self.count(word, number)
         return answers
+
+    def near_answer(self, id: bytes) -> Answer[V] | None:
+        """Returns what the near cache has of a row."""
+        value = self.near.get(self.prefix + id) if self.near is not None else None
+        if value is None:
+            return None
+        answer = self.read(Fetched("hit", value=value))
+        if not answer.is_readable:
+            return None
+        self.count("near hit")
+        return answer
 
     def count(self, event: str, number: int = 1) -> None:
         self.counts[event] += number

@@ -48,6 +48,8 @@ class GuardSteps(GuardLoads[V]):
         """Reads a row. `found` is what a fetch has answered already."""
         key = item_bytes(id)
         ttl_ms = milliseconds("ttl", self.options.ttl if ttl is None else ttl)
+        if found is None and (near := self.near_answer(key)) is not None:
+            return near.value
         deadline = time.monotonic() + self.options.attempts * self.options.wait_ms / 1000
         with self.flights.flight(key) as flight:
             answer = yield from self.fetch_row(flight, deadline, found)
@@ -151,7 +153,11 @@ class GuardSteps(GuardLoads[V]):
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             calls = self.change_calls(part, filters)
-            found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+            try:
+                found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
+            finally:
+                if self.near is not None:
+                    self.near.drop(self.prefix + id for id in part)
             if self.has_batches and len(part) > 1 and any(is_unavailable(one) for one in found):
                 self.has_batches = False
                 calls = self.change_calls(part, filters)

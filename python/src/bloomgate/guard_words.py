@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from .items import Key
+from .near import NearCache
 from .replies import text
 
 MOST_SECONDS = 10_000_000_000
@@ -24,6 +25,7 @@ class GuardWords(TypedDict, total=False):
     fail_safe: float
     soft_timeout: float | None
     beta: float
+    near: NearCache | None
     patience: float
     prefix: Key | None
     announce_to: Sequence[Key]
@@ -44,6 +46,7 @@ class GuardOptions:
     fail_safe: float = 0.0
     soft_timeout: float | None = None
     beta: float = 1.0
+    near: NearCache | None = None
     patience: float = 30.0
     prefix: Key | None = None
     announce_to: Sequence[Key] = ()

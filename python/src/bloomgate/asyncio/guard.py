@@ -17,6 +17,7 @@ from ..guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeou
 from ..items import Item, Key, async_windows, item_bytes, refuse_single
 from ..replication import Durability
 from ..steps import AsyncClient, Steps, adrive, client_error
+from ..tracking import Tracking
 from ..waiting import slots_of
 from ..words import Words
 from .batches import Batches
@@ -53,6 +54,7 @@ class Guard(Generic[V]):
         self._steps: GuardSteps[V] = GuardSteps(filter, chosen_codec, chosen, slots_of(client), asyncio.Event)
         self._steps.durability.check_client(client)
         self._batches = Batches(client, self._error, self._steps)
+        self._tracking = None if chosen.near is None else Tracking(client, chosen.near, self._steps.prefix)
 
     @property
     def counts(self) -> Counter[str]:
@@ -67,6 +69,10 @@ class Guard(Generic[V]):
         key = item_bytes(id)
         if ttl is not None:
             milliseconds("ttl", ttl)
+        if self._tracking is not None:
+            self._tracking.start_task()
+            if (near := self._steps.near_answer(key)) is not None:
+                return near.value
         found = await self._batches.fetch(key)
         if isinstance(found, Fetched) and self._steps.is_checked:
             # Nearly all calls end here.
@@ -113,6 +119,8 @@ class Guard(Generic[V]):
         await self._run(self._steps.forget(ids))
 
     async def _run(self, steps: Steps[R]) -> R:
+        if self._tracking is not None:
+            self._tracking.start_task()
         return await adrive(self.client, self._error, self._steps.checked(steps))
 
 

@@ -1,0 +1,310 @@
+"""The near cache: what it keeps, and every way in which a value is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+from cluster import Start
+from rows import Rows
+from server import PATIENCE, eventually
+
+import bloomgate.asyncio
+from bloomgate import Filter, Guard, Json, NearCache
+
+KEY = "{rows}:1"
+HOUR = 3600.0
+
+
+@pytest.fixture
+def filled(client: redis.Redis) -> redis.Redis:
+    """A server that has ten rows in its filter and in its cache."""
+    Filter(client, "rows").insert(range(10), capacity=100)
+    fill(client, b"one")
+    return client
+
+
+def fill(client: redis.Redis, value: bytes) -> None:
+    client.mset({f"{{rows}}:{id}": value for id in range(10)})
+
+
+def fails(*_: Any) -> Any:
+    raise AssertionError("the database is not asked")
+
+
+def fetches(guard: Guard[Any] | bloomgate.asyncio.Guard[Any]) -> int:
+    return guard.counts["hit"] + guard.counts["absent"] + guard.counts["load"]
+
+
+def untracked(client: redis.Redis, near: NearCache, **options: Any) -> Guard[Any]:
+    """A guard whose near cache is told of no changes."""
+    guard: Guard[Any] = Guard(client, "rows", near=near, **options)
+    guard._tracking = None
+    return guard
+
+
+def test_values_are_served_from_memory(filled: redis.Redis) -> None:
+    guard = untracked(filled, NearCache(100, HOUR))
+    for _ in range(3):
+        assert guard.get(1, fails) == b"one" and guard.get(100, fails) is None
+        assert guard.get_many([1, 2, 3], fails) == {1: b"one", 2: b"one", 3: b"one"}
+    assert guard.counts == {"hit": 3, "absent": 3, "near hit": 9}
+    filled.set(KEY, b"two")
+    assert guard.get(1, fails) == b"one", "it is as old as that"
+
+
+def test_absences_and_loads_are_not_kept(filled: redis.Redis) -> None:
+    """Nothing would drop an absence when the row is inserted, and the server reports each load as a change."""
+    near = NearCache(100, HOUR)
+    guard, rows = untracked(filled, near), Rows()
+    filled.delete(KEY)
+    assert guard.get(1, rows.loader(1)) is None and guard.get(100, fails) is None and len(near) == 0
+    filled.delete("{rows}:2")
+    rows.save(2, b"two")
+    assert guard.get(2, rows.loader(2)) == b"two" and len(near) == 0
+    assert guard.get(2, fails) == b"two" and len(near) == 1
+
+
+def test_it_is_bounded(filled: redis.Redis) -> None:
+    near = NearCache(3, HOUR)
+    guard = untracked(filled, near)
+    guard.get_many(range(10), fails)
+    assert len(near) == 3
+    near = NearCache(100, 0.001)
+    guard = untracked(filled, near)
+    guard.get(1, fails)
+    eventually("the value to be too old", lambda: not len(near))
+    filled.set(KEY, b"two")
+    assert guard.get(1, fails) == b"two"
+    for items, seconds in [(0, 1), (1, 0), (1, float("inf")), (1, float("nan"))]:
+        with pytest.raises(ValueError, match="a near cache has"):
+            NearCache(items, seconds)
+
+
+def test_values_are_not_shared(filled: redis.Redis) -> None:
+    """What a caller does with a value changes nothing for the next."""
+    fill(filled, b"[1]")
+    guard = untracked(filled, NearCache(100, HOUR), codec=Json())
+    guard.get(1, fails).append(2)
+    guard.get(1, fails).append(3)
+    assert guard.get(1, fails) == [1] and guard.counts["near hit"] == 2
+
+
+def test_own_changes_are_dropped_at_once(filled: redis.Redis) -> None:
+    guard = untracked(filled, NearCache(100, HOUR))
+    assert guard.get(1, fails) == b"one" and guard.get(2, fails) == b"one"
+    with guard.changed(1):
+        assert guard.get(1, lambda: b"read before the commit") == b"read before the commit"
+        assert guard.get(1, fails) == b"read before the commit"
+    assert guard.get(1, lambda: b"new") == b"new" and guard.get(2, fails) == b"one"
+    filled.config_set("min-replicas-to-write", 1)
+    try:
+        with pytest.raises(redis.ResponseError, match="replicas"):
+            guard.announce(2)
+    finally:
+        filled.config_set("min-replicas-to-write", 0)
+    filled.set("{rows}:2", b"two")
+    assert guard.get(2, fails) == b"two", "it was dropped, though the server refused the announcement"
+
+
+def test_a_fetch_on_its_way_is_not_kept(filled: redis.Redis) -> None:
+    near = NearCache(100, HOUR)
+    marks = near.begin([b"a", b"b"])
+    later = near.begin([b"a"])
+    near.drop([b"a"])
+    newest = near.begin([b"a"])
+    near.end(marks, {b"a": b"old", b"b": b"value"})
+    near.end(later, {b"a": b"old"})
+    assert near.get(b"a") is None and near.get(b"b") == b"value"
+    near.end(newest, {b"a": b"new"})
+    assert near.get(b"a") == b"new" and not near._marks
+    marks = near.begin([b"a"])
+    near.clear()
+    near.end(marks, {b"a": b"old"})
+    assert len(near) == 0
+
+
+def tracked(client: Any, seconds: float = HOUR) -> Guard[bytes]:
+    guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, seconds))
+    guard.get(100, fails)
+    eventually("the tracking", lambda: guard._tracking is not None and guard._tracking.is_active)
+    return guard
+
+
+CHANGES: list[Any] = [
+    lambda client: Guard(client, "rows").announce(1),
+    lambda client: client.delete(KEY),
+    lambda client: client.set(KEY, b"two"),
+    lambda client: client.pexpire(KEY, 1),
+    lambda client: client.flushall(),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["changed", "del", "set", "expired", "flushall"])
+def test_changes_of_others_are_dropped(filled: redis.Redis, change: Any) -> None:
+    guard = tracked(filled)
+    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+    change(redis.Redis(port=port_of(filled)))
+    near = guard._steps.near
+    assert near is not None
+    # An expired key is reported when the server notices it.
+    eventually("the change", lambda: near.get(KEY.encode()) is None)
+
+
+def test_a_client_that_decodes(filled: redis.Redis) -> None:
+    client = redis.Redis(port=port_of(filled), decode_responses=True)
+    guard = tracked(client)
+    assert guard.get(1, fails) == b"one"
+    filled.set(KEY, b"two")
+    eventually("the change", lambda: guard.get(1, fails) == b"two")
+
+
+def test_a_change_that_wins(filled: redis.Redis) -> None:
+    """Readers and a writer of another process: once the last change has arrived, the value is the last one."""
+    guard = tracked(filled)
+    stops = threading.Event()
+
+    def read() -> None:
+        chance = random.Random(7)
+        while not stops.is_set():
+            guard.get(chance.randrange(10), fails)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    with redis.Redis(port=port_of(filled)) as other:
+        for number in range(300):
+            fill(other, b"%d" % number)
+    eventually("the last change", lambda: set(guard.get_many(range(10), fails).values()) == {b"299"})
+    stops.set()
+    for reader in readers:
+        reader.join(PATIENCE)
+
+
+def test_a_lost_connection_drops_everything(start: Start) -> None:
+    server = start()
+    with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
+        Filter(client, "rows").insert(range(10), capacity=100)
+        fill(client, b"one")
+        guard = tracked(client)
+        assert guard.get_many(range(10), fails) == {id: b"one" for id in range(10)}
+        near, tracking = guard._steps.near, guard._tracking
+        assert near is not None and tracking is not None and len(near) == 10
+        client.client_kill_filter(_type="normal", skipme=True)
+        eventually("everything to be dropped", lambda: not len(near))
+        eventually("the tracking", lambda: tracking.is_active)
+        assert guard.get(1, fails) == b"one"
+        client.set(KEY, b"two")
+        eventually("the change", lambda: guard.get(1, fails) == b"two")
+
+
+def test_a_user_that_may_not_track(filled: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    filled.execute_command("ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-client|tracking")
+    client = redis.Redis(port=port_of(filled), username="limited", password="any")
+    with caplog.at_level("INFO", logger="bloomgate"):
+        guard: Guard[bytes] = Guard(client, "rows", near=NearCache(100, HOUR))
+        assert guard.get(1, fails) == b"one"
+        eventually("the line", lambda: "bounded by time only: NoPermissionError" in caplog.text)
+    eventually("the value to be kept", lambda: guard.get(1, fails) == b"one" and guard.counts["near hit"])
+    filled.execute_command("ACL", "DELUSER", "limited")
+
+
+async def test_valkeys_clients(filled: redis.Redis) -> None:
+    with valkey.Valkey(port=port_of(filled)) as client:
+        guard = tracked(client)
+        assert guard.get(1, fails) == b"one"
+        filled.set(KEY, b"two")
+        eventually("the change", lambda: guard.get(1, fails) == b"two")
+    async with valkey.asyncio.Valkey(port=port_of(filled)) as aclient:
+        near = NearCache(100, HOUR)
+        tasks = bloomgate.asyncio.Guard(aclient, "rows", near=near)
+        assert await tasks.get(100, fails) is None
+        await until(lambda: tasks._tracking is not None and tasks._tracking.is_active)
+        assert await tasks.get(1, fails) == b"two" and len(near) == 1
+        filled.set(KEY, b"three")
+        await until(lambda: not len(near))
+
+
+def test_a_cluster(cluster: redis.RedisCluster) -> None:
+    Filter(cluster, "rows").insert(range(10), capacity=100)
+    cluster.set(KEY, b"one")
+    guard: Guard[bytes] = Guard(cluster, "rows", near=NearCache(100, HOUR))
+    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+
+
+def test_a_guard_that_is_gone_leaves_no_thread(filled: redis.Redis) -> None:
+    before = threading.active_count()
+    guard = tracked(filled)
+    assert threading.active_count() > before
+    del guard
+    gc.collect()
+    eventually("the thread to end", lambda: threading.active_count() == before)
+
+
+def test_a_forked_process_tracks_by_itself(filled: redis.Redis) -> None:
+    guard = tracked(filled)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            guard.get(100, fails)
+            deadline = time.monotonic() + PATIENCE
+            while "bloomgate tracking" not in [thread.name for thread in threading.enumerate()]:
+                assert time.monotonic() < deadline
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+async def test_asyncio(filled: redis.Redis) -> None:
+    async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port_of(filled)}") as client:
+        near = NearCache(100, HOUR)
+        guard = bloomgate.asyncio.Guard(client, "rows", near=near)
+        assert await guard.get(100, fails) is None and guard._tracking is not None
+        await until(lambda: guard._tracking.is_active)
+        for _ in range(3):
+            assert await guard.get(1, fails) == b"one"
+            assert await guard.get_many([1, 2], fails) == {1: b"one", 2: b"one"}
+        assert guard.counts["near hit"] == 7 and guard.counts["hit"] == 2
+        filled.set(KEY, b"two")
+        await until(lambda: near.get(KEY.encode()) is None)
+        assert await guard.get(1, fails) == b"two"
+        async with guard.changed(1):
+            pass
+
+        async def load() -> bytes:
+            return b"three"
+
+        assert await guard.get(1, load) == b"three"
+        assert await guard.get(2, fails) == b"one" and len(near) > 0
+        filled.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: not len(near))
+        await until(lambda: guard._tracking.is_active)
+        task = next(task for task in asyncio.all_tasks() if "_afollow" in repr(task))
+        del guard, near
+        gc.collect()
+        await until(task.done)
+
+
+async def until(condition: Any) -> None:
+    for _ in range(PATIENCE * 1000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+def port_of(client: redis.Redis) -> int:
+    return int(client.connection_pool.connection_kwargs["port"])
