@@ -15,7 +15,7 @@ from rows import Rows
 from server import PATIENCE
 
 import bloomgate.asyncio
-from bloomgate import Filter, Guard
+from bloomgate import Filter, Guard, Unconfirmed
 
 LEASE_MS = 1000 * 3600
 """Longer than any test waits: a lease that is not given up is noticed."""
@@ -25,7 +25,7 @@ LEASE_MS = 1000 * 3600
 def probe(port: int) -> redis.Redis:
     """A client of another process, and a filter of 1000 ids."""
     client = redis.Redis(port=port, socket_timeout=PATIENCE)
-    Filter(client, "rows").insert(range(1000), capacity=1000)
+    Filter(client, "rows").insert(range(1000), capacity=1000, rate=1e-9)
     return client
 
 
@@ -40,7 +40,7 @@ def rows() -> Rows:
 @pytest.fixture
 async def guard(probe: redis.Redis, port: int) -> AsyncIterator[bloomgate.asyncio.Guard[bytes]]:
     async with bloomgate.asyncio.connect(f"redis://127.0.0.1:{port}") as client:
-        yield bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS)
+        yield bloomgate.asyncio.Guard(client, "rows", lease_ms=LEASE_MS, beta=0)
 
 
 class Commands:
@@ -148,7 +148,7 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
 
 def test_many_rows(with_batches: None, probe: redis.Redis, rows: Rows) -> None:
     Filter(probe, "{rows}~filling").reserve(0.01, 1000)
-    guard = Guard(probe, "rows", announce_to=["{rows}~filling"])
+    guard = Guard(probe, "rows", announce_to=["{rows}~filling"], beta=0)
     commands = Commands(probe)
     with guard.changed(*range(600)):
         pass
@@ -160,6 +160,18 @@ def test_many_rows(with_batches: None, probe: redis.Redis, rows: Rows) -> None:
     assert commands.executed() == {"BF.MFETCH": 2, "BF.FILL": 300} and rows.batches == 1
     with guard.changed(1, 2):
         assert probe.exists("{rows}:1", "{rows}:2", "{rows}:3") == 1
+
+
+def test_a_filter_that_becomes_full(with_batches: None, probe: redis.Redis) -> None:
+    Filter(probe, "full").reserve(0.0001, 10, nonscaling=True)
+    guard = Guard(probe, "full", patience=0)
+    with pytest.raises(redis.ResponseError, match="full"):
+        guard.announce(*range(100))
+    with pytest.raises(Unconfirmed) as failed:
+        guard.confirm(*range(100))
+    assert 80 <= len(failed.value.ids) <= 90, "the others were announced"
+    Filter(probe, "full").drop()
+    guard.announce(*range(100))
 
 
 class OldClient(redis.Redis):

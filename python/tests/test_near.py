@@ -243,12 +243,13 @@ def test_a_cluster(cluster: redis.RedisCluster) -> None:
 
 
 def test_a_guard_that_is_gone_leaves_no_thread(filled: redis.Redis) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     guard = tracked(filled)
-    assert threading.active_count() > before
+    [thread] = set(threading.enumerate()) - before
     del guard
     gc.collect()
-    eventually("the thread to end", lambda: threading.active_count() == before)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_forked_process_tracks_by_itself(filled: redis.Redis) -> None:

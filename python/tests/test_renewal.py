@@ -50,6 +50,29 @@ def test_when_a_value_is_renewed(client: redis.Redis) -> None:
     assert statistics.median(drawn) == pytest.approx(693, rel=0.05)
 
 
+def test_rows_of_a_batch_are_renewed_apart(client: redis.Redis) -> None:
+    """Were one number drawn for a whole batch, it would renew all of its rows at once, or none."""
+    random.seed(7)
+    steps = Guard(client, "rows", fail_safe=100)._steps
+    ids = [b"%d" % id for id in range(500)]
+    assert [group for _, group in steps.stale_groups(ids)] == [ids]
+    steps.load_s = 0.5
+    groups = steps.stale_groups(ids)
+    assert sorted(id for _, group in groups for id in group) == sorted(ids) and 5 <= len(groups) <= 13
+    drawn = [stale_ms - 100_000 for stale_ms, group in groups for _ in group]
+    assert statistics.mean(drawn) == pytest.approx(500, rel=0.15), "as for single rows"
+    assert sum(drawn_ms > 2000 for drawn_ms in drawn) < 25
+
+
+def test_batches_of_slow_loads(client: redis.Redis, rows: Rows) -> None:
+    guard = Guard(client, "rows", ttl=3600)
+    wanted = {id: b"%d" % id for id in range(100)}
+    assert guard.get_many(range(100), rows.load_many) == wanted
+    guard._steps.load_s = 0.5
+    assert guard.get_many([*range(100), 5000], rows.load_many) == {**wanted, 5000: None}
+    assert rows.queries == 100 and guard.counts["hit"] == 100
+
+
 def test_one_caller_renews(client: redis.Redis, rows: Rows) -> None:
     guard = Guard(client, "rows", beta=1e9)
     rows.delay = 0.001

@@ -27,6 +27,9 @@ ANY_AGE_MS = 1 << 61
 JITTER = 0.1
 """Times to live are shortened by up to this share, at random: rows that are filled together do not expire together."""
 
+SLOW_LOAD_S = 0.05
+"""Renewals of faster loads may come together: they are over soon."""
+
 
 def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
     """The `undo` of commands that have to reach the server, whatever becomes of the task that sends them."""
@@ -36,6 +39,13 @@ def nothing_to_undo(_found: list[Any]) -> Sequence[Call[Any]]:
 def is_unavailable(outcome: Any) -> bool:
     """Whether a command is new to an older module, or to the permissions of this client's user."""
     return isinstance(outcome, ModuleMissing) or type(outcome).__name__ == "NoPermissionError"
+
+
+def spread(outcome: Any, count: int) -> list[Any]:
+    """Returns an answer for each row of a command. One that failed midway answers a shorter array, which ends with the
+    error."""
+    answers = outcome if isinstance(outcome, list) and outcome else [outcome]
+    return answers + [answers[-1]] * (count - len(answers))
 
 
 @dataclass(frozen=True)
@@ -92,21 +102,21 @@ class GuardCommands(Generic[V]):
         """Fetches rows: returns a Fetched or an exception for each. If the caller is cancelled before it gets the replies,
         the leases in them are given up.
 
-        Several rows are one BF.MFETCH. Callers that wait, and `replace`, need BF.FETCH.
+        Several rows are one BF.MFETCH, or a few. Callers that wait, and `replace`, need BF.FETCH. `stale_ms` replaces the
+        guard's.
 
         `replace` is for rows whose cached value could not be decoded: it asks for the lease to replace the value. STALE with
         the longest time gives one caller a token for any value with a time to live; a value without one, which is never
         stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
         the first of them has filled since."""
-        if stale_ms is None:
-            stale_ms = ANY_AGE_MS if replace else self.stale_ms()
         answers: list[Any] = []
         marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
         try:
             if self.has_batches and len(ids) > 1 and not replace:
                 answers = yield from self.fetch_together(ids, stale_ms)
             if not answers:
-                answers = yield from self.fetch_each(ids, replace, wait_ms, finished, stale_ms)
+                each_ms = ANY_AGE_MS if replace else stale_ms
+                answers = yield from self.fetch_each(ids, replace, wait_ms, finished, each_ms)
         finally:
             if self.near is not None:
                 # Not what is filled: the server reports that as a change.
@@ -137,19 +147,43 @@ class GuardCommands(Generic[V]):
         self.counts[event] += number
         self.telemetry.event(event, number)
 
-    def fetch_together(self, ids: Sequence[bytes], stale_ms: int) -> Generator[Ask, Any, list[Any]]:
-        """Sends one BF.MFETCH. Returns nothing if this client cannot use the command."""
-        pairs = [word for id in ids for word in (id, self.prefix + id)]
-        call = Call(["BF.MFETCH", self.filter, *self.fetch_options(stale_ms), "ITEMS", *pairs], parse_mfetch)
-        [found] = yield Ask([call], lambda found: self.unneeded(ids, found[0]) if isinstance(found[0], list) else ())
-        if is_unavailable(found):
+    def fetch_together(self, ids: Sequence[bytes], stale_ms: int | None) -> Generator[Ask, Any, list[Any]]:
+        """Sends one BF.MFETCH, or a few. Returns nothing if this client cannot use the command."""
+        groups = [(stale_ms, ids)] if stale_ms is not None else self.stale_groups(ids)
+        order = [id for _, group in groups for id in group]
+        calls = []
+        for group_ms, group in groups:
+            pairs = [word for id in group for word in (id, self.prefix + id)]
+            words = ["BF.MFETCH", self.filter, *self.fetch_options(group_ms), "ITEMS", *pairs]
+            calls.append(Call(words, parse_mfetch))
+
+        def answers(found: list[Any]) -> list[Any]:
+            pairs = zip(groups, found, strict=True)
+            return [answer for (_, group), one in pairs for answer in spread(one, len(group))]
+
+        found = yield Ask(calls, lambda found: self.unneeded(order, answers(found)))
+        if any(is_unavailable(one) for one in found):
             self.has_batches = False
             return []
-        answers: list[Any] = found if isinstance(found, list) else [found] * len(ids)
-        return answers
+        by_id = dict(zip(order, answers(found), strict=True))
+        return [by_id[id] for id in ids]
+
+    def stale_groups(self, ids: Sequence[bytes]) -> list[tuple[int, Sequence[bytes]]]:
+        """Returns rows by the STALE of their fetch. If all rows of a batch shared what is drawn for their renewal, a large
+        number would renew all that expire soon, at once. So slow loads are drawn for each row, and rows with similar numbers
+        are fetched together."""
+        if self.load_s * self.options.beta < SLOW_LOAD_S:
+            return [(self.stale_ms(), ids)]
+        groups: dict[int, tuple[list[int], list[bytes]]] = {}
+        for id in ids:
+            drawn_ms = self.stale_ms()
+            drawn, group = groups.setdefault((drawn_ms - self.options.fail_safe_ms).bit_length(), ([], []))
+            drawn.append(drawn_ms)
+            group.append(id)
+        return [(sum(drawn) // len(drawn), group) for drawn, group in groups.values()]
 
     def fetch_each(
-        self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int
+        self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int | None
     ) -> Generator[Ask, Any, list[Any]]:
         """Sends a BF.FETCH for each row, all together."""
         calls: list[Call[Any]] = []
@@ -157,7 +191,8 @@ class GuardCommands(Generic[V]):
         for id in ids:
             if replace:
                 calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
-            calls.append(Call(self.words("BF.FETCH", id, *self.fetch_options(stale_ms), *wait), parse_fetch))
+            options = self.fetch_options(self.stale_ms() if stale_ms is None else stale_ms)
+            calls.append(Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch))
 
         def fetched(found: list[Any]) -> list[Any]:
             return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from .codec import Codec, V
 from .errors import LoadFailed, Unconfirmed
-from .guard_commands import BATCH, Answer, is_unavailable, nothing_to_undo
+from .guard_commands import BATCH, Answer, is_unavailable, nothing_to_undo, spread
 from .guard_load import GuardLoads
 from .guard_words import Fetched, GuardOptions, milliseconds
 from .items import Item, Key, item_bytes
@@ -164,8 +164,7 @@ class GuardSteps(GuardLoads[V]):
                 found = yield Ask([*calls, *self.durability.calls()], nothing_to_undo)
             error = self.durability.take_error(found)
             # The answers of each filter, in the order of the ids.
-            answers = [one if isinstance(one, list) else [one] * (len(part) * len(filters) // len(calls)) for one in found]
-            each = [answer for one in answers for answer in one]
+            each = [answer for one in found for answer in spread(one, len(part) * len(filters) // len(calls))]
             for index in range(len(part)):
                 errors = [answer for answer in each[index :: len(part)] if isinstance(answer, Exception)]
                 outcomes.append(error or next(iter(errors), None))
