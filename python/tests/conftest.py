@@ -81,15 +81,6 @@ async def aclient(port: int) -> AsyncIterator[redis.asyncio.Redis]:
         yield client
 
 
-@pytest.fixture
-def with_batches(port: int) -> None:
-    """Skips a test whose module has no BF.MFETCH, BF.MCHANGED and BACKOFF."""
-    with redis.Redis(port=port) as client, pytest.raises(redis.ResponseError) as failed:
-        client.execute_command("BF.MFETCH")
-    if "unknown command" in str(failed.value):
-        pytest.skip("this module has no BF.MFETCH")
-
-
 @pytest.fixture(scope="session")
 def cluster_ports() -> Iterator[list[int]]:
     """A cluster of three nodes with a third of the slots each."""

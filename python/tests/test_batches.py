@@ -58,9 +58,7 @@ class Commands:
         return dict(self.read() - self.before)
 
 
-async def test_the_fetches_of_one_turn(
-    with_batches: None, guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows
-) -> None:
+async def test_the_fetches_of_one_turn(guard: bloomgate.asyncio.Guard[bytes], probe: redis.Redis, rows: Rows) -> None:
     commands = Commands(probe)
     ids = [*range(100), *range(5000, 5300)]
     wanted = [b"%d" % id if id < 1000 else None for id in ids]
@@ -146,7 +144,7 @@ async def test_a_client_that_fails_by_itself(guard: bloomgate.asyncio.Guard[byte
     assert [str(one) for one in found] == ["a bug"] * 2
 
 
-def test_many_rows(with_batches: None, probe: redis.Redis, rows: Rows) -> None:
+def test_many_rows(probe: redis.Redis, rows: Rows) -> None:
     Filter(probe, "{rows}~filling").reserve(0.01, 1000)
     guard = Guard(probe, "rows", announce_to=["{rows}~filling"], beta=0)
     commands = Commands(probe)
@@ -162,7 +160,7 @@ def test_many_rows(with_batches: None, probe: redis.Redis, rows: Rows) -> None:
         assert probe.exists("{rows}:1", "{rows}:2", "{rows}:3") == 1
 
 
-def test_a_filter_that_becomes_full(with_batches: None, probe: redis.Redis) -> None:
+def test_a_filter_that_becomes_full(probe: redis.Redis) -> None:
     Filter(probe, "full").reserve(0.0001, 10, nonscaling=True)
     guard = Guard(probe, "full", patience=0)
     with pytest.raises(redis.ResponseError, match="full"):
@@ -184,13 +182,10 @@ class OldClient(redis.Redis):
 
 
 @pytest.mark.parametrize("has_permission", [True, False])
-def test_a_server_without_batches(
-    probe: redis.Redis, port: int, rows: Rows, has_permission: bool, request: pytest.FixtureRequest
-) -> None:
+def test_a_server_without_batches(probe: redis.Redis, port: int, rows: Rows, has_permission: bool) -> None:
     if has_permission:
         client: redis.Redis = OldClient(port=port)
     else:
-        request.getfixturevalue("with_batches")
         probe.execute_command("ACL", "SETUSER", "old", "on", "nopass", "~*", "+@all", "-bf.mfetch", "-bf.mchanged")
         client = redis.Redis(port=port, username="old", password="any")
     guard = Guard(client, "rows")

@@ -239,7 +239,7 @@ async def until(condition: Any) -> None:
     raise AssertionError("the condition never came true")
 
 
-def test_a_back_off(with_batches: None, filled: redis.Redis, database: Database) -> None:
+def test_a_back_off(filled: redis.Redis, database: Database) -> None:
     """The database is asked once per back-off, by one caller of all processes."""
     guards = [Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(3)]
     database.is_down = True
@@ -261,9 +261,7 @@ def test_a_back_off(with_batches: None, filled: redis.Redis, database: Database)
     assert guards[1].get(3, database.load) == b"one", "a change ends it"
 
 
-def test_a_back_off_ends_for_callers_that_wait(
-    with_batches: None, filled: redis.Redis, database: Database
-) -> None:
+def test_a_back_off_ends_for_callers_that_wait(filled: redis.Redis, database: Database) -> None:
     one, other = (Guard(redis.Redis(port=port_of(filled), socket_timeout=PATIENCE), "rows", **OPTIONS) for _ in range(2))
     database.goes_on.clear()
     database.is_down = True
