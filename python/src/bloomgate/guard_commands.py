@@ -42,10 +42,8 @@ def is_unavailable(outcome: Any) -> bool:
 
 
 def spread(outcome: Any, count: int) -> list[Any]:
-    """Returns an answer for each row of a command. One that failed midway answers a shorter array, which ends with the
-    error."""
-    answers = outcome if isinstance(outcome, list) and outcome else [outcome]
-    return answers + [answers[-1]] * (count - len(answers))
+    """Returns an answer for each row of a command, which itself may have failed."""
+    return outcome if isinstance(outcome, list) else [outcome] * count
 
 
 @dataclass(frozen=True)
