@@ -91,6 +91,11 @@ impl Asked {
         })
     }
 
+    /// Whether this is the key of UNLESS.
+    fn names_in_unless(&self, hash: Arg<'_>) -> bool {
+        self.unless_key.as_ref().is_some_and(|own| own.arg().bytes() == hash.bytes())
+    }
+
     fn question(&self) -> Question<'_> {
         Question {
             filter: self.filter.arg(),
@@ -264,12 +269,19 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause
 }
 
 /// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
-/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash.
+/// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
+/// same hash as the last held one are held, too, and are not looked at again.
 fn serve(key: CacheKeyId) {
     let mut from = 0;
+    let mut held_by: Option<HeldString> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {
-        if let Some((asked, pause)) = answer(waiter, asked, false) {
+        let is_known = held_by.as_ref().is_some_and(|hash| asked.names_in_unless(hash.arg()));
+        let paused = if is_known { Some((asked, Pause::Held)) } else { answer(waiter, asked, false) };
+        if let Some((asked, pause)) = paused {
             let is_held = pause == Pause::Held;
+            if is_held && !is_known {
+                held_by = asked.unless_key.as_ref().and_then(|hash| HeldString::of(hash.arg()));
+            }
             let gone = with(|guard| guard.put_back(waiter, asked, is_held));
             drop(gone);
             if !is_held {

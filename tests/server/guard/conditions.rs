@@ -264,6 +264,34 @@ fn a_held_client_keeps_no_other_from_the_lease() {
 }
 
 #[test]
+fn clients_are_held_by_the_hash_that_they_name() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        client.run("HSET {f}:open {f}:42 x");
+        client.run("HSET {f}:other * x");
+        let other = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:other WAIT 100000000";
+        let lines = [format!("{UNLESS} WAIT 100000000"), other.to_owned()];
+        let mut clients: Vec<_> = (0..6).map(|number| wait_with(&server, &lines[number % 2])).collect();
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        assert_eq!(waiters(&mut client), 6);
+        client.run("DEL {f}:other");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        let lease = token(&clients[1].receive().unwrap());
+        assert_eq!(waiters(&mut client), 5);
+        assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
+        for number in [3, 5] {
+            assert_eq!(clients[number].receive().unwrap(), hit("row"));
+        }
+        assert_eq!(waiters(&mut client), 3, "the others are still held");
+        client.run("DEL {f}:open");
+        client.run("BF.CHANGED {f} 42 {f}:42");
+        token(&clients[0].receive().unwrap());
+    });
+}
+
+#[test]
 fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
     on_every_server(|program| {
         let server = Server::start(program);
