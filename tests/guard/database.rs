@@ -29,7 +29,7 @@ pub struct Database {
 impl Database {
     /// Starts a new cluster whose table `rows` has the ids from 0 to `rows - 1`, each in version 1.
     pub fn with_rows(rows: u64) -> Self {
-        let database = Self::start();
+        let database = Self::start(&[]);
         let mut client = database.connect().expect("the cluster has answered");
         client
             .batch_execute(&format!(
@@ -41,7 +41,13 @@ impl Database {
         database
     }
 
-    fn start() -> Self {
+    /// An empty cluster with a log that logical replication can read.
+    #[allow(dead_code, reason = "the guard's tests do not follow the log")]
+    pub fn logical() -> Self {
+        Self::start(&["wal_level=logical"])
+    }
+
+    fn start(settings: &[&str]) -> Self {
         let programs = find_programs();
         let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");
         let root = fs::metadata(folder.path()).expect("a folder").uid() == 0;
@@ -61,6 +67,7 @@ impl Database {
             .arg(folder.path())
             // No test kills the database, only the servers in front of it.
             .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log)

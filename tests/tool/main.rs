@@ -16,6 +16,7 @@ mod database;
 mod dedup;
 mod empty;
 mod exit_status;
+mod follow;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
 mod harness;

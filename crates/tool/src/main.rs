@@ -7,6 +7,7 @@ mod build;
 mod crawl;
 mod dedup;
 mod filters;
+mod follow;
 mod keys;
 mod links;
 mod load;
@@ -52,6 +53,7 @@ enum Subcommands {
     Completions(pages::Completions),
     Crawl(crawl::Arguments),
     Dedup(dedup::Arguments),
+    Follow(follow::Arguments),
     Load(load::Arguments),
     Man(pages::Manual),
     #[command(visible_alias = "size")]
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Subcommands::Build(arguments) => build::run(&arguments),
         Subcommands::Crawl(arguments) => crawl::run(&server, &arguments),
         Subcommands::Dedup(arguments) => dedup::run(&server, &arguments),
+        Subcommands::Follow(arguments) => follow::run(&arguments),
         Subcommands::Plan(arguments) => plan::run(&server, &arguments),
         Subcommands::Restore(arguments) => restore::run(&server, &arguments),
         Subcommands::Shards(arguments) => shards::run(&server, &arguments),

@@ -31,7 +31,7 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A connection was lost. It is unknown whether pending commands were executed.
 #[derive(Debug)]
-pub struct Lost(String);
+pub struct Lost(pub String);
 
 impl fmt::Display for Lost {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -170,6 +170,23 @@ impl Server {
             settled.push(self.settle(command, reply, slot)?);
         }
         Ok(settled)
+    }
+
+    /// Sends commands to the node of `key`, and never again: a transaction must not be executed in part or twice. An error reply is a
+    /// reply.
+    ///
+    /// # Errors
+    /// [`Lost`], also if the slot has moved: nothing was executed then.
+    pub fn exchange_at(&mut self, commands: &Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
+        let node = self.node_of_key(&key)?;
+        let mut commands = commands.clone();
+        commands.ignore_errors();
+        let replies = self.exchange(&node, &commands)?;
+        if self.is_cluster() && replies.iter().any(is_moving) {
+            self.read_slots()?;
+            return Err(Lost(format!("the slot of `{}` has moved", shown(key))).into());
+        }
+        Ok(replies)
     }
 
     /// Sends commands with their keys to all nodes in parallel. Returns the replies in the order of the commands. An error

@@ -1,0 +1,259 @@
+//! The configuration file of the follower, in TOML.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
+
+use crate::server::slot;
+
+/// The least and the greatest `max-lag`.
+const MAX_LAG_RANGE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// PostgreSQL's URL. The environment's `PGPASSWORD` has the password where the URL has none.
+    pub database: String,
+    /// The URL of the Redis or Valkey server.
+    pub server: String,
+    /// Whether the server is a node of a cluster.
+    #[serde(default)]
+    pub cluster: bool,
+    /// The name of the replication slot.
+    pub slot: String,
+    /// The name of the publication, `slot` unless given.
+    pub publication: Option<String>,
+    /// The only mode is `eventual`.
+    #[allow(dead_code, reason = "there is only one")]
+    pub mode: Mode,
+    #[serde(rename = "table", default)]
+    pub tables: Vec<Table>,
+}
+
+/// When the writers' COMMITs return.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Without waiting for the follower.
+    Eventual,
+}
+
+/// A table and its filter.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Table {
+    /// `SCHEMA.TABLE`, or a table in the search path.
+    pub name: String,
+    /// The filter's key.
+    pub filter: String,
+    /// The words of BF.RESERVE after the key.
+    pub create: String,
+    /// The template of the filter's items.
+    pub item: String,
+    /// The templates of the cache keys.
+    #[serde(deserialize_with = "one_or_more")]
+    pub cache_key: Vec<String>,
+    /// How old the filter's knowledge may be when it says `absent`.
+    #[serde(deserialize_with = "duration")]
+    pub max_lag: Duration,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is invalid; the error names the line.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} is invalid", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line =
+                error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+            let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            anyhow!("{place}{}", error.message().replace('\n', "; "))
+        })?;
+        let is_name = |name: &str| {
+            (1..=63).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        };
+        ensure!(is_name(&config.slot), "`slot` must be 1 to 63 of the characters a-z, 0-9 and _");
+        ensure!(!config.tables.is_empty(), "there is no [[table]]");
+        for (index, table) in config.tables.iter().enumerate() {
+            ensure!(!table.cache_key.is_empty(), "the table {} has no cache-key", table.name);
+            let (least, most) = MAX_LAG_RANGE;
+            ensure!((least..=most).contains(&table.max_lag), "the max-lag of {} must be 100ms to 1h", table.name);
+            let other_kind = table
+                .create
+                .split_ascii_whitespace()
+                .find(|word| ["counting", "window", "rolling"].iter().any(|kind| word.eq_ignore_ascii_case(kind)));
+            if let Some(word) = other_kind {
+                bail!("the filter of {} cannot be {word}: its rows are added again whenever they change", table.name);
+            }
+            let keys = Keys::of(&table.filter);
+            ensure!(
+                slot(keys.filter.as_bytes()) == slot(keys.feed.as_bytes()),
+                "no other key can share the slot of the filter `{}` because of its braces",
+                table.filter
+            );
+            let same = config.tables.iter().take(index).find(|other| other.filter == table.filter);
+            ensure!(same.is_none(), "two tables have the filter `{}`: each needs a filter of its own", table.filter);
+        }
+        Ok(config)
+    }
+
+    /// Returns the name of the publication.
+    pub fn publication(&self) -> &str {
+        self.publication.as_deref().unwrap_or(&self.slot)
+    }
+}
+
+/// The keys of a table, all in one slot.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    pub filter: String,
+    /// The heartbeat. Readers give it to WHILE.
+    pub feed: String,
+    /// How far the log is applied to the filter.
+    pub position: String,
+    /// The number of the follower that may write.
+    pub epoch: String,
+    /// The filter that a fill builds.
+    pub filling: String,
+}
+
+impl Keys {
+    fn of(filter: &str) -> Self {
+        let base = if tag(filter).is_some() { filter.to_owned() } else { format!("{{{filter}}}") };
+        Self {
+            filter: filter.to_owned(),
+            feed: format!("{base}:feed"),
+            position: format!("{base}:feed:position"),
+            epoch: format!("{base}:feed:epoch"),
+            filling: format!("{base}:filling"),
+        }
+    }
+
+    /// Whether it is one of these keys.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        [&self.filter, &self.feed, &self.position, &self.epoch, &self.filling].iter().any(|own| own.as_bytes() == key)
+    }
+}
+
+impl Table {
+    /// Returns the keys of the table.
+    pub fn keys(&self) -> Keys {
+        Keys::of(&self.filter)
+    }
+
+    /// Whether the filter can delete items.
+    pub fn can_delete(&self) -> bool {
+        let words: Vec<_> = self.create.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
+        words.windows(2).any(|pair| pair == ["hash", "siphash"])
+    }
+
+    /// Returns the hash tag of the table's keys.
+    pub fn tag(&self) -> &str {
+        tag(&self.filter).unwrap_or(&self.filter)
+    }
+}
+
+/// Returns the text between the first `{` of a key and the next `}`, unless it is empty.
+fn tag(key: &str) -> Option<&str> {
+    key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+}
+
+fn one_or_more<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Texts::deserialize(input)? {
+        Texts::One(text) => vec![text],
+        Texts::More(texts) => texts,
+    })
+}
+
+/// `250ms`, `1s` or `2m`.
+fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(input)?;
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let milliseconds = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => 0,
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(milliseconds))
+        .filter(|milliseconds| *milliseconds > 0)
+        .map(Duration::from_millis)
+        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not a time: write 250ms, 1s or 2m")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+database = "postgres://gate@db/shop"
+server = "redis://cache:6379"
+slot = "bloomgate"
+mode = "eventual"
+[[table]]
+name = "public.users"
+filter = "{users}"
+create = "0.001 10000000 HASH siphash"
+item = "{id}"
+cache-key = ["{users}:{id}", "{users}:mail:{email}"]
+max-lag = "1s"
+"#;
+
+    #[test]
+    fn a_file_names_tables_and_their_keys() {
+        let config = Config::parse(FILE).unwrap();
+        let table = &config.tables[0];
+        assert_eq!(
+            (config.publication(), table.cache_key.len(), table.max_lag),
+            ("bloomgate", 2, Duration::from_secs(1))
+        );
+        let keys = table.keys();
+        assert_eq!(
+            (keys.feed.as_str(), keys.filling.as_str(), table.tag()),
+            ("{users}:feed", "{users}:filling", "users")
+        );
+        assert!(table.can_delete());
+        let keys = Keys::of("users");
+        assert_eq!((keys.filter.as_str(), keys.feed.as_str()), ("users", "{users}:feed"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_its_name() {
+        for (from, to, part) in [
+            ("eventual", "sometimes", "line 5: unknown variant `sometimes`"),
+            ("slot = \"bloomgate\"", "slot = \"Bloom gate\"", "`slot`"),
+            ("\"1s\"", "\"1 s\"", "`1 s`"),
+            ("\"1s\"", "\"99ms\"", "max-lag"),
+            ("max-lag", "lag", "lag"),
+            ("[\"{users}:{id}\", \"{users}:mail:{email}\"]", "[]", "cache-key"),
+            ("filter = \"{users}\"", "filter = \"a}b\"", "braces"),
+            ("HASH siphash", "COUNTING", "cannot be COUNTING"),
+        ] {
+            let error = Config::parse(&FILE.replace(from, to)).unwrap_err();
+            assert!(format!("{error:#}").contains(part), "{to}: {error:#}");
+        }
+        let twice = format!("{FILE}{}", &FILE[FILE.find("[[").unwrap()..]);
+        assert!(Config::parse(&twice).unwrap_err().to_string().contains("two tables"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Fills a filter with the items of all rows. It is built under another key and renamed, together with its position, so that no
+//! reader asks a partial filter.
+
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use postgres::Client;
+use redis::{Pipeline, cmd};
+
+use super::pgoutput::Field;
+use super::store::{Position, Store, reserve};
+use super::table::Table;
+
+/// Items in one BF.MADD, and commands in one pipeline.
+const ITEMS: usize = 1000;
+const COMMANDS: usize = 32;
+/// How often `meanwhile` is called.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Fills the filter of a table from what is visible now, and stores the position. The caller holds a stream whose confirmed
+/// position is `position`, so that every transaction that this cannot see is still to come. The heartbeat and all cached values
+/// are deleted: the values may be older than what the stream still brings.
+///
+/// Calls `meanwhile` about once a second. Returns the number of rows.
+///
+/// # Errors
+/// A lost connection; the filter refuses an item.
+pub fn fill(
+    client: &mut Client,
+    store: &mut Store,
+    table: &Table,
+    epoch: u64,
+    position: &Position,
+    mut meanwhile: impl FnMut() -> Result<()>,
+) -> Result<u64> {
+    let keys = &table.keys;
+    let begin = [
+        cmd("DEL").arg(&keys.feed).arg(&keys.position).arg(&keys.filling).to_owned(),
+        reserve(&table.config, &keys.filling),
+    ];
+    store
+        .transact(keys, epoch, &begin)
+        .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
+    let identity: Vec<_> =
+        table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
+    let names: Vec<_> = identity
+        .iter()
+        .filter_map(|index| table.columns.get(*index))
+        .map(|column| format!("\"{}\"", column.name.replace('"', "\"\"")))
+        .collect();
+    let query = format!("COPY (SELECT {} FROM ONLY {}) TO STDOUT", names.join(", "), table.quoted);
+    let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;
+    let (mut rows, mut next_call) = (0, Instant::now() + INTERVAL);
+    let (mut line, mut items, mut row) =
+        (Vec::new(), Vec::with_capacity(ITEMS * COMMANDS), vec![Field::Null; table.columns.len()]);
+    loop {
+        line.clear();
+        let is_end = reader.read_until(b'\n', &mut line).context("lost the PostgreSQL server")? == 0;
+        if !is_end {
+            parse_line(&line, &identity, &mut row)?;
+            items.extend(table.item(&row)?);
+            rows += 1;
+        }
+        if items.len() == ITEMS * COMMANDS || (is_end && !items.is_empty()) {
+            add(store, &keys.filling, &items)?;
+            items.clear();
+        }
+        if is_end {
+            break;
+        }
+        if rows % 1024 == 0 && Instant::now() >= next_call {
+            meanwhile()?;
+            next_call = Instant::now() + INTERVAL;
+        }
+    }
+    drop(reader);
+    for pattern in table.patterns() {
+        store.delete_values(&pattern, |key| keys.contains(key))?;
+    }
+    let finish = [
+        cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned(),
+        cmd("SET").arg(&keys.position).arg(position.to_string()).to_owned(),
+    ];
+    store.transact(keys, epoch, &finish)?;
+    Ok(rows)
+}
+
+fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
+    let mut commands = Pipeline::new();
+    for chunk in items.chunks(ITEMS) {
+        commands.cmd("BF.MADD").arg(key).arg(chunk);
+    }
+    for reply in store.send(&mut commands, key)? {
+        let redis::Value::Array(replies) = reply else { bail!("the server's reply to BF.MADD is not an array") };
+        if let Some(redis::Value::ServerError(error)) =
+            replies.iter().find(|reply| matches!(reply, redis::Value::ServerError(_)))
+        {
+            bail!("the filter refuses an item: {}", error.details().unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+/// Parses a line of COPY's text format into the fields of a row.
+fn parse_line(line: &[u8], places: &[usize], row: &mut [Field]) -> Result<()> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut values = line.split(|byte| *byte == b'\t');
+    for place in places {
+        let (Some(value), Some(field)) = (values.next(), row.get_mut(*place)) else {
+            bail!("PostgreSQL sent a row with too few columns");
+        };
+        *field = if value == b"\\N" { Field::Null } else { Field::Text(unescape(value)) };
+    }
+    Ok(())
+}
+
+fn unescape(value: &[u8]) -> Bytes {
+    if !value.contains(&b'\\') {
+        return Bytes::copy_from_slice(value);
+    }
+    let (mut text, mut bytes) = (Vec::with_capacity(value.len()), value.iter());
+    while let Some(&byte) = bytes.next() {
+        text.push(match (byte, byte == b'\\') {
+            (_, true) => match bytes.next() {
+                Some(b'b') => 8,
+                Some(b'f') => 12,
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(b'v') => 11,
+                Some(other) => *other,
+                None => b'\\',
+            },
+            (byte, false) => byte,
+        });
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_copy_are_the_values_that_were_stored() {
+        let mut row = vec![Field::Null; 4];
+        parse_line(b"7\t\\N\ta\\tb\\\\\\n\\\\x00\n", &[0, 1, 3], &mut row).unwrap();
+        let text = |text: &'static str| Field::Text(Bytes::from_static(text.as_bytes()));
+        assert_eq!(row, [text("7"), Field::Null, Field::Null, text("a\tb\\\n\\x00")]);
+        assert!(parse_line(b"7\n", &[0, 1], &mut row).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! `bloomgate follow`: keeps filters and cached values up to date from PostgreSQL's log, so that no writer of the database needs to
+//! know about the guard. `follower` has the loop, `wire` and `pgoutput` the stream, `store` the writes.
+
+mod config;
+mod fill;
+mod follower;
+mod lsn;
+mod pgoutput;
+mod store;
+mod stream;
+mod table;
+mod template;
+mod visibility;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use config::Config;
+use follower::Follower;
+
+/// The pause before another attempt after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+const EXAMPLE: &str = "\
+Example: users.toml
+  database = \"postgres://gate@db/shop\"    # PGPASSWORD has the password
+  server   = \"redis://cache:6379\"
+  slot     = \"bloomgate\"
+  mode     = \"eventual\"
+  [[table]]
+  name      = \"public.users\"
+  filter    = \"{users}\"
+  create    = \"0.001 10000000 HASH siphash\"   # the words of BF.RESERVE after the key
+  item      = \"{id}\"                          # columns of the replica identity
+  cache-key = \"{users}:{id}\"
+  max-lag   = \"1s\"
+
+  bloomgate follow users.toml
+
+Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed. The role needs REPLICATION, and SELECT on
+the tables; the database needs wal_level = logical and
+  CREATE PUBLICATION bloomgate FOR TABLE public.users";
+
+/// Keep filters and cached values up to date from PostgreSQL's log
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {
+    /// The configuration file
+    config: PathBuf,
+}
+
+/// Runs the subcommand until SIGTERM or SIGINT.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let config = Config::read(&arguments.config)?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stopping))?;
+    }
+    let mut has_run = false;
+    loop {
+        let result = Follower::start(&config, &stopping).and_then(|follower| match follower {
+            Some(mut follower) => {
+                has_run = true;
+                follower.run(&stopping)
+            }
+            None => Ok(()),
+        });
+        match result {
+            Ok(()) => {
+                eprintln!("bloomgate: stopped");
+                return Ok(());
+            }
+            // Before the first success, it is the configuration that is wrong.
+            Err(error) if !has_run => return Err(error),
+            Err(error) => eprintln!("bloomgate: {error:#}; trying again"),
+        }
+        if stopping.load(Relaxed) {
+            return Ok(());
+        }
+        thread::sleep(RETRY_INTERVAL);
+    }
+}

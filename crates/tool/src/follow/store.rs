@@ -1,0 +1,190 @@
+//! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
+//! execute, so that one that was replaced and did not notice changes nothing.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
+
+use super::config::{Keys, Table as TableConfig};
+use super::lsn::Lsn;
+use crate::server::{Lost, Options, Server};
+
+/// How far the log is applied to a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// PostgreSQL's system identifier, its timeline, and the table's object id.
+    pub origin: String,
+    pub lsn: Lsn,
+}
+
+/// Another follower has raised the epoch.
+#[derive(Debug)]
+pub struct Replaced;
+
+impl std::fmt::Display for Replaced {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("another follower took over")
+    }
+}
+
+impl std::error::Error for Replaced {}
+
+/// The server, and the epoch of this follower for each table.
+pub struct Store {
+    server: Server,
+}
+
+impl Store {
+    /// Connects to the server.
+    ///
+    /// # Errors
+    /// It cannot be reached, or evicts keys of any kind.
+    pub fn connect(url: &str, is_cluster: bool) -> Result<Self> {
+        let options = Options::of_url(url).with_cluster(is_cluster);
+        let mut server = Server::connect(&options)?;
+        for node in server.nodes() {
+            let info = server.ask_node(&node, cmd("INFO").arg("memory"))?;
+            let info: String = from_redis_value(info)?;
+            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).unwrap_or_default();
+            ensure!(
+                !policy.starts_with("allkeys"),
+                "the server at {node} may evict the filter (maxmemory-policy {policy}): use a volatile policy or noeviction"
+            );
+        }
+        Ok(Self { server })
+    }
+
+    /// Makes this follower the one that may write. Returns its epoch.
+    pub fn raise_epoch(&mut self, keys: &Keys) -> Result<u64> {
+        Ok(from_redis_value(self.server.ask(cmd("INCR").arg(&keys.epoch), &keys.epoch)?)?)
+    }
+
+    /// Returns the stored position, and whether the filter exists.
+    pub fn state(&mut self, keys: &Keys) -> Result<(Option<Position>, bool)> {
+        let stored = self.server.ask(cmd("GET").arg(&keys.position), &keys.position)?;
+        let stored: Option<String> = from_redis_value(stored)?;
+        let position = stored.as_deref().and_then(Position::parse);
+        let exists = self.server.ask(cmd("EXISTS").arg(&keys.filter), &keys.filter)? == Value::Int(1);
+        Ok((position, exists))
+    }
+
+    /// Whether the heartbeat exists.
+    pub fn has_heartbeat(&mut self, keys: &Keys) -> Result<bool> {
+        Ok(self.server.ask(cmd("EXISTS").arg(&keys.feed), &keys.feed)? == Value::Int(1))
+    }
+
+    /// Returns the clock of the node that holds the keys, in milliseconds.
+    pub fn time_ms(&mut self, keys: &Keys) -> Result<u64> {
+        let node = self.server.node_of_key(&keys.filter)?;
+        let (seconds, micros): (u64, u64) = from_redis_value(self.server.ask_node(&node, &cmd("TIME"))?)?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
+    /// Executes commands atomically if the epoch is still that of this follower. Returns their replies.
+    ///
+    /// # Errors
+    /// [`Replaced`]; an error among the replies, after which the commands were executed all the same; [`Lost`], after which they
+    /// may have been.
+    pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
+        let mut guard = Pipeline::new();
+        guard.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
+        let replies = self.server.exchange_at(&guard, &keys.epoch)?;
+        let stored: Option<u64> = from_redis_value(replies.into_iter().nth(1).context(NO_REPLY)?)?;
+        if stored != Some(epoch) {
+            return Err(Replaced.into());
+        }
+        let mut transaction = Pipeline::new();
+        transaction.cmd("MULTI");
+        for command in commands {
+            transaction.add_command(command.clone());
+        }
+        transaction.cmd("EXEC");
+        let replies = self.server.exchange_at(&transaction, &keys.epoch)?;
+        match replies.into_iter().last().context(NO_REPLY)? {
+            Value::Array(replies) => {
+                for reply in &replies {
+                    ensure_no_error(reply)?;
+                }
+                Ok(replies)
+            }
+            Value::Nil => Err(Replaced.into()),
+            other => {
+                ensure_no_error(&other)?;
+                bail!("the server's reply to EXEC is {other:?}")
+            }
+        }
+    }
+
+    /// Sends commands in one go. Returns their replies.
+    ///
+    /// # Errors
+    /// The first error among the replies; [`Lost`].
+    pub fn send(&mut self, commands: &mut Pipeline, key: &str) -> Result<Vec<Value>> {
+        self.server.ask_all(commands, key)
+    }
+
+    /// Deletes all cached values whose keys match a pattern, a few at a time. The follower's own keys, of which `is_own` tells, may
+    /// match it, too.
+    pub fn delete_values(&mut self, pattern: &str, is_own: impl Fn(&[u8]) -> bool) -> Result<()> {
+        for node in self.server.nodes() {
+            let mut cursor = "0".to_owned();
+            loop {
+                let scan = cmd("SCAN")
+                    .arg(&cursor)
+                    .arg("MATCH")
+                    .arg(pattern)
+                    .arg("COUNT")
+                    .arg(1000)
+                    .arg("TYPE")
+                    .arg("string")
+                    .to_owned();
+                let (next, found): (String, Vec<Vec<u8>>) = from_redis_value(self.server.ask_node(&node, &scan)?)?;
+                for key in found.into_iter().filter(|key| !is_own(key)) {
+                    self.server.ask(cmd("UNLINK").arg(&key), &key)?;
+                }
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(())
+    }
+}
+
+const NO_REPLY: &str = "the server sent no reply";
+
+impl Position {
+    fn parse(text: &str) -> Option<Self> {
+        let (origin, lsn) = text.rsplit_once(' ')?;
+        Some(Self { origin: origin.to_owned(), lsn: lsn.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(formatter, "{} {}", self.origin, self.lsn)
+    }
+}
+
+/// Returns the commands that create a filter.
+pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
+    let mut command = cmd("BF.RESERVE");
+    command.arg(key);
+    for word in table.create.split_ascii_whitespace() {
+        command.arg(word);
+    }
+    command
+}
+
+fn ensure_no_error(reply: &Value) -> Result<()> {
+    match reply {
+        Value::ServerError(error) if error.code() == "LOADING" || error.code() == "READONLY" => {
+            Err(Lost(format!("the server replied: {} {}", error.code(), error.details().unwrap_or_default())).into())
+        }
+        Value::ServerError(error) => {
+            Err(anyhow!("the server replied: {} {}", error.code(), error.details().unwrap_or_default()))
+        }
+        Value::Array(replies) => replies.iter().try_for_each(ensure_no_error),
+        _ => Ok(()),
+    }
+}

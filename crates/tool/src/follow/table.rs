@@ -1,0 +1,211 @@
+//! A followed table: what the catalogue says about it, and what a change of a row means for its filter and cache keys.
+
+use anyhow::{Context, Result, bail, ensure};
+use postgres::Client;
+
+use super::config::{self, Keys};
+use super::pgoutput::{Column, Field, Relation};
+use super::template::Template;
+
+/// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, timestamp,
+/// timestamptz, uuid.
+const EXACT_TYPES: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950];
+/// Those whose texts are hexadecimal digits and dashes only: int8, int2, int4, oid, date, uuid.
+const PLAIN_TYPES: [u32; 6] = [20, 21, 23, 26, 1082, 2950];
+
+/// A followed table.
+pub struct Table {
+    pub config: config::Table,
+    pub keys: Keys,
+    pub oid: u32,
+    /// The schema and the name.
+    pub name: (String, String),
+    /// The quoted name, for SQL.
+    pub quoted: String,
+    pub columns: Vec<Column>,
+    item: Template,
+    cache_keys: Vec<Template>,
+    /// Whether the items of deleted rows may leave the filter: no other row can have the same item.
+    pub deletes: bool,
+}
+
+/// What a change of one row means.
+#[derive(Debug, Default, PartialEq)]
+pub struct Change {
+    /// Items, each with a cache key whose value may be wrong.
+    pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The item that has a row now.
+    pub put: Option<Vec<u8>>,
+    /// The item that no longer has a row.
+    pub gone: Option<Vec<u8>>,
+}
+
+impl Table {
+    /// Reads the catalogue.
+    ///
+    /// # Errors
+    /// There is no such table; it is not logged, or is partitioned; a template names another column than those of its replica
+    /// identity.
+    pub fn of_catalogue(client: &mut Client, config: &config::Table) -> Result<Self> {
+        let name = &config.name;
+        let row = client
+            .query_opt(
+                "SELECT oid, relkind::text, relpersistence::text, relreplident::text, oid::regclass::text, \
+                        relnamespace::regnamespace::text, relname::text \
+                 FROM pg_class WHERE oid = to_regclass($1)",
+                &[name],
+            )
+            .context("PostgreSQL rejected a query of its catalogue")?
+            .with_context(|| format!("there is no table {name}"))?;
+        let (oid, kind): (u32, String) = (row.try_get(0)?, row.try_get(1)?);
+        let (persistence, identity): (String, String) = (row.try_get(2)?, row.try_get(3)?);
+        ensure!(kind == "r", "{name} is not an ordinary table: name its partitions instead");
+        ensure!(persistence == "p", "{name} is unlogged or temporary: its changes are not in PostgreSQL's log");
+        ensure!(identity != "n", "{name} has no replica identity: ALTER TABLE {name} REPLICA IDENTITY ...");
+        let quoted: String = row.try_get(4)?;
+        let full_name = (row.try_get(5)?, row.try_get(6)?);
+        let rows = client.query(
+            "SELECT a.attname::text, a.atttypid, \
+                    c.relreplident = 'f' OR coalesce(a.attnum = ANY (i.indkey), false), \
+                    coalesce(a.attnum = ANY (i.indkey), false), \
+                    coalesce(l.collisdeterministic, true) \
+             FROM pg_class c \
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' \
+             LEFT JOIN pg_index i ON i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END \
+             LEFT JOIN pg_collation l ON l.oid = a.attcollation \
+             WHERE c.oid = $1 ORDER BY a.attnum",
+            &[&oid],
+        )?;
+        let (mut columns, mut unique, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let column = Column { name: row.try_get(0)?, type_oid: row.try_get(1)?, is_identity: row.try_get(2)? };
+            unique.push(row.try_get::<_, bool>(3)?);
+            exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&column.type_oid));
+            columns.push(column);
+        }
+        ensure!(
+            columns.iter().any(|column| column.is_identity),
+            "{name} has no primary key: give it one, or ALTER TABLE {name} REPLICA IDENTITY FULL"
+        );
+        let (item, cache_keys) = templates(config, &columns)?;
+        let is_key = unique.contains(&true)
+            && unique
+                .iter()
+                .enumerate()
+                .filter(|(_, is_key)| **is_key)
+                .all(|(index, _)| item.columns().any(|c| c == index));
+        let is_exact = item.columns().all(|index| exact.get(index) == Some(&true));
+        let is_plain = |index: usize| columns.get(index).is_some_and(|column| PLAIN_TYPES.contains(&column.type_oid));
+        let deletes = config.can_delete() && is_key && is_exact && item.is_injective(is_plain);
+        Ok(Self {
+            config: config.clone(),
+            keys: config.keys(),
+            oid,
+            name: full_name,
+            quoted,
+            columns,
+            item,
+            cache_keys,
+            deletes,
+        })
+    }
+
+    /// Takes over a description from the stream.
+    ///
+    /// # Errors
+    /// A template names a column that is gone, or that no longer belongs to the replica identity.
+    pub fn redefine(&mut self, relation: Relation) -> Result<()> {
+        let is_same = |(new, old): (&Column, &Column)| new.name == old.name && new.type_oid == old.type_oid;
+        if relation.columns.len() != self.columns.len() || !relation.columns.iter().zip(&self.columns).all(is_same) {
+            (self.item, self.cache_keys) = templates(&self.config, &relation.columns)?;
+            self.columns = relation.columns;
+        }
+        Ok(())
+    }
+
+    /// Returns the item of a row, or `None` if one of its columns is NULL.
+    pub fn item(&self, row: &[Field]) -> Result<Option<Vec<u8>>> {
+        self.item.render(row, None)
+    }
+
+    /// Returns what it means that `old` became `new`. `old` may hold the replica identity only, and is missing for an insert and
+    /// for an update that left the replica identity as it was; `new` is missing for a delete.
+    ///
+    /// # Errors
+    /// The rows lack a column of the replica identity.
+    pub fn change(&self, old: Option<&[Field]>, new: Option<&[Field]>) -> Result<Change> {
+        let mut change = Change::default();
+        if let Some(row) = new {
+            change.put = self.add_pairs(row, old, &mut change.pairs)?;
+        }
+        if let Some(row) = old {
+            let item = self.add_pairs(row, None, &mut change.pairs)?;
+            change.gone = item.filter(|item| change.put.as_ref() != Some(item));
+        }
+        change.pairs.sort();
+        change.pairs.dedup();
+        Ok(change)
+    }
+
+    fn add_pairs(
+        &self,
+        row: &[Field],
+        old: Option<&[Field]>,
+        pairs: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(item) = self.item.render(row, old)? else { return Ok(None) };
+        for template in &self.cache_keys {
+            if let Some(key) = template.render(row, old)? {
+                pairs.push((item.clone(), key));
+            }
+        }
+        Ok(Some(item))
+    }
+
+    /// Returns patterns for SCAN that match all cache keys of the table.
+    pub fn patterns(&self) -> impl Iterator<Item = String> {
+        self.cache_keys.iter().map(Template::pattern)
+    }
+}
+
+fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template, Vec<Template>)> {
+    let tag = config.tag();
+    let item = Template::parse(&config.item, columns, tag).with_context(|| format!("item of {}", config.name))?;
+    let keys = config.cache_key.iter().map(|text| Template::parse(text, columns, tag)).collect::<Result<_>>();
+    Ok((item, keys.with_context(|| format!("cache-key of {}", config.name))?))
+}
+
+/// Checks that the publication covers the tables and every kind of change.
+///
+/// # Errors
+/// It does not; the error contains the SQL that creates or completes it.
+pub fn check_publication(client: &mut Client, publication: &str, tables: &[Table]) -> Result<()> {
+    let row = client.query_opt(
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1",
+        &[&publication],
+    )?;
+    let names: Vec<_> = tables.iter().map(|table| table.quoted.as_str()).collect();
+    let Some(row) = row else {
+        bail!(
+            "there is no publication {publication}; as the tables' owner: CREATE PUBLICATION {publication} FOR TABLE {}",
+            names.join(", ")
+        );
+    };
+    ensure!(
+        row.try_get::<_, bool>(0)?,
+        "the publication {publication} leaves out some kinds of changes: ALTER PUBLICATION {publication} \
+         SET (publish = 'insert, update, delete, truncate')"
+    );
+    for table in tables {
+        let found = client.query_opt(
+            "SELECT 1 FROM pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
+            &[&publication, &table.name.0, &table.name.1],
+        )?;
+        ensure!(
+            found.is_some(),
+            "the publication {publication} lacks the table {name}: ALTER PUBLICATION {publication} ADD TABLE {name}",
+            name = table.quoted
+        );
+    }
+    Ok(())
+}

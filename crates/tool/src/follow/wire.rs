@@ -1,0 +1,357 @@
+//! A replication connection to PostgreSQL: the start-up, simple queries, and the stream of a logical slot. Ordinary queries use
+//! the `postgres` crate, which has no replication mode.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::{Bytes, BytesMut};
+use fallible_iterator::FallibleIterator;
+use postgres::Config;
+use postgres::config::Host;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
+use postgres_protocol::message::frontend;
+
+use super::lsn::Lsn;
+
+/// How long to wait for a connection and for the reply to a query.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The tag of CopyBothResponse, which `postgres-protocol` does not know.
+const COPY_BOTH: u8 = b'W';
+/// The number of bytes that one read asks for.
+const READ_SIZE: usize = 1 << 18;
+
+/// The settings that decide how the server writes values as text. Items are that text, so the stream and COPY need the same ones.
+pub const TEXT_SETTINGS: [(&str, &str); 6] = [
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO, YMD"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "3"),
+    ("bytea_output", "hex"),
+];
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn open(host: &Host, port: u16) -> std::io::Result<Self> {
+        match host {
+            Host::Tcp(name) => {
+                let stream = TcpStream::connect((name.as_str(), port))?;
+                // A confirmation that waits for another packet would delay every synchronous COMMIT.
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+            Host::Unix(folder) => UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).map(Self::Unix),
+        }
+    }
+
+    fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        // Zero would mean no timeout.
+        let timeout = Some(timeout.max(Duration::from_micros(1)));
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the stream brings.
+pub enum Event {
+    /// A message of the output plugin.
+    Data(Bytes),
+    /// The server has sent everything before this position. `must_reply`: it wants a status update at once.
+    Keepalive { end: Lsn, must_reply: bool },
+}
+
+/// A connection in replication mode.
+pub struct Wire {
+    socket: Socket,
+    input: BytesMut,
+    timeout: Duration,
+}
+
+impl Wire {
+    /// Connects to the database's server in replication mode.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or rejects the user. The error does not contain the password.
+    pub fn connect(config: &Config) -> Result<Self> {
+        let host = config.get_hosts().first().context("the database's URL names no host")?;
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        let socket = Socket::open(host, port).context("cannot reach the PostgreSQL server")?;
+        socket.set_read_timeout(TIMEOUT)?;
+        let mut wire = Self { socket, input: BytesMut::new(), timeout: TIMEOUT };
+        wire.start(config)?;
+        Ok(wire)
+    }
+
+    fn start(&mut self, config: &Config) -> Result<()> {
+        let user = config.get_user().context("the database's URL names no user")?;
+        let password = config.get_password().unwrap_or_default();
+        let mut parameters = vec![
+            ("user", user),
+            ("database", config.get_dbname().unwrap_or(user)),
+            ("replication", "database"),
+            ("application_name", config.get_application_name().unwrap_or("bloomgate")),
+        ];
+        parameters.extend(TEXT_SETTINGS);
+        let mut output = BytesMut::new();
+        frontend::startup_message(parameters, &mut output)?;
+        self.send(&output)?;
+        let mut scram = None;
+        loop {
+            let mut output = BytesMut::new();
+            match self.message()? {
+                Message::AuthenticationOk => {}
+                Message::AuthenticationCleartextPassword => frontend::password_message(password, &mut output)?,
+                Message::AuthenticationMd5Password(body) => {
+                    let hash = md5_hash(user.as_bytes(), password, body.salt());
+                    frontend::password_message(hash.as_bytes(), &mut output)?;
+                }
+                Message::AuthenticationSasl(body) => {
+                    if !body.mechanisms().any(|name| Ok(name == SCRAM_SHA_256))? {
+                        bail!("the PostgreSQL server asks for an unknown kind of password");
+                    }
+                    let state = ScramSha256::new(password, ChannelBinding::unsupported());
+                    frontend::sasl_initial_response(SCRAM_SHA_256, state.message(), &mut output)?;
+                    scram = Some(state);
+                }
+                Message::AuthenticationSaslContinue(body) => {
+                    let state = scram.as_mut().context(UNEXPECTED)?;
+                    state.update(body.data())?;
+                    frontend::sasl_response(state.message(), &mut output)?;
+                }
+                Message::AuthenticationSaslFinal(body) => scram.as_mut().context(UNEXPECTED)?.finish(body.data())?,
+                Message::ReadyForQuery(_) => return Ok(()),
+                Message::ErrorResponse(body) => return Err(refused(&body)),
+                Message::BackendKeyData(_) | Message::ParameterStatus(_) | Message::NoticeResponse(_) => {}
+                _ => bail!("the PostgreSQL server asks for a kind of password that is not supported"),
+            }
+            self.send(&output)?;
+        }
+    }
+
+    /// Executes a replication command. Returns the fields of its only row, or none.
+    ///
+    /// # Errors
+    /// The server's error; a lost connection.
+    pub fn query(&mut self, text: &str) -> Result<Vec<String>> {
+        let mut output = BytesMut::new();
+        frontend::query(text, &mut output)?;
+        self.send(&output)?;
+        let (mut row, mut failure) = (Vec::new(), None);
+        loop {
+            match self.message()? {
+                Message::DataRow(body) => {
+                    let field = |range: Option<std::ops::Range<usize>>| {
+                        let bytes = range.and_then(|range| body.buffer().get(range)).unwrap_or_default();
+                        Ok(String::from_utf8_lossy(bytes).into_owned())
+                    };
+                    row = body.ranges().map(field).collect()?;
+                }
+                Message::ErrorResponse(body) => failure = Some(refused(&body)),
+                Message::ReadyForQuery(_) => return failure.map_or(Ok(row), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// Starts the stream of a logical slot from the position that the server has confirmed, or from `from` if that is later.
+    ///
+    /// # Errors
+    /// The server's error, for instance that another process uses the slot.
+    pub fn start_stream(&mut self, slot: &str, from: Lsn, publication: &str) -> Result<()> {
+        let text = format!(
+            "START_REPLICATION SLOT {slot} LOGICAL {from} (proto_version '1', publication_names '{}')",
+            publication.replace('\'', "''")
+        );
+        let mut output = BytesMut::new();
+        frontend::query(&text, &mut output)?;
+        self.send(&output)?;
+        loop {
+            self.fill_header()?;
+            if self.input.first() == Some(&COPY_BOTH) {
+                let length = Header::parse(&self.input)?.map_or(0, |header| usize::try_from(header.len()).unwrap_or(0));
+                while self.input.len() < length + 1 {
+                    self.read()?;
+                }
+                _ = self.input.split_to(length + 1);
+                return Ok(());
+            }
+            match self.message()? {
+                Message::ErrorResponse(body) => return Err(refused(&body)),
+                // The end of an earlier attempt that was refused.
+                Message::ReadyForQuery(_) | Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
+                _ => bail!(UNEXPECTED),
+            }
+        }
+    }
+
+    /// Returns the next event of the stream, or `None` if none arrives in time.
+    ///
+    /// # Errors
+    /// The stream has ended; a lost connection.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Event>> {
+        loop {
+            match Message::parse(&mut self.input)? {
+                Some(Message::CopyData(body)) => return event(body.into_bytes()).map(Some),
+                Some(Message::ErrorResponse(body)) => return Err(refused(&body)),
+                Some(Message::CopyDone) => bail!("the PostgreSQL server ended the stream"),
+                Some(_) => continue,
+                None => {}
+            }
+            if self.timeout != timeout {
+                self.socket.set_read_timeout(timeout)?;
+                self.timeout = timeout;
+            }
+            if !self.read()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether a complete event has already arrived.
+    pub fn has_event(&self) -> bool {
+        matches!(Header::parse(&self.input), Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| self.input.len() > length))
+    }
+
+    /// Confirms a position: the server may forget what is before it, and a synchronous COMMIT before it returns.
+    /// `asks`: requests a keepalive, which tells how far the stream is.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn confirm(&mut self, position: Lsn, asks: bool) -> Result<()> {
+        let mut status = Vec::with_capacity(34);
+        status.push(b'r');
+        for _ in 0..3 {
+            status.extend(position.0.to_be_bytes());
+        }
+        // The client's clock, which the server only displays.
+        status.extend(0_u64.to_be_bytes());
+        status.push(asks.into());
+        let mut output = BytesMut::new();
+        frontend::CopyData::new(&status[..])?.write(&mut output);
+        self.send(&output)
+    }
+
+    fn message(&mut self) -> Result<Message> {
+        loop {
+            if let Some(message) = Message::parse(&mut self.input)? {
+                return Ok(message);
+            }
+            if !self.read()? {
+                bail!("the PostgreSQL server does not answer");
+            }
+        }
+    }
+
+    fn fill_header(&mut self) -> Result<()> {
+        while Header::parse(&self.input)?.is_none() {
+            if !self.read()? {
+                bail!("the PostgreSQL server does not answer");
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived. Returns false after the timeout.
+    fn read(&mut self) -> Result<bool> {
+        let old = self.input.len();
+        self.input.resize(old + READ_SIZE, 0);
+        let result = self.socket.read(self.input.get_mut(old..).unwrap_or_default());
+        self.input.truncate(old + result.as_ref().copied().unwrap_or(0));
+        match result {
+            Ok(0) => bail!("the PostgreSQL server closed the connection"),
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(anyhow!(error).context("lost the PostgreSQL server")),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.socket.write_all(bytes).context("lost the PostgreSQL server")
+    }
+}
+
+const UNEXPECTED: &str = "the PostgreSQL server sent an unexpected message";
+
+/// Parses a message of the streaming replication protocol.
+fn event(mut bytes: Bytes) -> Result<Event> {
+    let number = |at: usize| -> Result<u64> {
+        let field = bytes.get(at..at + 8).context(UNEXPECTED)?;
+        Ok(u64::from_be_bytes(field.try_into()?))
+    };
+    match bytes.first() {
+        // The tag, the start and the end of the data in the log, the server's clock.
+        Some(b'w') if bytes.len() >= 25 => Ok(Event::Data(bytes.split_off(25))),
+        Some(b'k') => {
+            let must_reply = bytes.get(17).context(UNEXPECTED)? != &0;
+            Ok(Event::Keepalive { end: Lsn(number(1)?), must_reply })
+        }
+        _ => bail!(UNEXPECTED),
+    }
+}
+
+/// An error of the server, with its SQLSTATE.
+#[derive(Debug)]
+pub struct Refused {
+    /// The SQLSTATE, five characters.
+    pub code: String,
+    text: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(formatter, "PostgreSQL: {} ({})", self.text, self.code)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(body: &ErrorResponseBody) -> anyhow::Error {
+    let mut refused = Refused { code: String::new(), text: String::new() };
+    _ = body.fields().for_each(|field| {
+        let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
+        match field.type_() {
+            b'C' => refused.code = value,
+            b'M' => refused.text = value,
+            _ => {}
+        }
+        Ok(())
+    });
+    refused.into()
+}

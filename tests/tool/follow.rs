@@ -1,0 +1,433 @@
+//! `follow`: writers that know nothing of the guard, and readers that see their changes.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use tempfile::TempDir;
+
+use crate::database::Database;
+use crate::harness::{Connection, Reply, Server, bulk, eventually, integer, nil, on_every_server};
+use crate::running::{Running, command, run};
+
+const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+    CREATE PUBLICATION bloomgate FOR TABLE users";
+
+const USERS_TABLE: &str = r#"
+[[table]]
+name = "public.users"
+filter = "{users}"
+create = "0.000001 100000 HASH siphash"
+item = "{id}"
+cache-key = "{users}:{id}"
+max-lag = "2s"
+"#;
+
+/// Returns the permissions that the documentation asks for.
+fn permissions() -> String {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
+    let words = page.split("```\n+").nth(1).unwrap().split("\n```").next().unwrap();
+    format!("+{}", words.replace('\n', " "))
+}
+
+/// A database, a server, and the configuration of a follower between them.
+struct World {
+    database: Database,
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    fn new(program: &std::path::Path, schema: &str, tables: &str) -> Self {
+        let (database, server) = (Database::logical(), Server::start(program));
+        server.connect().run(&format!("ACL SETUSER follower on >secret ~* -@all {}", permissions()));
+        database.connect().unwrap().batch_execute(schema).unwrap();
+        let world = Self { database, server, folder: tempfile::tempdir().unwrap() };
+        world.configure(tables);
+        world
+    }
+
+    fn configure(&self, tables: &str) {
+        let text = format!(
+            "database = \"{}\"\nserver = \"redis://follower:secret@127.0.0.1:{}\"\nslot = \"bloomgate\"\nmode = \"eventual\"\n{tables}",
+            self.database.url(),
+            self.server.port
+        );
+        std::fs::write(self.path(), text).unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("follow.toml")
+    }
+
+    fn follow(&self) -> Follower {
+        let mut child = command(["follow"]).arg(self.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                lines.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
+        Follower { running: Running(child), log }
+    }
+
+    /// A follower whose heartbeat has come.
+    fn following(&self) -> Follower {
+        let follower = self.follow();
+        let mut client = self.server.connect();
+        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        follower
+    }
+
+    fn session(&self) -> Client {
+        self.database.connect().unwrap()
+    }
+}
+
+/// Waits for something that the follower does.
+#[track_caller]
+fn soon(condition: impl FnMut() -> bool) {
+    eventually("an effect of the follower", condition);
+}
+
+struct Follower {
+    running: Running,
+    log: Arc<Mutex<String>>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- log of the follower\n{}---", self.log());
+        }
+    }
+}
+
+impl Follower {
+    fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends SIGTERM, and expects a good end.
+    fn end(&mut self) {
+        let pid = self.running.0.id().to_string();
+        assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+        assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
+    }
+}
+
+/// The answer to a reader, without its token.
+fn fetch(client: &mut Connection, id: u64) -> String {
+    let id = id.to_string();
+    let key = format!("{{users}}:{id}");
+    match client.call(&["BF.FETCH", "{users}", &id, &key, "WHILE", "{users}:feed"]) {
+        Reply::Array(parts) => parts[0].text(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks the database for what the cache lacks, as an application does.
+fn look_up(client: &mut Connection, database: &mut Client, id: u64) -> Option<i32> {
+    let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
+    for _ in 0..1000 {
+        let reply = client.call(&["BF.FETCH", "{users}", &text, &key, "LEASE", "2000", "WHILE", "{users}:feed"]);
+        let Reply::Array(parts) = reply else { panic!("{reply:?}") };
+        match parts[0].text().as_str() {
+            "absent" => return None,
+            "hit" => return Some(parts[1].text().parse().unwrap()),
+            "load" => {
+                let row = database.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap();
+                let version: Option<i32> = row.map(|row| row.get(0));
+                let token = parts[1].text();
+                let fill = ["BF.FILL", "{users}", &text, &key, &token];
+                let value = version.map(|version| version.to_string());
+                let end: &[&str] = match &value {
+                    Some(value) => &["VALUE", value, "EX", "60"],
+                    None => &["NONE", "EX", "60"],
+                };
+                client.call(&[&fill[..], end].concat());
+                return version;
+            }
+            _ => thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    panic!("another reader has had the lease for too long");
+}
+
+#[test]
+fn rows_of_unmodified_writers_are_let_through_changed_and_denied() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let (mut writer, mut reader) = (world.session(), world.session());
+        writer.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3000) id").unwrap();
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        assert_eq!((fetch(&mut client, 3000).as_str(), fetch(&mut client, 3001).as_str()), ("load", "absent"));
+
+        writer.batch_execute("INSERT INTO users VALUES (3001, 1)").unwrap();
+        soon(|| fetch(&mut client, 3001) != "absent");
+        assert_eq!(look_up(&mut client, &mut reader, 7), Some(1));
+        assert_eq!(fetch(&mut client, 7), "hit");
+
+        writer.batch_execute("UPDATE users SET version = 2 WHERE id = 7").unwrap();
+        soon(|| look_up(&mut client, &mut reader, 7) == Some(2));
+        // A changed key is a deleted row and a new one.
+        writer.batch_execute("UPDATE users SET id = 9000 WHERE id = 7; DELETE FROM users WHERE id = 8").unwrap();
+        soon(|| {
+            fetch(&mut client, 9000) != "absent"
+                && fetch(&mut client, 7) == "absent"
+                && fetch(&mut client, 8) == "absent"
+        });
+        // What is deleted and inserted again in one transaction stays.
+        writer.batch_execute("BEGIN; DELETE FROM users WHERE id = 9; INSERT INTO users VALUES (9, 5); COMMIT").unwrap();
+        soon(|| look_up(&mut client, &mut reader, 9) == Some(5));
+
+        assert_eq!(look_up(&mut client, &mut reader, 20), Some(1));
+        writer.batch_execute("TRUNCATE users; INSERT INTO users VALUES (21, 1)").unwrap();
+        soon(|| fetch(&mut client, 20) == "absent" && look_up(&mut client, &mut reader, 21) == Some(1));
+        follower.end();
+    });
+}
+
+#[test]
+fn rolled_back_rows_and_other_tables_change_nothing() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let mut writer = world.session();
+        writer.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO users VALUES (1, 1)").unwrap();
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        writer
+            .batch_execute("BEGIN; INSERT INTO users VALUES (2, 1); ROLLBACK; INSERT INTO others VALUES (1)")
+            .unwrap();
+        writer
+            .batch_execute("BEGIN; INSERT INTO users VALUES (3, 1); SAVEPOINT s; INSERT INTO users VALUES (4, 1); ROLLBACK TO s; COMMIT")
+            .unwrap();
+        soon(|| fetch(&mut client, 3) != "absent");
+        assert_eq!((fetch(&mut client, 2).as_str(), fetch(&mut client, 4).as_str()), ("absent", "absent"));
+        follower.end();
+    });
+}
+
+#[test]
+fn without_a_follower_nothing_is_denied_after_the_lag() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        let follower = world.following();
+        let mut client = world.server.connect();
+        assert_eq!(fetch(&mut client, 2), "absent");
+        drop(follower);
+        world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        soon(|| client.run("EXISTS {users}:feed") == integer(0));
+        assert_eq!(fetch(&mut client, 2), "load");
+        let mut follower = world.following();
+        assert!(follower.log().contains("continues at"), "{}", follower.log());
+        assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1));
+        follower.end();
+    });
+}
+
+#[test]
+fn a_lost_or_older_filter_is_filled_again() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let (mut writer, mut reader) = (world.session(), world.session());
+        writer.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 100) id").unwrap();
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        let dump = match client.run("DUMP {users}") {
+            Reply::Bulk(dump) => dump,
+            other => panic!("{other:?}"),
+        };
+        let position = client.run("GET {users}:feed:position");
+        // While it runs.
+        client.run("DEL {users}");
+        writer.batch_execute("INSERT INTO users VALUES (101, 1)").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 100") == integer(1));
+        assert_eq!(look_up(&mut client, &mut reader, 5), Some(1));
+        writer.batch_execute("UPDATE users SET version = 2 WHERE id = 5; INSERT INTO users VALUES (102, 1)").unwrap();
+        soon(|| fetch(&mut client, 102) != "absent" && look_up(&mut client, &mut reader, 5) == Some(2));
+        follower.end();
+        // A server that comes back with data of an earlier time: the filter, the position and a cached value.
+        let Reply::Bulk(position) = position else { panic!("no position") };
+        client.call(&[&b"RESTORE"[..], b"{users}", b"0", &dump, b"REPLACE"]);
+        client.call(&[&b"SET"[..], b"{users}:feed:position", &position]);
+        client.run("SET {users}:5 1");
+        let mut follower = world.following();
+        assert!(follower.log().contains("has lost data"), "{}", follower.log());
+        assert_eq!(look_up(&mut client, &mut reader, 5), Some(2));
+        assert_eq!(client.run("BF.EXISTS {users} 102"), integer(1));
+        follower.end();
+    });
+}
+
+#[test]
+fn another_follower_stands_by_and_takes_over() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let first = world.following();
+        let mut second = world.follow();
+        soon(|| second.log().contains("standing by"));
+        drop(first);
+        let mut client = world.server.connect();
+        soon(|| second.log().contains("continues at"));
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+        second.end();
+    });
+}
+
+#[test]
+fn several_tables_with_composite_keys_and_several_cache_keys() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+        CREATE TABLE members (team int, name text, mail text, PRIMARY KEY (team, name));
+        ALTER TABLE members REPLICA IDENTITY FULL;
+        CREATE PUBLICATION bloomgate FOR TABLE users, members";
+    const MEMBERS: &str = r#"
+[[table]]
+name = "members"
+filter = "{members}"
+create = "0.000001 1000 HASH siphash"
+item = "{team}/{name}"
+cache-key = ["{members}:{team}/{name}", "{members}:mail:{mail}"]
+max-lag = "2s"
+"#;
+    on_every_server(|program| {
+        let world = World::new(program, SCHEMA, &format!("{USERS_TABLE}{MEMBERS}"));
+        let mut writer = world.session();
+        writer.execute("INSERT INTO members VALUES (1, $1, 'a@x')", &[&"tab\tnew\nline\\"]).unwrap();
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        assert_eq!(client.call(&["BF.EXISTS", "{members}", "1/tab\tnew\nline\\"]), integer(1));
+        writer
+            .batch_execute(
+                "INSERT INTO members VALUES (2, 'b', 'b@x'), (3, 'c', NULL); INSERT INTO users VALUES (1, 1)",
+            )
+            .unwrap();
+        soon(|| client.run("BF.EXISTS {members} 3/c") == integer(1) && client.run("BF.EXISTS {users} 1") == integer(1));
+        for key in ["{members}:2/b", "{members}:mail:b@x", "{members}:mail:new@x", "{members}:mail:other@x"] {
+            client.call(&["SET", key, "old"]);
+        }
+        writer.batch_execute("UPDATE members SET mail = 'new@x' WHERE team = 2").unwrap();
+        for key in ["{members}:2/b", "{members}:mail:b@x", "{members}:mail:new@x"] {
+            soon(|| client.call(&["GET", key]) == nil(2));
+        }
+        assert_eq!(client.call(&["GET", "{members}:mail:other@x"]), bulk("old"));
+        assert!(follower.log().contains("items of deleted rows stay in {members}"), "{}", follower.log());
+        follower.end();
+    });
+}
+
+#[test]
+fn killed_followers_lose_nothing() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let mut random = fastrand::Rng::with_seed(23);
+        let mut writer = world.session();
+        writer.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500) id").unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let mut follower = world.following();
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let (world, done) = (&world, &done);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let (mut client, mut database) = (world.server.connect(), world.session());
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        look_up(&mut client, &mut database, random.u64(1..600));
+                    }
+                });
+            }
+            let end = Instant::now() + Duration::from_secs(8);
+            while Instant::now() < end {
+                let (id, many) = (random.i64(1..600), random.i64(1..50));
+                let text = match random.u8(0..8) {
+                    0 => format!("DELETE FROM users WHERE id = {id}"),
+                    1 => format!(
+                        "BEGIN; DELETE FROM users WHERE id = {id}; INSERT INTO users VALUES ({id}, 1000); COMMIT"
+                    ),
+                    2 => format!(
+                        "INSERT INTO users SELECT id, 1 FROM generate_series({id}, {id} + {many}) id \
+                         ON CONFLICT (id) DO UPDATE SET version = users.version + 1"
+                    ),
+                    3 => format!(
+                        "BEGIN; UPDATE users SET version = version + 1 WHERE id BETWEEN {id} AND {id} + 9; ROLLBACK"
+                    ),
+                    _ => format!("UPDATE users SET version = version + 1 WHERE id = {id}"),
+                };
+                writer.batch_execute(&text).unwrap();
+                if random.u8(0..200) == 0 {
+                    drop(std::mem::replace(&mut follower, world.follow()));
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        // The log is applied in order.
+        writer.batch_execute("INSERT INTO users VALUES (100000, 1)").unwrap();
+        let mut client = world.server.connect();
+        soon(|| client.run("BF.EXISTS {users} 100000") == integer(1));
+        let rows: Vec<(i64, i32)> = writer
+            .query("SELECT id, version FROM users", &[])
+            .unwrap()
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect();
+        for (id, version) in &rows {
+            assert_eq!(
+                client.run(&format!("BF.EXISTS {{users}} {id}")),
+                integer(1),
+                "row {id} is denied\n{}",
+                follower.log()
+            );
+            let cached = client.run(&format!("GET {{users}}:{id}"));
+            assert!(
+                cached == nil(2) || cached == bulk(&version.to_string()),
+                "{id}: {cached:?}, not {version}\n{}",
+                follower.log()
+            );
+        }
+        for id in (1..650).filter(|id| !rows.iter().any(|(row, _)| row == id)) {
+            assert_eq!(client.run(&format!("GET {{users}}:{id}")), nil(2), "{id} was deleted\n{}", follower.log());
+        }
+        follower.end();
+    });
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_in_one_line() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let mut session = world.session();
+        let refused = |tables: &str, part: &str| {
+            world.configure(tables);
+            run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
+        };
+        refused(&USERS_TABLE.replace("{id}\"", "{idd}\""), "no column idd");
+        refused(&USERS_TABLE.replace("{id}\"", "{version}\""), "REPLICA IDENTITY FULL");
+        refused(&USERS_TABLE.replace("public.users", "nothing"), "there is no table nothing");
+        refused(&USERS_TABLE.replace("0.000001 100000", "2 100000"), "error rate");
+        refused("", "[[table]]");
+        session.batch_execute("DROP PUBLICATION bloomgate").unwrap();
+        refused(USERS_TABLE, "CREATE PUBLICATION bloomgate FOR TABLE users");
+        session.batch_execute("CREATE PUBLICATION bloomgate").unwrap();
+        refused(USERS_TABLE, "ALTER PUBLICATION bloomgate ADD TABLE users");
+        session
+            .batch_execute("ALTER PUBLICATION bloomgate ADD TABLE users; ALTER TABLE users SET UNLOGGED")
+            .unwrap_err();
+        session
+            .batch_execute(
+                "ALTER PUBLICATION bloomgate ADD TABLE users; CREATE UNLOGGED TABLE loose (id int PRIMARY KEY)",
+            )
+            .unwrap();
+        refused(&USERS_TABLE.replace("public.users", "loose"), "unlogged");
+        let mut client = world.server.connect();
+        client.run("CONFIG SET maxmemory-policy allkeys-lru");
+        refused(USERS_TABLE, "allkeys-lru");
+    });
+}
