@@ -26,7 +26,7 @@ pub use hash_set::{HashSet, Lookup};
 pub use layer::Layer;
 pub use outcome::{Added, Origin, Outcome, Removed};
 pub(crate) use probes::Probes;
-pub use rules::{HashOf, LAYERS_MAX, Rules};
+pub use rules::{ChainSpec, HashOf, LAYERS_MAX, Rules};
 pub use totals::{Contents, Reach};
 pub(crate) use totals::{check_layer, reach};
 pub(crate) use whole::{CellsReader, Whole};
@@ -54,6 +54,24 @@ pub struct Chain<R: Rules> {
 }
 
 impl<R: Rules> Chain<R> {
+    /// Creates an empty filter. Takes microseconds, whatever the size.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`], [`Error::SizeOverflow`].
+    pub fn with_spec(spec: impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        spec.check()?;
+        Self::part(&spec, ceiling)
+    }
+
+    /// Creates an empty filter without the [check](ChainSpec::check): a bucket of a ring.
+    ///
+    /// # Errors
+    /// As [`with_spec`](Self::with_spec).
+    pub(crate) fn part(spec: &impl ChainSpec<Rules = R>, ceiling: &impl Ceiling) -> Result<Self, Error> {
+        Self::with_first_layer(spec.rules(), &spec.first_layer()?, ceiling)
+    }
+
     /// A filter with one empty layer.
     ///
     /// # Errors

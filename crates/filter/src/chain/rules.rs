@@ -20,7 +20,28 @@ pub const LAYERS_MAX: usize = 4096;
 /// The hash of an item in filters of these rules.
 pub type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
 
-/// What is common to the layers of a filter: how it hashes and how it grows.
+/// The definition of a filter: its rules and its first layer, from which every later layer follows.
+pub trait ChainSpec {
+    /// The rules of the filter.
+    type Rules: Rules;
+
+    /// Checks what the first layer alone does not show. A bucket of a ring skips this check: its rate is a share of the ring's.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`].
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Returns the rules.
+    fn rules(&self) -> Self::Rules;
+    /// Returns the first layer, without items.
+    ///
+    /// # Errors
+    /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::SizeOverflow`].
+    fn first_layer(&self) -> Result<LayerDescription<<Self::Rules as Rules>::Geometry>, Error>;
+}
+
+/// How the filters of a kind hash, grow, add and delete.
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
     type Geometry: Geometry;

@@ -1,7 +1,7 @@
 //! What the layers of a chain add up to. It is kept as the chain grows: a sum over all layers at each growth would make the
 //! time of growing a square of their number, and every answer about a long chain slow.
 
-use super::rules::Rules;
+use super::rules::{ChainSpec, Rules};
 use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
@@ -69,23 +69,19 @@ pub struct Reach {
     pub ends_by_rate: bool,
 }
 
-/// How far a filter with this first layer can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: one
-/// that is not there yet). Works out as many sizes as it has layers then, about 60 ns each.
-pub(crate) fn reach<R: Rules>(
-    rules: &R,
-    first: Result<LayerDescription<R::Geometry>, Error>,
-    filter_bytes: u64,
-    ceiling: &impl Ceiling,
-) -> Reach {
+/// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist yet.
+/// Computes the size of every layer, about 60 ns each.
+pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
     let limit_bytes = ceiling.available_bytes(filter_bytes, u64::MAX).saturating_add(filter_bytes);
-    let (mut next, mut cells_bytes, mut capacity) = (first, 0u64, 0u64);
-    for index in 0..R::LAYERS_MAX.min(ceiling.layers_max()) {
+    let rules = spec.rules();
+    let (mut next, mut cells_bytes, mut capacity) = (spec.first_layer(), 0u64, 0u64);
+    for index in 0..S::Rules::LAYERS_MAX.min(ceiling.layers_max()) {
         let layer = match next {
             Ok(layer) => layer,
             Err(error) => return Reach { capacity, ends_by_rate: error == Error::RateTooLow },
         };
         cells_bytes = cells_bytes.saturating_add(layer.geometry.size_bytes());
-        if R::size_bytes(index + 1, cells_bytes) > limit_bytes {
+        if S::Rules::size_bytes(index + 1, cells_bytes) > limit_bytes {
             break;
         }
         capacity = capacity.saturating_add(layer.capacity);

@@ -1,7 +1,7 @@
 //! What BF.PLAN tells: what a filter will be made of, before there is one.
 
 use crate::ceiling::CLIENT_LAYERS_MAX;
-use crate::chain::Rules;
+use crate::chain::{ChainSpec, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::geometry::{Geometry as _, LayerDescription};
@@ -30,23 +30,20 @@ pub struct PlannedLayer {
 }
 
 impl Plan {
-    /// Of a chain by rules, with this first layer, once it was given so many items.
+    /// Plans a chain that has taken `items` items.
     ///
     /// # Errors
     /// See [`Spec::plan`](super::Spec::plan).
-    pub(crate) fn of_chain<R: Rules>(
-        rules: &R,
-        first: LayerDescription<R::Geometry>,
-        items: Option<u64>,
-    ) -> Result<Self, Error> {
-        let (mut plan, mut layer, mut cells_bytes) = (Self::default(), first, 0u64);
-        for count in 1..=CLIENT_LAYERS_MAX.min(R::LAYERS_MAX) {
+    pub(crate) fn of_chain<S: ChainSpec>(spec: &S, items: Option<u64>) -> Result<Self, Error> {
+        let rules = spec.rules();
+        let (mut plan, mut layer, mut cells_bytes) = (Self::default(), spec.first_layer()?, 0u64);
+        for count in 1..=CLIENT_LAYERS_MAX.min(S::Rules::LAYERS_MAX) {
             let LayerDescription { capacity, rate, geometry, .. } = layer;
             let size_bytes = geometry.size_bytes();
             push(&mut plan.layers, PlannedLayer { capacity, size_bytes, hashes: geometry.hashes() })?;
             cells_bytes = cells_bytes.checked_add(size_bytes).ok_or(Error::SizeOverflow)?;
             plan.capacity = plan.capacity.checked_add(capacity).ok_or(Error::CapacityOutOfRange)?;
-            plan.size_bytes = R::size_bytes(count, cells_bytes);
+            plan.size_bytes = S::Rules::size_bytes(count, cells_bytes);
             if plan.capacity >= items.unwrap_or(0) {
                 return Ok(plan);
             }

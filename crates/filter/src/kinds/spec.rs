@@ -10,7 +10,7 @@ use super::{
     WindowedSpec, redisbloom,
 };
 use crate::ceiling::Ceiling;
-use crate::chain::Reach;
+use crate::chain::{Reach, reach};
 use crate::error::Error;
 use crate::hash::Hasher;
 use crate::scaling::Scaling;
@@ -28,6 +28,19 @@ pub enum Spec {
     RedisBloom(RedisBloomSpec),
     /// Of valkey-bloom's.
     ValkeyBloom(ValkeyBloomSpec),
+}
+
+/// Evaluates one expression for the definition of a chain, of whatever kind, and another for that of a ring.
+macro_rules! inside {
+    ($spec:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
+        match $spec {
+            Spec::Native($chain) => $of_chain,
+            Spec::Windowed($ring) => $of_ring,
+            Spec::Counting($chain) => $of_chain,
+            Spec::RedisBloom($chain) => $of_chain,
+            Spec::ValkeyBloom($chain) => $of_chain,
+        }
+    };
 }
 
 impl Spec {
@@ -111,38 +124,22 @@ impl Spec {
     /// # Errors
     /// [`Error::Full`] where it never takes so many, [`Error::TooManyLayers`], and what keeps a filter from being made.
     pub fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        match self {
-            Self::Native(spec) => spec.plan(items),
-            Self::Windowed(spec) => spec.plan(items),
-            Self::Counting(spec) => spec.plan(items),
-            Self::RedisBloom(spec) => spec.plan(items),
-            Self::ValkeyBloom(spec) => spec.plan(items),
-        }
+        inside!(self, chain => Plan::of_chain(chain, items), ring => ring.plan(items))
     }
 
     /// How far a filter of it can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: a new one).
     /// Works out as many sizes as it has layers then, about 60 ns each.
     #[must_use]
     pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        match self {
-            Self::Native(spec) => spec.reach(filter_bytes, ceiling),
-            Self::Windowed(spec) => Reach { capacity: spec.capacity, ends_by_rate: false },
-            Self::Counting(spec) => spec.reach(filter_bytes, ceiling),
-            Self::RedisBloom(spec) => spec.reach(filter_bytes, ceiling),
-            Self::ValkeyBloom(spec) => spec.reach(filter_bytes, ceiling),
-        }
+        inside!(self,
+            chain => reach(chain, filter_bytes, ceiling),
+            ring => Reach { capacity: ring.capacity, ends_by_rate: false })
     }
 
     /// Answers with the command that makes a filter of it, and says its words after the key. Items may follow after ITEMS,
     /// but not for BF.RESERVE.
     pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        match self {
-            Self::Native(spec) => spec.spell(say),
-            Self::Windowed(spec) => spec.spell(say),
-            Self::Counting(spec) => spec.spell(say),
-            Self::RedisBloom(spec) => spec.spell(say),
-            Self::ValkeyBloom(spec) => spec.spell(say),
-        }
+        inside!(self, chain => chain.spell(say), ring => ring.spell(say))
     }
 
     /// Whether the command that makes a filter of it takes items, too.

@@ -10,10 +10,9 @@ use std::ffi::CStr;
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher};
 use super::native::{NativeSpec, taken_rate};
-use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Counters;
-use crate::chain::{Added, Chain, Origin, Outcome, Reach, Removed, Rules, reach};
+use crate::chain::{Added, Chain, ChainSpec, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
@@ -88,6 +87,23 @@ impl Rules for CountingSpec {
     }
 }
 
+impl ChainSpec for CountingSpec {
+    type Rules = Self;
+
+    fn check(&self) -> Result<(), Error> {
+        self.native().check()
+    }
+
+    fn rules(&self) -> Self {
+        *self
+    }
+
+    fn first_layer(&self) -> Result<LayerDescription<BlockedCounters>, Error> {
+        let Self { rate, capacity, .. } = *self;
+        Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedCounters::for_layer(capacity, rate)? })
+    }
+}
+
 impl CountingSpec {
     /// What a request comes to; see [`taken_rate`].
     pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
@@ -98,21 +114,6 @@ impl CountingSpec {
     pub(super) const fn native(&self) -> NativeSpec {
         let Self { rate, capacity, hasher } = *self;
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
-    }
-
-    fn layer(&self) -> Result<LayerDescription<BlockedCounters>, Error> {
-        let Self { rate, capacity, .. } = *self;
-        Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedCounters::for_layer(capacity, rate)? })
-    }
-
-    /// See [`Spec::reach`](super::Spec::reach).
-    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        reach(self, self.layer(), filter_bytes, ceiling)
-    }
-
-    /// See [`Spec::plan`](super::Spec::plan).
-    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        Plan::of_chain(self, self.layer()?, items)
     }
 
     /// See [`Spec::spell`](super::Spec::spell).
@@ -130,18 +131,6 @@ impl CountingSpec {
 pub type CountingFilter = Chain<CountingSpec>;
 
 impl CountingFilter {
-    /// An empty filter. Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
-    /// [`Error::SizeOverflow`].
-    pub fn with_spec(spec: CountingSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        if !spec.native().has_sound_rate() {
-            return Err(Error::RateOutOfRange);
-        }
-        Self::with_first_layer(spec, &spec.layer()?, ceiling)
-    }
-
     /// A filter with layers as described, their counters all zero, for a reader that fills them in. The ceiling is asked
     /// before anything is allocated.
     ///
@@ -156,7 +145,7 @@ impl CountingFilter {
         let is_asked_for = |layer: &LayerDescription<BlockedCounters>| {
             layer.capacity == spec.capacity && layer.rate.to_bits() == spec.rate.to_bits()
         };
-        if !spec.native().has_sound_rate() || !layers.iter().all(is_asked_for) {
+        if spec.check().is_err() || !layers.iter().all(is_asked_for) {
             return Err(Error::Unsound);
         }
         Self::with_empty_layers(spec, layers.iter().copied(), ceiling)

@@ -7,10 +7,9 @@ use std::ffi::CStr;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
-use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
-use crate::chain::{Added, Chain, Deleted, Origin, Outcome, Reach, Removed, Rules, WhenFull, reach};
+use crate::chain::{Added, Chain, ChainSpec, Deleted, Origin, Outcome, Removed, Rules, WhenFull};
 use crate::error::Error;
 use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
@@ -95,6 +94,22 @@ impl Rules for NativeSpec {
     }
 }
 
+impl ChainSpec for NativeSpec {
+    type Rules = Self;
+
+    fn check(&self) -> Result<(), Error> {
+        if (sizing::RATE_MIN..=sizing::RATE_MAX).contains(&self.rate) { Ok(()) } else { Err(Error::RateOutOfRange) }
+    }
+
+    fn rules(&self) -> Self {
+        *self
+    }
+
+    fn first_layer(&self) -> Result<LayerDescription<BlockedBits>, Error> {
+        self.layer(0, self.capacity)
+    }
+}
+
 impl NativeSpec {
     /// What is left where a filter was taken out.
     const NOTHING: Self = Self::murmur3(sizing::RATE_MAX, 1, Scaling::Fixed, 0);
@@ -111,24 +126,10 @@ impl NativeSpec {
         Self { rate: taken_rate(rate), capacity, scaling, hasher }
     }
 
-    pub(crate) fn has_sound_rate(&self) -> bool {
-        (sizing::RATE_MIN..=sizing::RATE_MAX).contains(&self.rate)
-    }
-
-    pub(super) fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
+    fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let rate = self.rate * sizing::share(self.scaling, self.capacity, index);
         Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedBits::for_layer(capacity, rate)? })
-    }
-
-    /// See [`Spec::reach`](super::Spec::reach).
-    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        reach(self, self.layer(0, self.capacity), filter_bytes, ceiling)
-    }
-
-    /// See [`Spec::plan`](super::Spec::plan).
-    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        Plan::of_chain(self, self.layer(0, self.capacity)?, items)
     }
 
     /// See [`Spec::spell`](super::Spec::spell).
@@ -156,26 +157,6 @@ impl BloomFilter {
         Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
     }
 
-    /// An empty filter. Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`], [`Error::OutOfMemory`],
-    /// [`Error::SizeOverflow`].
-    pub fn with_spec(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        if !spec.has_sound_rate() {
-            return Err(Error::RateOutOfRange);
-        }
-        Self::part(spec, ceiling)
-    }
-
-    /// An empty filter that is a part of another one, with a share of its rate.
-    ///
-    /// # Errors
-    /// As [`with_spec`](Self::with_spec).
-    pub(crate) fn part(spec: NativeSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        Self::with_first_layer(spec, &spec.layer(0, spec.capacity)?, ceiling)
-    }
-
     /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked once,
     /// for the whole of it, before anything is allocated.
     ///
@@ -186,9 +167,7 @@ impl BloomFilter {
         layers: &[LayerDescription<BlockedBits>],
         ceiling: &impl Ceiling,
     ) -> Result<Self, Error> {
-        if !spec.has_sound_rate() {
-            return Err(Error::Unsound);
-        }
+        spec.check().map_err(|_| Error::Unsound)?;
         Self::part_with_zero_bits(spec, layers, ceiling)
     }
 

@@ -15,10 +15,9 @@ pub use arrival::RedisBloomArrival;
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_scaling};
-use super::plan::Plan;
 use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
-use crate::chain::{Chain, Layer, Reach, Rules, reach};
+use crate::chain::{Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
@@ -203,11 +202,11 @@ fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>,
 /// A filter of RedisBloom's layout.
 pub type RedisBloomFilter = Chain<RedisBloom>;
 
-impl RedisBloomSpec {
-    /// What a request comes to. Any low rate is taken, a high one as RedisBloom takes it.
-    pub(super) const fn of(request: &Request) -> Self {
-        let Request { rate, capacity, scaling, .. } = *request;
-        Self { rate: rate.min(sizing::RATE_MAX), capacity, scaling }
+impl ChainSpec for RedisBloomSpec {
+    type Rules = RedisBloom;
+
+    fn rules(&self) -> RedisBloom {
+        RedisBloom::new(self.scaling)
     }
 
     fn first_layer(&self) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
@@ -220,15 +219,13 @@ impl RedisBloomSpec {
         }
         layer(capacity, if scaling == Scaling::Fixed { rate } else { rate * 0.5 })
     }
+}
 
-    /// See [`Spec::reach`](super::Spec::reach).
-    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        reach(&RedisBloom::new(self.scaling), self.first_layer(), filter_bytes, ceiling)
-    }
-
-    /// See [`Spec::plan`](super::Spec::plan).
-    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        Plan::of_chain(&RedisBloom::new(self.scaling), self.first_layer()?, items)
+impl RedisBloomSpec {
+    /// What a request comes to. Any low rate is taken, a high one as RedisBloom takes it.
+    pub(super) const fn of(request: &Request) -> Self {
+        let Request { rate, capacity, scaling, .. } = *request;
+        Self { rate: rate.min(sizing::RATE_MAX), capacity, scaling }
     }
 
     /// In words that RedisBloom knows; see [`Spec::spell`](super::Spec::spell).
@@ -240,15 +237,6 @@ impl RedisBloomSpec {
 }
 
 impl RedisBloomFilter {
-    /// An empty filter. Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
-    /// [`Error::OutOfMemory`], [`Error::SizeOverflow`].
-    pub fn with_spec(spec: RedisBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        Self::with_first_layer(RedisBloom::new(spec.scaling), &spec.first_layer()?, ceiling)
-    }
-
     /// A filter as a primary's RedisBloom made it. Release 2.6 takes any capacity; where 64 bits do not count the bits for
     /// it, their number wraps to 0 (on x86-64), and the layer gets the least that there is, 64.
     ///
@@ -263,7 +251,7 @@ impl RedisBloomFilter {
         }
         let geometry = Flat::new(8, 64, hashes, bits_per_item);
         let first = LayerDescription { capacity: spec.capacity, geometry, ..least };
-        Self::with_first_layer(RedisBloom::new(spec.scaling), &first, ceiling)
+        Self::with_first_layer(spec.rules(), &first, ceiling)
     }
 
     /// What would make it anew.
@@ -281,6 +269,7 @@ mod tests {
     use super::*;
     use crate::Unlimited;
     use crate::ceiling::Limits;
+    use crate::chain::reach;
 
     fn growing() -> Scaling {
         Scaling::from_expansion(2)
@@ -361,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_reach_is_what_the_chain_comes_to() {
-        let reach = |scaling, ceiling| spec(0.01, 100, scaling).reach(0, &ceiling).capacity;
+        let reach = |scaling, ceiling| reach(&spec(0.01, 100, scaling), 0, &ceiling).capacity;
         let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
         assert_eq!(reach(growing(), Limits { size_bytes, layers: 3 }), 700);
         assert_eq!(reach(growing(), Limits { size_bytes: size_bytes - 1, layers: 3 }), 300);

@@ -13,11 +13,9 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::effect::{EffectWord, say_all, say_scaling};
-use super::plan::Plan;
 use super::{Defaults, Request};
-use crate::ceiling::Ceiling;
 use crate::cells::BitArray;
-use crate::chain::{Chain, Layer, Reach, Rules, reach};
+use crate::chain::{Chain, ChainSpec, Layer, Rules};
 use crate::error::Error;
 use crate::geometry::sizing::{self, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
@@ -167,22 +165,30 @@ impl Rules for ValkeyBloom {
 /// A filter of valkey-bloom's layout.
 pub type ValkeyBloomFilter = Chain<ValkeyBloom>;
 
+impl ChainSpec for ValkeyBloomSpec {
+    type Rules = ValkeyBloom;
+
+    fn rules(&self) -> ValkeyBloom {
+        self.rules
+    }
+
+    fn first_layer(&self) -> Result<LayerDescription<Flat<HashPair>>, Error> {
+        if !self.rules.is_sound() {
+            return Err(Error::RateOutOfRange);
+        }
+        if self.capacity == 0 {
+            return Err(Error::CapacityOutOfRange);
+        }
+        self.rules.layer(0, self.capacity)
+    }
+}
+
 impl ValkeyBloomSpec {
     /// What a request comes to. Any rate is taken.
     pub(super) fn of(request: &Request, seed: [u8; 32], defaults: &Defaults) -> Self {
         let Request { rate, capacity, scaling, tightening, .. } = *request;
         let tightening = tightening.unwrap_or(defaults.tightening);
         Self { rules: ValkeyBloom::new(rate, tightening, scaling, seed), capacity }
-    }
-
-    /// See [`Spec::reach`](super::Spec::reach).
-    pub(super) fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
-        reach(&self.rules, self.rules.layer(0, self.capacity), filter_bytes, ceiling)
-    }
-
-    /// See [`Spec::plan`](super::Spec::plan).
-    pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
-        Plan::of_chain(&self.rules, self.rules.layer(0, self.capacity)?, items)
     }
 
     /// See [`Spec::spell`](super::Spec::spell).
@@ -197,22 +203,6 @@ impl ValkeyBloomSpec {
 }
 
 impl ValkeyBloomFilter {
-    /// An empty filter. Costs microseconds, whatever its size.
-    ///
-    /// # Errors
-    /// [`Error::RateOutOfRange`] for rules that no filter has, [`Error::RateTooLow`], [`Error::CapacityOutOfRange`],
-    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::SizeOverflow`].
-    pub fn with_spec(spec: ValkeyBloomSpec, ceiling: &impl Ceiling) -> Result<Self, Error> {
-        let ValkeyBloomSpec { rules, capacity } = spec;
-        if !rules.is_sound() {
-            return Err(Error::RateOutOfRange);
-        }
-        if capacity == 0 {
-            return Err(Error::CapacityOutOfRange);
-        }
-        Self::with_first_layer(rules, &rules.layer(0, capacity)?, ceiling)
-    }
-
     /// What would make it anew.
     #[must_use]
     pub fn spec(&self) -> ValkeyBloomSpec {
@@ -224,6 +214,7 @@ impl ValkeyBloomFilter {
 mod tests {
     use super::*;
     use crate::ceiling::Limits;
+    use crate::chain::reach;
 
     fn rules(rate: f64, tightening: f64, expansion: u32) -> ValkeyBloom {
         ValkeyBloom::new(rate, tightening, Scaling::from_expansion(expansion), FIXED_SEED)
@@ -262,7 +253,7 @@ mod tests {
     fn golden_reach() {
         let reach = |rate, tightening, capacity, expansion| {
             let spec = ValkeyBloomSpec { rules: rules(rate, tightening, expansion), capacity };
-            let reach = spec.reach(0, &Limits { size_bytes: 128 << 20, layers: usize::MAX });
+            let reach = reach(&spec, 0, &Limits { size_bytes: 128 << 20, layers: usize::MAX });
             (reach.capacity, reach.ends_by_rate)
         };
         assert_eq!(reach(0.01, 0.5, 100, 2), (26_214_300, false));

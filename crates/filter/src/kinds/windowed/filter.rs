@@ -44,7 +44,7 @@ impl WindowedFilter {
         if spec.forgets == Forgets::Rolling {
             filter.turn(first, ceiling)?;
         } else {
-            BloomFilter::part(spec.bucket(first.capacity), ceiling)?;
+            BloomFilter::part(&spec.bucket(first.capacity), ceiling)?;
         }
         Ok(filter)
     }

@@ -15,6 +15,7 @@ use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
 use super::native::{NativeSpec, taken_rate};
 use super::plan::Plan;
+use crate::chain::ChainSpec as _;
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::hash::Hasher;
@@ -76,7 +77,7 @@ impl WindowedSpec {
             Forgets::Rolling => self.scaling == Scaling::Fixed,
         };
         let native = NativeSpec { rate: self.rate, ..self.bucket(1) };
-        forgets && native.has_sound_rate() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
+        forgets && native.check().is_ok() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
     }
 
     /// What makes a bucket for so many items: its rate is its part of the whole ring's.
@@ -115,7 +116,7 @@ impl WindowedSpec {
         if wanted > capacity && self.scaling == Scaling::Fixed {
             return Err(Error::Full);
         }
-        self.bucket(capacity.max(wanted)).plan(None)?.repeated(live)
+        Plan::of_chain(&self.bucket(capacity.max(wanted)), None)?.repeated(live)
     }
 
     /// See [`Spec::spell`](super::Spec::spell). The first bucket is carried by itself.

@@ -156,7 +156,7 @@ impl Ring {
         let gone = self.going(spec, turn);
         reserve(retired, gone)?;
         let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(gone..)) };
-        let filter = BloomFilter::part(spec.bucket(turn.capacity), &beside)?;
+        let filter = BloomFilter::part(&spec.bucket(turn.capacity), &beside)?;
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(turn.begin);
         }
