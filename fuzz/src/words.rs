@@ -21,6 +21,7 @@ use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{
     CountingSpec, Defaults, HashName, LayoutName, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec, WindowedSpec,
 };
+use bloomgate_filter::ring::RingRules;
 use bloomgate_filter::words::fetch::Fetch;
 use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::insert::Insert;
@@ -197,7 +198,7 @@ fn of_creation(creation: &Creation, defaults: &Defaults) {
     assert_eq!(spec.rate().to_bits(), nearest.to_bits(), "{creation:?}");
     match spec {
         Spec::Native(_) | Spec::Counting(_) => {}
-        Spec::Windowed(spec) => assert!(spec.is_sound(), "{creation:?}"),
+        Spec::Windowed(spec) => assert!(RingRules::is_sound(&spec), "{creation:?}"),
         Spec::RedisBloom(_) => assert!(defaults.must_obey || capacity <= CAPACITY_MAX, "{creation:?}"),
         Spec::ValkeyBloom(spec) => assert!(is_rate(spec.rules.tightening), "{creation:?}"),
     }

@@ -5,6 +5,7 @@
 //! - [`cells`]: what items leave, bits in blocks of a cache line or in one flat array.
 //! - [`geometry`]: where an item's cells are, and the maths of sizes.
 //! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
+//! - [`ring`]: a ring of chains with a clock, for filters that forget.
 //! - `codec`: numbers and cells as bytes.
 //! - [`kinds`]: a folder for each kind of filter: its rules and its codec. [`Filter`] is a filter of any kind.
 //! - [`mod@format`]: snapshots and dumps. [`Value`] is a filter, or one that is arriving.
@@ -33,6 +34,7 @@ pub mod hash;
 pub mod kinds;
 mod mask;
 mod memory;
+pub mod ring;
 mod scaling;
 pub mod words;
 

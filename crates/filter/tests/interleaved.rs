@@ -13,6 +13,7 @@ use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{AofRecord, Arrival, ByteSink, ByteSource, Error, Progress, StoredAs};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, Origin, WindowedSpec};
+use bloomgate_filter::ring::RingRules;
 use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -317,7 +318,7 @@ impl World {
                 // The last moment at which the bucket lives.
                 let last = self.source.filter.windowed().map(|ring| {
                     let bucket = ring.buckets().find(|bucket| bucket.slot == slot).unwrap();
-                    Moment((bucket.begin.0 + ring.spec().span() * 4).saturating_sub(1))
+                    Moment((bucket.begin.0 + RingRules::span(&ring.spec()) * 4).saturating_sub(1))
                 });
                 let last = last.unwrap_or(self.source.now());
                 assert!(copy.contains(&item.to_le_bytes(), &last), "{item} of part {slot} at {last:?}");

@@ -9,6 +9,7 @@ use crate::chain::Layer;
 use crate::codec::{Error, Sink, Source};
 use crate::error;
 use crate::geometry::BlockedCounters;
+use crate::memory::try_box;
 use crate::scaling::Scaling;
 
 const NATIVE: u64 = 1;
@@ -58,7 +59,7 @@ impl Description {
             Self::Counting(spec, layers) => {
                 CountingFilter::with_zero_counters(*spec, layers, ceiling).map(Filter::Counting)
             }
-            Self::Windowed(description) => description.with_zero_bits(ceiling).map(Filter::Windowed),
+            Self::Windowed(description) => try_box(description.with_zero_bits(ceiling)?).map(Filter::Windowed),
         }
     }
 

@@ -41,8 +41,8 @@ use stats::{Measured, Stats};
 pub enum Filter {
     /// Of our own layout.
     Native(BloomFilter),
-    /// Of our own layout, and it forgets.
-    Windowed(WindowedFilter),
+    /// A filter that forgets, boxed because it has many more fields than the others.
+    Windowed(Box<WindowedFilter>),
     /// Of our own layout, with counters in the place of bits.
     Counting(CountingFilter),
     /// Of RedisBloom's.
@@ -129,7 +129,7 @@ impl Filter {
     pub fn new(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
-            Spec::Windowed(spec) => WindowedFilter::with_spec(*spec, ceiling).map(Self::Windowed),
+            Spec::Windowed(spec) => try_box(WindowedFilter::with_spec(*spec, ceiling)?).map(Self::Windowed),
             Spec::Counting(spec) => CountingFilter::with_spec(*spec, ceiling).map(Self::Counting),
             Spec::RedisBloom(spec) => RedisBloomFilter::with_spec(*spec, ceiling).map(Self::RedisBloom),
             Spec::ValkeyBloom(spec) => ValkeyBloomFilter::with_spec(*spec, ceiling).and_then(Self::boxed),
@@ -167,7 +167,7 @@ impl Filter {
     pub fn try_clone(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
-            Self::Windowed(filter) => filter.try_clone().map(Self::Windowed),
+            Self::Windowed(filter) => try_box(filter.try_clone()?).map(Self::Windowed),
             Self::Counting(filter) => filter.try_clone().map(Self::Counting),
             Self::RedisBloom(filter) => filter.try_clone().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.try_clone()?),
@@ -182,7 +182,7 @@ impl Filter {
     pub fn emptied(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.emptied().map(Self::Native),
-            Self::Windowed(filter) => filter.emptied().map(Self::Windowed),
+            Self::Windowed(filter) => try_box(filter.emptied()?).map(Self::Windowed),
             Self::Counting(filter) => filter.emptied().map(Self::Counting),
             Self::RedisBloom(filter) => filter.emptied().map(Self::RedisBloom),
             Self::ValkeyBloom(filter) => Self::boxed(filter.emptied()?),
@@ -287,13 +287,13 @@ impl Filter {
 
     /// The filter, where it is one that forgets.
     #[must_use]
-    pub const fn windowed(&self) -> Option<&WindowedFilter> {
+    pub fn windowed(&self) -> Option<&WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
     /// The same, to be changed.
     #[must_use]
-    pub const fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
+    pub fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
@@ -312,7 +312,7 @@ impl Filter {
         }
         inside!(self,
             chain => chain.allocated_bytes() + own - size_of_val(chain) as u64,
-            ring => ring.allocated_bytes() + own - size_of_val(ring) as u64)
+            ring => ring.allocated_bytes() + own)
     }
 
     /// Whether adds pend.
@@ -361,7 +361,7 @@ impl Filter {
     ) -> Result<Outcome, Error> {
         native_in_place!(mut self,
             chain => Rules::add_one(chain, chain.hash(item), origin, ceiling),
-            ring => ring.add(item, origin, clock.now(), ceiling))
+            ring => ring.add(item, false, origin, clock.now(), ceiling))
     }
 
     /// Looks up to [`BATCH`](crate::BATCH) items up together.
@@ -383,7 +383,7 @@ impl Filter {
     ) -> Added {
         inside!(mut self,
             chain => Rules::add_batch(chain, &chain.hash_batch(items), origin, ceiling),
-            ring => ring.add_batch(&ring.hash_batch(items), origin, clock.now(), ceiling))
+            ring => ring.add_batch(&ring.hash_batch(items), false, origin, clock.now(), ceiling))
     }
 }
 
@@ -411,7 +411,7 @@ impl Filter {
     ) -> Result<Outcome, Error> {
         self.guards()?;
         match self {
-            Self::Windowed(filter) => filter.renew(item, origin, clock.now(), ceiling),
+            Self::Windowed(filter) => filter.add(item, true, origin, clock.now(), ceiling),
             filter => filter.add(item, origin, clock, ceiling),
         }
     }
@@ -426,7 +426,7 @@ impl Filter {
         ceiling: &impl Ceiling,
     ) -> Added {
         match self {
-            Self::Windowed(ring) => ring.renew_batch(&ring.hash_batch(items), origin, clock.now(), ceiling),
+            Self::Windowed(ring) => ring.add_batch(&ring.hash_batch(items), true, origin, clock.now(), ceiling),
             filter => filter.add_batch(items, origin, clock, ceiling),
         }
     }
@@ -457,7 +457,7 @@ impl Filter {
     /// [`Error::OutOfMemory`] where there is no memory for the lists.
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
-        inside!(self, chain => measured.add_chain(chain), ring => ring.measure(clock.now(), &mut measured))?;
+        inside!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;
         Ok(measured.into_stats(&self.spec(), self.live_contents(clock)))
     }
 }

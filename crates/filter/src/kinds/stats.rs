@@ -10,6 +10,7 @@ use crate::geometry::Geometry;
 use crate::geometry::estimate::Fullness;
 use crate::geometry::sizing::{to_f64, to_u64};
 use crate::memory::push;
+use crate::ring::{Bucket, Ring, RingRules};
 
 /// What a filter is called by its words of creation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,13 +121,19 @@ impl Measured {
         push(&mut self.layers, stats)
     }
 
-    /// Adds a bucket, `renewed` items of which a newer bucket also has. Its layers follow.
+    /// Adds the live buckets of a ring.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn add_bucket(&mut self, bucket: BucketStats, renewed: u64) -> Result<(), Error> {
-        self.items -= to_f64(renewed);
-        push(&mut self.buckets, bucket)
+    pub(crate) fn add_ring<S: RingRules>(&mut self, ring: &Ring<S>, now: Moment) -> Result<(), Error> {
+        for bucket in ring.live(now) {
+            let Bucket { slot, begin, end, ref filter, renewed, .. } = *bucket;
+            // A newer bucket also has these items.
+            self.items -= to_f64(renewed);
+            push(&mut self.buckets, BucketStats { slot, begin, end, items: filter.items() })?;
+            self.add_chain(filter)?;
+        }
+        Ok(())
     }
 
     /// The statistics of the filter that was measured.

@@ -1,6 +1,5 @@
 //! Everything about a filter that forgets but its bits and tables, as `format/stored.rs` draws it.
 
-use super::ring::{BesideBuckets, Bucket, is_in_time};
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
 use crate::ceiling::Ceiling;
 use crate::chain::{Contents, LAYERS_MAX, Layer};
@@ -12,6 +11,7 @@ use crate::kinds::native::description::{
 };
 use crate::kinds::native::{BloomFilter, NativeSpec};
 use crate::memory::push;
+use crate::ring::{BesideBuckets, Bucket, RingRules as _, Schedule as _};
 
 /// A bucket as it is described.
 struct DescribedBucket {
@@ -51,7 +51,7 @@ fn read_flag(source: &mut impl Source) -> Result<bool, Error> {
 }
 
 impl DescribedBucket {
-    fn write(bucket: &Bucket, sink: &mut impl Sink) {
+    fn write(bucket: &Bucket<NativeSpec>, sink: &mut impl Sink) {
         let Bucket { slot, begin, end, ref filter, renewed, is_left_out } = *bucket;
         sink.put_u64(slot);
         sink.put_u64(begin.0);
@@ -118,7 +118,7 @@ impl Description {
 
     /// Whether the first buckets of a filter are as described.
     pub(crate) fn is_of(&self, filter: &WindowedFilter) -> bool {
-        let is_described = |(bucket, described): (&Bucket, &DescribedBucket)| {
+        let is_described = |(bucket, described): (&Bucket<NativeSpec>, &DescribedBucket)| {
             let Bucket { slot, begin, end, ref filter, .. } = *bucket;
             let layers = filter.layers().get(..described.layers.len()).unwrap_or_default();
             (slot, begin, end) == (described.slot, described.begin, described.end)
@@ -139,13 +139,12 @@ impl Description {
             _ => true,
         });
         let times = |bucket: &DescribedBucket| {
-            is_in_time(&self.spec, bucket.slot, bucket.begin, bucket.end)
+            self.spec.allows(bucket.slot, bucket.begin, bucket.end)
                 && (!is_rolling || bucket.begin == Moment(0) && bucket.end == Moment(0))
         };
-        let is_sliding = matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. });
         let renewed = |bucket: &DescribedBucket| {
             let items = bucket.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items));
-            bucket.renewed <= if is_sliding { items } else { 0 }
+            bucket.renewed <= if self.spec.is_sliding() { items } else { 0 }
         };
         let layers = self.buckets.iter().map(|bucket| bucket.layers.len()).sum::<usize>();
         (1..=self.spec.buckets as usize).contains(&count)

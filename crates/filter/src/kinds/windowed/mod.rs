@@ -1,15 +1,11 @@
 //! Filters that forget: a ring of native chains, the buckets. New items go into the newest; the oldest goes as a whole. They
 //! forget after a window of time, or as many other items came.
 
-mod deleting;
 pub(super) mod description;
-mod filter;
-mod ring;
 
 use std::ffi::CStr;
 
-pub use filter::WindowedFilter;
-pub use ring::{Bucket, Turn};
+pub use crate::ring::{BUCKETS_MAX, Forgets, Turn};
 
 use super::Request;
 use super::effect::{EffectWord, say_all, say_hasher, say_scaling};
@@ -19,30 +15,15 @@ use crate::chain::ChainSpec as _;
 use crate::error::Error;
 use crate::geometry::sizing::to_f64;
 use crate::hash::Hasher;
+use crate::ring::{Ring, RingRules};
 use crate::scaling::Scaling;
 
 /// Number of buckets where a command does not say.
 pub const BUCKETS: u32 = 8;
 /// The fewest buckets.
 pub const BUCKETS_MIN: u32 = 3;
-/// The most buckets.
-pub const BUCKETS_MAX: u32 = 64;
 /// The longest window, in seconds: some three hundred years.
 pub const SECONDS_MAX: u64 = 10_000_000_000;
-
-/// After what an item is forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgets {
-    /// After a window of time.
-    After {
-        /// Its length, 1 to [`SECONDS_MAX`].
-        seconds: u64,
-        /// Whether an add of an item that is in begins its time anew.
-        is_sliding: bool,
-    },
-    /// As many new items came.
-    Rolling,
-}
 
 /// What makes a filter that forgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,47 +42,50 @@ pub struct WindowedSpec {
     pub buckets: u32,
 }
 
+/// A filter that forgets.
+pub type WindowedFilter = Ring<WindowedSpec>;
+
+impl RingRules for WindowedSpec {
+    type Bucket = NativeSpec;
+
+    fn is_sound(&self) -> bool {
+        let forgets = match self.forgets {
+            Forgets::After { seconds, .. } => (1..=SECONDS_MAX).contains(&seconds),
+            Forgets::Rolling => self.scaling == Scaling::Fixed,
+        };
+        let whole = NativeSpec { rate: self.rate, ..self.bucket(1) };
+        forgets && whole.check().is_ok() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
+    }
+
+    fn forgets(&self) -> Forgets {
+        self.forgets
+    }
+
+    fn hasher(&self) -> Hasher {
+        self.hasher
+    }
+
+    fn buckets(&self) -> u32 {
+        self.buckets
+    }
+
+    fn bucket_capacity(&self) -> u64 {
+        self.capacity.div_ceil(u64::from(self.buckets.saturating_sub(1)).max(1))
+    }
+
+    /// A bucket gets its share of the ring's false positive rate.
+    fn bucket(&self, capacity: u64) -> NativeSpec {
+        let rate = self.rate / to_f64(self.buckets.into());
+        NativeSpec { rate, capacity, scaling: self.scaling, hasher: self.hasher }
+    }
+}
+
 impl WindowedSpec {
     /// What a request comes to.
     pub(super) fn of(request: &Request, forgets: Forgets, hasher: Hasher) -> Self {
         let Request { rate, capacity, scaling, buckets, .. } = *request;
         let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { scaling };
         Self { rate: taken_rate(rate), capacity, scaling, hasher, forgets, buckets: buckets.unwrap_or(BUCKETS) }
-    }
-
-    /// Whether a filter can be like that.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        let forgets = match self.forgets {
-            Forgets::After { seconds, .. } => (1..=SECONDS_MAX).contains(&seconds),
-            Forgets::Rolling => self.scaling == Scaling::Fixed,
-        };
-        let native = NativeSpec { rate: self.rate, ..self.bucket(1) };
-        forgets && native.check().is_ok() && self.capacity >= 1 && (BUCKETS_MIN..=BUCKETS_MAX).contains(&self.buckets)
-    }
-
-    /// What makes a bucket for so many items: its rate is its part of the whole ring's.
-    pub(crate) fn bucket(&self, capacity: u64) -> NativeSpec {
-        let rate = self.rate / to_f64(self.buckets.into());
-        NativeSpec { rate, capacity, scaling: self.scaling, hasher: self.hasher }
-    }
-
-    /// The number of items that a bucket is made for, where none took more.
-    #[must_use]
-    pub fn bucket_capacity(&self) -> u64 {
-        self.capacity.div_ceil(u64::from(self.buckets.saturating_sub(1)).max(1))
-    }
-
-    /// How long a bucket takes items, in milliseconds; 0 of a rolling ring, whose buckets end when they are full.
-    #[must_use]
-    pub const fn span(&self) -> u64 {
-        match self.forgets {
-            Forgets::After { seconds, .. } => {
-                let buckets = self.buckets.saturating_sub(1) as u64;
-                seconds.saturating_mul(1000).div_ceil(if buckets == 0 { 1 } else { buckets })
-            }
-            Forgets::Rolling => 0,
-        }
     }
 
     /// See [`Spec::plan`](super::Spec::plan). Of one that forgets after a time it is the whole ring, where new items come
