@@ -1,12 +1,11 @@
-//! The questions that are asked before a filter gets larger: may it have the memory, may it have another layer?
+//! Limits that are checked before a filter grows: memory and layers.
 
 use crate::error::Error;
 
-/// The longest chain that a client may make: a filter with so many layers takes no item for which it would need another.
+/// The most layers for clients. A filter of this length takes no item that would require another layer.
 ///
-/// An item that is absent is looked for in every layer, so the longest chain is what bounds the work of a command for
-/// each of its items. Microseconds of a BF.MEXISTS with 100 absent items, in layers of 100 items at 1% (EXPANSION 1) on
-/// Redis 7.0.15, and the same in RedisBloom 8 itself:
+/// An absent item is looked up in every layer, so the longest chain bounds the work of a command per item. Microseconds for a
+/// BF.MEXISTS of 100 absent items, in layers of 100 items at 1% (EXPANSION 1) on Redis 7.0.15, and for RedisBloom 8 itself:
 ///
 /// | layers | native | RedisBloom's layout | valkey-bloom's, ratio 0.5 | ratio 0.99 | RedisBloom |
 /// |-------:|-------:|--------------------:|--------------------------:|-----------:|-----------:|
@@ -17,30 +16,30 @@ use crate::error::Error;
 /// |   1024 |   1038 |                2933 |           2840 (of 1016) |       1744 |       3907 |
 /// |   4096 |   4711 |                   - |                         - |       7881 |          - |
 ///
-/// Whoever has layers of one size needs as many as RedisBloom gave: there a chain ends where its rate, halved from layer to
-/// layer, is no number any more, after 1067 layers at 1% and never after more than 1074; valkey-bloom's end after 1022 at
-/// its usual ratio. None of these ends earlier here, and a lookup costs no more than at the end of RedisBloom's chains.
+/// This limit is no lower than the ones of RedisBloom and valkey-bloom. RedisBloom's chains end when the rate, halved from
+/// layer to layer, underflows: after 1067 layers at 1% and never after more than 1074. valkey-bloom's end after 1022 at the
+/// usual ratio. Lookups here are no slower than at the end of RedisBloom's longest chains.
 pub const CLIENT_LAYERS_MAX: usize = 1100;
 
-/// Says how large a filter may become for whoever asks. It is asked before the allocator is, because under overcommit an
-/// allocation that succeeds proves nothing.
+/// Limits the size of a filter. It is asked before the allocator, because under overcommit a successful allocation proves
+/// nothing.
 pub trait Ceiling {
-    /// Bytes that a filter of `filter_bytes` (0: a new one), which wants `asked_bytes` more, may still have. Both are
-    /// counted as [`Chain::size_bytes`](crate::chain::Chain::size_bytes) counts.
+    /// Returns how many more bytes a filter of `filter_bytes` (0: a new one) may have. It requests `asked_bytes`. Both are
+    /// counted like [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
     fn available_bytes(&self, filter_bytes: u64, asked_bytes: u64) -> u64;
 
-    /// The number of layers that a filter may come to have; by default as many as its layout allows.
+    /// The most layers that a filter may have; by default, as many as its layout allows.
     fn layers_max(&self) -> usize {
         usize::MAX
     }
 
-    /// From how many bytes on a layer of our own bits keeps new adds in memory of their own for a while, rather than to write
-    /// the layer; nothing where every add is written at once. By default nothing.
+    /// The size in bytes from which native layers of bits keep new adds pending instead of writing them at once; by default,
+    /// none do.
     fn pending_from_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Asks for `asked_bytes` that a filter of `filter_bytes` is to have more.
+    /// Requests `asked_bytes` more for a filter of `filter_bytes`.
     ///
     /// # Errors
     /// [`Error::AboveCeiling`].
@@ -50,7 +49,7 @@ pub trait Ceiling {
     }
 }
 
-/// No ceiling: only the allocator and the layout can refuse.
+/// No limit: only the allocator and the layout can refuse.
 #[derive(Clone, Copy, Debug)]
 pub struct Unlimited;
 
@@ -60,7 +59,7 @@ impl Ceiling for Unlimited {
     }
 }
 
-/// A size and a length that no filter grows beyond.
+/// Limits of size and length.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {

@@ -1,16 +1,16 @@
-//! The time, for filters that forget. It comes from outside: there is no clock here.
+//! The time, for filters that forget. Callers supply it: this crate reads no clock.
 
 /// A moment, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u64);
 
-/// Tells the time. Most filters never ask, so it is read when it is asked for; one command gets one answer.
+/// A source of time. Most filters never ask for it. During one command it must always return the same time.
 pub trait Clock {
-    /// The time.
+    /// Returns the time.
     fn now(&self) -> Moment;
 }
 
-/// Time stands still.
+/// A clock that stands still.
 impl Clock for Moment {
     fn now(&self) -> Self {
         *self

@@ -1,60 +1,59 @@
-//! What can go wrong with a filter. A small `Copy` enum without texts: whoever talks to a person or a client finds the
-//! words ([`crate::words::Refusal`]).
+//! Errors of filters: a small `Copy` enum without texts. [`crate::words::Refusal`] has the texts for clients.
 
-/// Why a filter could not be made, or could not take an item. The filter is then as it was before.
+/// Why a filter could not be created, or refused an item. The filter is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The false positive rate is not a number inside [[`RATE_MIN`](crate::geometry::sizing::RATE_MIN),
-    /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)].
+    /// The false positive rate is not between [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) and
+    /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX).
     RateOutOfRange,
-    /// The capacity is zero, or the next layer's does not fit 64 bits.
+    /// The capacity is 0, or the next layer's capacity does not fit 64 bits.
     CapacityOutOfRange,
-    /// A description of a filter (from a snapshot, a dump) that no filter can have.
+    /// No filter can have this description, which comes from a snapshot or a dump.
     Unsound,
-    /// A fixed filter holds as many items as it was made for.
+    /// A fixed filter has reached its capacity.
     Full,
-    /// The rate of the next layer would be too low to be a number, or to be worked with.
+    /// The rate of the next layer would be too low to compute with.
     RateTooLow,
     /// Items cannot be deleted from a filter of this kind.
     CannotDelete,
-    /// A filter of this kind cannot stand in front of a database: its deletes may hide what is in.
+    /// A filter of this kind cannot guard a database: its deletes may hide other items.
     CannotGuard,
     /// A filter of this kind cannot be merged.
     CannotMerge,
-    /// Filters that are to be merged are not alike.
+    /// The filters to be merged differ in their parameters.
     Different,
-    /// Filters that are to be merged hold too many items together.
+    /// The filters to be merged have too many items together.
     UnionTooLarge {
-        /// How many a layer would hold, about.
+        /// The estimated number of items of a layer.
         items: u64,
-        /// How many it is made for.
+        /// The capacity of the layer.
         capacity: u64,
     },
-    /// The chain has as many layers as it may have and cannot get another.
+    /// The chain has reached its maximum number of layers.
     TooManyLayers,
     /// The size in bytes does not fit 63 bits.
     SizeOverflow,
-    /// The ceiling allows less than the filter asks for.
+    /// The ceiling allows less memory than the filter requests.
     AboveCeiling {
-        /// What was asked for, in bytes.
+        /// The requested memory, in bytes.
         asked_bytes: u64,
-        /// What the ceiling leaves, in bytes.
+        /// The available memory, in bytes.
         available_bytes: u64,
     },
-    /// The table of deleted items is as large as it may become.
+    /// The table of deleted items has reached its maximum size.
     NoRoomForDeleted {
-        /// How many it holds.
+        /// Its number of entries.
         entries: u64,
     },
     /// The allocator refused.
     OutOfMemory {
-        /// What was asked for, in bytes.
+        /// The requested memory, in bytes.
         asked_bytes: u64,
     },
 }
 
 impl Error {
-    /// What was asked for, in bytes, where the filter is refused for want of memory; `u64::MAX` where that does not fit.
+    /// The requested memory in bytes, if the filter is refused for lack of memory; `u64::MAX` if that does not fit.
     #[must_use]
     pub const fn asked_bytes(self) -> Option<u64> {
         match self {
@@ -64,7 +63,7 @@ impl Error {
         }
     }
 
-    /// Whether the filter is refused for want of memory: another machine, or another time, could have it.
+    /// Whether the filter is refused for lack of memory. It may succeed on another machine or at another time.
     #[must_use]
     pub const fn is_want_of_memory(self) -> bool {
         self.asked_bytes().is_some()

@@ -1,12 +1,12 @@
-//! Which items of a batch: a set of indices, one bit each.
+//! A subset of a batch: a set of indices, one bit each.
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Sub};
 
-/// Items that are hashed and fetched together: enough to have many cache lines on their way at once, few enough that
-/// the first are still in the cache when their turn comes.
+/// The number of items that are hashed and prefetched together: enough to keep many cache misses in flight, few enough that the
+/// first lines are still in the cache when they are used.
 pub const BATCH: usize = 32;
 
-/// A set of items of a batch, by their index, 0 to [`BATCH`] - 1.
+/// A set of items of a batch, by index, 0 to [`BATCH`] - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mask(u32);
 
@@ -14,14 +14,14 @@ impl Mask {
     /// No item.
     pub const NONE: Self = Self(0);
 
-    /// The first `count` items; all where that is [`BATCH`] or more.
+    /// The first `count` items; all items if `count` is at least [`BATCH`].
     #[inline]
     #[must_use]
     pub const fn first(count: usize) -> Self {
         if count >= BATCH { Self(u32::MAX) } else { Self((1 << count) - 1) }
     }
 
-    /// Whether an item is in the set; one beyond the batch is not.
+    /// Whether an item is in the set. No index past the batch is.
     #[inline]
     #[must_use]
     pub const fn contains(self, index: usize) -> bool {
@@ -39,13 +39,13 @@ impl Mask {
         })
     }
 
-    /// Puts an item into the set, none beyond the batch.
+    /// Inserts an item; ignores an index past the batch.
     #[inline]
     pub const fn insert(&mut self, index: usize) {
         self.insert_if(index, true);
     }
 
-    /// Puts an item into the set where the condition holds, without a branch, which could be guessed wrong.
+    /// Inserts an item if the condition holds, without a branch that could be mispredicted.
     #[inline]
     pub const fn insert_if(&mut self, index: usize, condition: bool) {
         if index < BATCH {
@@ -67,27 +67,27 @@ impl Mask {
         self.0.count_ones()
     }
 
-    /// The lowest index in the set; one beyond the batch where there is none.
+    /// The lowest index in the set; past the batch if the set is empty.
     #[inline]
     #[must_use]
     pub const fn lowest(self) -> usize {
         self.0.trailing_zeros() as usize
     }
 
-    /// The set where the condition holds, no item where it does not; without a branch, which could be guessed wrong.
+    /// Returns the set if the condition holds, else the empty set, without a branch that could be mispredicted.
     #[inline]
     #[must_use]
     pub fn only_if(self, condition: bool) -> Self {
         Self(std::hint::select_unpredictable(condition, self.0, 0))
     }
 
-    /// The items of a list that are in the set, in order, each with the set of it alone.
+    /// Returns the items of a list that are in the set, in order, each with a mask of that item only.
     #[inline]
     pub fn each_of<T: Copy>(self, items: &[T]) -> impl Iterator<Item = (Self, T)> {
         let mut left = self.0;
         let items = items.get(..BATCH).unwrap_or(items);
         std::iter::from_fn(move || {
-            // Of an empty set this is beyond the batch.
+            // For an empty set, this index is past the batch.
             let item = *items.get(left.trailing_zeros() as usize)?;
             let lowest = left & left.wrapping_neg();
             left ^= lowest;
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_is_a_set_of_the_items_of_a_batch() {
+    fn a_mask_is_a_set_of_indices() {
         // A list that is longer than a batch.
         let list: Vec<usize> = (0..1000).collect();
         let indices = |mask: Mask| mask.each_of(&list).map(|(_, index)| index).collect::<Vec<_>>();

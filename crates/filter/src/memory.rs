@@ -1,23 +1,23 @@
-//! Memory that is asked for fallibly: an allocator that refuses is an error, not the end of the process.
+//! Fallible allocation: a refusal of the allocator is an error, and does not end the process.
 //!
-//! A file of its own because the standard library has no stable way to ask for zeroed memory or for a box that may fail:
-//! that needs `unsafe`.
+//! A separate file because the standard library has no stable fallible way to allocate zeroed memory or a box, so this needs
+//! `unsafe`.
 
 use crate::error::Error;
 
-/// Zeroed bytes, `asked_bytes` of which somebody asked for; the others are for alignment and the like. The pages of a large
-/// request are not touched.
+/// Allocates zeroed bytes. `asked_bytes` is the requested size without padding, for the error. Does not touch the pages of a
+/// large allocation.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses; [`Error::Unsound`] for no bytes.
+/// [`Error::OutOfMemory`] if the allocator refuses; [`Error::Unsound`] for size 0.
 pub(crate) fn zeroed_bytes(size: usize, asked_bytes: u64) -> Result<Box<[u8]>, Error> {
     let refused = Error::OutOfMemory { asked_bytes };
     let layout = std::alloc::Layout::array::<u8>(size).map_err(|_| refused)?;
     if size == 0 {
         return Err(Error::Unsound);
     }
-    // SAFETY: the layout is not empty; the pointer is checked, points to `size` initialised bytes and is given to a
-    // box of the same layout.
+    // SAFETY: the layout is not empty. The pointer is checked, points to `size` initialised bytes and is passed to a box with
+    // the same layout.
     unsafe {
         let pointer = std::alloc::alloc_zeroed(layout);
         if pointer.is_null() {
@@ -27,17 +27,17 @@ pub(crate) fn zeroed_bytes(size: usize, asked_bytes: u64) -> Result<Box<[u8]>, E
     }
 }
 
-/// A value in a box.
+/// Moves a value into a box.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses.
+/// [`Error::OutOfMemory`] if the allocator refuses.
 pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     let layout = std::alloc::Layout::new::<T>();
     if layout.size() == 0 {
-        // Nothing is asked for.
+        // A value of size 0 needs no memory.
         return Ok(Box::new(value));
     }
-    // SAFETY: the layout is not empty; the pointer is checked, gets the value and is given to a box of the same layout.
+    // SAFETY: the layout is not empty. The pointer is checked, receives the value and is passed to a box with the same layout.
     unsafe {
         let pointer = std::alloc::alloc(layout).cast::<T>();
         if pointer.is_null() {
@@ -48,10 +48,10 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     }
 }
 
-/// A copy of elements.
+/// Copies elements.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses.
+/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
     let mut copy = Vec::new();
     reserve(&mut copy, elements.len())?;
@@ -59,28 +59,28 @@ pub(crate) fn try_copy<T: Copy>(elements: &[T]) -> Result<Box<[T]>, Error> {
     Ok(copy.into_boxed_slice())
 }
 
-/// Makes room for so many more elements, and not more.
+/// Reserves space for exactly this many more elements.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses.
+/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn reserve<T>(list: &mut Vec<T>, additional: usize) -> Result<(), Error> {
     list.try_reserve_exact(additional).map_err(|_| refused::<T>(additional))
 }
 
-/// Adds an element that has come to those before it. Memory is asked for as they come, not by the number that is promised.
+/// Appends an element. Lists of untrusted length grow with their elements, not by the announced length.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses.
+/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn push<T>(list: &mut Vec<T>, element: T) -> Result<(), Error> {
     make_room(list)?;
     list.push(element);
     Ok(())
 }
 
-/// Makes room for one more element, and for others that may come.
+/// Reserves space for at least one more element.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] where the allocator refuses.
+/// [`Error::OutOfMemory`] if the allocator refuses.
 pub(crate) fn make_room<T>(list: &mut Vec<T>) -> Result<(), Error> {
     list.try_reserve(1).map_err(|_| refused::<T>(list.len() + 1))
 }

@@ -1,11 +1,11 @@
-//! What becomes of a filter that is full.
+//! What happens when a filter is full.
 
 use std::num::NonZeroU32;
 
-/// What becomes of a filter that is full.
+/// What happens when a filter is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// It takes no more items (NONSCALING).
+    /// It refuses new items (NONSCALING).
     Fixed,
     /// It gets another layer.
     Growing {
@@ -15,7 +15,7 @@ pub enum Scaling {
 }
 
 impl Scaling {
-    /// The factor as it is stored and shown: 0 stands for a fixed filter.
+    /// The factor as it is stored and shown; 0 means a fixed filter.
     #[must_use]
     pub const fn expansion(self) -> u32 {
         match self {
@@ -24,7 +24,7 @@ impl Scaling {
         }
     }
 
-    /// The opposite of [`expansion`](Self::expansion).
+    /// The inverse of [`expansion`](Self::expansion).
     #[must_use]
     pub const fn from_expansion(expansion: u32) -> Self {
         match NonZeroU32::new(expansion) {

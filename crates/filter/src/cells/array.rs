@@ -1,4 +1,4 @@
-//! Bits in one flat array, after the few bytes that belong to its stored form.
+//! Bits in one flat array, after the few bytes of its stored form.
 
 use std::mem::take;
 
@@ -11,17 +11,17 @@ use super::relocate::{self, Mover};
 use crate::error::Error;
 use crate::memory::zeroed_bytes;
 
-/// A flat array of bits, after a few bytes that belong to its stored form. Bit p is byte p / 8, mask `1 << (p % 8)`.
+/// A flat array of bits after a prefix of a few bytes. Bit p is byte p / 8, mask `1 << (p % 8)`.
 ///
-/// The stored form is kept whole, so that a layer is saved from where it lies, and loaded without a second copy.
+/// Prefix and bits are stored together, so a layer is saved from where it is in memory, and loaded without a second copy.
 pub struct BitArray {
     stored: BitBox<u8, Lsb0>,
-    /// Where the bits begin in `stored`, in bytes.
+    /// The offset of the bits in `stored`, in bytes.
     start: usize,
 }
 
 impl BitArray {
-    /// An array of `size_bytes` after a prefix, all zero.
+    /// Creates an array of `size_bytes` zero bytes after a prefix.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] if the size does not fit the address space, [`Error::OutOfMemory`] if the allocator refuses.
@@ -32,7 +32,7 @@ impl BitArray {
         Self::from_stored(stored, prefix.len()).ok_or(Error::SizeOverflow)
     }
 
-    /// The array in a stored form that begins with a prefix of `start` bytes; nothing where it is not that long.
+    /// Returns the array in a stored form that begins with a prefix of `start` bytes; `None` if that is too short.
     #[must_use]
     pub fn from_stored(stored: Box<[u8]>, start: usize) -> Option<Self> {
         let stored = BitBox::try_from_boxed_slice(stored).ok().filter(|stored| start <= stored.as_raw_slice().len())?;
@@ -45,14 +45,14 @@ impl BitArray {
         self.stored.as_raw_slice()
     }
 
-    /// Whether a bit is set; one beyond the end is not.
+    /// Whether a bit is set. Bits past the end are not.
     #[inline]
     pub(crate) fn is_set(&self, position: usize) -> bool {
         self.stored.get(self.start * 8 + position).is_some_and(|bit| *bit)
     }
 
-    /// Sets a bit, none beyond the end. Stores only what changes: a page that is not written is not copied while a
-    /// snapshot is saved.
+    /// Sets a bit; ignores one past the end. Stores only a byte that changes: a page that is not written is not copied while a
+    /// snapshot is being saved.
     #[inline]
     pub(crate) fn set(&mut self, position: usize) {
         if !self.is_set(position)
@@ -62,7 +62,7 @@ impl BitArray {
         }
     }
 
-    /// Starts to load the cache line of a bit.
+    /// Prefetches the cache line of a bit.
     #[inline]
     pub(crate) fn prefetch(&self, position: usize) {
         prefetch(self.stored.as_raw_slice().as_ptr().wrapping_add(self.start + position / 8));

@@ -1,4 +1,4 @@
-//! What items leave in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]), or
+//! The cells that items occupy in a layer: bits, in blocks of a cache line ([`Blocks`]) or in one flat array ([`BitArray`]), or
 //! counters in blocks ([`Counters`]).
 
 pub(crate) mod arch;
@@ -21,31 +21,31 @@ pub use relocate::Mover;
 pub(crate) use relocate::{boxed as relocate_boxed, elements as relocate_elements};
 pub use unite::unite;
 
-/// Size of a page of memory in bytes: the usual one, on every machine.
+/// The usual size of a page of memory in bytes, used on every machine.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// The cells of a layer.
 pub trait Cells {
-    /// The cells as bytes, in the order in which they are stored everywhere.
+    /// Returns the cells as bytes, in the order in which they are stored.
     fn bytes(&self) -> &[u8];
-    /// The cells as bytes, to be filled from a snapshot or a dump.
+    /// Returns the cells as bytes, for a reader that fills them in.
     fn bytes_mut(&mut self) -> &mut [u8];
-    /// How many cells there are.
+    /// Returns the number of cells.
     fn count(&self) -> u64 {
         (self.bytes().len() as u64).saturating_mul(8)
     }
-    /// In how many of them items left something. Reads all of them.
+    /// Counts the occupied cells. Reads all of them.
     fn count_occupied(&self) -> u64 {
         self.bytes().iter().map(|byte| u64::from(byte.count_ones())).sum()
     }
-    /// Bytes that were asked of the allocator.
+    /// Returns the number of bytes requested from the allocator.
     fn allocated_bytes(&self) -> u64;
     /// Lets the mover move their memory.
     fn relocate(&mut self, mover: &mut impl Mover);
 }
 
-/// Whether bytes are all zero. Compares pages, which is much faster than bytes, and reads no further than to the first that
-/// is not zero.
+/// Whether bytes are all zero. Compares whole pages, which is much faster than single bytes, and stops at the first nonzero
+/// one.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
     bytes.chunks(PAGE_BYTES).all(|page| ZEROS.get(..page.len()) == Some(page))

@@ -1,20 +1,20 @@
-//! A filter's memory at other addresses: for a server that defragments what it has asked of its allocator.
+//! Moves a filter's memory to other addresses, for a server that defragments its heap.
 //!
-//! A file of its own because a block that the server has moved is taken over by its new address, which needs `unsafe`.
+//! A separate file because taking over a block at its new address needs `unsafe`.
 
 use std::mem::{ManuallyDrop, take};
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
 
-/// Moves blocks of memory to better places.
+/// Moves blocks of memory to better addresses.
 ///
 /// # Safety
-/// A block that [`moved`](Self::moved) answers with must be one of the global allocator, as large as the old one, aligned
-/// for what was there, and with the same bytes in it. The old one has been given back.
+/// A block that [`moved`](Self::moved) returns must come from the global allocator, with the size, the alignment and the bytes
+/// of the old block. The old block has been freed.
 pub unsafe trait Mover {
-    /// Moves a block; nothing where it stays.
+    /// Moves a block. Returns `None` if it stays.
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>>;
 
-    /// Whether what is left must wait for another time.
+    /// Whether the rest must wait for a later call.
     fn has_done_enough(&mut self) -> bool;
 }
 
@@ -25,8 +25,8 @@ pub(super) fn bytes(slice: &mut Box<[u8]>, mover: &mut impl Mover) {
         return;
     }
     let old = Box::into_raw(take(slice));
-    // SAFETY: the pointer comes from a box; where the block was moved, the new one has the same size and bytes by the
-    // promise of `Mover`, and nobody else has its address.
+    // SAFETY: the pointer comes from a box. If the block was moved, the new one has the same size and bytes by the contract of
+    // `Mover`, and its address has no other owner.
     *slice = unsafe {
         let old = NonNull::new_unchecked(old.cast::<u8>());
         let new = mover.moved(old).unwrap_or(old);
@@ -34,13 +34,13 @@ pub(super) fn bytes(slice: &mut Box<[u8]>, mover: &mut impl Mover) {
     };
 }
 
-/// Moves the elements of a list. They stay as they are: what they point to is not moved.
+/// Moves the elements of a list, but not what they point to.
 pub(crate) fn elements<T>(list: &mut Vec<T>, mover: &mut impl Mover) {
     if list.capacity() == 0 || size_of::<T>() == 0 {
         return;
     }
     let mut old = ManuallyDrop::new(take(list));
-    // SAFETY: as in `bytes`; length and capacity are those of the list that is given up.
+    // SAFETY: as in `bytes`; length and capacity are those of the list that is dismantled.
     *list = unsafe {
         let block = NonNull::new_unchecked(old.as_mut_ptr());
         let new = mover.moved(block.cast()).map_or(block, NonNull::cast);
@@ -48,13 +48,13 @@ pub(crate) fn elements<T>(list: &mut Vec<T>, mover: &mut impl Mover) {
     };
 }
 
-/// Moves what a box holds.
+/// Moves the contents of a box.
 pub(crate) fn boxed<T>(boxed: &mut Box<T>, mover: &mut impl Mover) {
     if size_of::<T>() == 0 {
         return;
     }
-    // SAFETY: as in `bytes`. The box is read out and written back; nothing in between can panic but `moved`, whose panic
-    // ends the process in a module.
+    // SAFETY: as in `bytes`. The box is read out and written back. In between only `moved` can panic, and a panic in a module
+    // ends the process.
     unsafe {
         let old = NonNull::new_unchecked(Box::into_raw(std::ptr::read(boxed)));
         let new = mover.moved(old.cast()).map_or(old, NonNull::cast);

@@ -1,4 +1,4 @@
-//! Adds to a chain, one by one and in batches: the growth of a chain. The rules of a kind decide which of these an add is.
+//! Adds to a chain, one by one and in batches, and its growth. The rules of each kind choose between these ways of adding.
 
 use super::Chain;
 use super::deleted::DeletedSlot as _;
@@ -14,18 +14,29 @@ use crate::hash::HashBatch;
 use crate::mask::Mask;
 use crate::memory::reserve;
 
-/// What becomes of an effect if a fixed chain is full.
+/// What happens to an effect if a fixed chain is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// It is refused: the next bucket of a ring takes it.
+    /// It is refused, and the next bucket of a ring takes it.
     Refuse,
-    /// Its cells are set, but it is not counted: the primary had room for it.
+    /// Its cells are set without counting it, because the primary had room for it.
     Insert,
 }
 
 impl<R: Rules> Chain<R> {
-    /// Adds an item for a client. Returns whether it was new. A new item that looks like a member (a false positive) is not
-    /// added: lookups find it anyway.
+    /// Adds an item for a client. Returns whether it was new. A new item that tests as present (a false positive) is not added,
+    /// because lookups find it anyway.
+    ///
+    /// ```
+    /// use bloomgate_filter::{BloomFilter, Error, Scaling, Unlimited};
+    ///
+    /// let mut seen = BloomFilter::new(0.01, 2, Scaling::Fixed, 42, &Unlimited)?;
+    /// assert_eq!(seen.add(b"one", &Unlimited), Ok(true));
+    /// assert_eq!(seen.add(b"one", &Unlimited), Ok(false), "present");
+    /// assert_eq!(seen.add(b"two", &Unlimited), Ok(true));
+    /// assert_eq!(seen.add(b"three", &Unlimited), Err(Error::Full), "a fixed filter at its capacity");
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
@@ -35,13 +46,13 @@ impl<R: Rules> Chain<R> {
         R::add_one(self, self.hash(item), Origin::Client, ceiling).map(|outcome| outcome == Outcome::New)
     }
 
-    /// Adds the items of a batch for a client, in order: the answers are those of adding them one by one.
+    /// Adds the items of a batch for a client, in order, with the answers of adding them one by one.
     #[inline]
     pub fn add_batch(&mut self, hashes: &HashBatch<HashOf<R>>, ceiling: &impl Ceiling) -> Added {
         R::add_batch(self, hashes, Origin::Client, ceiling)
     }
 
-    /// Adds the item with this hash unless it is found. If it was deleted, its cells are set: only its entry is removed.
+    /// Adds the item with this hash unless it is found. A deleted item still has its cells, so only its entry is removed.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -69,8 +80,8 @@ impl<R: Rules> Chain<R> {
         Ok(true)
     }
 
-    /// Adds those items of a batch that are not found, in order, except those that are `known` to be in elsewhere: they are not
-    /// new. If an item was deleted, its cells are set: only its entry is removed.
+    /// Adds the items of a batch that are not found, in order, except the `known` ones, which other chains contain. A deleted
+    /// item still has its cells, so only its entry is removed.
     pub(crate) fn add_absent_batch(&mut self, hashes: &[HashOf<R>], known: Mask, ceiling: &impl Ceiling) -> Added {
         let all = Mask::first(hashes.len());
         let mut added = Added::NONE;
@@ -108,11 +119,11 @@ impl<R: Rules> Chain<R> {
         added
     }
 
-    /// Adds and counts all items of a batch without a lookup, in order, except those of the mask `done`: every one is new. If
-    /// an item was deleted, its cells are set and it is counted: only its entry is removed.
+    /// Adds and counts all items of a batch without a lookup, in order, except those of the mask `done`. Every one is new. A
+    /// deleted item still has its cells and its count, so only its entry is removed.
     ///
-    /// The primary, or the server that wrote the AOF, answered "new" and counted the item. A lookup here could only come to
-    /// another answer, and so to other bits.
+    /// The primary, or the server that wrote the AOF, answered "new" and counted the item. A lookup here could give another
+    /// answer, and the bits would differ.
     #[cold]
     #[inline(never)]
     pub(crate) fn insert_batch(
@@ -184,7 +195,7 @@ impl<R: Rules> Chain<R> {
         totals::check_layer::<R>(ceiling, count, cells_bytes, entries_bytes, layer.geometry.size_bytes())?;
         let layer = self.rules.empty_layer(layer)?;
         if count == self.layers.capacity() {
-            // One more while there are few: the list is part of what a filter weighs. A long one grows by an eighth, so that it
+            // A short list grows by one, because it counts as memory of the filter. A long one grows by an eighth, so that it
             // is not copied for every layer.
             reserve(&mut self.layers, 1.max(count / 8))?;
         }

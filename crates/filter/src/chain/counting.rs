@@ -1,5 +1,5 @@
-//! A chain whose cells count: every add counts, and what was added can be taken back. It has one layer, for what is to be
-//! counted down has to be where it was counted up.
+//! A chain of counters: every add is counted and can be undone by a delete. It has a single layer, because a delete must
+//! decrement the counters that the add incremented.
 
 use super::Chain;
 use super::outcome::{Added, Outcome};
@@ -12,10 +12,10 @@ impl<R: Rules> Chain<R>
 where
     R::Geometry: Counting,
 {
-    /// Counts an item, whether it is in or not.
+    /// Counts an item, present or not.
     ///
     /// # Errors
-    /// [`Error::Full`]; the filter is then as it was.
+    /// [`Error::Full`]. The filter is unchanged then.
     #[inline]
     pub(crate) fn count_up(&mut self, hash: HashOf<R>) -> Result<Outcome, Error> {
         let newest = self.layers.last_mut().filter(|newest| !newest.is_full()).ok_or(Error::Full)?;
@@ -25,8 +25,7 @@ where
         Ok(if was_in { Outcome::Renewed } else { Outcome::New })
     }
 
-    /// Counts the items of a batch, in order: the answers are those of counting them one by one. Every item that is counted is
-    /// an effect.
+    /// Counts the items of a batch, in order, with the answers of counting them one by one. Every counted item is an effect.
     pub(crate) fn count_up_batch(&mut self, hashes: &[HashOf<R>]) -> Added {
         let mut added = Added::NONE;
         self.prefetch(hashes);
@@ -44,7 +43,7 @@ where
         added
     }
 
-    /// Counts down those items of a batch that are found, in order. Returns which were found.
+    /// Decrements the counters of the items of a batch that are found, in order. Returns those items.
     pub(crate) fn count_down_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
         let mut found = Mask::NONE;
         self.prefetch(hashes);
@@ -59,8 +58,8 @@ where
         found
     }
 
-    /// How often an item is in: the least of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX), which stands for
-    /// that or more. Too high where others share all of them.
+    /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
+    /// which means that number or more. It is too high if other items share all of its counters.
     #[inline]
     pub(crate) fn least(&self, hash: HashOf<R>) -> u8 {
         self.layers.last().map_or(0, |newest| newest.least(newest.probe(hash)))

@@ -1,10 +1,10 @@
 //! The table of items that were deleted from a chain.
 //!
-//! Bits cannot be cleared, because other items share them. So the hash of a deleted item goes into an exact table, and the
-//! filter finds an item if its bits are set and the table does not contain it. That needs a hash for which nobody can
-//! construct a second item: only filters with a keyed hash can delete.
+//! Bits cannot be cleared, because items share them. Instead, the hash of a deleted item is added to an exact table, and the
+//! filter contains an item if its bits are set and the table does not have its hash. This requires a hash for which nobody can
+//! construct a second item, so only filters with a keyed hash support deletes.
 //!
-//! All bits of every entry are set. If one of an item's bits is clear, the table is not looked at.
+//! All bits of every entry are set. A lookup consults the table only if all bits of its item are set.
 
 use std::fmt::Debug;
 
@@ -14,24 +14,24 @@ use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::memory::try_box;
 
-/// The bytes of an entry in the size of a filter.
+/// The size of an entry, as BF.INFO counts it.
 pub(super) const ENTRY_BYTES: u64 = size_of::<ItemHash>() as u64;
 
 /// The table of deleted items.
 #[derive(Debug, Default)]
 pub struct Deleted {
     pub(crate) hashes: HashSet,
-    /// Counts the changes: a dump of a table that changes meanwhile is void.
+    /// The number of changes. A dump of the table is void if this changes before it ends.
     revision: u64,
 }
 
-/// Where a chain keeps its table of deleted items. A kind without one has `()`, which takes no room.
+/// Where a chain stores its table of deleted items: `()`, which takes no space, for kinds without one.
 pub trait DeletedSlot: Debug {
-    /// A slot without a table.
+    /// An empty slot.
     const EMPTY: Self;
-    /// The table, if there is one.
+    /// Returns the table, if there is one.
     fn table(&self) -> Option<&Deleted>;
-    /// The place of the table, if the kind can have one.
+    /// Returns the place of the table, if the kind can have one.
     fn slot(&mut self) -> Option<&mut Option<Box<Deleted>>>;
 }
 
@@ -60,12 +60,12 @@ impl DeletedSlot for Option<Box<Deleted>> {
 }
 
 impl Deleted {
-    /// An empty table that replaces one of this revision.
+    /// Creates an empty table to replace one with this revision.
     pub(crate) const fn after(revision: u64) -> Self {
         Self { hashes: HashSet::new(), revision: revision.wrapping_add(1) }
     }
 
-    /// An equal table.
+    /// Returns an equal table.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -73,17 +73,17 @@ impl Deleted {
         try_box(Self { hashes: self.hashes.try_clone()?, revision: self.revision })
     }
 
-    /// How often the table has changed.
+    /// The number of changes so far.
     pub(super) const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Bytes that were asked of the allocator, its own fields included.
+    /// The number of bytes requested from the allocator, including its own fields.
     pub(super) const fn allocated_bytes(&self) -> u64 {
         self.hashes.allocated_bytes() + size_of::<Self>() as u64
     }
 
-    /// Lets the mover move it, from part number `first` on; see [`HashSet::relocate`].
+    /// Lets the mover move it, starting at part number `first`; see [`HashSet::relocate`].
     pub(super) fn relocate(this: &mut Box<Self>, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_boxed(this, mover);
@@ -91,7 +91,7 @@ impl Deleted {
         this.hashes.relocate(first, mover)
     }
 
-    /// Makes an entry. Returns whether there was none.
+    /// Adds an entry. Returns whether there was none.
     ///
     /// # Errors
     /// As [`HashSet::insert`].
@@ -110,7 +110,7 @@ impl Deleted {
         was_in
     }
 
-    /// Adds entries after all others, in ascending order.
+    /// Appends entries in ascending order, all above the existing ones.
     ///
     /// # Errors
     /// As [`HashSet::extend_sorted`]. Nothing has changed then.
@@ -126,7 +126,7 @@ impl Deleted {
         taken
     }
 
-    /// The table, made if there is none.
+    /// Returns the table; creates it if there is none.
     fn made(place: &mut Option<Box<Self>>) -> Result<&mut Self, Error> {
         Ok(match place {
             Some(table) => table,

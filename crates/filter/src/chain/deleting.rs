@@ -12,22 +12,22 @@ use crate::geometry::Geometry;
 use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 
-/// The table.
+/// The table of deleted items.
 impl<R: Rules> Chain<R> {
-    /// Number of entries of the table of deleted items.
+    /// The number of entries in the table of deleted items.
     #[inline]
     #[must_use]
     pub fn deleted_entries(&self) -> u64 {
         self.deleted.table().map_or(0, |deleted| deleted.hashes.len())
     }
 
-    /// The bytes of the entries in the size of the filter.
+    /// The size of the entries, in bytes.
     #[inline]
     pub(super) fn entries_bytes(&self) -> u64 {
         self.deleted_entries().saturating_mul(ENTRY_BYTES)
     }
 
-    /// The table of deleted items; none if it is empty.
+    /// Returns the table of deleted items; `None` if it is empty.
     #[inline]
     pub(crate) fn deleted(&self) -> Option<&HashSet> {
         self.deleted.table().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
@@ -38,7 +38,7 @@ impl<R: Rules> Chain<R> {
         self.deleted.table().map_or(0, Deleted::revision)
     }
 
-    /// The number of entries at which the table refuses a client's delete: as many as fit into the bytes of the bits. It
+    /// The number of entries at which the table refuses a client's delete: the table may take as many bytes as the bits. It
     /// depends on the layers only, so a filter and its copy accept the same deletes.
     #[must_use]
     pub const fn deleted_entries_max(&self) -> u64 {
@@ -51,7 +51,7 @@ impl<R: Rules> Chain<R> {
         self.deleted.table().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
     }
 
-    /// Those of the items that are `present` in the cells that were not deleted.
+    /// Returns the `present` items that were not deleted.
     #[inline]
     pub(crate) fn but_deleted(&self, hashes: &[HashOf<R>], present: Mask) -> Mask {
         match self.deleted() {
@@ -68,14 +68,14 @@ impl<R: Rules> Chain<R> {
             .is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
     }
 
-    /// Removes the entries of those items of a batch of adds that were found in the cells: they are new.
+    /// Removes the entries of those items of a batch of adds that were found in the cells. They count as new.
     #[cold]
     pub(super) fn restore_batch(&mut self, hashes: &[HashOf<R>], known: Mask, added: &mut Added) {
         let Some(table) = self.deleted() else { return };
         let found = Mask::first(added.done) - known - added.new;
         let deleted = table.contains_batch(&exact_hashes::<R>(hashes), found);
         for (index, hash) in hashes.iter().enumerate() {
-            // An item that comes twice in the batch is new once.
+            // An item that occurs twice in the batch is new once.
             if deleted.contains(index) && self.restore(*hash) {
                 added.new.insert(index);
                 added.effect.insert(index);
@@ -115,15 +115,15 @@ where
         made.ok_or(Error::NoRoomForDeleted { entries })
     }
 
-    /// Makes an entry in the table. Returns whether there was none.
+    /// Adds an entry to the table. Returns whether there was none.
     fn insert_deleted(&mut self, hash: ItemHash) -> Result<bool, Error> {
         Deleted::insert(self.deleted.slot().ok_or(Error::Unsound)?, hash)
     }
 
-    /// Takes the next entries of a table that was stored, in order.
+    /// Takes the next entries of a stored table, in order.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for hashes that no table of this filter can have, or not in this order; [`Error::OutOfMemory`]. The
+    /// [`Error::Unsound`] for hashes that cannot be in a table of this filter, or are out of order; [`Error::OutOfMemory`]. The
     /// filter is unchanged then.
     pub(crate) fn take_deleted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
         if run.is_empty() {
@@ -131,7 +131,7 @@ where
         }
         let bytes = self.entries_bytes().saturating_add((run.len() as u64).saturating_mul(ENTRY_BYTES));
         let have_bits = run.chunks(BATCH).all(|batch| self.has_cells_batch(batch) == Mask::first(batch.len()));
-        // A replica's table may hold more entries than a client can make, but never takes more bytes than the bits.
+        // A replica's table may have more entries than a client can create, but never more bytes than the bits.
         if bytes > self.cells_bytes() || !have_bits {
             return Err(Error::Unsound);
         }

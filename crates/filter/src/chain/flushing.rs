@@ -19,7 +19,7 @@ impl<R: Rules> Chain<R> {
         self.pending.is_some()
     }
 
-    /// Bytes that were asked of the allocator for pending adds.
+    /// The number of bytes requested from the allocator for pending adds.
     #[inline]
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
@@ -83,7 +83,7 @@ impl<R: Rules> Chain<R> {
 
 /// Lookups.
 impl<R: Rules> Chain<R> {
-    /// Those of the mask `wanted` that are `present` in the cells or pending in any layer.
+    /// Returns the items of the mask `wanted` that are `present` in the cells or pending in any layer.
     #[inline]
     pub(super) fn or_pending(&self, hashes: &[HashOf<R>], wanted: Mask, present: Mask) -> Mask {
         match &self.pending {
@@ -119,7 +119,7 @@ impl<R: Rules> Chain<R> {
 }
 
 impl<G: Geometry> Layer<G> {
-    /// Whether new adds may become pending, where a ceiling allows that for layers from this size on.
+    /// Whether new adds may become pending, if a ceiling allows that for layers of at least this size.
     #[inline]
     pub(super) fn may_pend(&self, from_bytes: Option<u64>) -> bool {
         from_bytes.is_some_and(|from_bytes| self.geometry().size_bytes() >= from_bytes)

@@ -6,12 +6,12 @@ use crate::geometry::estimate::Fullness;
 use crate::geometry::{Counting, Geometry, LayerDescription};
 use crate::mask::{BATCH, Mask};
 
-/// Below this size the bits are in the cache anyway and asking for their lines costs time.
+/// Smaller layers are in the cache anyway, and prefetching costs time.
 const PREFETCH_FROM_BYTES: u64 = 512 * 1024;
-/// The same for a layer of several: together they are too many for the first-level cache.
+/// The same limit for one of several layers, which together exceed the first-level cache.
 const PREFETCH_FIRST_FROM_BYTES: u64 = 16 * 1024;
 
-/// One Bloom filter of fixed capacity. A filter is a chain of them. `G`: where an item's cells are.
+/// One Bloom filter of fixed capacity. A filter is a chain of them. `G`: the geometry, which says where an item's cells are.
 #[derive(Debug)]
 pub struct Layer<G: Geometry> {
     rate: f64,
@@ -21,20 +21,20 @@ pub struct Layer<G: Geometry> {
     cells: G::Cells,
 }
 
-/// What a lookup still has to fetch when it has come to a layer.
+/// What a lookup must prefetch when it reaches a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefetch {
-    /// What it reads after what it reads first.
+    /// The cells that it reads last.
     Rest,
-    /// Nothing: all of it is on its way.
+    /// Nothing: all cells have been prefetched.
     Nothing,
 }
 
 impl<G: Geometry> Layer<G> {
-    /// A layer as described, with these cells.
+    /// Creates a layer from its description and its cells.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a description that no layer has, and for cells of another size.
+    /// [`Error::Unsound`] for a description that no layer can have, and for cells of another size.
     pub(crate) fn new(description: &LayerDescription<G>, cells: G::Cells) -> Result<Self, Error> {
         G::check(description)?;
         let LayerDescription { rate, capacity, items, geometry } = *description;
@@ -44,13 +44,13 @@ impl<G: Geometry> Layer<G> {
         Ok(Self { rate, capacity, items, geometry, cells })
     }
 
-    /// Everything about the layer but its cells.
+    /// Everything about the layer except its cells.
     #[must_use]
     pub const fn description(&self) -> LayerDescription<G> {
         LayerDescription { rate: self.rate, capacity: self.capacity, items: self.items, geometry: self.geometry }
     }
 
-    /// The number of items that it is made for.
+    /// The number of items at which it is full.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
@@ -62,7 +62,7 @@ impl<G: Geometry> Layer<G> {
         self.items
     }
 
-    /// Its own false positive rate, when it is full: a share of the filter's.
+    /// Its own false positive rate when it is full: a share of the filter's rate.
     #[must_use]
     pub const fn rate(&self) -> f64 {
         self.rate
@@ -74,7 +74,7 @@ impl<G: Geometry> Layer<G> {
         self.geometry
     }
 
-    /// Its cells as bytes, in the order in which they are stored everywhere; without adds that pend.
+    /// Its cells as bytes, in the order in which they are stored, without pending adds.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.cells.bytes()
@@ -90,27 +90,27 @@ impl<G: Geometry> Layer<G> {
         &mut self.cells
     }
 
-    /// Whether it has taken as many items as it is made for.
+    /// Whether it has reached its capacity.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.items >= self.capacity
     }
 
-    /// The part of its cells in which items left something, 0 to 1; about a half when it is full. Reads all of them, without adds
-    /// that pend.
+    /// The fraction of its cells that are occupied, 0 to 1; about a half when it is full. Reads all of them, without pending
+    /// adds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn fill_ratio(&self) -> f64 {
         self.cells.count_occupied() as f64 / self.cells.count() as f64
     }
 
-    /// How full it is now. Reads at most 1 MiB of its cells, without adds that pend.
+    /// Estimates how full it is. Reads at most 1 MiB of its cells, without pending adds.
     #[must_use]
     pub fn fullness(&self) -> Fullness {
         self.geometry.fullness(&self.cells)
     }
 
-    /// Where each item of a batch is.
+    /// Returns the positions of the items of a batch.
     #[inline]
     pub(super) fn probes(&self, hashes: &[G::Hash]) -> [G::Probe; BATCH] {
         let mut probes = [G::Probe::default(); BATCH];
@@ -120,8 +120,8 @@ impl<G: Geometry> Layer<G> {
         probes
     }
 
-    /// Which items of the mask `wanted` have all their cells here. Looks at what is read first of all items, and then of
-    /// those that have it at the rest, which `prefetch` asks for in between.
+    /// Returns the items of the mask `wanted` that have all their cells here. Tests the first cells of all items, then the
+    /// other cells of the items that passed. In between, calls `announce` with those, and prefetches as `prefetch` says.
     #[inline]
     pub(super) fn contains_batch(
         &self,
@@ -142,13 +142,13 @@ impl<G: Geometry> Layer<G> {
         self.select(hashes, maybe, |probe| geometry.contains_rest(cells, probe))
     }
 
-    /// The items of a mask for which a question about their probe is answered with yes.
+    /// Returns the items of a mask whose probe satisfies a condition.
     #[inline]
     fn select(&self, hashes: &[G::Hash], mask: Mask, question: impl Fn(G::Probe) -> bool) -> Mask {
         mask.each_of(hashes).fold(Mask::NONE, |yes, (item, hash)| yes | item.only_if(question(self.probe(hash))))
     }
 
-    /// Starts to load what lookups of the items of the mask `wanted` read, where that is not in the cache anyway.
+    /// Prefetches what lookups of the items of the mask `wanted` read, unless the layer is small enough to be in the cache.
     #[inline]
     pub(super) fn prefetch(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
@@ -160,7 +160,7 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
-    /// Starts to load what such lookups read first, in a layer of several.
+    /// Prefetches what these lookups read first, in one of several layers.
     #[inline]
     pub(super) fn prefetch_first(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
@@ -168,7 +168,7 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
-    /// Starts to load what such lookups read then.
+    /// Prefetches what these lookups read last.
     #[inline]
     fn prefetch_rest(&self, hashes: &[G::Hash], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FROM_BYTES {
@@ -176,7 +176,7 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
-    /// As [`prefetch_first`](Self::prefetch_first), where it is known where the items are.
+    /// Prefetches like [`prefetch_first`](Self::prefetch_first), for known positions.
     #[inline]
     pub(super) fn prefetch_first_at(&self, probes: &[G::Probe], wanted: Mask) {
         if self.geometry.size_bytes() > PREFETCH_FIRST_FROM_BYTES {
@@ -184,8 +184,7 @@ impl<G: Geometry> Layer<G> {
         }
     }
 
-    /// As [`contains_batch`](Self::contains_batch), where it is known where the items are, and what is read first is on its
-    /// way.
+    /// Looks up like [`contains_batch`](Self::contains_batch), for known positions whose first cells have been prefetched.
     #[inline]
     pub(super) fn contains_batch_at(&self, probes: &[G::Probe], wanted: Mask) -> Mask {
         let (geometry, cells) = (&self.geometry, &self.cells);
@@ -199,8 +198,8 @@ impl<G: Geometry> Layer<G> {
         select(probes, maybe, |probe| geometry.contains_rest(cells, probe))
     }
 
-    /// Where an item is. Of a single item nothing is fetched in advance: the processor, which guesses how the lookup goes
-    /// on, asks for the lines as early, and an absent item needs but one of them.
+    /// Returns the position of an item. A lookup of a single item does not prefetch: the processor speculates and requests the
+    /// lines just as early, and an absent item needs only one of them.
     #[inline]
     pub(super) fn probe(&self, hash: G::Hash) -> G::Probe {
         self.geometry.probe(hash)
@@ -212,14 +211,14 @@ impl<G: Geometry> Layer<G> {
         self.geometry.contains_first(&self.cells, probe) && self.geometry.contains_rest(&self.cells, probe)
     }
 
-    /// Whether an item has all its cells here. For an absent one, which mostly has not those that are read first, nothing else
-    /// is worked out.
+    /// Whether an item has all its cells here. Most absent items lack the cells that are read first; for them nothing else is
+    /// computed.
     #[inline]
     pub(super) fn contains_hash(&self, hash: G::Hash) -> bool {
         self.geometry.contains_first(&self.cells, self.probe(hash)) && self.contains_rest(hash)
     }
 
-    /// Whether an item has those of its cells that are read last. Not inline: it is not known yet where they are.
+    /// Whether an item has the cells that are read last. Not inlined, because it computes their positions again.
     #[inline(never)]
     fn contains_rest(&self, hash: G::Hash) -> bool {
         self.geometry.contains_rest(&self.cells, self.probe(hash))
@@ -246,7 +245,7 @@ impl<G: Geometry> Layer<G> {
     /// Raises the number of items to at least this one.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for more than it is made for. Nothing has changed then.
+    /// [`Error::Unsound`] for more than the capacity. Nothing has changed then.
     pub(super) fn count_at_least(&mut self, items: u64) -> Result<(), Error> {
         if items > self.capacity {
             return Err(Error::Unsound);
@@ -255,19 +254,19 @@ impl<G: Geometry> Layer<G> {
         Ok(())
     }
 
-    /// Sets how many items it holds, where more came than were added one by one; at most as many as it is made for.
+    /// Sets the number of items, limited to the capacity: effects may insert more items than that.
     pub(super) fn set_items(&mut self, items: u64) {
         self.items = items.min(self.capacity);
     }
 
-    /// Adds the item, which is not in yet.
+    /// Adds an absent item.
     #[inline]
     pub(super) fn insert(&mut self, probe: G::Probe) {
         self.put(probe);
         self.count_one();
     }
 
-    /// Sets the cells of an item that is counted.
+    /// Sets the cells of an item, without counting it.
     #[inline]
     pub(super) fn put(&mut self, probe: G::Probe) {
         self.geometry.insert(&mut self.cells, probe);
@@ -281,21 +280,21 @@ impl<G: Geometry> Layer<G> {
 }
 
 impl<G: Counting> Layer<G> {
-    /// Takes an item back, which is found.
+    /// Removes an item that was found.
     #[inline]
     pub(super) fn remove(&mut self, probe: G::Probe) {
         self.geometry.remove(&mut self.cells, probe);
         self.items = self.items.saturating_sub(1);
     }
 
-    /// How often an item is in: see [`Counting::least`].
+    /// Returns how often an item is present: see [`Counting::least`].
     #[inline]
     pub(super) fn least(&self, probe: G::Probe) -> u8 {
         self.geometry.least(&self.cells, probe)
     }
 }
 
-/// The items of a mask for which a question about their probe is answered with yes.
+/// Returns the items of a mask whose probe satisfies a condition.
 #[inline]
 fn select<P: Copy>(probes: &[P], mask: Mask, question: impl Fn(P) -> bool) -> Mask {
     mask.each_of(probes).fold(Mask::NONE, |yes, (item, probe)| yes | item.only_if(question(probe)))

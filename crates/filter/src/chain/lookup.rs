@@ -1,7 +1,7 @@
 //! Lookups in a chain, one by one and in batches.
 //!
-//! `has_cells` is the raw lookup: it finds every item that was added, in the cells or pending. `contains` does not find items
-//! that were deleted since.
+//! `has_cells` is the raw lookup: it finds every item that was added, in the cells or among the pending adds. `contains`
+//! excludes deleted items.
 
 use super::Chain;
 use super::layer::{Layer, Prefetch};
@@ -13,21 +13,31 @@ use crate::hash::{HashBatch, ItemHash};
 use crate::mask::{BATCH, Mask};
 
 impl<R: Rules> Chain<R> {
-    /// Whether an item may be in. `false` is certain; `true` is wrong for a part of the absent items that is at most the rate
-    /// when the filter is full. Visits the layers newest first.
+    /// Whether an item may be present. `false` is certain. In a full filter, `true` is wrong for at most the requested fraction
+    /// of absent items. Visits the layers newest first.
+    ///
+    /// ```
+    /// use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
+    ///
+    /// let mut seen = BloomFilter::new(0.01, 1000, Scaling::Fixed, 42, &Unlimited)?;
+    /// seen.add(b"https://doc.rust-lang.org/std/", &Unlimited)?;
+    /// assert!(seen.contains(b"https://doc.rust-lang.org/std/"));
+    /// assert!(!seen.contains(b"https://doc.rust-lang.org/book/"));
+    /// # Ok::<(), bloomgate_filter::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn contains(&self, item: &[u8]) -> bool {
         self.contains_hash(self.hash(item))
     }
 
-    /// Whether the item with this hash may be in.
+    /// Whether the item with this hash may be present.
     #[inline]
     pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
         self.has_cells(hash) && !self.has_deleted(hash)
     }
 
-    /// Whether the item with this hash may have been added, even if it was deleted since.
+    /// Whether the item with this hash may have been added, even if it has been deleted.
     #[inline]
     pub(crate) fn has_cells(&self, hash: HashOf<R>) -> bool {
         if let Some(pending) = &self.pending {
@@ -36,7 +46,19 @@ impl<R: Rules> Chain<R> {
         contains_one(&self.layers, hash) || self.is_pending(hash)
     }
 
-    /// Looks the items of a batch up together. Returns those that may be in.
+    /// Looks up the items of a batch together. Returns the ones that may be present.
+    ///
+    /// ```
+    /// use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
+    ///
+    /// let mut seen = BloomFilter::new(0.01, 1000, Scaling::Fixed, 42, &Unlimited)?;
+    /// let links: [&[u8]; 3] = [b"/std/", b"/book/", b"/nomicon/"];
+    /// let added = seen.add_batch(&seen.hash_batch(links[..2].iter().copied()), &Unlimited);
+    /// assert_eq!(added.new.len(), 2);
+    /// let found = seen.contains_batch(&seen.hash_batch(links));
+    /// assert_eq!(found.each(3).collect::<Vec<_>>(), [true, true, false]);
+    /// # Ok::<(), bloomgate_filter::Error>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn contains_batch(&self, hashes: &HashBatch<HashOf<R>>) -> Mask {
@@ -47,13 +69,13 @@ impl<R: Rules> Chain<R> {
         present - lookup.present(present)
     }
 
-    /// Those items of a batch that may have been added, even if they were deleted since.
+    /// Returns the items of a batch that may have been added, even if they have been deleted.
     pub(crate) fn has_cells_batch(&self, hashes: &[HashOf<R>]) -> Mask {
         self.has_cells_then(hashes, |_| ())
     }
 
-    /// As [`has_cells_batch`](Self::has_cells_batch). Calls `prefetch` with the items whose first bits are set in the newest
-    /// layer, before it looks at their other bits.
+    /// Looks up like [`has_cells_batch`](Self::has_cells_batch). Calls `prefetch` with the items whose first bits are set in
+    /// the newest layer, before it tests their other bits.
     #[inline]
     fn has_cells_then(&self, hashes: &[HashOf<R>], prefetch: impl FnOnce(Mask)) -> Mask {
         let wanted = Mask::first(hashes.len());
@@ -70,7 +92,8 @@ impl<R: Rules> Chain<R> {
         }
     }
 
-    /// The items of the mask `wanted` that may be in, after [`prefetch_first`](Self::prefetch_first) was called for them.
+    /// Returns the items of the mask `wanted` that may be present. [`prefetch_first`](Self::prefetch_first) was called for
+    /// them.
     #[inline]
     pub(crate) fn contains_prefetched(&self, probes: &mut Probes<'_, R::Geometry>, wanted: Mask) -> Mask {
         let Some((newest, older)) = self.layers.split_last() else { return Mask::NONE };
@@ -83,7 +106,7 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-/// The hashes that stand for the items of a batch in a set of hashes.
+/// Returns the hashes that represent the items of a batch in a set of hashes.
 #[inline]
 pub(super) fn exact_hashes<R: Rules>(hashes: &[HashOf<R>]) -> [ItemHash; BATCH] {
     let mut exact = [ItemHash::default(); BATCH];
@@ -91,8 +114,8 @@ pub(super) fn exact_hashes<R: Rules>(hashes: &[HashOf<R>]) -> [ItemHash; BATCH] 
     exact
 }
 
-/// The items of the mask `wanted` that are in one of the layers, newest first. While a layer is looked at, the lines that the
-/// next one needs first are on their way; of the newest, which has most items, all lines.
+/// Returns the items of the mask `wanted` that are in one of the layers, newest first. Prefetches all lines of the newest
+/// layer, which has the most items, and while it tests a layer, the first line of the next one.
 #[inline]
 pub(super) fn contains_in<G: Geometry>(
     layers: &[Layer<G>],
@@ -109,7 +132,7 @@ pub(super) fn contains_in<G: Geometry>(
     present | contains_in_older(older, hashes, wanted - present)
 }
 
-/// As [`contains_one`], but never inlined: for adds, where there are mostly no older layers.
+/// Looks up like [`contains_one`], but is never inlined: for adds, where there are mostly no older layers.
 #[inline(never)]
 pub(super) fn contains_one_apart<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) -> bool {
     contains_one(layers, hash)

@@ -1,7 +1,7 @@
-//! What every filter is made of: layers of fixed capacity ([`Layer`]), and chains of them ([`Chain`]) that grow, add and delete by
-//! the rules of their kind ([`Rules`]). Beside them the exact set of hashes ([`HashSet`]).
+//! The parts of every filter: layers of fixed capacity ([`Layer`]), chains of them ([`Chain`]) that grow, add and delete by the
+//! rules of their kind ([`Rules`]), and an exact set of hashes ([`HashSet`]).
 //!
-//! This file has how a chain is made, copied, compared and counted; the others have what it does.
+//! This file creates, copies, compares and counts chains; the other files have their operations.
 
 mod adding;
 mod counting;
@@ -49,12 +49,25 @@ pub struct Chain<R: Rules> {
     totals: Totals,
     /// Adds that are counted and not in the cells yet.
     pending: Option<Box<Pending>>,
-    /// Items that were deleted, if any ever was.
+    /// The items that were deleted, if any.
     deleted: R::Deleted,
 }
 
 impl<R: Rules> Chain<R> {
     /// Creates an empty filter. Takes microseconds, whatever the size.
+    ///
+    /// ```
+    /// use bloomgate_filter::kinds::NativeSpec;
+    /// use bloomgate_filter::{BloomFilter, Error, Scaling, Unlimited};
+    ///
+    /// let spec = NativeSpec::murmur3(0.001, 1_000_000, Scaling::Fixed, 42);
+    /// let filter = BloomFilter::with_spec(spec, &Unlimited)?;
+    /// assert_eq!((filter.total_capacity(), filter.items()), (1_000_000, 0));
+    ///
+    /// let refused = BloomFilter::with_spec(NativeSpec { rate: 1.5, ..spec }, &Unlimited);
+    /// assert_eq!(refused, Err(Error::RateOutOfRange));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::RateOutOfRange`], [`Error::RateTooLow`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
@@ -64,7 +77,7 @@ impl<R: Rules> Chain<R> {
         Self::part(&spec, ceiling)
     }
 
-    /// Creates an empty filter without the [check](ChainSpec::check): a bucket of a ring.
+    /// Creates a bucket of a ring, without the [check](ChainSpec::check) of its rate.
     ///
     /// # Errors
     /// As [`with_spec`](Self::with_spec).
@@ -72,7 +85,7 @@ impl<R: Rules> Chain<R> {
         Self::with_first_layer(spec.rules(), &spec.first_layer()?, ceiling)
     }
 
-    /// A filter with one empty layer.
+    /// Creates a filter with one empty layer.
     ///
     /// # Errors
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`], [`Error::SizeOverflow`], [`Error::Unsound`].
@@ -86,11 +99,11 @@ impl<R: Rules> Chain<R> {
         Ok(filter)
     }
 
-    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked
-    /// once, for the whole of it, before anything is allocated.
+    /// Creates a filter with layers as described, their cells all zero, for a reader that fills them in. Asks the ceiling once
+    /// for the whole filter, before anything is allocated.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a description that no filter has, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
+    /// [`Error::Unsound`] for a description that no filter can have, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
     /// [`Error::OutOfMemory`].
     pub(crate) fn with_empty_layers(
         rules: R,
@@ -111,27 +124,27 @@ impl<R: Rules> Chain<R> {
         Ok(filter)
     }
 
-    /// A filter of these layers.
+    /// Creates a filter of these layers.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a number of layers that no filter has, and for more items than 64 bits count.
+    /// [`Error::Unsound`] for an impossible number of layers, and if the number of items does not fit 64 bits.
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
         Ok(Self { rules, layers, totals, pending: None, deleted: R::Deleted::EMPTY })
     }
 
-    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn hollow(rules: R) -> Self {
         let totals = Totals { older_items: 0, capacity: 0, cells_bytes: 0 };
         Self { rules, layers: Vec::new(), totals, pending: None, deleted: R::Deleted::EMPTY }
     }
 
-    /// A filter with the same fields and bits. Pages that are all zero are not touched in the copy. Adds that pend are in its
-    /// bits.
+    /// Returns a copy with the same fields and bits, and with the pending adds in the bits. Does not touch pages of the copy
+    /// that are all zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
@@ -146,24 +159,24 @@ impl<R: Rules> Chain<R> {
         Ok(copy)
     }
 
-    /// A chain as this one was created: its first layer, without an item. Costs microseconds, whatever the size, and asks no
-    /// ceiling: it takes the place of this one.
+    /// Returns an empty filter with the same rules and first layer. Takes microseconds, whatever the size, and asks no ceiling,
+    /// because it replaces this filter.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn emptied(&self) -> Result<Self, Error> {
         let first = self.layers.first().map(|layer| LayerDescription { items: 0, ..layer.description() });
         let first = first.ok_or(Error::Unsound)?;
         Self::with_first_layer(self.rules.clone(), &first, &Unlimited)
     }
 
-    /// By which rules it hashes and grows.
+    /// The rules by which it hashes and grows.
     #[must_use]
     pub const fn rules(&self) -> &R {
         &self.rules
     }
 
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     #[must_use]
     pub fn scaling(&self) -> Scaling {
         self.rules.scaling()
@@ -175,20 +188,20 @@ impl<R: Rules> Chain<R> {
         &self.layers
     }
 
-    /// The number of items that all its layers together are made for.
+    /// The capacity of all layers together.
     #[must_use]
     pub const fn total_capacity(&self) -> u64 {
         self.totals.capacity
     }
 
-    /// The number of items that were added: the adds that were answered "new". Items that were deleted since are among them.
+    /// The number of adds that were answered "new", including items that have been deleted.
     #[inline]
     #[must_use]
     pub fn items_added(&self) -> u64 {
         self.totals.older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
     }
 
-    /// The number of items that are in: the adds that were answered "new", less the items that were deleted since.
+    /// The number of adds that were answered "new", less the items that have been deleted.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.items_added().saturating_sub(self.deleted_entries())
@@ -201,13 +214,13 @@ impl<R: Rules> Chain<R> {
     }
 
     /// The size of the filter in bytes, as BF.INFO shows it: its fields, the cells of its layers, and 16 bytes for each entry
-    /// of the table of deleted items. Equal filters have equal sizes. A ceiling is asked for this size.
+    /// of the table of deleted items. Equal filters have equal sizes. A ceiling limits this size.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         R::size_bytes(self.layers.len(), self.totals.cells_bytes).saturating_add(self.entries_bytes())
     }
 
-    /// What there is to count of it.
+    /// Its counts.
     #[inline]
     pub(crate) fn contents(&self) -> Contents {
         let (size_bytes, items) = match self.deleted.table() {
@@ -218,20 +231,20 @@ impl<R: Rules> Chain<R> {
         Contents { size_bytes, layers, items, capacity, pending_bytes: self.pending_bytes() }
     }
 
-    /// Its size in bytes and its items. A separate function that returns no struct, so that those of most filters stay in
+    /// Its size in bytes and its items. A separate function that returns no struct, so that the counts of most filters stay in
     /// registers.
     #[cold]
     fn size_and_items(&self) -> (u64, u64) {
         (self.size_bytes(), self.items())
     }
 
-    /// Bytes of the cells of all layers.
+    /// The size of the cells of all layers, in bytes.
     #[must_use]
     pub const fn cells_bytes(&self) -> u64 {
         self.totals.cells_bytes
     }
 
-    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Geometry>>();
@@ -240,9 +253,8 @@ impl<R: Rules> Chain<R> {
         self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
     }
 
-    /// Lets the mover move its memory, except that of pending adds, from place number `first` on: the layers, oldest first, then
-    /// the parts of the table of deleted items. Returns the place to continue with if the mover has done enough before the
-    /// last.
+    /// Lets the mover move its memory, except pending adds, starting at place number `first`: the layers, oldest first, then
+    /// the parts of the table of deleted items. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_elements(&mut self.layers, mover);
@@ -263,15 +275,15 @@ impl<R: Rules> Chain<R> {
         self.layers.len() + self.deleted.table().map_or(0, |deleted| deleted.hashes.part_count())
     }
 
-    /// The stored bits of a layer to which nothing was added yet, for a reader that fills them in.
+    /// Returns the stored cells of a layer without items, for a reader that fills them in.
     pub fn layer_bytes_mut(&mut self, layer: usize) -> Option<&mut [u8]> {
         self.layers.get_mut(layer).map(|layer| layer.cells_mut().bytes_mut())
     }
 
-    /// Raises the number of items of a layer to at least this one, for a reader that sets the bits of items that were not counted.
+    /// Raises the number of items of a layer to at least `items`, for a reader that sets the bits of uncounted items.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for more than the layer is made for, or than can be counted. Nothing has changed then.
+    /// [`Error::Unsound`] for more than the capacity of the layer, or than 64 bits can count. Nothing has changed then.
     pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
         let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
         let is_older = layer + 1 < self.layers.len();
@@ -284,7 +296,7 @@ impl<R: Rules> Chain<R> {
         Ok(())
     }
 
-    /// The hash of an item, for the batches.
+    /// Hashes an item, for the batch functions.
     #[inline]
     #[must_use]
     pub fn hash(&self, item: &[u8]) -> HashOf<R> {
@@ -298,7 +310,7 @@ impl<R: Rules> Chain<R> {
     }
 }
 
-/// Equal in every logical field, in every bit, pending adds included, and in the deleted items.
+/// Equal in every logical field, in every bit, with pending adds included, and in the deleted items.
 impl<R: Rules> PartialEq for Chain<R> {
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
@@ -309,7 +321,7 @@ impl<R: Rules> PartialEq for Chain<R> {
     }
 }
 
-/// Whether a chain can have so many layers.
+/// Checks the number of layers of a chain.
 fn check_length<R: Rules>(rules: &R, layers: usize) -> Result<(), Error> {
     let sound = (1..=R::LAYERS_MAX).contains(&layers) && (layers == 1 || rules.scaling() != Scaling::Fixed);
     if sound { Ok(()) } else { Err(Error::Unsound) }

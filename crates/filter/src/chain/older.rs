@@ -1,4 +1,4 @@
-//! Batches of lookups in the layers before the newest: an absent item is looked up in all of them.
+//! Batches of lookups in the layers before the newest. An absent item is looked up in all of them.
 //!
 //! The first cells of an item, its prefix, are the same in every layer. The prefix is computed once and rejects nearly all absent
 //! items. While one layer is tested, the prefix in the next layer is prefetched.
@@ -7,7 +7,7 @@ use super::layer::{Layer, Prefetch};
 use crate::geometry::Geometry;
 use crate::mask::{BATCH, Mask};
 
-/// Which items of the mask `wanted` are in one of the layers, newest first.
+/// Returns the items of the mask `wanted` that are in one of the layers, newest first.
 #[inline]
 pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::Hash], wanted: Mask) -> Mask {
     let Some((newest, older)) = layers.split_last().filter(|_| !wanted.is_empty()) else { return Mask::NONE };
@@ -32,7 +32,7 @@ pub(super) fn contains_in_older<G: Geometry>(layers: &[Layer<G>], hashes: &[G::H
     present | layer.contains_batch(hashes, maybe, Prefetch::Rest, |_| ())
 }
 
-/// Starts to load what a lookup of one item reads first in each of the layers.
+/// Prefetches what a lookup of one item reads first in each of the layers.
 #[inline(never)]
 pub(super) fn prefetch_one<G: Geometry>(layers: &[Layer<G>], hash: G::Hash) {
     let prefix = G::prefix(hash, hashes_min(layers));
@@ -47,7 +47,7 @@ pub(super) fn contains_one_in_older<G: Geometry>(layers: &[Layer<G>], hash: G::H
     maybe.any(|layer| layer.contains_hash(hash))
 }
 
-/// Cells an item in the layer that has fewest.
+/// Returns the smallest number of cells per item of any layer.
 fn hashes_min<G: Geometry>(layers: &[Layer<G>]) -> u32 {
     layers.iter().map(|layer| layer.geometry().hashes()).min().unwrap_or(0)
 }
@@ -56,22 +56,22 @@ fn hashes_min<G: Geometry>(layers: &[Layer<G>]) -> u32 {
 #[derive(Clone, Copy)]
 struct OpenItem<G: Geometry> {
     hash: G::Hash,
-    /// Its prefix, and where that lies in the layer that is tested.
+    /// Its prefix, and the place of the prefix in the layer under test.
     prefix: G::Prefix,
     address: G::Address,
-    /// The set of it alone.
+    /// A mask of this item only.
     item: Mask,
 }
 
-/// Those of a batch, one after the other: looked at without a branch for each.
+/// The open items of a batch, stored contiguously so that they are tested without a branch per item.
 struct OpenItems<G: Geometry> {
     items: [OpenItem<G>; BATCH],
     length: usize,
 }
 
 impl<G: Geometry> OpenItems<G> {
-    /// The items of the mask `wanted`, before they are looked up in a first layer. `hashes_min`: cells an item in the layer
-    /// that has fewest.
+    /// Creates the list of the items of the mask `wanted`, before the first layer is tested. `hashes_min`: the smallest number
+    /// of cells per item of any layer.
     #[inline]
     fn new(layer: &Layer<G>, hashes_min: u32, hashes: &[G::Hash], wanted: Mask) -> Self {
         let nothing = G::Hash::default();
@@ -85,7 +85,7 @@ impl<G: Geometry> OpenItems<G> {
         open
     }
 
-    /// Those of which a layer has the prefix. `and_then` is done with each item.
+    /// Returns the items whose prefix is in a layer, and calls `and_then` with each item.
     #[inline]
     fn sift(&mut self, layer: &Layer<G>, and_then: impl Fn(&mut OpenItem<G>)) -> Mask {
         let mut maybe = Mask::NONE;

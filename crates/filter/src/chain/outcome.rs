@@ -1,16 +1,16 @@
-//! What adds and deletes do, and where they come from.
+//! Results of adds and deletes, and their origin.
 
 use crate::error::Error;
 use crate::mask::Mask;
 
-/// Where an add or a delete comes from.
+/// The origin of an add or a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A client.
     Client,
-    /// A primary, or a server that wrote its AOF, possibly under another clock: the change has been made there. A filter of our
-    /// own layout repeats it without a lookup, whose answer could differ: an add that was pending there was distinguished from
-    /// others with the same bits.
+    /// A primary, or the server that wrote the AOF, possibly by another clock: it has already made the change. A native filter
+    /// repeats the change without a lookup, which could give another answer: a pending add there was distinguished from other
+    /// items with the same bits.
     Effect,
 }
 
@@ -39,11 +39,11 @@ impl Outcome {
 pub struct Added {
     /// The items that were new.
     pub new: Mask,
-    /// The items that changed the filter: in most filters those that were new.
+    /// The items that changed the filter: in most filters, the new ones.
     pub effect: Mask,
-    /// How many items were processed, from the first on; all of them unless there was an error.
+    /// The number of items that were processed, from the first on; all of them unless there was an error.
     pub done: usize,
-    /// Why the item after them was refused.
+    /// Why the next item was refused.
     pub error: Option<Error>,
 }
 
@@ -57,9 +57,9 @@ impl Added {
 pub struct Removed {
     /// The items that were found.
     pub found: Mask,
-    /// How many items were processed, from the first on; all of them unless there was an error.
+    /// The number of items that were processed, from the first on; all of them unless there was an error.
     pub done: usize,
-    /// Why the item after them was refused.
+    /// Why the next item was refused.
     pub error: Option<Error>,
 }
 
@@ -67,7 +67,7 @@ impl Removed {
     /// The answer of a filter that cannot delete.
     pub(crate) const REFUSED: Self = Self { found: Mask::NONE, done: 0, error: Some(Error::CannotDelete) };
 
-    /// Deletes the items of the mask `wanted`, of a batch of `count`, in order, until one is refused. `delete` answers whether
+    /// Deletes the items of the mask `wanted` from a batch of `count`, in order, until one is refused. `delete` returns whether
     /// the item was found.
     pub(crate) fn each(count: usize, wanted: Mask, mut delete: impl FnMut(usize) -> Result<bool, Error>) -> Self {
         let mut removed = Self { found: Mask::NONE, done: 0, error: None };

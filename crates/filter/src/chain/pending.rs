@@ -1,59 +1,59 @@
-//! Pending adds: what was added to a large layer and is not in its cells yet.
+//! Pending adds: items that were added to a large layer and are not in its cells yet.
 //!
-//! While a child of the server saves, the first write to each page of memory is a fault and a copy of the page: 3 to 5
-//! microseconds. So new items wait beside the layer, in an exact set of their hashes, 19 to 24 bytes an item, and are written
-//! into the cells later, a few at a time. A lookup that misses the cells asks the set.
+//! While a child of the server saves, the first write to each page of memory costs a page fault and a copy, 3 to 5
+//! microseconds. New items are therefore stored beside the layer, in an exact set of hashes that takes 19 to 24 bytes per item,
+//! and flushed into the cells later, a few at a time. A lookup that does not find an item in the cells consults the set.
 //!
-//! Whoever reads the cells as a whole, to save or to copy them, reads copies of pieces into which the adds that pend there are
-//! written. The set lies in the order of the layer's pages, so a piece needs only a part of it, and nothing is sorted.
+//! Code that reads all cells of a layer, to save or copy them, reads copies of pieces that include the pending adds. The set is
+//! ordered by the layer's pages, so a piece needs only part of it, and nothing has to be sorted.
 
 use super::hash_set::HashSet;
 use crate::hash::ItemHash;
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 
-/// A set takes at most one `SHARE`th of its layer's bytes.
+/// A set takes at most one `SHARE`th of the size of its layer.
 const SHARE: u64 = 8;
 
-/// The adds to a chain that pend: to some of its layers some.
+/// The pending adds of a chain.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// In the order of the layers, none empty: few, for only the newest layer gets more.
+    /// In the order of the layers, none empty. There are few, because only the newest layer gets new pending adds.
     sets: Vec<Set>,
 }
 
-/// The adds to a layer that pend.
+/// The pending adds of a layer.
 #[derive(Debug)]
 struct Set {
     layer: usize,
     hashes: HashSet,
-    /// The `h1` of one that was merged last: the next are those after it.
+    /// The `h1` of one of the last flushed hashes. Flushing continues after it.
     last_merged: u64,
 }
 
 impl Pending {
-    /// Bytes that were asked of the allocator.
+    /// The number of bytes requested from the allocator.
     pub(super) fn allocated_bytes(&self) -> u64 {
         let fields = (size_of::<Self>() + self.sets.capacity() * size_of::<Set>()) as u64;
         self.sets.iter().fold(fields, |sum, set| sum.saturating_add(set.hashes.allocated_bytes()))
     }
 
-    /// The hashes of the adds to a layer that pend.
+    /// Returns the hashes of the pending adds of a layer.
     pub(super) fn of(&self, layer: usize) -> Option<&HashSet> {
         self.sets.iter().rev().find(|set| set.layer == layer).map(|set| &set.hashes)
     }
 
-    /// The number of pending adds that a layer of this size may have.
+    /// Returns the most pending adds that a layer of this size may have.
     pub(super) const fn capacity(layer_bytes: u64) -> u64 {
         HashSet::capacity_in((layer_bytes / SHARE).saturating_sub((size_of::<Self>() + size_of::<Set>()) as u64))
     }
 
-    /// Whether an add of this hash is pending.
+    /// Whether the add of this hash is pending.
     pub(super) fn contains(&self, hash: ItemHash) -> bool {
         self.sets.iter().any(|set| set.hashes.contains(hash))
     }
 
-    /// The hashes of the mask `wanted` whose adds are pending.
+    /// Returns the hashes of the mask `wanted` whose adds are pending.
     pub(super) fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
         self.sets.iter().fold(Mask::NONE, |found, set| found | set.hashes.contains_batch(hashes, wanted - found))
     }
@@ -70,7 +70,8 @@ impl Pending {
         self.prefetch(&[hash], Mask::first(1));
     }
 
-    /// Adds a hash to the pending set of the newest layer, which may hold `most` of them. Answers whether it is in.
+    /// Adds a hash to the pending set of the newest layer, which holds at most `most` hashes. Returns whether there was room
+    /// and memory.
     pub(super) fn insert(place: &mut Option<Box<Self>>, layer: usize, hash: ItemHash, most: u64) -> bool {
         if let Some(set) = place.as_mut().and_then(|pending| pending.sets.last_mut()).filter(|set| set.layer == layer) {
             return set.hashes.len() < most && set.hashes.insert(hash).is_ok();
@@ -96,7 +97,7 @@ impl Pending {
         true
     }
 
-    /// Takes adds to one layer out, as many as there is room for. Answers how many, and of which layer.
+    /// Removes pending adds of one layer, up to the length of `taken`. Returns the layer and their number.
     pub(super) fn take_some(place: &mut Option<Box<Self>>, taken: &mut [ItemHash]) -> Option<(usize, usize)> {
         let pending = place.as_mut()?;
         let set = pending.sets.first_mut()?;

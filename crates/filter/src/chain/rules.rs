@@ -1,4 +1,4 @@
-//! The rules by which a kind of filter hashes, grows, adds and deletes: what the chain does not know.
+//! What distinguishes kinds of filters: how they hash, grow, add and delete.
 
 use std::fmt::Debug;
 
@@ -13,11 +13,11 @@ use crate::hash::HashBatch;
 use crate::mask::Mask;
 use crate::scaling::Scaling;
 
-/// The longest chain of a filter of ours, wherever it comes from; see [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) for
-/// what a client may make. A lookup of an absent item visits every layer.
+/// The longest chain of a native filter, whatever its origin; [`CLIENT_LAYERS_MAX`](crate::CLIENT_LAYERS_MAX) is the limit for
+/// clients. A lookup of an absent item visits every layer.
 pub const LAYERS_MAX: usize = 4096;
 
-/// The hash of an item in filters of these rules.
+/// The hash of an item under these rules.
 pub type HashOf<R> = <<R as Rules>::Geometry as Geometry>::Hash;
 
 /// The definition of a filter: its rules and its first layer, from which every later layer follows.
@@ -25,7 +25,7 @@ pub trait ChainSpec {
     /// The rules of the filter.
     type Rules: Rules;
 
-    /// Checks what the first layer alone does not show. A bucket of a ring skips this check: its rate is a share of the ring's.
+    /// Checks the requested rate. A bucket of a ring skips this check, because its rate is a share of the ring's.
     ///
     /// # Errors
     /// [`Error::RateOutOfRange`].
@@ -45,32 +45,32 @@ pub trait ChainSpec {
 pub trait Rules: Clone + PartialEq + Debug {
     /// Where an item's cells are.
     type Geometry: Geometry;
-    /// Where a chain keeps its table of deleted items; `()` for a kind without one.
+    /// Where a chain stores its table of deleted items; `()` for a kind without one.
     type Deleted: DeletedSlot;
-    /// The longest chain.
+    /// The most layers.
     const LAYERS_MAX: usize = LAYERS_MAX;
 
-    /// The hash of an item.
+    /// Hashes an item.
     fn hash(&self, item: &[u8]) -> HashOf<Self>;
     /// Hashes the next items, up to [`BATCH`](crate::BATCH).
     #[inline]
     fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<Self>> {
         HashBatch::of(items, |item| self.hash(item))
     }
-    /// What becomes of the filter when it is full.
+    /// What happens when the filter is full.
     fn scaling(&self) -> Scaling;
-    /// The layer after `index` others, the newest of which has this capacity and rate.
+    /// Returns the layer after `index` others, the newest of which has this capacity and rate.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::CapacityOutOfRange`], [`Error::RateTooLow`], [`Error::SizeOverflow`].
     fn next_layer(&self, index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Self::Geometry>, Error>;
-    /// What a filter of so many layers is made of, in bytes, by the bytes of the cells of all its layers: what BF.INFO tells.
-    /// Of other modules' layouts it is what they tell.
+    /// Returns the size of a filter with this number of layers and bytes of cells, as BF.INFO shows it. For layouts of other
+    /// modules it is the size that those report.
     fn size_bytes(layers: usize, cells_bytes: u64) -> u64;
-    /// Cells for a layer, all zero.
+    /// Allocates the cells of a layer, all zero.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] if the allocator refuses.
     fn zeroed(&self, geometry: &Self::Geometry) -> Result<<Self::Geometry as Geometry>::Cells, Error>;
 
     /// Adds the item with this hash.
@@ -87,7 +87,7 @@ pub trait Rules: Clone + PartialEq + Debug {
         let _ = origin;
         chain.add_absent(hash, ceiling).map(Outcome::of)
     }
-    /// Adds the items of a batch, in order: the answers are those of adding them one by one.
+    /// Adds the items of a batch, in order, with the answers of adding them one by one.
     #[inline]
     fn add_batch(
         chain: &mut Chain<Self>,
@@ -98,8 +98,8 @@ pub trait Rules: Clone + PartialEq + Debug {
         let _ = origin;
         chain.add_absent_batch(hashes, Mask::NONE, ceiling)
     }
-    /// Deletes the items of a batch, in order: the answers are those of deleting them one by one. For an empty batch the answer
-    /// is whether the filter can delete at all.
+    /// Deletes the items of a batch, in order, with the answers of deleting them one by one. For an empty batch, answers
+    /// whether the filter supports deletes.
     fn remove_batch(
         chain: &mut Chain<Self>,
         hashes: &HashBatch<HashOf<Self>>,
@@ -110,10 +110,10 @@ pub trait Rules: Clone + PartialEq + Debug {
         Removed::REFUSED
     }
 
-    /// A layer as described, its cells all zero.
+    /// Creates a layer as described, its cells all zero.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for a description that no layer has, and as [`zeroed`](Self::zeroed).
+    /// [`Error::Unsound`] for a description that no layer can have, and as [`zeroed`](Self::zeroed).
     fn empty_layer(&self, description: &LayerDescription<Self::Geometry>) -> Result<Layer<Self::Geometry>, Error> {
         Self::Geometry::check(description)?;
         Layer::new(description, self.zeroed(&description.geometry)?)

@@ -1,25 +1,25 @@
-//! What the layers of a chain add up to. It is kept as the chain grows: a sum over all layers at each growth would make the
-//! time of growing a square of their number, and every answer about a long chain slow.
+//! The totals of a chain's layers, updated as the chain grows. Summing all layers at each growth would take time quadratic in
+//! their number, and slow down every query on a long chain.
 
 use super::rules::{ChainSpec, Rules};
 use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
 
-/// What layers add up to.
+/// The totals of layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
-    /// Items that all layers but the newest took.
+    /// The items of all layers except the newest.
     pub(super) older_items: u64,
-    /// Items that all layers are made for.
+    /// The capacity of all layers.
     pub(super) capacity: u64,
-    /// Bytes of the cells of all layers.
+    /// The size of the cells of all layers, in bytes.
     pub(super) cells_bytes: u64,
 }
 
 impl Totals {
-    /// With a layer more, before which the newest has `newest_items`. Nothing where the items that the layers may come
-    /// to hold, or their capacity, cannot be counted.
+    /// Returns the totals with another layer, after a newest one that has `newest_items`. `None` if the capacity, or the number
+    /// of items that the layers may reach, does not fit 64 bits.
     pub(super) fn with<G: Geometry>(self, newest_items: u64, layer: &LayerDescription<G>) -> Option<Self> {
         let older_items = self.older_items.checked_add(newest_items)?;
         older_items.checked_add(layer.capacity.max(layer.items))?;
@@ -27,10 +27,10 @@ impl Totals {
         Some(Self { older_items, capacity: self.capacity.checked_add(layer.capacity)?, cells_bytes })
     }
 
-    /// Of the layers of a chain.
+    /// Returns the totals of the layers of a chain.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for more items than 64 bits count.
+    /// [`Error::Unsound`] if the number of items does not fit 64 bits.
     pub(super) fn of<G: Geometry>(mut layers: impl Iterator<Item = LayerDescription<G>>) -> Result<Self, Error> {
         let mut newest_items = 0;
         let totals = layers.try_fold(Self::default(), |totals, layer| {
@@ -40,8 +40,8 @@ impl Totals {
     }
 }
 
-/// Asks a ceiling for a layer after `layers` others, in a filter with a table of deleted items of `entries_bytes`. The filter
-/// asks for the bytes by which it grows.
+/// Asks a ceiling for a layer after `layers` others, in a filter whose table of deleted items has `entries_bytes`. Requests the
+/// bytes by which the filter grows.
 ///
 /// # Errors
 /// [`Error::AboveCeiling`], [`Error::TooManyLayers`].
@@ -63,9 +63,9 @@ pub(crate) fn check_layer<R: Rules>(
 /// How far a filter can grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// The number of items that it can come to hold.
+    /// The largest number of items that it can hold.
     pub capacity: u64,
-    /// Whether it is the rate of the next layer that ends it.
+    /// Whether the false positive rate of the next layer, rather than memory, ends its growth.
     pub ends_by_rate: bool,
 }
 
@@ -90,23 +90,23 @@ pub(crate) fn reach<S: ChainSpec>(spec: &S, filter_bytes: u64, ceiling: &impl Ce
     Reach { capacity, ends_by_rate: false }
 }
 
-/// What there is to count of a filter, or of several.
+/// The counts of a filter, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// What it is made of, in bytes; see [`Chain::size_bytes`](super::Chain::size_bytes).
+    /// The size in bytes; see [`Chain::size_bytes`](super::Chain::size_bytes).
     pub size_bytes: u64,
     /// Number of layers.
     pub layers: u64,
     /// Number of items that were added.
     pub items: u64,
-    /// Number of items that the layers are made for.
+    /// The capacity of the layers together.
     pub capacity: u64,
-    /// What adds that pend take besides, in bytes.
+    /// The additional memory of pending adds, in bytes.
     pub pending_bytes: u64,
 }
 
 impl Contents {
-    /// Of both together.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

@@ -1,6 +1,6 @@
-//! The union of chains whose layers have the same shapes: worked out and checked as a whole before a bit is changed.
+//! The union of chains whose layers have the same shapes, planned and checked as a whole before any bit changes.
 //!
-//! What is here is for layers of bits. Counters cannot be united: nobody knows which items both chains have.
+//! It exists for layers of bits only. Counters cannot be united, because nobody knows which items both chains have.
 
 use super::Chain;
 use super::layer::Layer;
@@ -13,19 +13,19 @@ use crate::error::Error;
 use crate::geometry::{Geometry as _, LayerDescription};
 use crate::memory::reserve;
 
-/// What a chain becomes when others are united with it. Nothing is left that could be refused.
+/// The planned result of a union. Carrying it out cannot fail.
 pub(crate) struct Union<R: Rules> {
-    /// Room for all layers.
+    /// Space for all layers.
     layers: Vec<Layer<R::Geometry>>,
     /// The layers that the chain lacks, empty.
     lacking: Vec<Layer<R::Geometry>>,
-    /// How many items each layer then has.
+    /// The number of items that each layer will have.
     items: Vec<Items>,
-    /// As if each layer had the most that it may have.
+    /// The totals if each layer had the most items that it may have.
     totals: Totals,
 }
 
-/// Between which numbers the items of a layer are: one number where it is known.
+/// Bounds for the number of items of a layer; equal if the number is known.
 #[derive(Clone, Copy, Debug)]
 struct Items {
     least: u64,
@@ -33,7 +33,7 @@ struct Items {
 }
 
 impl Items {
-    /// Of a union of layers with these numbers: no fewer than one of them, and no more than all of them together.
+    /// Returns the bounds for a union of layers with these numbers: at least the largest, at most their sum.
     fn of(counted: impl Iterator<Item = u64>) -> Self {
         counted.fold(Self { least: 0, most: 0 }, |Self { least, most }, items| Self {
             least: least.max(items),
@@ -45,28 +45,28 @@ impl Items {
         self.least == self.most
     }
 
-    /// The number, where the bits say that it is about so many.
+    /// Returns the number, given an estimate from the bits.
     fn where_about(self, estimated: u64) -> u64 {
         estimated.min(self.most).max(self.least)
     }
 
-    /// No more than a layer is made for.
+    /// Limits the bounds to the capacity of a layer.
     fn at_most(self, capacity: u64) -> Self {
         Self { least: self.least.min(capacity), most: self.most.min(capacity) }
     }
 }
 
 impl<R: Rules> Union<R> {
-    /// What the chain is then made of, in bytes.
+    /// The size of the united chain, in bytes.
     pub(crate) const fn cells_bytes(&self) -> u64 {
         self.totals.cells_bytes
     }
 }
 
 impl<R: Rules> Chain<R> {
-    /// Works the union out: asks the ceiling and the allocator for the layers that are lacking, and `check`, of every layer,
-    /// whether it may hold so many items. Where it may not hold those of all layers that are united in it together, their
-    /// bits are read once and `estimate` tells about how many items these are. The chain keeps what it holds.
+    /// Plans the union. Requests the missing layers from the ceiling and the allocator, and calls `check` with the number of
+    /// items of each layer. If a layer could not hold the sum of its parts, reads their bits once and calls `estimate` for the
+    /// number of distinct items. Does not change the chain.
     ///
     /// # Errors
     /// [`Error::Different`] for layers of other shapes, [`Error::TooManyLayers`], [`Error::AboveCeiling`],
@@ -109,9 +109,9 @@ impl<R: Rules> Chain<R> {
         Ok(union)
     }
 
-    /// Becomes the union that was planned, of the same chains, by the same estimate. Reads all bits once, and writes the pages
-    /// to which the others bring a bit. What pends in the others is written, what pends in this chain pends still; where any
-    /// does, the layer is read once more.
+    /// Carries out the planned union, with the same chains and the same estimate. Reads all bits once, and writes the pages
+    /// that get new bits. Writes the pending adds of the others; those of this chain stay pending. If there are any, reads the
+    /// layer once more.
     pub(crate) fn unite(
         &mut self,
         planned: Union<R>,
@@ -133,7 +133,7 @@ impl<R: Rules> Chain<R> {
         self.totals = Totals { older_items: older.iter().map(Layer::items).sum(), ..totals };
     }
 
-    /// Unites a layer with those of others. Answers about how many items it has then, where that has to be estimated.
+    /// Unites a layer with those of others. Returns the number of its items if it must be estimated.
     fn unite_layer(
         &mut self,
         index: usize,
@@ -147,7 +147,7 @@ impl<R: Rules> Chain<R> {
         let layer = self.layers.get_mut(index)?;
         let mut histogram = Histogram::empty();
         let counted = (is_estimated && !pends).then_some(&mut histogram);
-        // Their shapes, and so their lengths, are the same.
+        // Their shapes, and so their lengths, are equal.
         let bits = united().map(|layer| layer.layer().bytes());
         let _ = unite(layer.cells_mut().bytes_mut(), bits, is_empty, counted);
         united().for_each(|other| other.put_pending_into(layer));
@@ -159,12 +159,12 @@ impl<R: Rules> Chain<R> {
         is_estimated.then(|| estimate(&description, &histogram))
     }
 
-    /// This chain and the others.
+    /// Returns this chain and the others.
     fn and<'a>(&'a self, others: &'a [&'a Self]) -> impl Iterator<Item = &'a Self> {
         std::iter::once(self).chain(others.iter().copied())
     }
 
-    /// How a layer is described by the first of the chains that has it.
+    /// Returns the description of a layer from the first of the chains that has it.
     fn description(&self, others: &[&Self], index: usize) -> Option<LayerDescription<R::Geometry>> {
         self.and(others).find_map(|chain| chain.layers.get(index)).map(Layer::description)
     }
@@ -181,7 +181,7 @@ impl<R: Rules> Chain<R> {
         Ok(())
     }
 
-    /// Makes the layers that this chain lacks of so many.
+    /// Creates the layers that this chain lacks, up to this number.
     fn make_lacking(
         &self,
         others: &[&Self],

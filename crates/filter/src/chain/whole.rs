@@ -1,6 +1,6 @@
-//! A layer as it is when nothing pends: for whoever reads its cells as a whole. It is read in copies of pieces, into which the adds
-//! that pend are written; the layer itself is not. A file of its own because only what saves, copies, compares, measures or unites
-//! layers needs it.
+//! A layer together with its pending adds, for code that reads its cells as a whole: it reads copies of pieces with the pending
+//! adds included, and does not write the layer. A separate file because only saving, copying, comparing, measuring and uniting
+//! need it.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::geometry::estimate::Fullness;
 use crate::mask::Mask;
 use crate::memory::{reserve, try_box};
 
-/// Size of the pieces.
+/// The size of a piece.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A layer, and which adds to it pend.
+/// A layer and its pending adds.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole<'a, G: Geometry> {
     layer: &'a Layer<G>,
@@ -26,30 +26,30 @@ pub(crate) struct Whole<'a, G: Geometry> {
 }
 
 impl<R: Rules> Chain<R> {
-    /// A layer with what pends.
+    /// Returns a layer with its pending adds.
     pub(crate) fn whole(&self, index: usize) -> Option<Whole<'_, R::Geometry>> {
         let pending = self.pending.as_ref().and_then(|pending| pending.of(index));
         Some(Whole { layer: self.layers.get(index)?, pending })
     }
 
-    /// All layers, oldest first, with their pending adds.
+    /// Returns all layers, oldest first, with their pending adds.
     pub(crate) fn whole_layers(&self) -> impl Iterator<Item = Whole<'_, R::Geometry>> {
         (0..).map_while(|index| self.whole(index))
     }
 }
 
 impl<'a, G: Geometry> Whole<'a, G> {
-    /// The layer by itself.
+    /// Returns the layer itself.
     pub(crate) const fn layer(self) -> &'a Layer<G> {
         self.layer
     }
 
-    /// Whether any add to it pends.
+    /// Whether it has pending adds.
     pub(super) const fn pends(self) -> bool {
         self.pending.is_some()
     }
 
-    /// The adds that leave something in these bytes of the cells; and maybe a few others.
+    /// Returns the pending adds that occupy any of these bytes of the cells, and possibly a few others.
     fn pending_in(self, bytes: Range<usize>) -> impl Iterator<Item = G::Hash> {
         let hashes = self.pending.into_iter().flat_map(move |pending| {
             let (first, last) = self.layer.geometry().h1_range(&bytes).into_inner();
@@ -58,19 +58,19 @@ impl<'a, G: Geometry> Whole<'a, G> {
         hashes.map(G::from_pending)
     }
 
-    /// Whether adds that pend leave something in these bytes of the cells. It may say so where they do in the next byte.
+    /// Whether pending adds occupy any of these bytes of the cells. May also be true if they occupy the next byte.
     pub(crate) fn has_pending_in(self, bytes: Range<usize>) -> bool {
         self.pending_in(bytes).next().is_some()
     }
 
-    /// Writes the adds that pend into a copy of the cells from byte `begin` on, as far as they lie there.
+    /// Writes the pending adds into a copy of the cells that begins at byte `begin`. Ignores cells outside.
     pub(crate) fn put_pending(self, copy: &mut [u8], begin: usize) {
         for hash in self.pending_in(begin..begin + copy.len()) {
             self.layer.geometry().insert_into_copy(copy, begin, self.layer.probe(hash));
         }
     }
 
-    /// Writes them into the cells of another layer of the same shape.
+    /// Writes the pending adds into the cells of another layer of the same shape.
     pub(super) fn put_pending_into(self, other: &mut Layer<G>) {
         if self.pends() {
             let all = 0..self.layer.bytes().len();
@@ -78,7 +78,7 @@ impl<'a, G: Geometry> Whole<'a, G> {
         }
     }
 
-    /// How full the layer is. Reads at most 1 MiB of its cells.
+    /// Estimates how full the layer is. Reads at most 1 MiB of its cells.
     pub(crate) fn fullness(self) -> Fullness {
         match self.pending {
             None => self.layer.fullness(),
@@ -100,7 +100,7 @@ impl<'a, G: Geometry> Whole<'a, G> {
             && pieces.all(|begin| self.piece(begin, &mut copy) == other.piece(begin, &mut other_copy))
     }
 
-    /// A copy of the cells from byte `begin` on.
+    /// Returns a copy of the cells that begins at byte `begin`.
     fn piece(self, begin: usize, copy: &mut [u8; PIECE_BYTES]) -> &[u8] {
         let cells = self.layer.bytes().get(begin..).unwrap_or_default();
         let length = cells.len().min(PIECE_BYTES);
@@ -111,7 +111,7 @@ impl<'a, G: Geometry> Whole<'a, G> {
     }
 }
 
-/// How full the blocks of the union of layers of one shape are. `bits`: their cells.
+/// Returns the histogram of the union of layers of one shape. `bits`: their cells.
 pub(super) fn histogram_of<G: Geometry>(layers: &[Whole<'_, G>], bits: &[&[u8]]) -> Histogram {
     if !layers.iter().any(|layer| layer.pends()) {
         return Histogram::of_unions(bits);
@@ -128,15 +128,15 @@ pub(super) fn histogram_of<G: Geometry>(layers: &[Whole<'_, G>], bits: &[&[u8]])
     histogram
 }
 
-/// Looks items up in the cells of a chain, as they are when nothing pends: as its replicas have them. For items that come in
-/// ascending order of their hashes: each piece of a layer where adds pend is read once.
+/// Looks up items in the cells of a chain as its replicas have them, with the pending adds included. Items must be in ascending
+/// order of their hashes, so that each piece of a layer with pending adds is copied once.
 pub(crate) struct CellsReader<'a, R: Rules> {
     chain: &'a Chain<R>,
-    /// Of each layer where adds pend.
+    /// One for each layer with pending adds.
     pieces: Vec<Piece<'a, R::Geometry>>,
 }
 
-/// The last piece of a layer that was read.
+/// The piece of a layer that was read last.
 struct Piece<'a, G: Geometry> {
     layer: Whole<'a, G>,
     begin: Option<usize>,
@@ -144,7 +144,7 @@ struct Piece<'a, G: Geometry> {
 }
 
 impl<'a, R: Rules> CellsReader<'a, R> {
-    /// Begins with the first items.
+    /// Starts before the first item.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -158,7 +158,7 @@ impl<'a, R: Rules> CellsReader<'a, R> {
         Ok(Self { chain, pieces })
     }
 
-    /// Which items of a batch the cells have.
+    /// Returns the items of a batch that are in the cells.
     pub(crate) fn has_cells_batch(&mut self, hashes: &[HashOf<R>]) -> Mask {
         let mut found = self.chain.has_cells_batch(hashes);
         for piece in &mut self.pieces {

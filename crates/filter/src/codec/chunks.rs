@@ -1,5 +1,5 @@
-//! The cells of a layer in chunks of a fixed size. Neither a saving child nor a loading server holds a second copy, and a
-//! chunk of zeros costs a byte.
+//! The cells of a layer in chunks of a fixed size, so that neither a saving child nor a loading server holds a second copy. A
+//! chunk of zeros takes one byte.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -41,7 +41,8 @@ pub(crate) fn write_layer<G: Geometry>(layer: Whole<'_, G>, sink: &mut impl Sink
     }
 }
 
-/// Writes a chunk with its pending adds. The copy is on the stack, because writing cannot fail, least of all in a saving child.
+/// Writes a chunk with its pending adds. The copy is on the stack, because writing must not fail, least of all in a saving
+/// child.
 #[cold]
 #[inline(never)]
 fn write_with_pending<G: Geometry>(layer: Whole<'_, G>, chunk: &[u8], begin: usize, sink: &mut impl Sink) {

@@ -1,5 +1,5 @@
-//! Fields as plain bytes, little-endian: what a dump's header is made of, what tests write snapshots to, and what other
-//! modules pack without lengths.
+//! Fields as plain little-endian bytes: for the headers of dumps, for snapshots in tests, and for the packed formats of other
+//! modules.
 
 use super::{Error, Sink, Source};
 use crate::memory::try_copy;
@@ -7,7 +7,7 @@ use crate::memory::try_copy;
 /// Writes fields one after another: numbers in 8 bytes, bytes after their length.
 #[derive(Debug, Default)]
 pub struct ByteSink(
-    /// What was written.
+    /// The bytes that were written.
     pub Vec<u8>,
 );
 
@@ -29,7 +29,7 @@ impl Sink for ByteSink {
 /// Reads what a [`ByteSink`] wrote.
 #[derive(Debug)]
 pub struct ByteSource<'a>(
-    /// What is left to be read.
+    /// The bytes that remain.
     pub &'a [u8],
 );
 

@@ -1,7 +1,7 @@
-//! What the codecs of all kinds share. They write to a [`Sink`] and read from a [`Source`], which are a `Vec` and a slice in
-//! tests and dumps, and the server's snapshot in the module.
+//! The common parts of all codecs. They write to a [`Sink`] and read from a [`Source`]: in tests and dumps a `Vec` and a slice,
+//! in the module the server's snapshot.
 //!
-//! Input may be hostile: a codec refuses it with an error or returns a sound filter. It does not panic, and it allocates no
+//! Input may be hostile. A codec refuses it with an error or returns a sound filter; it does not panic, and it allocates no
 //! more memory than its ceiling allows.
 
 pub(crate) mod chunks;
@@ -16,7 +16,7 @@ use crate::ceiling::Ceiling;
 use crate::chain::Rules;
 use crate::error;
 
-/// Where a codec writes to. Writing cannot fail here: a snapshot's errors are kept by the server.
+/// The output of a codec. Writing cannot fail here, because the server records the errors of a snapshot.
 pub trait Sink {
     /// Writes an unsigned number.
     fn put_u64(&mut self, number: u64);
@@ -26,9 +26,9 @@ pub trait Sink {
     fn put_bytes(&mut self, bytes: &[u8]);
 }
 
-/// Where a codec reads from.
+/// The input of a codec.
 pub trait Source {
-    /// Bytes as the source hands them out.
+    /// Bytes as the source returns them.
     type Bytes<'a>: AsRef<[u8]>
     where
         Self: 'a;
@@ -43,26 +43,26 @@ pub trait Source {
     /// # Errors
     /// [`Error::Truncated`] at the end of the source.
     fn f64(&mut self) -> Result<f64, Error>;
-    /// Reads bytes, as many as were written.
+    /// Reads bytes of the length that was written.
     ///
     /// # Errors
     /// [`Error::Truncated`] at the end of the source.
     fn bytes(&mut self) -> Result<Self::Bytes<'_>, Error>;
-    /// Reads bytes into memory of the caller's own; without a copy where the source has them in such memory.
+    /// Reads bytes into memory owned by the caller, without a copy if the source already has them in such memory.
     ///
     /// # Errors
     /// [`Error::Truncated`] at the end of the source.
     fn owned_bytes(&mut self) -> Result<Box<[u8]>, Error>;
 }
 
-/// What a record did.
+/// The effect of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is stored; more are to come.
+    /// It is stored, and others are missing.
     Stored,
-    /// It had come before, with the same bytes: nothing changed.
+    /// It had arrived before with the same bytes. Nothing changed.
     Known,
-    /// It was the last one: the filter is whole.
+    /// It was the last one: the filter is complete.
     Complete,
 }
 
@@ -71,43 +71,43 @@ pub enum Progress {
 pub enum Error {
     /// They end too early.
     Truncated,
-    /// Something is after their end.
+    /// There are trailing bytes.
     Overlong,
-    /// They begin with a version that this code does not know.
+    /// They have an unknown version.
     UnknownVersion(u64),
-    /// They are of a kind that this code does not know.
+    /// They are of an unknown kind.
     UnknownKind(u64),
-    /// The filter uses a hash that this code does not know.
+    /// The filter uses an unknown hash.
     UnknownHash(u64),
-    /// A number is not one that can be there.
+    /// A number is out of range.
     OutOfRange,
-    /// A chunk of bits has not the length of its place.
+    /// A chunk has the wrong length for its place.
     WrongLength,
-    /// The checksum is not that of the bytes, or they belong to another filter, or to a ring with other buckets.
+    /// The checksum is wrong, or the bytes belong to another filter, or to a ring with other buckets.
     WrongChecksum,
     /// A chunk belongs to another dump.
     WrongGeneration,
-    /// A chunk came that is not the next one, and not one that came already.
+    /// A chunk is neither the next one nor a duplicate.
     WrongOrder {
-        /// The iterator of the chunk that is next.
+        /// The iterator of the next chunk.
         expected: u64,
     },
-    /// A chunk begins after the bytes that have come.
+    /// A chunk begins after the bytes that have arrived.
     Gap {
-        /// The number of bytes that have come.
+        /// The number of bytes that have arrived.
         arrived_bytes: u64,
     },
     /// A chunk begins after the end of the filter.
     BeyondEnd,
-    /// A chunk goes on past the end of its layer.
+    /// A chunk crosses the end of its layer.
     TooLong,
-    /// A chunk that came already came again with other bytes.
+    /// A repeated chunk has other bytes than before.
     Different,
-    /// They are no dump of this format.
+    /// They are not a dump in this format.
     NotADump,
-    /// The filter has a layout without records.
+    /// The filter's layout has no records.
     NoRecords,
-    /// They describe a filter that cannot be, or that does not fit.
+    /// They describe a filter that cannot exist or does not fit.
     Filter(error::Error),
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn read_u32(source: &mut impl Source) -> Result<u32, Error> {
     u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)
 }
 
-/// A number of layers that a filter of these rules can have, for whom the ceiling binds.
+/// Checks a number of layers against the rules of the filter and against the ceiling.
 pub(crate) fn number_of_layers<R: Rules>(number: u64, ceiling: &impl Ceiling) -> Result<usize, Error> {
     let layers = usize::try_from(number).ok().filter(|layers| (1..=R::LAYERS_MAX).contains(layers));
     let layers = layers.ok_or(Error::OutOfRange)?;

@@ -1,5 +1,5 @@
-//! Which bytes of a filter have come: ranges, in order, with gaps between them. A file of its own because chunks in any order
-//! are rare, and the arithmetic of ranges is easy to get wrong.
+//! The ranges of bytes of a filter that have arrived, with gaps between them. A separate file because chunks out of order are
+//! rare, and the arithmetic of ranges is easy to get wrong.
 
 use std::ops::Range;
 
@@ -7,35 +7,35 @@ use super::{Error, Sink, Source};
 use crate::error;
 use crate::memory::{make_room, push, reserve};
 
-/// Ranges of bytes, in order, none empty, no two that touch.
+/// Nonempty ranges of bytes, in order, no two of them adjacent.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// None, with room for one: bytes that come one after another never take more.
+    /// Returns no ranges, with space for one: bytes that arrive in order never need more.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn none() -> Result<Self, error::Error> {
         let mut ranges = Vec::new();
         reserve(&mut ranges, 1)?;
         Ok(Self(ranges))
     }
 
-    /// The first `count` bytes.
+    /// Returns the range of the first `count` bytes.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn first(count: u64) -> Result<Self, error::Error> {
         let mut ranges = Self::none()?;
         ranges.add(0..count);
         Ok(ranges)
     }
 
-    /// The same ranges.
+    /// Returns a copy.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub(crate) fn try_clone(&self) -> Result<Self, error::Error> {
         let mut ranges = Vec::new();
         reserve(&mut ranges, self.0.len().max(1))?;
@@ -43,27 +43,27 @@ impl Ranges {
         Ok(Self(ranges))
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.0.iter().cloned()
     }
 
-    /// The number of bytes from the first on that have come without a gap.
+    /// The number of bytes from the first on that have arrived without a gap.
     pub(crate) fn without_gap(&self) -> u64 {
         self.0.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
     }
 
-    /// Where the last range ends.
+    /// The end of the last range.
     pub(crate) fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// Whether bytes have come after a gap.
+    /// Whether bytes have arrived after a gap.
     pub(crate) fn has_gaps(&self) -> bool {
         self.end() > self.without_gap()
     }
 
-    /// The parts of a range that have come.
+    /// Returns the parts of a range that have arrived.
     pub(crate) fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let Range { start, end } = *range;
         let first = self.0.partition_point(|known| known.end <= start);
@@ -71,10 +71,10 @@ impl Ranges {
         ranges.map(move |known| known.start.max(start)..known.end.min(end))
     }
 
-    /// Makes room for a range, where it will be one by itself.
+    /// Reserves space for a range if it will be separate from the others.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses. Nothing has changed then.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses. Nothing has changed then.
     pub(crate) fn make_room_for(&mut self, range: &Range<u64>) -> Result<(), error::Error> {
         if self.touched_by(range).is_empty() {
             make_room(&mut self.0)?;
@@ -82,7 +82,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// Adds a range, for which there is room; what touches it becomes one with it.
+    /// Adds a range, for which there is space, and merges it with adjacent ones.
     pub(crate) fn add(&mut self, mut range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -96,18 +96,18 @@ impl Ranges {
         self.0.splice(touched, [range]);
     }
 
-    /// The numbers of those that touch or overlap a range; of none where it would lie by itself.
+    /// Returns the indices of the ranges that touch or overlap a range; an empty range of indices if none does.
     fn touched_by(&self, range: &Range<u64>) -> Range<usize> {
         let first = self.0.partition_point(|known| known.end < range.start);
         first..self.0.partition_point(|known| known.start <= range.end)
     }
 
-    /// Bytes that were asked of the allocator.
+    /// The number of bytes requested from the allocator.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         (self.0.capacity() * size_of::<Range<u64>>()) as u64
     }
 
-    /// Writes their number and each one's ends.
+    /// Writes the number of ranges, and the begin and end of each.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.put_u64(self.0.len() as u64);
         for range in &self.0 {
@@ -119,7 +119,7 @@ impl Ranges {
     /// Reads what [`write`](Self::write) wrote.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for ranges that cannot have been written, [`Error::Filter`] where there is no memory.
+    /// [`Error::OutOfRange`] for ranges that cannot have been written, [`Error::Filter`] if there is no memory.
     pub(crate) fn read(source: &mut impl Source) -> Result<Self, Error> {
         let mut ranges = Self::none()?;
         for number in 0..source.u64()? {
@@ -147,9 +147,9 @@ mod tests {
         list
     }
 
-    /// Beside a list of single bytes.
+    /// Compared with a list of single bytes.
     #[test]
-    fn ranges_hold_the_bytes_that_came() {
+    fn ranges_hold_the_bytes_that_arrived() {
         let mut state = 7u64;
         let mut below = |bound: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_have_been_written_is_refused() {
+    fn impossible_ranges_are_refused() {
         for numbers in [vec![1, 5, 5], vec![1, 5, 4], vec![2, 0, 5, 5, 9], vec![2, 3, 5, 0, 1], vec![2, 0, 9, 3, 20]] {
             let mut sink = ByteSink::default();
             numbers.iter().for_each(|number| sink.put_u64(*number));

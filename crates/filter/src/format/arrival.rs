@@ -1,4 +1,4 @@
-//! The receiving end of a dump of ours: a filter whose records come one by one.
+//! The receiving end of a dump: a native, windowed or counting filter whose records arrive one by one.
 
 use super::known::{can_have_come, check, decode, known_records};
 use super::places::{Chunk, Extent};
@@ -11,15 +11,15 @@ use crate::error;
 use crate::kinds::Filter;
 use crate::kinds::description::Description;
 
-/// A filter of our own layout whose records have not all arrived.
+/// A native, windowed or counting filter whose records have not all arrived.
 #[derive(Debug, PartialEq)]
 pub struct Arriving {
     filter: Filter,
-    /// Of the filter that is dumped.
+    /// That of the filter that was dumped.
     generation: u16,
-    /// Number of the next record after the header, from 0 on.
+    /// The number of the next record after the header, counted from 0.
     next: u64,
-    /// Number of parts whose tables have come as a whole.
+    /// The number of parts whose tables have arrived completely.
     tables: usize,
 }
 
@@ -27,8 +27,8 @@ impl Arriving {
     /// Begins with a header.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and the like for a record that is none; [`Error::Filter`] for a filter that cannot be or
-    /// does not fit under the ceiling.
+    /// [`Error::NotADump`] and others for a record that is no header; [`Error::Filter`] for a filter that cannot exist or does
+    /// not fit under the ceiling.
     pub fn begin(iterator: u64, header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (_, description) = records::decode_header(header)?;
         let (stream, record) = Stream::parse(iterator)?;
@@ -40,19 +40,18 @@ impl Arriving {
         Ok(Self { filter, generation: stream.generation, next: 0, tables: 0 })
     }
 
-    /// Takes the next record. The header and every record that came already may come again, with the same content.
+    /// Accepts the next record. The header and every record that has arrived may be repeated with the same content.
     ///
     /// # Errors
-    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed
-    /// then.
+    /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed then.
     pub fn accept(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         self.accept_within(iterator, data, &Unlimited)
     }
 
-    /// The same; the ceiling is asked for the entries of tables, which the header does not tell of.
+    /// Accepts a record under a ceiling, which limits the entries of tables: the header does not state their number.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept), and where the ceiling refuses.
+    /// As [`accept`](Self::accept), and if the ceiling refuses.
     pub fn accept_within(&mut self, iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Progress, Error> {
         let (stream, record) = Stream::parse(iterator)?;
         let own = Stream::of(&self.filter, self.generation);
@@ -118,13 +117,13 @@ impl Arriving {
         self.next >= Extent::all().chunks(&self.filter) && (!has_tables || self.tables == self.filter.part_count())
     }
 
-    /// The filter, as far as it has arrived.
+    /// The filter as far as it has arrived.
     #[must_use]
     pub const fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// The filter, once the last record has come.
+    /// Returns the filter after the last record.
     #[must_use]
     pub fn into_filter(self) -> Filter {
         self.filter
@@ -136,21 +135,21 @@ impl Arriving {
         self.generation
     }
 
-    /// The number of records that have come after the header, which is the number of the next one.
+    /// The number of records that have arrived after the header, and so the number of the next one.
     #[must_use]
     pub const fn next_chunk(&self) -> u64 {
         self.next
     }
 
-    /// The records that have come, one after another. An error is the last.
+    /// Returns the records that have arrived, in order. An error ends them.
     pub fn records(&self) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
         known_records(&self.filter, self.generation, self.next, self.tables)
     }
 
-    /// A value with the same fields and cells.
+    /// Returns a copy with the same fields and cells.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         let Self { ref filter, generation, next, tables } = *self;
         Ok(Self { filter: filter.try_clone()?, generation, next, tables })
@@ -169,7 +168,7 @@ impl Arriving {
         stored::write_tables(&self.filter, sink);
     }
 
-    /// Reads what [`write`](Self::write) wrote after `kind`, which is `kind + 1` there. The ceiling is asked before anything is
+    /// Reads what [`write`](Self::write) wrote after `kind`, which is `kind + 1` there. Asks the ceiling before anything is
     /// allocated.
     ///
     /// # Errors
@@ -211,11 +210,11 @@ mod tests {
         records::next_record(filter, generation, iterator, &DumpMark::default())
     }
 
-    /// What a grown filter begins with and what it holds: layers of more than one chunk. Under miri, which is slow, three
-    /// layers of one.
+    /// The capacity and the items of a filter with several layers of more than one chunk. Under miri, which is slow, three
+    /// layers of one chunk.
     const CAPACITY: u64 = if cfg!(miri) { 10 } else { 100 };
     const ITEMS: u32 = if cfg!(miri) { 70 } else { 3_000_000 };
-    /// How many members a filter has before, and gets meanwhile with each record.
+    /// The number of members before the dump, and added with each record.
     const MEMBERS: u32 = if cfg!(miri) { 40 } else { 10_000 };
 
     fn grown() -> Filter {
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_changes_nothing() {
+    fn foreign_records_change_nothing() {
         let filter = grown();
         let records = records(&filter, 5);
         let mut arriving = Arriving::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_of_a_filter_that_grows_meanwhile_holds_what_was_in_when_it_began() {
+    fn a_dump_of_a_growing_filter_has_all_items_from_its_beginning() {
         let filter = BloomFilter::new(0.01, u64::from(MEMBERS / 10), Scaling::from_expansion(2), 7, &Unlimited);
         let mut filter = Filter::from(filter.unwrap());
         let members: Vec<_> = (0..MEMBERS).map(u32::to_le_bytes).collect();
@@ -322,8 +321,7 @@ mod tests {
         assert!(filter.layer_count() > layers);
         let copy = arriving.into_filter();
         assert_eq!(copy.layer_count(), layers);
-        // Its bits are those of a full layer when the last chunk is made, and so they are counted: the copy takes no more
-        // into it.
+        // Its bits are those of a full layer when the last chunk is created, and so is its count: the copy takes no more items.
         assert_eq!(copy.remaining_capacity(), 0);
         assert!(members.iter().all(|item| copy.contains(item, &Moment(0))));
         assert_eq!(next_record(&filter, 10, iterator), Err(Error::WrongGeneration), "another filter");
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_another_filter_is_noticed_though_its_iterator_fits() {
+    fn a_chunk_of_another_filter_is_refused_even_if_its_iterator_fits() {
         let filters = [7, 8].map(|seed| {
             let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, seed, &Unlimited).unwrap();
             filter.add(&seed.to_le_bytes(), &Unlimited).unwrap();
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_of_a_dump_that_is_not_complete_and_fits_under_the_ceiling() {
+    fn a_snapshot_of_an_incomplete_dump_must_fit_under_the_ceiling() {
         let read = |filter: &BloomFilter, generation: u16, next: u64, tables: usize, size_bytes: u64| {
             let filter = filter.try_clone().unwrap().into();
             let mut sink = ByteSink::default();

@@ -1,4 +1,4 @@
-//! A filter that is arriving in records, of any kind that has records.
+//! A filter that arrives in records, of any kind that has records.
 
 use super::known::is_duplicate_record;
 use super::{AofRecord, Arriving, records};
@@ -10,7 +10,7 @@ use crate::kinds::{Contents, Filter, RedisBloomArrival, redisbloom};
 /// A filter whose records have not all arrived. It is saved, copied and replicated as such.
 #[derive(Debug, PartialEq)]
 pub enum Arrival {
-    /// A filter of our own layout.
+    /// A native, windowed or counting filter.
     Own(Arriving),
     /// A filter of RedisBloom's layout.
     RedisBloom(RedisBloomArrival),
@@ -20,8 +20,8 @@ impl Arrival {
     /// Begins with the first record of a dump.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and the like for what is no header; [`Error::Filter`] for a filter that cannot exist or does not
-    /// fit under the ceiling.
+    /// [`Error::NotADump`] and others for bytes that are no header; [`Error::Filter`] for a filter that cannot exist or does
+    /// not fit under the ceiling.
     pub fn begin(iterator: u64, data: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         // RedisBloom's header begins with a number of items, which may equal our magic. But it states its own length, and
         // none of our headers has that length.
@@ -33,10 +33,10 @@ impl Arrival {
         }
     }
 
-    /// The kind of filter whose dump begins with this record: `native`, `windowed`, `counting` or `redisbloom`.
+    /// Returns the kind of filter whose dump begins with this record: `native`, `windowed`, `counting` or `redisbloom`.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin), but for those of memory: none is allocated for the filter.
+    /// As [`begin`](Self::begin), except for lack of memory: no filter is allocated.
     pub fn kind_of(header: &[u8]) -> Result<&'static str, Error> {
         match redisbloom::dump::decode_header(header) {
             Err(Error::NotADump | Error::Truncated) if records::is_header(header) => {
@@ -46,7 +46,7 @@ impl Arrival {
         }
     }
 
-    /// Takes a record. The header and every chunk that has arrived may be sent again, with the same bytes.
+    /// Accepts a record. The header and every chunk that has arrived may be repeated with the same bytes.
     ///
     /// # Errors
     /// For a record of another dump, out of order, of the wrong length or with a wrong checksum. Nothing has changed then.
@@ -54,8 +54,8 @@ impl Arrival {
         self.accept_within(iterator, data, &Unlimited)
     }
 
-    /// Takes a record below a ceiling, which is asked for the entries of a table of deleted items: the header does not state
-    /// their number.
+    /// Accepts a record under a ceiling, which limits the entries of tables of deleted items: the header does not state their
+    /// number.
     ///
     /// # Errors
     /// As [`accept`](Self::accept), and if the ceiling refuses.
@@ -66,10 +66,10 @@ impl Arrival {
         }
     }
 
-    /// Takes a record that a primary took: our own records in order, RedisBloom's in any order.
+    /// Accepts a record that a primary accepted: records of our own format in order, RedisBloom's in any order.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept), but for what RedisBloom takes.
+    /// As [`accept`](Self::accept), except for records that RedisBloom accepts.
     pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::Own(arrival) => arrival.accept(iterator, data),
@@ -83,7 +83,7 @@ impl Arrival {
         matches!(self, Self::RedisBloom(_))
     }
 
-    /// The filter, when the last record has arrived.
+    /// Returns the filter after the last record.
     #[must_use]
     pub fn into_filter(self) -> Filter {
         match self {
@@ -92,7 +92,7 @@ impl Arrival {
         }
     }
 
-    /// The generation of its dump, if dumps of that kind have one.
+    /// The generation of its dump, if dumps of its kind have one.
     #[must_use]
     pub const fn generation(&self) -> Option<u16> {
         match self {
@@ -101,7 +101,7 @@ impl Arrival {
         }
     }
 
-    /// The counts of the filter that it becomes.
+    /// The counts of the complete filter.
     pub(super) fn contents(&self) -> Contents {
         match self {
             Self::Own(arrival) => arrival.filter().contents(),
@@ -109,7 +109,7 @@ impl Arrival {
         }
     }
 
-    /// Bytes that were asked of the allocator, without its own fields. Visits every layer.
+    /// The number of bytes requested from the allocator, without its own fields. Visits every layer.
     pub(super) fn allocated_bytes(&self) -> u64 {
         match self {
             Self::Own(arrival) => arrival.filter().allocated_bytes() - size_of::<Filter>() as u64,
@@ -120,7 +120,7 @@ impl Arrival {
         }
     }
 
-    /// A value with the same fields and cells.
+    /// Returns a copy with the same fields and cells.
     ///
     /// # Errors
     /// [`error::Error::OutOfMemory`] if the allocator refuses.
@@ -152,11 +152,11 @@ impl Arrival {
 }
 
 impl Filter {
-    /// Accepts a record that the filter has, which changes nothing: a client that got no answer sends the last one again.
-    /// Items that were added since may be in the cells as well.
+    /// Accepts a record that the filter already has, which changes nothing: a client that got no reply repeats its last record.
+    /// The cells may have later items as well.
     ///
     /// # Errors
-    /// For a record that this filter does not have.
+    /// For a record that the filter does not have.
     pub(super) fn accept(&self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::is_duplicate_record(filter, iterator, data)?,
@@ -166,11 +166,11 @@ impl Filter {
         Ok(Progress::Known)
     }
 
-    /// Takes a record that a primary took: RedisBloom's filters take chunks over what is there, the others only a record that
-    /// they have.
+    /// Accepts a record that a primary accepted. Chunks overwrite RedisBloom's filters; other filters accept only records that
+    /// they already have.
     ///
     /// # Errors
-    /// For a record that has no place in this filter, or that it does not have. Nothing has changed then.
+    /// For a record that does not fit the filter, or that it does not have. Nothing has changed then.
     pub(super) fn obey(&mut self, generation: u16, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         match self {
             Self::RedisBloom(filter) => redisbloom::dump::overwrite(filter, iterator, data),
@@ -187,7 +187,7 @@ mod tests {
     use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Spec};
 
     #[test]
-    fn a_header_tells_its_kind() {
+    fn a_header_shows_its_kind() {
         let defaults = Defaults {
             rate: 0.01,
             capacity: 100,

@@ -1,5 +1,5 @@
-//! The records that a filter has: those that came while it was arriving. A rewritten AOF contains them, so that a reader goes on
-//! with the same record. And a client that got no answer sends a record again: it is accepted if the filter has it.
+//! The records that a filter already has. A rewritten AOF contains the records that have arrived, so that a reader continues
+//! with the same one. And a client that got no reply repeats a record, which is accepted if the filter has it.
 
 use super::places::{Chunk, Extent};
 use super::record::{self, Content, encode_entries, piece_of};
@@ -9,7 +9,7 @@ use crate::chain::HashSet;
 use crate::codec::Error;
 use crate::kinds::Filter;
 
-/// A record of a table: its entries from number `skipped` on, as many as a record holds.
+/// A record of a table: its entries from number `skipped` on, up to the capacity of a record.
 #[derive(Clone, Copy)]
 struct Piece {
     part: usize,
@@ -17,8 +17,8 @@ struct Piece {
     is_last: bool,
 }
 
-/// The pieces of `tables` whole tables and of the one that is arriving, of as few records as can have brought them: a dump has
-/// more of a table that was left out because it had changed.
+/// Returns the pieces of `tables` complete tables and of the table that is arriving, in the fewest records that can hold them.
+/// A dump has more records of a table that it omitted because the table had changed.
 fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
     (0..=tables).flat_map(move |part| {
         let is_whole = part < tables;
@@ -32,7 +32,7 @@ fn pieces(filter: &Filter, tables: usize) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Whether `next` records after the header can have come to a filter that has `tables` whole tables.
+/// Whether a filter with `tables` complete tables can have got `next` records after the header.
 pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
     let chunks = Extent::all().chunks(filter);
     let is_empty = |part| filter.table(part).is_none();
@@ -43,8 +43,8 @@ pub(super) fn can_have_come(filter: &Filter, next: u64, tables: usize) -> bool {
         && numbered(filter, 0, next.saturating_add(HEADER + 1)).is_ok()
 }
 
-/// The header and the `next` records after it. If the dump had more records for its tables than their entries need, empty ones
-/// take their place. An error is the last.
+/// Returns the header and the `next` records after it. If the dump had more records for its tables than their entries need,
+/// returns empty ones in their place. An error ends them.
 pub(super) fn known_records(
     filter: &Filter,
     generation: u16,
@@ -64,17 +64,17 @@ pub(super) fn known_records(
     }))
 }
 
-/// What a record after the header says. Development builds before version 0.2 wrote records of rings that are bound to no layer:
-/// they are accepted.
+/// Decodes a record after the header. Development builds before version 0.2 wrote records of rings without the number of
+/// layers, which are accepted too.
 ///
 /// # Errors
-/// [`Error::WrongChecksum`] also for a record of a dump of another shape.
+/// [`Error::WrongChecksum`], also for a record of a dump with another shape.
 pub(super) fn decode<'a>(filter: &Filter, stream: Stream, iterator: u64, data: &'a [u8]) -> Result<Content<'a>, Error> {
     let bound_to = |layers| record::decode(identity(filter, layers), iterator, data);
     bound_to(stream.layers).or_else(|error| if error == Error::WrongChecksum { bound_to(0) } else { Err(error) })
 }
 
-/// Accepts a record that a filter has, which changes nothing. `generation` is that of the dump that it came from.
+/// Accepts a record that a filter already has, which changes nothing. `generation` is that of its dump.
 ///
 /// # Errors
 /// As [`check`].
@@ -82,15 +82,15 @@ pub(super) fn is_duplicate_record(filter: &Filter, generation: u16, iterator: u6
     check(filter, filter.part_count(), generation, iterator, data)
 }
 
-/// Accepts a record that a filter with `tables` whole tables has. So whoever sends all records of a dump and gets no error has
-/// brought everything that the dump holds, whatever else was sent here meanwhile.
+/// Accepts a record that a filter with `tables` complete tables already has. A client that sends all records of a dump without
+/// an error can therefore be sure that the filter has everything in the dump, whatever else was sent.
 ///
-/// A filter has a record if all bits of the record are set here, or its counters are these; if a table's entries are exactly
-/// these. Entries beyond those of the record would deny items of its dump.
+/// A filter has a record if all bits of the record are set, or its counters are equal, or a table's entries are exactly those
+/// of the record: additional entries would make items of the dump absent.
 ///
 /// # Errors
-/// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring whose buckets were others;
-/// [`Error::Different`] for one that the filter has not; and for what is no record.
+/// [`Error::WrongGeneration`], [`Error::WrongChecksum`] for a record of another filter, or of a ring with other buckets;
+/// [`Error::Different`] for a record that the filter does not have; and errors for bytes that are no record.
 pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u64, data: &[u8]) -> Result<(), Error> {
     let (stream, record) = Stream::parse(iterator)?;
     let (_, record) = numbers(filter, record)?;
@@ -150,7 +150,7 @@ mod tests {
     use crate::{BloomFilter, Scaling, Unlimited};
 
     #[test]
-    fn a_record_that_comes_again_after_the_last_is_known() {
+    fn a_duplicate_record_after_the_last_is_accepted() {
         let mut filter = BloomFilter::new(0.01, 10, Scaling::from_expansion(4), 7, &Unlimited).unwrap();
         (0..70u32).for_each(|number| _ = filter.add(&number.to_le_bytes(), &Unlimited).unwrap());
         let layers: Vec<_> = filter.layers().iter().map(Layer::description).collect();

@@ -1,5 +1,5 @@
-//! What a dump remembers of a filter whose parts may be dropped or whose tables change meanwhile: the parts as they were when
-//! it began. A file of its own because other filters need no memory of their dumps.
+//! The mark of a dump: the parts of the filter as they were when the dump began. Only filters whose parts may be dropped or
+//! whose tables may change need it, so it is a separate file.
 
 use super::places::{Chunk, Extent};
 use super::records::{ENTRIES, identity};
@@ -8,8 +8,8 @@ use crate::codec::Error;
 use crate::kinds::Filter;
 use crate::memory::reserve;
 
-/// What a filter was when the last dump of it began, if parts of it may be dropped or its tables may change. That dump
-/// continues with what is left; an earlier dump must start again if anything has changed between the two.
+/// The state of a filter when its last dump began, if parts of it may be dropped or its tables may change. That dump continues
+/// with the parts that remain. An earlier dump must start again if anything changed between the two.
 #[derive(Clone, Debug, Default)]
 pub struct DumpMark {
     number: u8,
@@ -18,38 +18,38 @@ pub struct DumpMark {
     parts: Vec<MarkedPart>,
 }
 
-/// A part as it was.
+/// A part as it was then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MarkedPart {
-    /// Never the name of another part.
+    /// Its name, which is never reused.
     name: u64,
     layers: usize,
     chunks: u64,
     entries: u64,
-    /// How often its table had changed.
+    /// The number of changes of its table.
     revision: u64,
 }
 
 impl MarkedPart {
-    /// Number of records of its table: at least the one that ends it.
+    /// The number of records of its table: at least one, which ends it.
     fn table_records(self) -> u64 {
         self.entries.div_ceil(ENTRIES as u64).max(1)
     }
 
-    /// Its index now; none if it was dropped.
+    /// Its present index; `None` if it was dropped.
     fn index(self, filter: &Filter) -> Option<usize> {
         filter.parts().position(|(name, _)| name == self.name)
     }
 }
 
 impl DumpMark {
-    /// Whether no dump of a filter that must be marked has begun.
+    /// Whether no dump has been marked yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Marks a filter as it is now.
+    /// Marks the present state of a filter.
     pub(super) fn set(&mut self, filter: &Filter) -> Result<(), Error> {
         let mut parts = Vec::new();
         reserve(&mut parts, filter.part_count())?;
@@ -67,7 +67,7 @@ impl DumpMark {
         Ok(())
     }
 
-    /// Number of layers of the marked filter.
+    /// The number of layers in the dump.
     pub(super) fn layers(&self) -> usize {
         self.parts.iter().map(|part| part.layers).sum()
     }
@@ -82,7 +82,7 @@ impl DumpMark {
         self.identity
     }
 
-    /// What record `number` after the header contains.
+    /// Returns the content of record `number` after the header.
     pub(super) fn place(&self, filter: &Filter, mut number: u64) -> Option<Place> {
         for marked in &self.parts {
             if number < marked.chunks {
@@ -105,12 +105,12 @@ impl DumpMark {
     }
 }
 
-/// What a record after the header contains.
+/// The content of a record after the header.
 pub(super) enum Place {
-    /// Cells. Their layer may have taken items since if it was the last of its part when the dump began.
+    /// Cells. If their layer was the last of its part when the dump began, it may have taken items since.
     Cells(Chunk),
-    /// Cells of a part that was dropped since.
+    /// Cells of a part that has been dropped since.
     Gone,
-    /// Entries of the table of a part, from number `skipped` on; none if the table has changed or was dropped since.
+    /// Entries of the table of a part, starting at number `skipped`; none if the table has changed or been dropped since.
     Entries { part: Option<usize>, skipped: u64, is_last: bool },
 }

@@ -1,6 +1,7 @@
 //! Filters as bytes: snapshots and dumps. Pure codecs, without Redis and without files.
 //!
-//! A filter of our own layout is a row of parts here, each a chain: a bucket of a ring, or the whole of any other filter.
+//! Formats see a native, windowed or counting filter as a sequence of parts, each of them a chain: the buckets of a ring, or
+//! the filter itself.
 
 mod arrival;
 mod arriving;

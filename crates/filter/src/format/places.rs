@@ -1,4 +1,4 @@
-//! Where the chunks of a filter lie: its layers, part after part, in chunks of a fixed size.
+//! The chunks of a filter: its layers, part after part, in chunks of a fixed size.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::codec::CHUNK_BYTES;
 use crate::kinds::Filter;
 use crate::kinds::parts::LayerRef;
 
-/// The layers of a filter that a dump covers: those of one part or of all, up to a number of layers.
+/// The layers that a dump covers: those of one part or of all parts, up to a number of layers.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
-    /// The only part, if there is one.
+    /// The only part, or `None` for all parts.
     pub(super) part: Option<usize>,
     pub(super) layers: usize,
 }
@@ -24,17 +24,17 @@ pub(super) struct Chunk {
 }
 
 impl Extent {
-    /// The first layers of all parts.
+    /// Covers the first layers of all parts.
     pub(super) const fn first(layers: usize) -> Self {
         Self { part: None, layers }
     }
 
-    /// All layers of a filter.
+    /// Covers all layers of a filter.
     pub(super) const fn all() -> Self {
         Self::first(usize::MAX)
     }
 
-    /// The layers, each with the numbers of its part and of itself.
+    /// Returns the layers, each with the index of its part and its own.
     fn layers(self, filter: &Filter) -> impl Iterator<Item = (usize, usize, LayerRef<'_>)> {
         let parts = self.part.map_or(0..filter.part_count(), |part| part..part + 1);
         let parts = parts.filter_map(|index| Some((index, filter.part(index)?.1)));
@@ -43,7 +43,7 @@ impl Extent {
         layers.take(self.layers)
     }
 
-    /// Number of chunks.
+    /// The number of chunks.
     pub(super) fn chunks(self, filter: &Filter) -> u64 {
         self.layers(filter).map(|(_, _, layer)| chunks_of(layer)).sum()
     }
@@ -61,7 +61,7 @@ impl Extent {
         None
     }
 
-    /// Number of bytes of the cells before a chunk.
+    /// The number of bytes of cells before a chunk.
     pub(super) fn bytes_before(self, filter: &Filter, number: u64) -> u64 {
         let Some(chunk) = self.chunk(filter, number) else { return u64::MAX };
         let before = self.layers(filter).take_while(|(part, layer, _)| (*part, *layer) != (chunk.part, chunk.layer));

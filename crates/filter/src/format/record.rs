@@ -1,4 +1,4 @@
-//! One record after the header as bytes, which `records.rs` draws: a tag, a checksum, and cells or hashes.
+//! The encoding of a record after the header, which `records.rs` specifies: a tag, a checksum, and cells or hashes.
 
 use crate::cells::is_zero;
 use crate::chain::HashSet;
@@ -9,7 +9,7 @@ use crate::memory::reserve;
 
 const TAG_ZEROS: u8 = 0;
 const TAG_CELLS: u8 = 1;
-/// Added to a tag where the number of the layer's items stands before the cells.
+/// Added to a tag if the number of the layer's items precedes the cells.
 const TAG_COUNTED: u8 = 2;
 const TAG_GONE: u8 = 4;
 const TAG_ENTRIES: u8 = 5;
@@ -17,7 +17,7 @@ const TAG_LAST_ENTRIES: u8 = 6;
 /// Size of an entry of a table, in bytes.
 pub(super) const ENTRY_BYTES: usize = size_of::<ItemHash>();
 
-/// The entries of a table from number `skipped` on, as many as a record holds, as bytes.
+/// Returns the entries of a table from number `skipped` on, as many as a record holds, as bytes.
 pub(super) fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     reserve(&mut bytes, CHUNK_BYTES)?;
@@ -33,15 +33,15 @@ pub(super) fn piece_of(table: &HashSet, skipped: u64) -> Result<Vec<u8>, Error> 
     Ok(bytes)
 }
 
-/// A hash as an entry.
+/// Encodes a hash as an entry.
 pub(super) fn entry_of(hash: ItemHash) -> [u8; ENTRY_BYTES] {
     (u128::from(hash.h1) | u128::from(hash.h2) << 64).to_le_bytes()
 }
 
-/// The hashes that bytes hold.
+/// Decodes hashes.
 ///
 /// # Errors
-/// [`Error::WrongLength`] for a part of one, or more than a record has; [`Error::Filter`] where there is no memory.
+/// [`Error::WrongLength`] for an incomplete entry, or more entries than fit a record; [`Error::Filter`] if there is no memory.
 pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
     if !rest.is_empty() || bytes.len() > CHUNK_BYTES {
@@ -58,7 +58,7 @@ pub(super) fn hashes_in(bytes: &[u8]) -> Result<Vec<ItemHash>, Error> {
     Ok(hashes)
 }
 
-/// The checksum of a record that is not the header. `parts` is what comes after the checksum.
+/// Returns the checksum of a record that is not the header. `parts` is what follows the checksum.
 fn record_checksum(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&identity.to_le_bytes());
@@ -68,7 +68,7 @@ fn record_checksum(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> 
     hasher.finalize()
 }
 
-/// A record of cells, with the number of their layer's items where that may have changed.
+/// Encodes cells, with the number of their layer's items if that may have changed.
 pub(super) fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cells: &[u8]) -> Result<Vec<u8>, Error> {
     let (tag, cells) = if is_zero(cells) { (TAG_ZEROS, &[][..]) } else { (TAG_CELLS, cells) };
     let tag = tag | if items.is_some() { TAG_COUNTED } else { 0 };
@@ -76,12 +76,12 @@ pub(super) fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cel
     encode_parts(identity, iterator, tag, [items.as_ref().map_or(&[][..], |bytes| &bytes[..]), cells])
 }
 
-/// A record of cells that went.
+/// Encodes the record of cells that were dropped.
 pub(super) fn encode_gone(identity: u32, iterator: u64) -> Result<Vec<u8>, Error> {
     encode_parts(identity, iterator, TAG_GONE, [&[], &[]])
 }
 
-/// A record with the entries of a table after so many.
+/// Encodes the entries of a table from number `skipped` on.
 pub(super) fn encode_entries(
     identity: u32,
     iterator: u64,
@@ -105,28 +105,28 @@ fn encode_parts(identity: u32, iterator: u64, tag: u8, parts: [&[u8]; 2]) -> Res
     Ok(data)
 }
 
-/// What a record after the header says.
+/// The content of a record after the header.
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
     /// Cells.
     Chunk {
-        /// How many items its layer had when it was written, where that may be more than the header says.
+        /// The number of items of the layer when the record was written, if that may exceed the number in the header.
         items: Option<u64>,
-        /// Nothing where all are zero.
+        /// `None` if all are zero.
         cells: Option<&'a [u8]>,
     },
-    /// Cells that went.
+    /// Cells that were dropped.
     Gone,
     /// A piece of a table.
     Entries {
         /// Hashes of 16 bytes.
         bytes: &'a [u8],
-        /// Whether it is the table's last.
+        /// Whether this is the table's last piece.
         is_last: bool,
     },
 }
 
-/// What a record says.
+/// Decodes a record.
 pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Content<'_>, Error> {
     let (tag, rest) = data.split_first().ok_or(Error::Truncated)?;
     let (checksum, rest) = rest.split_first_chunk().ok_or(Error::Truncated)?;

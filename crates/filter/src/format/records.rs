@@ -1,29 +1,28 @@
-//! A filter of ours as a stream of records, for BF.SCANDUMP, BF.LOADCHUNK and the rewriting of the AOF: a header, then the
-//! cells in chunks, then the tables of deleted items, each record small enough for a client's buffer and with a checksum of
-//! its own.
+//! A native, windowed or counting filter as a stream of records, for BF.SCANDUMP, BF.LOADCHUNK and AOF rewrites: a header, then
+//! the cells in chunks, then the tables of deleted items. Each record fits a client's buffer and has its own checksum.
 //!
 //! ```text
 //! header  8 bytes magic | version | the description of the stored layout, 8 bytes each field | u32 checksum
 //! chunk   u8 tag | u32 checksum | tags 2 and 3: u64 items | tags 1 and 3: the cells
 //! table   u8 tag | u32 checksum | hashes of 16 bytes, in order
 //! ```
-//! All little-endian. The version is 1 for native filters; it is 2 for the other kinds, and the kind comes after it. Tag 0
-//! stands for zeros, tag 1 for cells. Tags 2 and 3 are the same, of the newest layer in the dump: it may have taken items
-//! since the dump began, whose cells are in the chunk, and the number is that of all its items now. Tag 4 stands for cells
-//! that went since: their part of the filter is left out. Tag 5 is a piece of a table, tag 6 its last.
+//! All numbers are little-endian. The version is 1 for native filters. It is 2 for other kinds, whose kind follows it. Tag 0
+//! means zeros, tag 1 cells. Tags 2 and 3 mean the same for the newest layer in the dump, which may have taken items since the
+//! dump began: the chunk includes their cells, and the number counts all items of the layer. Tag 4 means cells that were
+//! dropped since; their part of the filter is omitted. Tag 5 is a piece of a table, tag 6 its last piece.
 //!
-//! The checksum is CRC-32 (IEEE). The header's covers everything before it. That of another record covers the shape of the
-//! filter when its dump began (`Filter::identify`), the iterator as u64, the tag and what follows. So a record of another
-//! filter is refused, and one of another dump of the same ring, whose buckets have changed since. A chunk covers 1 MiB of a
-//! layer, the last one of a layer what is left.
+//! The checksum is CRC-32 (IEEE). The header's covers everything before it. The others cover the shape of the filter when its
+//! dump began (`Filter::identify`), the iterator as u64, the tag and what follows the checksum. Records of another filter are
+//! therefore refused, and so are records of another dump of the same ring if its buckets have changed. A chunk covers 1 MiB of
+//! a layer, or what remains of it.
 //!
-//! A record travels with an iterator, below 2^53, so that every client's numbers hold it:
+//! Each record has an iterator below 2^53, which any client's number type holds:
 //! ```text
 //! 14 bits generation of the filter | 12 bits layers in the dump - 1 | 27 bits record: 1 the header, 2, 3, ... the others
 //! ```
-//! The generation tells when a key was replaced between two chunks. The layers tell where the dump ends when the filter
-//! has grown meanwhile: layers come after the others, so the chunks before stay what they are. Where parts of a filter may
-//! go, or its tables change, the record is 8 bits of the dump's number and 19 bits: see [`DumpMark`].
+//! The generation shows that a key was replaced between two chunks. The number of layers shows where the dump ends if the
+//! filter has grown: new layers follow the others, so earlier chunks stay valid. If parts of a filter may be dropped, or its
+//! tables may change, the 27 bits are 8 bits for the number of the dump and 19 bits for the record: see [`DumpMark`].
 
 pub use super::mark::DumpMark;
 use super::mark::Place;
@@ -35,27 +34,27 @@ use crate::kinds::Filter;
 use crate::kinds::description::Description;
 use crate::memory::reserve;
 
-/// What every header begins with. As RedisBloom's header it would speak of 7 * 10^18 items.
+/// The first bytes of every header. In RedisBloom's header they would mean 7 * 10^18 items.
 const MAGIC: [u8; 8] = *b"\xb1oomgate";
-/// Of native filters, whose kind is not written.
+/// The version of native filters, whose kind is not written.
 const VERSION_NATIVE: u64 = 1;
 const KIND_NATIVE: u64 = 1;
-/// Of the other kinds.
+/// The version of the other kinds.
 const VERSION: u64 = 2;
-/// The record that is the header; the chunks follow.
+/// The number of the header. The chunks follow.
 pub(super) const HEADER: u64 = 1;
-/// Generations are below this.
+/// The limit of generations.
 pub const GENERATIONS: u16 = 1 << 14;
-/// Entries of a table in one record: as many as fill a chunk.
+/// The number of entries of a table in one record, which fill a chunk.
 pub(super) const ENTRIES: usize = CHUNK_BYTES / ENTRY_BYTES;
 
 const RECORD_BITS: u32 = 27;
-/// Of a dump that is marked, below its number.
+/// The width of a record's number in a marked dump. The number of the dump is above it.
 const MARKED_RECORD_BITS: u32 = 19;
 const LAYERS_BITS: u32 = 12;
 const _: () = assert!(LAYERS_MAX <= 1 << LAYERS_BITS);
 
-/// Which dump a record belongs to.
+/// The dump to which a record belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream {
     pub(super) generation: u16,
@@ -73,7 +72,7 @@ impl Stream {
         ((u64::from(self.generation) << LAYERS_BITS) | layers) << RECORD_BITS | record
     }
 
-    /// An iterator's stream and record.
+    /// Splits an iterator into its stream and its record.
     pub(super) fn parse(iterator: u64) -> Result<(Self, u64), Error> {
         let generation = u16::try_from(iterator >> (RECORD_BITS + LAYERS_BITS)).map_err(|_| Error::OutOfRange)?;
         let layers = (iterator >> RECORD_BITS) & ((1 << LAYERS_BITS) - 1);
@@ -86,7 +85,7 @@ impl Stream {
     }
 }
 
-/// The number of a marked dump and of the record in it; 0 and the record where the dump of the filter is not marked.
+/// Returns the number of a marked dump and of the record in it; 0 and the record for filters that are not marked.
 pub(super) fn numbers(filter: &Filter, record: u64) -> Result<(u8, u64), Error> {
     if !filter.is_marked() {
         return Ok((0, record));
@@ -96,24 +95,24 @@ pub(super) fn numbers(filter: &Filter, record: u64) -> Result<(u8, u64), Error> 
     if record < HEADER { Err(Error::OutOfRange) } else { Ok((number, record)) }
 }
 
-/// A record of a dump with this number as an iterator has it.
+/// Returns the record part of an iterator in the dump with this number.
 pub(super) fn numbered(filter: &Filter, number: u8, record: u64) -> Result<u64, Error> {
     let bits = if filter.is_marked() { MARKED_RECORD_BITS } else { RECORD_BITS };
     let number = if filter.is_marked() { u64::from(number) << MARKED_RECORD_BITS } else { 0 };
     if record >> bits == 0 { Ok(number | record) } else { Err(Error::OutOfRange) }
 }
 
-/// Whether the data of a record is a header of ours.
+/// Whether the data of a record begins with our magic bytes.
 #[must_use]
 pub fn is_header(data: &[u8]) -> bool {
     data.starts_with(&MAGIC)
 }
 
-/// The first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
-/// [`GENERATIONS`]. The filter is marked where that is needed.
+/// Returns the first record of a dump, the header: its iterator and its data. `generation` is the filter's, below
+/// [`GENERATIONS`]. Marks the filter if necessary.
 ///
 /// # Errors
-/// [`Error::Filter`] where there is no memory for the record.
+/// [`Error::Filter`] if there is no memory for the record.
 pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Result<(u64, Vec<u8>), Error> {
     if filter.is_marked() {
         mark.set(filter)?;
@@ -122,13 +121,12 @@ pub fn first_record(filter: &Filter, generation: u16, mark: &mut DumpMark) -> Re
     Ok((Stream::of(filter, generation).iterator(record), encode_header(filter)?))
 }
 
-/// The record after the one with this iterator, its iterator and its data; nothing after the last one. The filter may
-/// have taken items and grown since the dump began: what was in then is in the dump. Of what came since, a part is, and is
-/// counted.
+/// Returns the record after the one with this iterator: its iterator and its data; `None` after the last one. The filter may
+/// have taken items and grown since the dump began. The dump has all items of that time, and some later ones, which it counts.
 ///
 /// # Errors
-/// [`Error::OutOfRange`] for what is no iterator of ours; [`Error::WrongGeneration`] for one of another filter, or of a dump
-/// before the one that is marked; [`Error::Filter`] where there is no memory for the record.
+/// [`Error::OutOfRange`] for an invalid iterator; [`Error::WrongGeneration`] for one of another filter, or of a dump before the
+/// marked one; [`Error::Filter`] if there is no memory for the record.
 pub fn next_record(
     filter: &Filter,
     generation: u16,
@@ -137,7 +135,7 @@ pub fn next_record(
 ) -> Result<Option<(u64, Vec<u8>)>, Error> {
     let (stream, record) = Stream::parse(iterator)?;
     if stream.generation == 0 && generation != 0 {
-        // No filter has this one by itself: the iterator was never handed out.
+        // No filter has generation 0, so no such iterator was ever returned.
         return Err(Error::OutOfRange);
     }
     let (number, record) = numbers(filter, record)?;
@@ -172,7 +170,7 @@ pub fn next_record(
     Ok(Some((iterator, data)))
 }
 
-/// The records of a dump, one after another. An error is the last.
+/// Returns the records of a dump in order. An error ends them.
 pub fn records(filter: &Filter, generation: u16) -> impl Iterator<Item = Result<(u64, Vec<u8>), Error>> {
     let mut mark = DumpMark::default();
     let first = first_record(filter, generation, &mut mark);
@@ -220,7 +218,7 @@ fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     Ok(sink.0)
 }
 
-/// The kind that a header is of, and its description.
+/// Returns the kind of a header, and the source of its description.
 ///
 /// # Errors
 /// [`Error::NotADump`], [`Error::WrongChecksum`], [`Error::UnknownVersion`], [`Error::Truncated`].
@@ -240,19 +238,19 @@ pub(crate) fn open_header(data: &[u8]) -> Result<(u64, ByteSource<'_>), Error> {
     }
 }
 
-/// The kind and the description in a header.
+/// Returns the kind and the description of a header.
 ///
 /// # Errors
-/// As [`open_header`], [`Error::UnknownKind`], and for what cannot have been written.
+/// As [`open_header`], [`Error::UnknownKind`], and errors for bytes that cannot have been written.
 pub(super) fn decode_header(data: &[u8]) -> Result<(u64, Description), Error> {
     let (kind, mut source) = open_header(data)?;
     let description = Description::read(kind, &mut source)?;
     if source.0.is_empty() { Ok((kind, description)) } else { Err(Error::Overlong) }
 }
 
-/// What tells the records of a filter with so many layers from those of others: see [`Filter::identify`].
+/// Returns what distinguishes the records of a filter with this number of layers from others: see [`Filter::identify`].
 pub(super) fn identity(filter: &Filter, layers: usize) -> u32 {
-    /// The checksum of what is written to it.
+    /// Computes the checksum of what is written to it.
     struct Checksum(crc32fast::Hasher);
     impl Sink for Checksum {
         fn put_u64(&mut self, number: u64) {

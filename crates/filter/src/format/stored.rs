@@ -1,58 +1,57 @@
-//! The stored layout of our own values, version 1: what a snapshot (RDB type `bloomgate`), a DUMP payload and, in part, a
-//! dump's header hold.
+//! The stored layout of our own values, version 1: the format of a snapshot (RDB type `bloomgate`), of a DUMP payload and, in
+//! part, of a dump's header.
 //!
 //! ```text
 //! uint   version         1
-//! uint   kind            1 a Bloom filter; 4 one of counters; 6 one that forgets; one more: it is arriving in records;
-//!                        3 one of RedisBloom's that is
+//! uint   kind            1 native; 4 counting; 6 windowed; 2, 5, 7: a filter of these kinds that is arriving in records;
+//!                        3 RedisBloom's, arriving
 //! uint   hash            1 MurmurHash3 x64 128, seeded; 2 SipHash-2-4 128, keyed
-//! double rate            the rate that was asked for
-//! uint   capacity        the capacity that was asked for
-//! uint   expansion       0 for a fixed filter, which kind 4 is
-//! uint   seed            of hash 2 two, the halves of the key
-//! uint   policy          1: the rules of sizing by which the filter grows
+//! double rate            the requested rate
+//! uint   capacity        the requested capacity
+//! uint   expansion       0 for a fixed filter; always 0 for kind 4
+//! uint   seed            for hash 2, two numbers: the halves of the key
+//! uint   policy          1: the sizing rules by which the filter grows
 //! kind 6 only:
-//!   uint   window        in seconds; 0 where it forgets by the number of items
+//!   uint   window        in seconds; 0 for a rolling ring
 //!   uint   sliding       1 or 0
-//!   uint   buckets       the most that are live, 3 to 64
-//!   uint   buckets       that are there, at least 1; and for each, oldest first:
+//!   uint   buckets       the most live buckets, 3 to 64
+//!   uint   buckets       the number of stored buckets, at least 1; for each, oldest first:
 //!     uint   slot        on the grid of time
 //!     uint   begin, end  milliseconds since 1970
-//!     uint   capacity    of its first layer, as it was asked for
+//!     uint   capacity    of its first layer, as requested
 //!     uint   flags       bit 0: the filter is arriving and the dump omits this bucket; the other bits: the number of items that
 //!                        a newer bucket also has, 0 unless the window slides
-//!     uint   layers      and what each of them is, as below
-//! uint   layers          1 to 4096; of kind 4 one, of the rate and the capacity that were asked for
+//!     uint   layers      and the description of each, as below
+//! uint   layers          1 to 4096; for kind 4 one, with the requested rate and capacity
 //! for each layer, oldest first:
 //!   double rate          its own
 //!   uint   capacity
 //!   uint   items
 //!   uint   hashes        k
 //!   uint   groups
-//!   uint   blocks        of a group: of 512 bits, or of kind 4 of 512 counters of 4 bits, the low half of a byte first
+//!   uint   blocks        per group, each of 512 bits; for kind 4 of 512 counters of 4 bits, the low half of a byte first
 //! arriving only:
 //!   uint   generation    of the filter that is arriving, below 2^14
-//!   uint   next          number of the record that is to come, from 0 on
-//!   uint   tables        of hash 2, but for kind 4: how many tables have come
+//!   uint   next          number of the next record, counted from 0
+//!   uint   tables        for hash 2, except with kind 4: the number of tables that have arrived
 //! for each layer, oldest first, in chunks of 1 MiB (the last one shorter):
 //!   string the cells, or an empty string for a chunk of zeros
-//! hash 2, but for kind 4: of the filter, or of each bucket, the table of deleted items:
+//! hash 2, except with kind 4: the table of deleted items of the filter, or of each bucket:
 //!   uint   entries
-//!   string hashes of 16 bytes, in ascending order: 4096 of them, fewer in the last string. A reader takes up to 1 MiB
+//!   string hashes of 16 bytes, in ascending order: 4096 per string, fewer in the last. A reader accepts up to 1 MiB
 //! ```
-//! After kind 3, in place of everything up to the cells:
+//! After kind 3, instead of everything before the cells:
 //! ```text
-//! string header          as BF.LOADCHUNK got it
-//! uint   arrived         bytes of all layers that have come, from the first on; 2^64 - 1 where there are gaps, which only
-//!                        what a RedisBloom primary carries can have: then come instead
-//!   uint ranges          that have come, at least 1, in order and not touching, and for each
+//! string header          as BF.LOADCHUNK received it
+//! uint   arrived         bytes of all layers that have arrived, from the first on; 2^64 - 1 if there are gaps, which only
+//!                        records from a RedisBloom primary can leave. Then follow:
+//!   uint ranges          the number of ranges that have arrived, at least 1, in order and not adjacent; for each:
 //!     uint begin, end
 //! ```
-//! Without a gap, and without what came with version 0.2, the bytes are those that version 0.1.0 wrote, which refuses the
-//! others.
+//! Values without gaps and without features of version 0.2 have the same bytes as in version 0.1.0, which refuses the others.
 //!
-//! A chunk of zeros costs a byte, so an empty filter of any size saves in bytes; the fixed chunks keep the saving child
-//! and the loading server from holding a second copy.
+//! A chunk of zeros takes a byte, so an empty filter of any size takes a few bytes. Because of the fixed chunk size, neither
+//! the saving child nor the loading server holds a second copy of the cells.
 
 use super::record::{ENTRY_BYTES, entry_of, hashes_in};
 use crate::ceiling::Ceiling;
@@ -63,7 +62,7 @@ use crate::hash::ItemHash;
 use crate::kinds::Filter;
 use crate::kinds::description::Description;
 
-/// Writes a filter of our own layout, from `kind` on.
+/// Writes a native, windowed or counting filter, from `kind` on.
 pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {
     sink.put_u64(filter.kind().unwrap_or_default());
     filter.describe(sink);
@@ -71,7 +70,7 @@ pub(super) fn write(filter: &Filter, sink: &mut impl Sink) {
     write_tables(filter, sink);
 }
 
-/// Reads a filter of a kind, from what comes after `kind` on. The ceiling is asked before anything is allocated.
+/// Reads a filter of a kind, from what follows `kind`. Asks the ceiling before anything is allocated.
 ///
 /// # Errors
 /// For bytes that [`write`] cannot have written, and if the ceiling or the allocator refuses.
@@ -102,8 +101,8 @@ pub(super) fn read_cells(filter: &mut Filter, mut arrived_bytes: u64, source: &m
     Ok(())
 }
 
-/// Writes the table of each part: the number of its entries, then the entries in ascending order, in strings of 4096 and a
-/// last one that may be shorter. So equal tables are equal bytes, whatever was deleted and added again before.
+/// Writes the table of each part: the number of its entries, then the entries in ascending order, in strings of 4096 and a last
+/// one that may be shorter. Equal tables therefore have equal bytes, whatever their history.
 pub(super) fn write_tables(filter: &Filter, sink: &mut impl Sink) {
     if !filter.has_tables() {
         return;
@@ -112,7 +111,7 @@ pub(super) fn write_tables(filter: &Filter, sink: &mut impl Sink) {
         let table = filter.table(part);
         sink.put_u64(table.map_or(0, HashSet::len));
         let Some(table) = table else { continue };
-        // On the stack: a child that saves asks for no memory.
+        // On the stack, because a saving child must not allocate.
         let mut entries = [[0; ENTRY_BYTES]; HashSet::RUN];
         let written = table.for_each_sorted_run(|run| {
             entries.iter_mut().zip(run).for_each(|(entry, hash)| *entry = entry_of(*hash));
@@ -123,10 +122,10 @@ pub(super) fn write_tables(filter: &Filter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads what [`write_tables`] wrote. The ceiling is asked for the entries of each table before they are read.
+/// Reads what [`write_tables`] wrote. Asks the ceiling for the entries of each table before it reads them.
 ///
 /// # Errors
-/// For entries that no table of the filter can have, or not in order; [`Error::Truncated`]; where the ceiling refuses.
+/// For entries that no table of the filter can have, or that are out of order; [`Error::Truncated`]; if the ceiling refuses.
 pub(super) fn read_tables(filter: &mut Filter, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<(), Error> {
     if !filter.has_tables() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The value of a key: a filter, or one whose chunks have not all arrived; and the types that it is stored under.
+//! The value of a key, which is a filter or one whose records have not all arrived, and the types under which it is stored.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -11,19 +11,41 @@ use crate::error;
 use crate::kinds::{Contents, Filter, RedisBloomArrival, ValkeyBloomFilter, redisbloom, valkey_bloom};
 use crate::memory::try_box;
 
-/// What a key holds.
+/// The value of a key.
+///
+/// ```
+/// use bloomgate_filter::format::{ByteSink, ByteSource, StoredAs};
+/// use bloomgate_filter::{BloomFilter, Filter, Scaling, Unlimited, Value};
+///
+/// let mut seen = BloomFilter::new(0.01, 1000, Scaling::Fixed, 42, &Unlimited)?;
+/// seen.add(b"https://doc.rust-lang.org/std/", &Unlimited)?;
+/// let value = Value::from(Filter::from(seen));
+///
+/// // The snapshot of a native filter begins with a version, so every later release can read it.
+/// let mut snapshot = ByteSink::default();
+/// value.write(&mut snapshot);
+/// assert_eq!(value.stored_as(), StoredAs::Own);
+/// let loaded = StoredAs::Own.read(StoredAs::Own.encoding(), &mut ByteSource(&snapshot.0), &Unlimited)?;
+/// assert_eq!(loaded, value);
+///
+/// // Truncated bytes are refused.
+/// let truncated = &snapshot.0[..snapshot.0.len() - 1];
+/// assert!(StoredAs::Own.read(StoredAs::Own.encoding(), &mut ByteSource(truncated), &Unlimited).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, PartialEq)]
 pub enum Value {
     /// A filter.
     Filter(Filter),
-    /// A filter whose chunks have not all arrived. It answers nothing yet.
+    /// A filter whose records have not all arrived. It cannot be queried yet.
     Arriving(Box<Arrival>),
 }
 
-/// The type that a server stores a value under.
+/// The server's type for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredAs {
-    /// Ours: filters of our own layout, and everything that is arriving. The version of the layout is inside the value.
+    /// Ours: native, windowed and counting filters, and every filter that is arriving. The value contains the version of its
+    /// layout.
     Own,
     /// RedisBloom's.
     RedisBloom,
@@ -31,21 +53,21 @@ pub enum StoredAs {
     ValkeyBloom,
 }
 
-/// A record of an AOF that makes a value anew.
+/// A record of an AOF, which restores a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AofRecord<'a> {
-    /// Of BF.LOADCHUNK.
+    /// A BF.LOADCHUNK.
     Chunk {
         /// The iterator.
         iterator: u64,
         /// The data.
         data: &'a [u8],
     },
-    /// Of BF.LOAD: the whole filter, whose argument [`load`](valkey_bloom::load) writes.
+    /// A BF.LOAD: the whole filter, as [`load`](valkey_bloom::load) writes it.
     Whole(&'a ValkeyBloomFilter),
 }
 
-/// The version of our own layout, which `format/stored.rs` draws.
+/// The version of our own layout, which `format/stored.rs` specifies.
 const VERSION: u64 = 1;
 
 impl StoredAs {
@@ -62,7 +84,7 @@ impl StoredAs {
         }
     }
 
-    /// The encoding that is written, which the server keeps beside the name.
+    /// The encoding that is written. The server stores it with the name.
     #[must_use]
     pub const fn encoding(self) -> u32 {
         match self {
@@ -72,10 +94,10 @@ impl StoredAs {
         }
     }
 
-    /// Reads a value. The ceiling is asked for its memory before any is allocated.
+    /// Reads a value. Asks the ceiling before any memory is allocated.
     ///
     /// # Errors
-    /// For bytes that no value can have been written as, and where the ceiling or the allocator refuses.
+    /// For bytes that no value has as its stored form, and if the ceiling or the allocator refuses.
     pub fn read(self, encoding: u32, source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
         let unknown = Err(Error::UnknownVersion(encoding.into()));
         Ok(match self {
@@ -107,12 +129,12 @@ pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
 /// Dumps and snapshots.
 impl Filter {
-    /// Returns the record after the one with this iterator, 0 for the first; nothing after the last one. `generation` is the
-    /// filter's, `mark` what it was when its dump began.
+    /// Returns the record after the one with this iterator, 0 for the first; `None` after the last one. `generation` is the
+    /// filter's, `mark` its state when the dump began.
     ///
     /// # Errors
-    /// [`Error::NoRecords`] for a kind without records; for an iterator that is not of this filter; if there is no memory for
-    /// the record.
+    /// [`Error::NoRecords`] for a kind without records, errors for an iterator that does not belong to this filter, and
+    /// [`Error::Filter`] if there is no memory for the record.
     pub fn next_record(
         &self,
         generation: u16,
@@ -128,7 +150,7 @@ impl Filter {
         Ok(next.map(|(iterator, data)| (iterator, Cow::Owned(data))))
     }
 
-    /// The type that it is stored under.
+    /// The type under which it is stored.
     #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
@@ -138,7 +160,7 @@ impl Filter {
         }
     }
 
-    /// Writes its snapshot; of our own layout what comes after the version.
+    /// Writes its snapshot; for our own layout, without the version.
     fn write(&self, sink: &mut impl Sink) {
         match self {
             Self::RedisBloom(filter) => redisbloom::snapshot::write(filter, sink),
@@ -176,7 +198,7 @@ impl From<Filter> for Value {
     }
 }
 
-/// Where there is no memory for the box, the process ends: [`Value::arriving`] refuses.
+/// Aborts the process if there is no memory for the box. [`Value::arriving`] returns an error instead.
 impl From<Arrival> for Value {
     fn from(arrival: Arrival) -> Self {
         Self::Arriving(Box::new(arrival))
@@ -184,15 +206,15 @@ impl From<Arrival> for Value {
 }
 
 impl Value {
-    /// A filter whose chunks have not all arrived.
+    /// Returns the value of a filter whose records have not all arrived.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn arriving(arrival: Arrival) -> Result<Self, error::Error> {
         try_box(arrival).map(Self::Arriving)
     }
 
-    /// The type that it is stored under.
+    /// The type under which it is stored.
     #[must_use]
     pub const fn stored_as(&self) -> StoredAs {
         match self {
@@ -201,7 +223,7 @@ impl Value {
         }
     }
 
-    /// Writes what a snapshot has of it.
+    /// Writes its snapshot.
     pub fn write(&self, sink: &mut impl Sink) {
         if self.stored_as() == StoredAs::Own {
             sink.put_u64(VERSION);
@@ -215,11 +237,11 @@ impl Value {
         }
     }
 
-    /// What makes it anew in an AOF, record by record; of an arriving one as much as has come. `generation` is the
-    /// filter's.
+    /// Emits the records that restore it from an AOF; for an arriving filter, the records that have arrived. `generation` is
+    /// the filter's.
     ///
     /// # Errors
-    /// Where there is no memory for a record, and those of `emit`.
+    /// If there is no memory for a record, and the errors of `emit`.
     pub fn for_each_record(
         &self,
         generation: u16,
@@ -231,8 +253,8 @@ impl Value {
         }
     }
 
-    /// Takes a record of a dump: as [`Arrival::accept`] where it is arriving; of a filter, whose `generation` is given,
-    /// one that came already, which changes nothing.
+    /// Accepts a record of a dump: for an arriving filter like [`Arrival::accept`]; for a complete filter of this `generation`
+    /// only a duplicate, which changes nothing.
     ///
     /// # Errors
     /// As there.
@@ -240,7 +262,7 @@ impl Value {
         self.accept_within(generation, iterator, data, &Unlimited)
     }
 
-    /// The same below a ceiling: see [`Arrival::accept_within`].
+    /// Accepts a record under a ceiling: see [`Arrival::accept_within`].
     ///
     /// # Errors
     /// As there.
@@ -257,8 +279,8 @@ impl Value {
         }
     }
 
-    /// Takes a record that a primary took: as [`Arrival::obey`] where it is arriving; of a filter as
-    /// [`accept`](Self::accept), but of RedisBloom's, which takes chunks over what is there.
+    /// Accepts a record that a primary accepted: for an arriving filter like [`Arrival::obey`]; for a complete one like
+    /// [`accept`](Self::accept), except that chunks overwrite RedisBloom's filters.
     ///
     /// # Errors
     /// As there.
@@ -269,7 +291,7 @@ impl Value {
         }
     }
 
-    /// Bytes that were asked of the allocator for what the value holds, its own fields included. Visits every layer.
+    /// The number of bytes requested from the allocator, including its own fields. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let (fields, held) = match self {
@@ -279,7 +301,7 @@ impl Value {
         held.saturating_add(fields as u64)
     }
 
-    /// What there is to count of it; of an arriving one what it becomes.
+    /// Its counts; for an arriving filter, those of the complete one.
     #[inline]
     #[must_use]
     pub fn contents(&self) -> Contents {
@@ -289,10 +311,10 @@ impl Value {
         }
     }
 
-    /// A value with the same fields and bits.
+    /// Returns a copy with the same fields and bits.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         match self {
             Self::Filter(filter) => filter.try_clone().map(Self::Filter),
@@ -300,8 +322,7 @@ impl Value {
         }
     }
 
-    /// Takes the filter out, leaving one that holds nothing; of an arriving one when its last chunk has come, or as
-    /// far as it has come.
+    /// Moves the filter out and leaves an empty one. Of an arriving filter, returns what has arrived.
     #[must_use]
     pub fn take_filter(&mut self) -> Filter {
         match std::mem::replace(self, Filter::nothing().into()) {
@@ -353,15 +374,15 @@ mod tests {
         Arrival::Own(arrival).into()
     }
 
-    /// What makes a filter grow several times: fewer under miri, which is slow.
+    /// Enough items for several layers; fewer under miri, which is slow.
     const MANY: u32 = if cfg!(miri) { 150 } else { 10_000 };
-    /// What takes more than one chunk of bits.
+    /// A capacity with more than one chunk of bits.
     const LARGE: u64 = if cfg!(miri) { 1000 } else { 3_000_000 };
-    /// From one torn byte to the next.
+    /// The distance between the bytes that are damaged.
     const STEP: usize = if cfg!(miri) { 23 } else { 1 };
 
     #[test]
-    fn what_is_written_is_read() {
+    fn what_is_written_can_be_read() {
         for (capacity, expansion, items) in [(1, 0, 1), (100, 2, 0), (100, 2, MANY), (LARGE, 0, 100), (1, 1, 50)] {
             let filter = filter(capacity, expansion, items);
             if filter.layers().len() > 1 {
@@ -373,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Fixed for good: a snapshot of today must load in every later version.
+    /// Frozen: a snapshot of today must load in every later version.
     #[test]
     fn golden_bytes() {
         let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
@@ -382,7 +403,7 @@ mod tests {
         let (rate, share) = (0.01f64.to_bits(), (0.01 / 32.0f64).to_bits());
         assert_eq!(numbers, [1, 1, 1, rate, 10, 2, 42, 1, 1, share, 10, 1, 11, 1, 2, 128]);
         assert_eq!(bytes.len(), 16 * 8 + 128);
-        // Worked out by a program in another language from the documented layout.
+        // Computed from the documented layout by a program in another language.
         assert_eq!(crc32fast::hash(&bytes), 3_161_132_083);
     }
 
@@ -427,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_versions_and_kinds_are_refused() {
         let bytes = bytes_of(&Value::from(Filter::from(filter(10, 2, 1))));
         let with = |index: usize, number: u64| {
             let mut bytes = bytes.clone();

@@ -1,24 +1,24 @@
-//! Pure maths: from how full the blocks of a layer of our layout are to how many items are in it, and how often it is wrong
-//! now. Of what was merged or has forgotten nobody has counted the items.
+//! Pure maths: from the number of set bits in the blocks of a native layer to estimates of its items and its present false
+//! positive rate. A merged filter, or one that forgets, has no exact count of its items.
 //!
-//! Logarithms come from `libm`, as in `sizing.rs`: every machine answers the same.
+//! Logarithms come from `libm`, as in `sizing.rs`, so every machine computes the same numbers.
 
 use super::sizing::to_f64;
 use crate::cells::{BLOCK_CELLS, Histogram};
 
-/// How full a layer is, of which at most 1 MiB was read.
+/// How full a layer is, estimated from at most 1 MiB of its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fullness {
-    /// The part of its cells in which items left something, 0 to 1.
+    /// The fraction of its cells that are occupied, 0 to 1.
     pub fill: f64,
-    /// About how many different items are in it.
+    /// The estimated number of distinct items in it.
     pub items: f64,
-    /// How often it answers for an item that was never added that it is in, 0 to 1.
+    /// The estimated false positive rate, 0 to 1.
     pub rate: f64,
 }
 
 impl Fullness {
-    /// Of a layer of `blocks` blocks, of which the histogram has all or a sample.
+    /// Estimates a layer of `blocks` blocks, of which the histogram covers all or a sample.
     #[must_use]
     pub fn of_blocks(histogram: &Histogram, hashes: u32, blocks: u64) -> Self {
         let ones: f64 = each(histogram).map(|(ones, blocks)| to_f64(ones) * to_f64(blocks)).sum();
@@ -26,15 +26,15 @@ impl Fullness {
         Self { fill: ones / cells, items: items(histogram, hashes, blocks), rate: rate_now(histogram, hashes) }
     }
 
-    /// Estimates a flat array of `modulus` bits, `looked_at` of which were read (the same source, for one array). All but `apart`
-    /// of an item's bits form a progression.
+    /// Estimates a flat array of `modulus` bits, `looked_at` of which were read (same source, for one array). All but `apart`
+    /// of an item's bits form an arithmetic progression.
     #[must_use]
     pub fn of_flat(ones: u64, looked_at: u64, hashes: u32, apart: u32, modulus: u64) -> Self {
         if looked_at == 0 || hashes == 0 {
             return Self::default();
         }
         let fill = to_f64(ones.min(looked_at)) / to_f64(looked_at);
-        // A full array is counted as one with a bit left.
+        // A full array counts as one with a single clear bit.
         let most = 1.0 - 1.0 / to_f64(looked_at).max(2.0);
         let items = -libm::log1p(-fill.min(most)) * to_f64(modulus) / f64::from(hashes);
         let power = |bits: u32| (0..bits).fold(1.0, |chance, _| chance * fill);
@@ -43,12 +43,12 @@ impl Fullness {
     }
 }
 
-/// About how many different items are in a layer of `blocks` blocks, `hashes` bits each, of which the histogram has all or a
-/// sample.
+/// Estimates the number of distinct items in a layer of `blocks` blocks with `hashes` bits per item. The histogram covers all
+/// blocks or a sample.
 ///
-/// A block that n bits were drawn for has 512 (1 - (1 - 1/512)^n) of them set on average, so a block with X of them had about
-/// -512 ln(1 - X / 512) drawn (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full
-/// block is counted as one with a bit left. Costs a logarithm for each number of bits that occurs.
+/// After n draws, 512 (1 - (1 - 1/512)^n) bits of a block are set on average, so a block with X set bits had about -512 ln(1 -
+/// X / 512) draws (Swamidass, Baldi: Mathematical Correction for Fingerprint Similarity Measures, 2007). A full block counts as
+/// one with a single clear bit. Takes a logarithm for each number of bits that occurs.
 #[must_use]
 pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     let counted = histogram.blocks();
@@ -61,12 +61,12 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
     sum / f64::from(hashes) * (to_f64(blocks) / to_f64(counted))
 }
 
-/// How often a layer answers for an item that was never added that it is in, 0 to 1: the chance that all its bits are set in
-/// two blocks, half of them, rounded up, in one and the rest in another.
+/// Estimates the false positive rate of a layer, 0 to 1: the chance that all bits of an absent item are set in two blocks, half
+/// of them, rounded up, in one block and the rest in the other.
 ///
-/// Both blocks are in one group, but how full they are is taken for independent. Groups have nearly the same load, and
-/// `tests/estimates.rs` holds what that neglects: at 1e-2 and 1e-4 and capacities from 10,000 on at most 5% of the rate from
-/// half full on, and 15% at a quarter, where the rate is a thousandth of the asked one or less.
+/// Assumes that the two blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
+/// and `tests/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate in a
+/// layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
 #[must_use]
 pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
@@ -138,7 +138,7 @@ const fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// Each number of bits that occurs, and of how many blocks.
+/// Returns each number of bits that occurs, and the number of blocks with it.
 fn each(histogram: &Histogram) -> impl Iterator<Item = (u64, u64)> {
     (0u64..).zip(histogram.counts().iter().copied()).filter(|(_, blocks)| *blocks > 0)
 }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_empty_has_nothing_and_is_never_wrong() {
+    fn an_empty_layer_has_no_items_and_rate_zero() {
         for histogram in [Histogram::empty(), Histogram::of(&[0; 4096])] {
             assert_eq!(items(&histogram, 7, 64), 0.0);
             assert_eq!(rate_now(&histogram, 7), 0.0);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_full_is_finite_and_always_wrong() {
+    fn a_full_layer_has_finite_estimates_and_rate_one() {
         let full = Histogram::of(&[255; 4096]);
         assert_eq!(rate_now(&full, 7), 1.0);
         let most = items(&full, 7, 64);

@@ -1,5 +1,5 @@
-//! The classic layout of a Bloom filter (Bloom 1970), as other modules have it: an item's k bits lie anywhere in one flat
-//! array of bits. k cache misses an item where ours has two, so a batch asks for its lines before it looks at one.
+//! The classic layout of a Bloom filter (Bloom 1970), which other modules use: an item's k bits lie anywhere in one flat array.
+//! It costs k cache misses per item where the native layout costs two, so a batch prefetches its lines before it tests them.
 
 use std::ops::Range;
 
@@ -8,38 +8,38 @@ use super::{Geometry, LayerDescription};
 use crate::cells::{BitArray, Cells as _, sampled_ones};
 use crate::error::Error;
 
-/// The most bits of an item that are accepted. RedisBloom gets to 998 at a rate of 1e-300; a number without a bound would
-/// let a few bytes of a snapshot keep every lookup busy for minutes.
+/// The most bits per item that are accepted. RedisBloom reaches 998 at a rate of 1e-300. Without a limit, a snapshot of a few
+/// bytes could keep every lookup busy for minutes.
 pub const HASHES_MAX: u32 = 1100;
 
-/// How many positions a lookup reads first. In a full layer half of the bits are set: three of them tell seven absent items
-/// of eight.
+/// The number of positions that a lookup tests first. Half of the bits of a full layer are set, so three positions reject seven
+/// of eight absent items.
 const FIRST: u32 = 3;
 
-/// What an item's positions in an array of bits follow from.
+/// A hash from which the positions of an item follow.
 pub trait Positions: Copy + Default + std::fmt::Debug {
-    /// The number of an item's positions that lie outside the progression of the others.
+    /// The number of positions outside the arithmetic progression of the others.
     const APART: u32;
-    /// Position `index` of the item, below `modulus`, which is at least 1.
+    /// Returns position `index` of the item, below `modulus`, which is at least 1.
     fn position(self, index: u32, modulus: u64) -> u64;
 }
 
-/// The geometry of a flat layer. `P`: how positions follow from an item.
+/// The geometry of a flat layer. `P`: the hash from which positions follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Flat<P> {
     /// Size of the array, in bytes.
     pub size_bytes: u64,
     /// Positions are below this, 1 to `size_bytes` * 8.
     pub modulus: u64,
-    /// Number of bits of an item, k, 1 to [`HASHES_MAX`].
+    /// Number of bits per item, k, 1 to [`HASHES_MAX`].
     pub hashes: u32,
-    /// Bits of the array for each item of the capacity, as the layer was sized.
+    /// Bits of the array per item of the capacity, as the layer was sized.
     pub bits_per_item: f64,
     positions: std::marker::PhantomData<P>,
 }
 
 impl<P> Flat<P> {
-    /// A geometry of these numbers; whether it can be is for [`check`](Geometry::check) to say.
+    /// Creates a geometry; [`check`](Geometry::check) decides whether a layer can have it.
     #[must_use]
     pub const fn new(size_bytes: u64, modulus: u64, hashes: u32, bits_per_item: f64) -> Self {
         Self { size_bytes, modulus, hashes, bits_per_item, positions: std::marker::PhantomData }
@@ -58,18 +58,18 @@ impl<P: Positions> Flat<P> {
         self.positions_of(item, 0..self.hashes)
     }
 
-    /// Those that a lookup reads first.
+    /// Returns the positions that a lookup tests first.
     fn first_positions(self, item: P) -> impl Iterator<Item = usize> {
         self.positions_of(item, 0..FIRST.min(self.hashes))
     }
 
-    /// The others.
+    /// Returns the other positions.
     fn other_positions(self, item: P) -> impl Iterator<Item = usize> {
         self.positions_of(item, FIRST..self.hashes)
     }
 
     fn positions_of(self, item: P, indices: Range<u32>) -> impl Iterator<Item = usize> {
-        // What does not fit an index is beyond any array.
+        // A position that does not fit an index is past the end of any array.
         indices.map(move |index| usize::try_from(item.position(index, self.modulus)).unwrap_or(usize::MAX))
     }
 }
@@ -78,11 +78,11 @@ impl<P: Positions> Geometry for Flat<P> {
     type Hash = P;
     type Probe = P;
     type Prefix = ();
-    /// The positions that a lookup reads first.
+    /// The positions that a lookup tests first.
     type Address = [usize; FIRST as usize];
     type Cells = BitArray;
 
-    /// The numbers of other modules' data: any rate inside (0, 1), and a layer may hold more items than it is made for.
+    /// Accepts the data of other modules: any rate in (0, 1), and more items than the capacity.
     fn check(description: &LayerDescription<Self>) -> Result<(), Error> {
         let LayerDescription {
             rate, capacity, geometry: Self { size_bytes, modulus, hashes, bits_per_item, .. }, ..
@@ -140,7 +140,7 @@ impl<P: Positions> Geometry for Flat<P> {
 
     #[inline]
     fn address(&self, hash: P) -> Self::Address {
-        // An item with fewer positions repeats the last of them.
+        // An item with fewer positions repeats the last one.
         let mut last = 0;
         let mut positions = self.first_positions(hash);
         std::array::from_fn(|_| {

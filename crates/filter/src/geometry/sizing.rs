@@ -1,55 +1,54 @@
-//! Pure maths, no state: from a rate to bits and hashes an item, a layer's share of the rate that was asked for, and the
-//! capacity of the next layer.
+//! Pure maths, no state: from a rate to bits and hashes per item, a layer's share of the requested rate, and the capacity of
+//! the next layer.
 //!
-//! A replica works out the next layer by itself and must get the same bits, so everything here is either exact in
-//! IEEE 754 (`+ - * /`, ceil, round) or comes from `libm`, which computes the same on every machine.
+//! A replica computes the next layer itself and must get the same bits, so everything here is either exact in IEEE 754 (`+ - *
+//! /`, ceil, round) or comes from `libm`, which gives the same results on every machine.
 
 use std::f64::consts::{LN_2, LN_10, LOG2_10};
 
 use crate::error::Error;
 use crate::scaling::Scaling;
 
-/// The lowest rate that a filter can be asked for.
+/// The lowest rate that can be requested.
 pub const RATE_MIN: f64 = 1e-12;
-/// The highest rate that a filter can be asked for.
+/// The highest rate that can be requested.
 pub const RATE_MAX: f64 = 0.25;
-/// The number of the rules in this file, stored with every filter: another rule gets another number.
+/// The number of the rules in this file, stored with every filter. Different rules will have another number.
 pub const POLICY: u32 = 1;
 
-/// Rates below 10^-16 get the size of 10^-16: what is left of a tight rate for the far layers of a chain.
+/// Rates below 10^-16 get the size of 10^-16. Only late layers of a chain with a very low rate have such rates.
 const DIGITS_MAX: f64 = 16.0;
-/// Bits of bitmap an item at a rate: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970) and what blocks of
-/// unequal load cost on top, 1% at 10^-2, 9% at 10^-6. The correction is fitted: a Poisson model of the layout
-/// (`tests/accuracy`) gives 0.67 to 1.06 of the asked rate from 0.25 down to 10^-12, and up to 1.5 at 10^-16, which
-/// only far layers of a very tight chain come to.
+/// Returns the number of bits per item at a rate: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970), plus the cost of
+/// unequal loads of blocks, 1% at 10^-2 and 9% at 10^-6. The correction is fitted: a Poisson model of the layout
+/// (`tests/accuracy`) gives 0.67 to 1.06 of the requested rate from 0.25 down to 10^-12, and up to 1.5 at 10^-16, which only
+/// late layers of a chain with a very low rate reach.
 ///
-/// Above 0.1 there is up to 8% more: a filter is full when it has counted as many items as it is made for, and items
-/// that it takes for members are not counted. Of 111 different items a filter at 0.25 counts 100; without the addition
-/// it was then wrong 0.29 of the time.
+/// Rates above 0.1 get up to 8% more: a filter is full when it has counted its capacity, and items mistaken for members are not
+/// counted. A filter at 0.25 counts 100 of 111 distinct items; without the addition, its rate was then 0.29.
 #[must_use]
 pub fn bits_per_item(rate: f64) -> f64 {
     let uncounted = 0.2 * (1.0 - digits(rate)).max(0.0);
     cells_per_item(rate) * (1.0 + uncounted)
 }
 
-/// Cells an item where all that are offered are counted.
+/// Returns the number of cells per item if every added item is counted.
 fn cells_per_item(rate: f64) -> f64 {
     let digits = digits(rate);
     digits * LN_10 / (LN_2 * LN_2) * (1.0 + 0.0025 * digits * digits)
 }
 
-/// Counters an item at a rate: as many as bits, but above 0.1, where every add of a filter that counts is counted, without
-/// the addition; and below 10^-8 more, 0.7% at 10^-10 and 1.5% at 10^-12. A page has 16
-/// blocks of counters where it has 64 of bits: more items share both their blocks, and such rates feel it. Without the
-/// addition they were 1.10 and 1.29 of the asked ones by the model in `tests/accuracy`; with it layers have at most 1.04, and
+/// Returns the number of counters per item at a rate. It equals the number of bits, with two exceptions. Above 0.1 it lacks the
+/// addition, because a counting filter counts every add. Below 10^-8 it is larger, by 0.7% at 10^-10 and 1.5% at 10^-12: a page
+/// has 16 blocks of counters instead of 64 blocks of bits, so more items share both blocks, which matters at such rates.
+/// Without this the model in `tests/accuracy` gives 1.10 and 1.29 of the requested rate; with it, layers have at most 1.04, and
 /// large ones at least 0.89, from 0.25 down to 10^-12.
 #[must_use]
 pub fn counters_per_item(rate: f64) -> f64 {
     cells_per_item(rate) * (1.0 + 0.0037 * (digits(rate) - 8.0).max(0.0))
 }
 
-/// Number of bits of an item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. A little below the classic log2(1/p), which
-/// suits blocks of unequal load.
+/// Returns the number of bits per item, k: 7, 10, 13, 16, 18 at 10^-2 to 10^-6. That is slightly below the classic log2(1/p),
+/// which suits blocks with unequal loads.
 #[must_use]
 pub fn hashes(rate: f64) -> u32 {
     let digits = digits(rate);
@@ -57,12 +56,11 @@ pub fn hashes(rate: f64) -> u32 {
     u32::try_from(to_u64(hashes.round())).unwrap_or(1).max(1)
 }
 
-/// Layer `index`'s share of the rate that a filter was asked for. The shares of a chain add up to at most 1, however
-/// many layers it has: halving from layer to layer, mixed with a long flat tail, so that a chain that grew far pays
-/// less for its last layers than by halving alone.
+/// Returns layer `index`'s share of the requested rate. The shares of a chain add up to at most 1, whatever its length. They
+/// halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
 #[must_use]
 pub fn share(scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
-    /// Of a small first layer (the default is 100) a small share costs 64 bytes, and the others gain.
+    /// In a small first layer (the default is 100), a small share costs 64 bytes, and later layers gain.
     const SMALL_FIRST_CAPACITY: u64 = 128;
     if scaling == Scaling::Fixed {
         return 1.0;
@@ -78,10 +76,10 @@ pub fn share(scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     others * (0.6 * halving + 0.4 * flat)
 }
 
-/// The capacity of the layer after one of `capacity`.
+/// Returns the capacity of the layer after one of `capacity`.
 ///
 /// # Errors
-/// [`Error::Full`] for a fixed filter, [`Error::CapacityOutOfRange`] where it does not fit 64 bits.
+/// [`Error::Full`] for a fixed filter, [`Error::CapacityOutOfRange`] if it does not fit 64 bits.
 pub fn next_capacity(capacity: u64, scaling: Scaling) -> Result<u64, Error> {
     match scaling {
         Scaling::Fixed => Err(Error::Full),
@@ -91,18 +89,18 @@ pub fn next_capacity(capacity: u64, scaling: Scaling) -> Result<u64, Error> {
     }
 }
 
-/// -log10 of a rate, at most 16.
+/// Returns -log10 of a rate, at most 16.
 fn digits(rate: f64) -> f64 {
     (-libm::log10(rate)).min(DIGITS_MAX)
 }
 
-/// The nearest double. Above 2^53 the last bits are lost, in the same way everywhere.
+/// Converts to the nearest double. Rounds above 2^53, in the same way on every machine.
 #[expect(clippy::cast_precision_loss, reason = "that is what the function is for")]
 pub(crate) const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// A whole number from 0 on as an integer; what does not fit becomes the nearest that does.
+/// Converts a non-negative whole number to an integer; one that does not fit becomes the nearest that does.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub(crate) const fn to_u64(number: f64) -> u64 {
     number as u64
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_at_the_rates_that_people_ask_for() {
+    fn hashes_at_common_rates() {
         let rates = [1e-2, 1e-3, 1e-4, 1e-5, 1e-6];
         assert_eq!(rates.map(hashes), [7, 10, 13, 16, 18]);
         assert_eq!(hashes(0.25), 2);
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_per_item_are_those_of_the_paper_and_a_little_more() {
+    fn bits_per_item_slightly_exceed_those_of_the_paper() {
         for (rate, above) in [(1e-2, 1.010), (1e-4, 1.040), (1e-6, 1.090)] {
             let classic = -libm::log(rate) / (LN_2 * LN_2);
             assert!((bits_per_item(rate) / classic - above).abs() < 1e-9, "{rate}");
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_per_item_are_the_bits_and_a_little_more_for_low_rates() {
+    fn counters_per_item_slightly_exceed_bits_at_low_rates() {
         for rate in [0.1, 1e-2, 1e-4, 1e-6, 1e-8] {
             assert_eq!(counters_per_item(rate), bits_per_item(rate));
         }

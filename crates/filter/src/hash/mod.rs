@@ -1,12 +1,12 @@
-//! From an item to the numbers that everything else is worked out from.
+//! Hashes: from an item to the numbers that determine its cells.
 //!
-//! A native filter has seeded MurmurHash3, x64, 128 bit. The seed keeps ids that were picked in advance, and clashes of one
-//! filter, from working on every filter. It is no defence against somebody who knows members of 24 bytes or more:
+//! A native filter uses seeded MurmurHash3, x64, 128 bit. With a seed per filter, ids chosen in advance, and collisions found
+//! in one filter, do not work on other filters. The seed is no defence against anyone who knows members of 24 bytes or more:
 //! MurmurHash3 has collisions for every seed.
 //!
-//! The hash mixes its seed with the item's length. A seed that equals the length of an item of 8 bytes or fewer makes
-//! both halves follow from one number, and such a filter is wrong up to a quarter more often: the seeds from 1 to 8 are poor
-//! for items of that length. Those that are picked for new filters begin at [`SEED_MIN`].
+//! MurmurHash3 mixes the seed with the item's length. A seed equal to the length of an item of up to 8 bytes makes both halves
+//! depend on a single number, and the false positive rate rises by up to a quarter. Seeds 1 to 8 are therefore poor for items
+//! of that length, and random seeds start at [`SEED_MIN`].
 
 pub mod murmur2;
 pub mod murmur3;
@@ -14,20 +14,20 @@ pub mod siphash;
 
 use crate::mask::BATCH;
 
-/// Seeds that nobody asked for begin here: below are those that equal the length of a short item.
+/// The smallest random seed. Smaller ones can equal the length of a short item.
 pub const SEED_MIN: u32 = 256;
 
-/// The two halves of an item's 128-bit hash. Every layer of a filter uses the same.
+/// The two halves of an item's 128-bit hash, the same for every layer of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ItemHash {
-    /// Low half: chooses the group and the two blocks.
+    /// Low half: selects the group and the two blocks.
     pub h1: u64,
-    /// High half: chooses the bits inside the blocks.
+    /// High half: selects the bits inside the blocks.
     pub h2: u64,
 }
 
 impl ItemHash {
-    /// Hashes an item of any length, the empty one included. Costs about 12 ns for 64 bytes.
+    /// Hashes an item of any length, including the empty one. Takes about 12 ns for 64 bytes.
     #[inline]
     #[must_use]
     pub fn of(item: &[u8], seed: u32) -> Self {
@@ -35,7 +35,7 @@ impl ItemHash {
         Self { h1, h2 }
     }
 
-    /// Hashes an item of any length under a secret key, by SipHash-2-4. Costs about 38 ns for 70 bytes.
+    /// Hashes an item of any length under a secret key, by SipHash-2-4. Takes about 38 ns for 70 bytes.
     #[inline]
     #[must_use]
     pub fn keyed(item: &[u8], key: siphash::Key) -> Self {
@@ -49,24 +49,24 @@ impl ItemHash {
 pub enum Hasher {
     /// MurmurHash3, x64, 128 bit.
     Murmur3 {
-        /// Chooses one of its functions. It is no secret.
+        /// Selects one function of the family. It is not secret.
         seed: u32,
     },
-    /// SipHash-2-4, 128 bit: whoever has not the key cannot tell which items share a hash.
+    /// SipHash-2-4, 128 bit: without the key, nobody can find items that share a hash.
     SipHash {
         /// The key of the filter.
         key: [u8; 16],
     },
 }
 
-/// Apart, so that its code does not take the registers of the other one.
+/// A separate function, so that its code takes no registers from the other hash.
 #[inline(never)]
 fn keyed_by_a_call(item: &[u8], key: siphash::Key) -> ItemHash {
     ItemHash::keyed(item, key)
 }
 
 impl Hasher {
-    /// Hashes an item of any length, the empty one included.
+    /// Hashes an item of any length, including the empty one.
     #[inline]
     #[must_use]
     pub fn hash(self, item: &[u8]) -> ItemHash {
@@ -85,14 +85,14 @@ impl Hasher {
         }
     }
 
-    /// Whether what an item's hash is stays unknown to those who have not the key, so that its exact hash may stand for it.
+    /// Whether the hash depends on a secret key. Only then may an exact hash represent an item.
     #[must_use]
     pub const fn is_keyed(self) -> bool {
         matches!(self, Self::SipHash { .. })
     }
 }
 
-/// The hashes of a batch of at most [`BATCH`] items, on the stack: what is added, looked up or deleted together.
+/// The hashes of a batch of up to [`BATCH`] items, on the stack. A batch is added, looked up or deleted together.
 #[derive(Clone, Copy, Debug)]
 pub struct HashBatch<H = ItemHash> {
     hashes: [H; BATCH],
@@ -109,7 +109,7 @@ impl<H> std::ops::Deref for HashBatch<H> {
 }
 
 impl<H: Copy + Default> HashBatch<H> {
-    /// Hashes the next items, up to [`BATCH`]. The rest of a longer list is left for the next batch.
+    /// Hashes the next items, up to [`BATCH`], and leaves the others in the iterator.
     #[inline]
     pub fn of<'a>(items: impl IntoIterator<Item = &'a [u8]>, hash_of: impl Fn(&[u8]) -> H) -> Self {
         let mut batch = Self { hashes: [H::default(); BATCH], length: 0 };
@@ -122,7 +122,8 @@ impl<H: Copy + Default> HashBatch<H> {
 }
 
 impl HashBatch {
-    /// As [`of`](Self::of) with [`ItemHash::keyed`], two items side by side. Costs about 30 ns for an item of 70 bytes.
+    /// Hashes like [`of`](Self::of) with [`ItemHash::keyed`], two items side by side. Takes about 30 ns for an item of 70
+    /// bytes.
     #[inline]
     pub fn keyed<'a>(items: impl IntoIterator<Item = &'a [u8]>, key: siphash::Key) -> Self {
         let mut batch = Self { hashes: [ItemHash::default(); BATCH], length: 0 };
@@ -131,7 +132,7 @@ impl HashBatch {
             let Some(first) = items.next() else { break };
             let second = items.next();
             let both = siphash::side_by_side([first, second.unwrap_or_default()], key);
-            // Of an item that is not there the hash is not looked at.
+            // The hash of a missing second item is never read.
             *hashes = both.map(|[h1, h2]| ItemHash { h1, h2 });
             batch.length += 1 + usize::from(second.is_some());
         }

@@ -1,5 +1,5 @@
-//! MurmurHash2 (Austin Appleby, public domain), the hash of RedisBloom's filters: the variant of 64 bits for 64-bit machines
-//! (MurmurHash64A), and the one of 32 bits that its first release had.
+//! MurmurHash2 (Austin Appleby, public domain), the hash of RedisBloom's filters: the 64-bit variant for 64-bit machines
+//! (MurmurHash64A), and the 32-bit variant that RedisBloom's first release used.
 
 /// MurmurHash64A.
 #[inline]
@@ -23,7 +23,7 @@ pub fn murmur_hash_64a(bytes: &[u8], seed: u64) -> u64 {
     hash ^ (hash >> 47)
 }
 
-/// MurmurHash2, 32 bits. Of a length above 32 bits only the low ones count.
+/// MurmurHash2, 32 bits. Only the low 32 bits of the length are hashed.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the hash takes the low 32 bits of the length")]
 pub fn murmur_hash_2(bytes: &[u8], seed: u32) -> u32 {
@@ -46,7 +46,7 @@ pub fn murmur_hash_2(bytes: &[u8], seed: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Values that RedisBloom's hash gives, of its seed and of the first hash as seed.
+    /// Values from RedisBloom's hash, under its seed and under the first hash as seed.
     #[test]
     fn hashes_of_64_bits() {
         let cases: [(&[u8], u64, u64); 4] = [

@@ -1,15 +1,15 @@
-//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: <https://www.aumasson.jp/siphash/siphash.pdf>, and `siphash.c`
-//! of the reference implementation, public domain): a hash under a secret key. Who does not know the key cannot make two
-//! items of the same hash.
+//! SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: <https://www.aumasson.jp/siphash/siphash.pdf>, and `siphash.c` of
+//! the reference implementation, public domain): a hash under a secret key. Nobody without the key can construct two items with
+//! the same hash.
 //!
-//! A round waits for the one before it, so one item leaves half of the processor idle. Two items side by side take 30 ns
-//! each instead of 38 (70 bytes); three or four take no less, for by then the units that rotate are busy all the time
-//! (`cargo bench -p bloomgate-filter --bench kernel -- hash`).
+//! A round depends on the one before it, so hashing one item leaves half of the processor idle. Two interleaved items take 30
+//! ns each instead of 38 (70 bytes). Three or four are no faster, because the units that rotate are then saturated (`cargo
+//! bench -p bloomgate-filter --bench kernel -- hash`).
 
 /// The key of a filter, 16 bytes.
 pub type Key = [u8; 16];
 
-/// Items that are hashed side by side.
+/// The number of items hashed side by side.
 pub(super) const LANES: usize = 2;
 
 /// The first and the second eight bytes of the 128-bit hash, each little-endian.
@@ -20,7 +20,7 @@ pub fn siphash24_128(item: &[u8], key: Key) -> [u64; 2] {
     hash
 }
 
-/// The hashes of items side by side. They run in step for as many whole words as the shortest has, and at the end.
+/// Hashes items side by side: in step for the whole words of the shortest item, and again at the end.
 #[inline]
 pub(super) fn side_by_side<const N: usize>(items: [&[u8]; N], key: Key) -> [[u64; 2]; N] {
     let mut states = [State::new(key); N];
@@ -44,8 +44,8 @@ pub(super) fn side_by_side<const N: usize>(items: [&[u8]; N], key: Key) -> [[u64
     first.map(|first| [first, second.next().unwrap_or_default()])
 }
 
-/// The bytes after the last whole word, 0 to 7 of them, as its low bytes, and the low byte of the length as the high one. Of
-/// a longer item they are its last eight bytes with those in front shifted out.
+/// Returns the bytes after the last whole word, 0 to 7 of them, as the low bytes of a word, with the low byte of the length on
+/// top. Of an item longer than a word, shifts the last eight bytes.
 #[inline]
 fn last_word(item: &[u8]) -> u64 {
     let tail = match item.last_chunk() {
@@ -55,7 +55,7 @@ fn last_word(item: &[u8]) -> u64 {
     tail | (item.len() as u64) << 56
 }
 
-/// The four words of state of one item.
+/// The four words of state for one item.
 #[derive(Clone, Copy)]
 struct State {
     v0: u64,
@@ -72,7 +72,7 @@ impl State {
         let (k0, k1) = (key as u64, (key >> 64) as u64);
         Self {
             v0: k0 ^ 0x736f_6d65_7073_6575,
-            // What tells 128 bits of output from 64.
+            // Distinguishes 128 bits of output from 64.
             v1: k1 ^ 0x646f_7261_6e64_6f6d ^ 0xee,
             v2: k0 ^ 0x6c79_6765_6e65_7261,
             v3: k1 ^ 0x7465_6462_7974_6573,
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// A word of each item: two rounds.
+/// Absorbs a word of each item: two rounds.
 #[inline]
 fn absorb<const N: usize>(states: &mut [State; N], words: [u64; N]) {
     states.iter_mut().zip(words).for_each(|(state, word)| state.v3 ^= word);
@@ -104,7 +104,7 @@ fn absorb<const N: usize>(states: &mut [State; N], words: [u64; N]) {
     states.iter_mut().zip(words).for_each(|(state, word)| state.v0 ^= word);
 }
 
-/// Four rounds, and a half of the hash.
+/// Runs four rounds, and returns half of the hash.
 #[inline]
 fn finish<const N: usize>(states: &mut [State; N]) -> [u64; N] {
     for _ in 0..4 {

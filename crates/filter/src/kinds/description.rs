@@ -1,5 +1,5 @@
-//! Everything about a filter of our own layout but its cells and tables, for snapshots and the headers of dumps: what
-//! `format/stored.rs` draws.
+//! Everything about a native, counting or windowed filter except its cells and tables, for snapshots and the headers of dumps.
+//! `format/stored.rs` specifies the format.
 
 use super::native::description::{Layers, are_shaped, read_layers, read_spec, write_layers, write_shapes, write_spec};
 use super::windowed::description as windowed;
@@ -16,7 +16,7 @@ const NATIVE: u64 = 1;
 const COUNTING: u64 = 4;
 const WINDOWED: u64 = 6;
 
-/// A filter of our own layout without its cells and tables.
+/// A filter without its cells and tables.
 pub(crate) enum Description {
     Native(NativeSpec, Layers),
     Counting(CountingSpec, Layers<BlockedCounters>),
@@ -24,11 +24,11 @@ pub(crate) enum Description {
 }
 
 impl Description {
-    /// Reads what [`Filter::describe`] wrote of a filter of this kind. Whether such a filter can exist is for
-    /// [`with_zero_cells`](Self::with_zero_cells) to say.
+    /// Reads what [`Filter::describe`] wrote about a filter of this kind. [`with_zero_cells`](Self::with_zero_cells) decides
+    /// whether such a filter can exist.
     ///
     /// # Errors
-    /// [`Error::UnknownKind`], and for what cannot have been written.
+    /// [`Error::UnknownKind`], and errors for bytes that cannot have been written.
     pub(crate) fn read(kind: u64, source: &mut impl Source) -> Result<Self, Error> {
         if kind == WINDOWED {
             return windowed::Description::read(source).map(Self::Windowed);
@@ -48,11 +48,10 @@ impl Description {
         if is_sound { Ok(description) } else { Err(error::Error::Unsound.into()) }
     }
 
-    /// Returns a filter as described, its cells all zero and its tables empty. The ceiling is asked before anything is
-    /// allocated.
+    /// Returns a filter as described, its cells all zero and its tables empty. Asks the ceiling before anything is allocated.
     ///
     /// # Errors
-    /// [`error::Error::Unsound`] for a filter that cannot exist, and if the ceiling or the allocator refuses.
+    /// [`error::Error::Unsound`] for a filter that cannot exist, and an error if the ceiling or the allocator refuses.
     pub(crate) fn with_zero_cells(&self, ceiling: &impl Ceiling) -> Result<Filter, error::Error> {
         match self {
             Self::Native(spec, layers) => BloomFilter::with_zero_bits(*spec, layers, ceiling).map(Filter::Native),
@@ -80,7 +79,7 @@ impl Description {
 }
 
 impl Filter {
-    /// The number that stands for its kind where it is stored: none for the layouts of other modules.
+    /// Returns the stored number of its kind; `None` for the layouts of other modules.
     pub(crate) const fn kind(&self) -> Option<u64> {
         match self {
             Self::Native(_) => Some(NATIVE),
@@ -90,7 +89,7 @@ impl Filter {
         }
     }
 
-    /// The name of a kind by its number.
+    /// Returns the name of a kind from its number.
     ///
     /// # Errors
     /// [`Error::UnknownKind`].
@@ -103,7 +102,7 @@ impl Filter {
         }
     }
 
-    /// Writes everything about it but its cells and tables.
+    /// Writes everything about it except its cells and tables.
     pub(crate) fn describe(&self, sink: &mut impl Sink) {
         match self {
             Self::Native(filter) => {

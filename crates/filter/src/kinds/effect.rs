@@ -1,20 +1,21 @@
-//! The creation of a filter in words, for whoever follows: everything that made it, so that their settings do not matter.
+//! The creation of a filter as a command for replicas and the AOF. It states every parameter, so the configuration of the
+//! replica does not matter.
 
 use std::fmt::Display;
 
 use crate::hash::Hasher;
 use crate::scaling::Scaling;
 
-/// A word of an effect. It is not made up as text here: that would take memory, which may be refused.
+/// An argument of a replicated command. It is formatted later, because that takes memory, which may be refused.
 #[derive(Clone, Copy)]
 pub enum EffectWord<'a> {
-    /// What is shown as text. Rates are the shortest decimals that read back the same.
+    /// A value to format as text. Rates become the shortest decimals that read back the same.
     Text(&'a dyn Display),
     /// Raw bytes.
     Bytes(&'a [u8]),
 }
 
-/// The most words after the key that a creation has.
+/// The most arguments after the key.
 pub const WORDS_MAX: usize = 15;
 
 pub(super) fn say_all(say: &mut impl FnMut(EffectWord<'_>), words: &[EffectWord<'_>]) {
@@ -36,7 +37,7 @@ pub(super) fn say_hasher(hasher: Hasher, say: &mut impl FnMut(EffectWord<'_>)) {
     }
 }
 
-/// Bytes as hexadecimal digits, two each.
+/// Formats bytes as hexadecimal, two digits each.
 struct Hex([u8; 16]);
 
 impl Display for Hex {

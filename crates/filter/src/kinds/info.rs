@@ -1,4 +1,4 @@
-//! What BF.INFO and BF.DEBUG tell of a filter.
+//! The replies of BF.INFO and BF.DEBUG.
 
 use std::ffi::CStr;
 
@@ -9,31 +9,31 @@ use crate::clock::Clock;
 use crate::geometry::Geometry;
 use crate::scaling::Scaling;
 
-/// What can be asked for.
+/// A field of BF.INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// The number of items that it is made for.
+    /// The capacity of all layers together.
     Capacity,
-    /// Bytes.
+    /// The size in bytes.
     Size,
-    /// Layers.
+    /// The number of layers.
     Filters,
-    /// Items that were added.
+    /// The number of items that were added.
     Items,
-    /// The false positive rate that was asked for.
+    /// The requested false positive rate.
     Error,
     /// The factor from one layer's capacity to the next.
     Expansion,
     /// The factor from one layer's rate to the next.
     Tightening,
-    /// The number of items that it can grow to.
+    /// The largest number of items to which it can grow.
     MaxScaledCapacity,
 }
 
 impl Field {
-    /// In the order of RedisBloom's answer. There is no sixth: clients fail on one.
+    /// In the order of RedisBloom's reply. There is no sixth field, because clients fail on one.
     pub const REDISBLOOM: [Self; 5] = [Self::Capacity, Self::Size, Self::Filters, Self::Items, Self::Expansion];
-    /// In the order of valkey-bloom's answer. A fixed filter has not the last two.
+    /// In the order of valkey-bloom's reply. A fixed filter lacks the last two.
     pub const VALKEY_BLOOM: [Self; 8] = [
         Self::Capacity,
         Self::Size,
@@ -45,7 +45,7 @@ impl Field {
         Self::MaxScaledCapacity,
     ];
 
-    /// The word that asks for it, and the name that answers.
+    /// The option that requests it, and its name in the reply.
     #[must_use]
     pub const fn words(self) -> (&'static str, &'static CStr) {
         match self {
@@ -61,7 +61,7 @@ impl Field {
     }
 }
 
-/// What a field of BF.INFO holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Content {
     /// A whole number.
@@ -72,25 +72,25 @@ pub enum Content {
     Nothing,
 }
 
-/// Whose BF.INFO a filter answers as.
+/// The module whose BF.INFO a filter imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InfoStyle {
-    /// RedisBloom's: five fields, a map in RESP3; one field alone in an array or a map of one.
+    /// RedisBloom: five fields, a map in RESP3; a single field in an array or a map of one.
     RedisBloom,
-    /// valkey-bloom's: a flat array in both protocols; one field is its value alone.
+    /// valkey-bloom: a flat array in both protocols; a single field as its value only.
     ValkeyBloom,
 }
 
-/// What there is to tell of a layer, whatever its layout.
+/// Describes a layer of any layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSummary {
     /// Size of the cells, in bytes.
     pub size_bytes: u64,
-    /// Number of bits that items can have: a position is below it.
+    /// The number of bits that positions are drawn from.
     pub bits: u64,
-    /// Number of cells of an item, k.
+    /// Number of cells per item, k.
     pub hashes: u32,
-    /// The number of items that it is made for.
+    /// The number of items at which it is full.
     pub capacity: u64,
     /// The number of items that were added to it.
     pub items: u64,
@@ -112,7 +112,7 @@ impl LayerSummary {
 }
 
 impl Filter {
-    /// Whose BF.INFO it answers as.
+    /// The module whose BF.INFO it imitates.
     #[must_use]
     pub const fn info_style(&self) -> InfoStyle {
         match self {
@@ -121,7 +121,7 @@ impl Filter {
         }
     }
 
-    /// What a field of BF.INFO holds; nothing for a field that it has not. How far it can grow is for the ceiling to say.
+    /// Returns the value of a field; `None` if the filter lacks it. The ceiling determines how far the filter can grow.
     #[must_use]
     pub fn info(&self, field: Field, clock: &impl Clock, ceiling: &impl Ceiling) -> Option<Content> {
         let live = self.live_contents(clock);
@@ -138,19 +138,19 @@ impl Filter {
             Field::Tightening | Field::MaxScaledCapacity if self.scaling() == Scaling::Fixed => return None,
             Field::MaxScaledCapacity if self.windowed().is_some() => return None,
             Field::MaxScaledCapacity => {
-                // Where it is beyond the ceiling, what it has room for.
+                // A filter above the ceiling reports its present capacity.
                 let reach = self.spec().reach(self.size_bytes(), ceiling);
                 Content::Number(reach.capacity.max(self.total_capacity()))
             }
             Field::Tightening => match self {
-                // Of the others none has one ratio from layer to layer that could be set.
+                // The others have no configurable ratio between the rates of layers.
                 Self::Native(_) | Self::Windowed(_) | Self::Counting(_) | Self::RedisBloom(_) => return None,
                 Self::ValkeyBloom(filter) => Content::Fraction(filter.rules().tightening),
             },
         })
     }
 
-    /// Width of the hash of an item, in bits.
+    /// The width of an item's hash, in bits.
     #[must_use]
     pub fn hash_bits(&self) -> u32 {
         match self {

@@ -1,6 +1,5 @@
-//! The kinds of filter, a folder each: what makes a filter of the kind, its snapshot, its dump, the words that create it,
-//! what it tells of itself. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`]
-//! is one.
+//! The kinds of filters. Each has a folder with its rules, its snapshot, its dump, the command that creates it and its
+//! statistics. Only this file and `spec.rs` match on the kind: [`Spec`] defines a filter of any kind, [`Filter`] is one.
 
 pub mod counting;
 pub(crate) mod description;
@@ -37,17 +36,44 @@ use info::LayerSummary;
 use stats::{Measured, Stats};
 
 /// A filter of any kind.
+///
+/// ```
+/// use bloomgate_filter::kinds::{Forgets, Origin, Outcome, WindowedSpec};
+/// use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, hash::Hasher};
+///
+/// // Remembers items for at least a minute, in 7 buckets of 10 seconds.
+/// let spec = Spec::Windowed(WindowedSpec {
+///     rate: 0.01,
+///     capacity: 1000,
+///     scaling: Scaling::from_expansion(2),
+///     hasher: Hasher::Murmur3 { seed: 42 },
+///     forgets: Forgets::After { seconds: 60, is_sliding: false },
+///     buckets: 7,
+/// });
+/// let mut filter = Filter::new(&spec, &Unlimited)?;
+///
+/// // The caller owns the clock, and begins a bucket whenever one is due.
+/// let begin = Moment(1_767_225_600_000);
+/// let ring = filter.windowed_mut().unwrap();
+/// let turn = ring.turn_due(begin).unwrap();
+/// ring.turn(turn, &Unlimited)?;
+///
+/// assert_eq!(filter.add(b"an item", Origin::Client, &begin, &Unlimited), Ok(Outcome::New));
+/// assert!(filter.contains(b"an item", &Moment(begin.0 + 60_000)));
+/// assert!(!filter.contains(b"an item", &Moment(begin.0 + 70_000)));
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 #[derive(Debug, PartialEq)]
 pub enum Filter {
-    /// Of our own layout.
+    /// The native layout.
     Native(BloomFilter),
     /// A filter that forgets, boxed because it has many more fields than the others.
     Windowed(Box<WindowedFilter>),
-    /// Of our own layout, with counters in the place of bits.
+    /// The native layout with counters in place of bits.
     Counting(CountingFilter),
-    /// Of RedisBloom's.
+    /// RedisBloom's layout.
     RedisBloom(RedisBloomFilter),
-    /// Of valkey-bloom's. Its rules are larger than the others', which need not pay for that.
+    /// valkey-bloom's layout, boxed because its rules are larger than the others.
     ValkeyBloom(Box<ValkeyBloomFilter>),
 }
 
@@ -63,14 +89,14 @@ impl From<RedisBloomFilter> for Filter {
     }
 }
 
-/// Where there is no memory for the box, the process ends: [`Filter::boxed`] refuses.
+/// Aborts the process if there is no memory for the box. [`Filter::boxed`] returns an error instead.
 impl From<ValkeyBloomFilter> for Filter {
     fn from(filter: ValkeyBloomFilter) -> Self {
         Self::ValkeyBloom(Box::new(filter))
     }
 }
 
-/// An expression for the chain that a filter is, and another one for a ring of chains.
+/// Evaluates one expression for a filter that is a chain, and another for a ring of chains.
 macro_rules! inside {
     ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
@@ -98,8 +124,8 @@ macro_rules! inside {
     };
 }
 
-/// The same for a single item, where a call is a measurable cost: a native filter, as most are, is handled inline; the others by
-/// a call, so that their code takes no registers here.
+/// Evaluates the same for a single item, where a call is a measurable cost. A native filter, the usual case, is handled inline.
+/// The others are handled by a call, so that their code takes no registers here.
 macro_rules! native_in_place {
     ($filter:expr, $chain:ident => $of_chain:expr, $ring:ident => $of_ring:expr) => {
         match $filter {
@@ -120,12 +146,12 @@ fn by_a_call<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// What makes a filter, and what there is of it.
+/// Creation and properties.
 impl Filter {
-    /// An empty filter. Costs microseconds, whatever its size.
+    /// Creates an empty filter. Takes microseconds, whatever the size.
     ///
     /// # Errors
-    /// As of the kind: [`BloomFilter::with_spec`], [`RedisBloomFilter::with_spec`], [`ValkeyBloomFilter::with_spec`].
+    /// As [`Chain::with_spec`](crate::chain::Chain::with_spec).
     pub fn new(spec: &Spec, ceiling: &impl Ceiling) -> Result<Self, Error> {
         match spec {
             Spec::Native(spec) => BloomFilter::with_spec(*spec, ceiling).map(Self::Native),
@@ -136,7 +162,7 @@ impl Filter {
         }
     }
 
-    /// An empty filter, as the primary made it that carries its creation; see [`RedisBloomFilter::carried`].
+    /// Creates an empty filter as the primary that replicated its creation did; see [`RedisBloomFilter::carried`].
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -147,23 +173,23 @@ impl Filter {
         }
     }
 
-    /// What is left where a filter was taken out: no layers, no bits. It holds nothing and takes nothing.
+    /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn nothing() -> Self {
         Self::Native(BloomFilter::nothing())
     }
 
-    /// A filter of valkey-bloom's layout.
+    /// Boxes a filter of valkey-bloom's layout.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn boxed(filter: ValkeyBloomFilter) -> Result<Self, Error> {
         try_box(filter).map(Self::ValkeyBloom)
     }
 
-    /// A filter with the same fields and bits.
+    /// Returns a copy with the same fields and bits.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.try_clone().map(Self::Native),
@@ -174,11 +200,11 @@ impl Filter {
         }
     }
 
-    /// A filter as this one was created, without an item. One that forgets after a time has no bucket then. Costs microseconds,
-    /// whatever the size, and asks no ceiling, because it replaces this one.
+    /// Returns an empty filter with the same definition. One with a window then has no bucket. Takes microseconds, whatever the
+    /// size, and asks no ceiling, because it replaces this filter.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the allocator refuses.
+    /// [`Error::OutOfMemory`] if the allocator refuses.
     pub fn emptied(&self) -> Result<Self, Error> {
         match self {
             Self::Native(filter) => filter.emptied().map(Self::Native),
@@ -189,7 +215,7 @@ impl Filter {
         }
     }
 
-    /// The filter, where it is one that can be merged.
+    /// Returns the filter if its kind can be merged.
     ///
     /// # Errors
     /// [`Error::CannotMerge`].
@@ -197,7 +223,7 @@ impl Filter {
         if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
-    /// The same, to be changed.
+    /// Returns the filter for writing if its kind can be merged.
     ///
     /// # Errors
     /// [`Error::CannotMerge`].
@@ -205,7 +231,7 @@ impl Filter {
         if let Self::Native(filter) = self { Ok(filter) } else { Err(Error::CannotMerge) }
     }
 
-    /// What would make it anew.
+    /// Its definition.
     #[must_use]
     pub fn spec(&self) -> Spec {
         match self {
@@ -217,13 +243,13 @@ impl Filter {
         }
     }
 
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     #[must_use]
     pub fn scaling(&self) -> Scaling {
         inside!(self, chain => chain.scaling(), ring => ring.spec().scaling)
     }
 
-    /// Number of layers.
+    /// The number of layers.
     #[inline]
     #[must_use]
     pub fn layer_count(&self) -> usize {
@@ -239,13 +265,13 @@ impl Filter {
         })
     }
 
-    /// The number of items that all its layers together are made for.
+    /// The capacity of all layers together.
     #[must_use]
     pub fn total_capacity(&self) -> u64 {
         self.contents().capacity
     }
 
-    /// The number of items that are in: the adds that were answered "new", less those that were deleted.
+    /// The number of adds that were answered "new", less the items that have been deleted.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.contents().items
@@ -257,26 +283,26 @@ impl Filter {
         inside!(self, chain => chain.remaining_capacity(), ring => ring.remaining_capacity())
     }
 
-    /// What it is made of, in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
+    /// The size in bytes; see [`Chain::size_bytes`](crate::chain::Chain::size_bytes).
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.contents().size_bytes
     }
 
-    /// What there is to count of it.
+    /// Its counts.
     #[inline]
     #[must_use]
     pub fn contents(&self) -> Contents {
         if let Self::Native(filter) = self {
             return filter.contents();
         }
-        // Taken apart, so that those of a native filter are in registers.
+        // Destructured, so that the counts of a native filter stay in registers.
         let Contents { size_bytes, layers, items, capacity, pending_bytes } =
             by_a_call(|| inside!(self, chain => chain.contents(), ring => ring.contents()));
         Contents { size_bytes, layers, items, capacity, pending_bytes }
     }
 
-    /// What there is to count of what lookups go to now: of a filter that forgets not the buckets whose time is past.
+    /// The counts of the layers that lookups visit now, without expired buckets.
     #[must_use]
     pub fn live_contents(&self, clock: &impl Clock) -> Contents {
         match self {
@@ -285,25 +311,25 @@ impl Filter {
         }
     }
 
-    /// The filter, where it is one that forgets.
+    /// Returns the ring of a filter that forgets.
     #[must_use]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
-    /// The same, to be changed.
+    /// Returns the ring of a filter that forgets, for writing.
     #[must_use]
     pub fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
-    /// The filter, where it is one that counts.
+    /// Returns a counting filter.
     #[must_use]
     pub const fn counting(&self) -> Option<&CountingFilter> {
         if let Self::Counting(filter) = self { Some(filter) } else { None }
     }
 
-    /// Bytes that were asked of the allocator, the filter's own fields included. Visits every layer.
+    /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let own = size_of::<Self>() as u64;
@@ -315,7 +341,7 @@ impl Filter {
             ring => ring.allocated_bytes() + own)
     }
 
-    /// Whether adds pend.
+    /// Whether it has pending adds.
     #[inline]
     #[must_use]
     pub fn pends(&self) -> bool {
@@ -328,7 +354,8 @@ impl Filter {
         inside!(mut self, chain => chain.merge_pending(most), ring => ring.merge_pending(most))
     }
 
-    /// Lets the mover move its memory, from layer number `first` on; see [`Chain::relocate`](crate::chain::Chain::relocate).
+    /// Lets the mover move its memory, starting at place number `first`; see
+    /// [`Chain::relocate`](crate::chain::Chain::relocate).
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if let (0, Self::ValkeyBloom(filter)) = (first, &mut *self) {
             relocate_boxed(filter, mover);
@@ -339,7 +366,7 @@ impl Filter {
 
 /// Adds and lookups.
 impl Filter {
-    /// Whether an item may be in; `false` is certain.
+    /// Whether an item may be present; `false` is certain.
     #[inline]
     #[must_use]
     pub fn contains(&self, item: &[u8], clock: &impl Clock) -> bool {
@@ -364,7 +391,7 @@ impl Filter {
             ring => ring.add(item, false, origin, clock.now(), ceiling))
     }
 
-    /// Looks up to [`BATCH`](crate::BATCH) items up together.
+    /// Looks up the next items together, up to [`BATCH`](crate::BATCH). Returns the ones that may be present.
     #[inline]
     pub fn contains_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>, clock: &impl Clock) -> Mask {
         inside!(self,
@@ -372,7 +399,7 @@ impl Filter {
             ring => ring.contains_batch(&ring.hash_batch(items), clock.now()))
     }
 
-    /// Adds up to [`BATCH`](crate::BATCH) items together, in order.
+    /// Adds the next items together, in order, up to [`BATCH`](crate::BATCH).
     #[inline]
     pub fn add_batch<'a>(
         &mut self,
@@ -387,9 +414,9 @@ impl Filter {
     }
 }
 
-/// In front of a database.
+/// Guarding a database.
 impl Filter {
-    /// Whether what it calls absent has no row, as long as every row was announced.
+    /// Checks that an absent item is certain to have no row, provided that every row was announced.
     ///
     /// # Errors
     /// [`Error::CannotGuard`].
@@ -397,8 +424,8 @@ impl Filter {
         if let Self::Counting(_) = self { Err(Error::CannotGuard) } else { Ok(()) }
     }
 
-    /// Adds an item whose row is about to be written, or was. A filter that forgets has it for a whole window from now on: it
-    /// goes into the newest bucket where that has it not, whatever the others have.
+    /// Adds an item whose row is about to be written or has just been written. A filter that forgets then has it for a whole
+    /// window from now on: the newest bucket gets it even if an older one has it.
     ///
     /// # Errors
     /// [`Error::CannotGuard`], and those of [`add`](Self::add).
@@ -434,8 +461,8 @@ impl Filter {
 
 /// Deletes.
 impl Filter {
-    /// Deletes up to [`BATCH`](crate::BATCH) items together, in order: the answers are those of deleting them one by one. An
-    /// effect is applied without a lookup. For no items the answer is whether the filter can delete at all.
+    /// Deletes the next items, up to [`BATCH`](crate::BATCH), in order, with the answers of deleting them one by one. Applies
+    /// an effect without a lookup. For no items, answers whether the filter supports deletes.
     pub fn remove_batch<'a>(
         &mut self,
         items: impl IntoIterator<Item = &'a [u8]>,
@@ -449,12 +476,12 @@ impl Filter {
     }
 }
 
-/// What it tells of itself.
+/// Statistics.
 impl Filter {
-    /// What BF.STATS tells. Reads at most 1 MiB of each layer.
+    /// Returns the statistics for BF.STATS. Reads at most 1 MiB of each layer.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where there is no memory for the lists.
+    /// [`Error::OutOfMemory`] if there is no memory for the lists.
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
         inside!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;

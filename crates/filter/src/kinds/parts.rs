@@ -1,5 +1,5 @@
-//! Filters of our own layout as formats see them: one part after another, each a chain of layers. A bucket of a ring is a
-//! part; any other filter has one part.
+//! How formats see native filters: as a sequence of parts, each of them a chain of layers. A bucket of a ring is a part; any
+//! other filter has one part.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(crate) enum LayerRef<'a> {
 }
 
 impl Filter {
-    /// Number of parts; none in the layouts of other modules.
+    /// The number of parts; 0 in the layouts of other modules.
     pub(crate) fn part_count(&self) -> usize {
         match self {
             Self::Native(_) | Self::Counting(_) => 1,
@@ -41,7 +41,7 @@ impl Filter {
         }
     }
 
-    /// Returns a part and its name, which no other part ever has.
+    /// Returns a part and its name, which is never reused.
     pub(crate) fn part(&self, index: usize) -> Option<(u64, PartRef<'_>)> {
         match self {
             Self::Native(filter) if index == 0 => Some((0, PartRef::Bits(filter))),
@@ -51,7 +51,7 @@ impl Filter {
         }
     }
 
-    /// Returns a part to be filled in.
+    /// Returns a part for a reader that fills it in.
     pub(crate) fn part_mut(&mut self, index: usize) -> Option<PartMut<'_>> {
         match self {
             Self::Native(filter) if index == 0 => Some(PartMut::Bits(filter)),
@@ -66,7 +66,7 @@ impl Filter {
         (0..).map_while(|index| self.part(index))
     }
 
-    /// The table of deleted items of a part; none if it is empty.
+    /// Returns the table of deleted items of a part; `None` if it is empty.
     pub(crate) fn table(&self, part: usize) -> Option<&HashSet> {
         self.part(part)?.1.deleted()
     }
@@ -81,19 +81,19 @@ impl Filter {
         self.windowed().is_some() || self.has_tables()
     }
 
-    /// Drops a part when the last record has arrived, because the source had dropped it.
+    /// Marks a part to be dropped after the last record, because the source has dropped it.
     pub(crate) fn leave_out(&mut self, part: usize) {
         if let Some(bucket) = self.windowed_mut().and_then(|filter| filter.bucket_mut(part)) {
             bucket.is_left_out = true;
         }
     }
 
-    /// Whether a part is left out.
+    /// Whether a part is marked to be dropped.
     pub(crate) fn is_left_out(&self, part: usize) -> bool {
         self.windowed().and_then(|filter| filter.bucket(part)).is_some_and(|bucket| bucket.is_left_out)
     }
 
-    /// Drops the parts that are left out: the last record has arrived.
+    /// Drops the marked parts after the last record.
     pub(crate) fn complete(&mut self) {
         if let Some(filter) = self.windowed_mut() {
             filter.drop_left_out();
@@ -123,7 +123,7 @@ impl<'a> PartRef<'a> {
         (0..).map_while(move |index| self.layer(index))
     }
 
-    /// The table of deleted items; none if it is empty.
+    /// Returns the table of deleted items; `None` if it is empty.
     pub(crate) fn deleted(self) -> Option<&'a HashSet> {
         match self {
             Self::Bits(filter) => filter.deleted(),
@@ -131,7 +131,7 @@ impl<'a> PartRef<'a> {
         }
     }
 
-    /// How often the table has changed.
+    /// The number of changes of the table.
     pub(crate) fn revision(self) -> u64 {
         match self {
             Self::Bits(filter) => filter.revision(),

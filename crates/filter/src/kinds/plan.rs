@@ -1,4 +1,4 @@
-//! What BF.PLAN tells: what a filter will be made of, before there is one.
+//! The reply of BF.PLAN: what a filter will consist of, before it is created.
 
 use crate::ceiling::CLIENT_LAYERS_MAX;
 use crate::chain::{ChainSpec, Rules};
@@ -7,25 +7,25 @@ use crate::geometry::sizing::to_f64;
 use crate::geometry::{Geometry as _, LayerDescription};
 use crate::memory::push;
 
-/// What a filter will be made of.
+/// What a filter will consist of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The number of items that all its layers are made for.
+    /// The capacity of all layers together.
     pub capacity: u64,
-    /// What it is made of, in bytes, as BF.INFO tells.
+    /// The size in bytes, as BF.INFO shows it.
     pub size_bytes: u64,
     /// Its layers, oldest first.
     pub layers: Vec<PlannedLayer>,
 }
 
-/// A layer of it.
+/// A layer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedLayer {
-    /// The number of items that it is made for.
+    /// The number of items at which it is full.
     pub capacity: u64,
     /// Size of the cells, in bytes.
     pub size_bytes: u64,
-    /// Number of cells of an item, k.
+    /// Number of cells per item, k.
     pub hashes: u32,
 }
 
@@ -52,7 +52,7 @@ impl Plan {
         Err(Error::TooManyLayers)
     }
 
-    /// Of so many parts that are alike.
+    /// Returns the plan of `parts` equal parts.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::OutOfMemory`].
@@ -67,7 +67,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Bits for each item that it is made for.
+    /// Bits per item of the capacity.
     #[must_use]
     pub fn bits_per_item(&self) -> f64 {
         to_f64(self.size_bytes) * 8.0 / to_f64(self.capacity.max(1))

@@ -1,81 +1,81 @@
-//! What a command asks for in a new filter: its words of creation, with defaults where it says nothing.
+//! A request for a new filter: the options of the command, with defaults for the others.
 
 use super::valkey_bloom::FIXED_SEED;
 use super::windowed::Forgets;
 use crate::hash::{Hasher, SEED_MIN};
 use crate::scaling::Scaling;
 
-/// What a new filter is asked to be.
+/// The requested properties of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     /// The false positive rate, inside (0, 1).
     pub rate: f64,
-    /// At least 1.
+    /// The capacity, at least 1.
     pub capacity: u64,
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     pub scaling: Scaling,
-    /// The word after SEED.
+    /// The value of SEED.
     pub seed: Option<Seed>,
-    /// The number after TIGHTENING, inside (0, 1).
+    /// The value of TIGHTENING, inside (0, 1).
     pub tightening: Option<f64>,
-    /// The word after LAYOUT.
+    /// The value of LAYOUT.
     pub layout: Option<LayoutName>,
-    /// The word after HASH.
+    /// The value of HASH.
     pub hash: Option<HashName>,
-    /// After what its items are forgotten, if ever.
+    /// When it forgets items, if ever.
     pub forgets: Option<Forgets>,
-    /// The number after BUCKETS.
+    /// The value of BUCKETS.
     pub buckets: Option<u32>,
-    /// Whether it has counters in the place of bits.
+    /// Whether it has counters in place of bits.
     pub is_counting: bool,
 }
 
-/// What a command goes by where its words say nothing, and who is asking.
+/// Defaults for missing options, and the origin of the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Defaults {
     /// The false positive rate, inside (0, 1).
     pub rate: f64,
-    /// At least 1.
+    /// The capacity, at least 1.
     pub capacity: u64,
-    /// What becomes of a filter that is full.
+    /// What happens when a filter is full.
     pub scaling: Scaling,
-    /// The layout that clients get.
+    /// The default layout for clients.
     pub layout: LayoutName,
-    /// The hash of native filters that clients get.
+    /// The default hash of native filters for clients.
     pub hash: HashName,
-    /// The factor from one layer's rate to the next of filters of valkey-bloom's layout, inside (0, 1).
+    /// The factor from one layer's rate to the next in valkey-bloom's layout, inside (0, 1).
     pub tightening: f64,
-    /// Random bytes for the seed of the next filter that is made without one.
+    /// Random bytes for the seed of the next filter.
     pub entropy: [u8; 32],
-    /// Whether filters of valkey-bloom's layout get a random seed, rather than the one that all share.
+    /// Whether filters of valkey-bloom's layout get a random seed instead of the common one.
     pub has_random_seeds: bool,
-    /// Whether the command comes from a primary or from the AOF. What they carry has happened already: it is obeyed,
-    /// whatever the limits for clients are.
+    /// Whether the command comes from a primary or the AOF. It has been executed there, so it is obeyed regardless of limits
+    /// for clients.
     pub must_obey: bool,
 }
 
-/// The word after LAYOUT.
+/// A value of LAYOUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutName {
-    /// Ours.
+    /// The native layout.
     Native,
-    /// RedisBloom's.
+    /// RedisBloom's layout.
     RedisBloom,
 }
 
-/// The word after HASH.
+/// A value of HASH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashName {
     /// MurmurHash3.
     Murmur3,
-    /// SipHash, under a key of the filter's own.
+    /// SipHash, with a key per filter.
     SipHash,
 }
 
-/// The word after SEED.
+/// A value of SEED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seed {
-    /// A decimal number, for a filter of ours.
+    /// A decimal number, for a native filter.
     Number(u32),
     /// 32 raw bytes, for a filter of valkey-bloom's layout.
     Bytes([u8; 32]),
@@ -84,7 +84,7 @@ pub enum Seed {
 }
 
 impl Request {
-    /// Of a command that says nothing.
+    /// Returns the request of a command without options.
     #[must_use]
     pub const fn new(defaults: &Defaults) -> Self {
         let Defaults { rate, capacity, scaling, .. } = *defaults;
@@ -104,14 +104,14 @@ impl Request {
 }
 
 impl Defaults {
-    /// Whose layout a filter has where the command does not say. What a primary or the AOF carries without a seed was
-    /// RedisBloom's: it is made with the same bits everywhere.
+    /// The layout of a filter if the command does not name one. A creation without a seed from a primary or the AOF is
+    /// RedisBloom's, and its filter has the same bits on every server.
     pub(super) const fn layout(&self) -> LayoutName {
         if self.must_obey { LayoutName::RedisBloom } else { self.layout }
     }
 
-    /// The hash of a native filter that is asked for; nothing where its seed is not one of that hash. Where the command says
-    /// nothing of what a filter is made of, a client gets the hash that is set.
+    /// Returns the hash of a requested native filter; `None` if its seed does not suit that hash. The configured default
+    /// applies to clients that name neither seed, layout nor tightening ratio.
     pub(super) fn hasher(&self, request: &Request) -> Option<Hasher> {
         let is_silent = request.seed.is_none() && request.layout.is_none() && request.tightening.is_none();
         let usual = if is_silent && !self.must_obey { self.hash } else { HashName::Murmur3 };
@@ -124,19 +124,19 @@ impl Defaults {
         }
     }
 
-    /// The seed of a native filter where the command does not say: 0 where every replica must work out the same filter.
+    /// Returns the default seed of a native filter: 0 if every replica must compute the same filter.
     fn seed(&self) -> u32 {
         let [first, second, third, fourth, ..] = self.entropy;
         if self.must_obey { 0 } else { u32::from_le_bytes([first, second, third, fourth]).max(SEED_MIN) }
     }
 
-    /// The same of a key.
+    /// Returns the default key, likewise.
     fn key(&self) -> [u8; 16] {
         let drawn = self.entropy.first_chunk().copied().unwrap_or_default();
         if self.must_obey { [0; 16] } else { drawn }
     }
 
-    /// The seed of a filter of valkey-bloom's layout where the command does not say.
+    /// Returns the default seed in valkey-bloom's layout.
     pub(super) const fn valkey_bloom_seed(&self) -> [u8; 32] {
         if self.has_random_seeds { self.entropy } else { FIXED_SEED }
     }

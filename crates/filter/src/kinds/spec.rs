@@ -1,4 +1,4 @@
-//! What defines a filter of any kind: how it is created, what it is called, how large it becomes.
+//! The definition of a filter of any kind: how it is created, what it is called, how large it becomes.
 
 use std::ffi::CStr;
 
@@ -15,18 +15,39 @@ use crate::error::Error;
 use crate::hash::Hasher;
 use crate::scaling::Scaling;
 
-/// Everything that makes a filter, whatever its kind: whoever makes one of it gets the same bits for the same items.
+/// The definition of a filter of any kind. Filters with equal definitions set the same bits for the same items.
+///
+/// ```
+/// use bloomgate_filter::kinds::NativeSpec;
+/// use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited};
+///
+/// let spec = Spec::Native(NativeSpec::murmur3(0.01, 1000, Scaling::Fixed, 42));
+/// let filter = Filter::new(&spec, &Unlimited)?;
+/// assert_eq!(filter.spec(), spec);
+///
+/// // What a replica needs to create the same filter.
+/// let mut words = Vec::new();
+/// let command = spec.spell(|word| {
+///     if let bloomgate_filter::kinds::effect::EffectWord::Text(text) = word {
+///         words.push(text.to_string());
+///     }
+/// });
+/// assert_eq!(command, c"BF.INSERT");
+/// assert_eq!(words.join(" "), "CAPACITY 1000 ERROR 0.01 NONSCALING SEED 42");
+/// # assert!(!filter.contains(b"absent", &Moment(0)));
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spec {
-    /// Of our own layout.
+    /// The native layout.
     Native(NativeSpec),
-    /// Of our own layout, and it forgets.
+    /// A ring of native filters, which forgets.
     Windowed(WindowedSpec),
-    /// Of our own layout, with counters in the place of bits.
+    /// The native layout with counters in place of bits.
     Counting(CountingSpec),
-    /// Of RedisBloom's.
+    /// RedisBloom's layout.
     RedisBloom(RedisBloomSpec),
-    /// Of valkey-bloom's.
+    /// valkey-bloom's layout.
     ValkeyBloom(ValkeyBloomSpec),
 }
 
@@ -44,7 +65,7 @@ macro_rules! inside {
 }
 
 impl Spec {
-    /// What a request asks for; nothing where its words are those of different kinds.
+    /// Returns the definition that a request asks for; `None` if its options belong to different kinds.
     #[must_use]
     pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
         let native = |forgets| {
@@ -72,7 +93,7 @@ impl Spec {
         }
     }
 
-    /// The false positive rate that a filter of it is made for.
+    /// The requested false positive rate.
     #[must_use]
     pub const fn rate(&self) -> f64 {
         match self {
@@ -84,7 +105,7 @@ impl Spec {
         }
     }
 
-    /// Whether a filter of it takes entries of deleted items.
+    /// Whether its filters have tables of deleted items.
     #[must_use]
     pub(crate) const fn takes_deleted(&self) -> bool {
         match self {
@@ -93,7 +114,7 @@ impl Spec {
         }
     }
 
-    /// What BF.STATS and BF.PLAN call it.
+    /// Its names in the replies of BF.STATS and BF.PLAN.
     #[must_use]
     pub fn names(&self) -> Names {
         let growth = |scaling| if scaling == Scaling::Fixed { c"nonscaling" } else { c"scaling" };
@@ -118,17 +139,30 @@ impl Spec {
         }
     }
 
-    /// Returns what a filter consists of after `items` items were added, by default as many as its capacity.
-    /// Works out as many sizes as it has layers then, about 60 ns each.
+    /// Returns what a filter consists of after `items` items were added, by default as many as its capacity. Computes the size
+    /// of every layer, about 60 ns each.
+    ///
+    /// ```
+    /// use bloomgate_filter::kinds::NativeSpec;
+    /// use bloomgate_filter::{Scaling, Spec};
+    ///
+    /// let spec = Spec::Native(NativeSpec::murmur3(0.01, 1000, Scaling::from_expansion(2), 42));
+    /// let plan = spec.plan(Some(5000))?;
+    /// let capacities: Vec<u64> = plan.layers.iter().map(|layer| layer.capacity).collect();
+    /// assert_eq!((capacities, plan.capacity), (vec![1000, 2000, 4000], 7000));
+    /// assert_eq!(plan.bits_per_item().round(), 15.0);
+    /// # Ok::<(), bloomgate_filter::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Full`] where it never takes so many, [`Error::TooManyLayers`], and what keeps a filter from being made.
+    /// [`Error::Full`] if it cannot take that many items, [`Error::TooManyLayers`], and the errors of
+    /// [`Filter::new`](crate::Filter::new).
     pub fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
         inside!(self, chain => Plan::of_chain(chain, items), ring => ring.plan(items))
     }
 
-    /// How far a filter of it can grow under a ceiling, which is asked as for a filter of `filter_bytes` (0: a new one).
-    /// Works out as many sizes as it has layers then, about 60 ns each.
+    /// Returns how far a filter can grow under a ceiling. `filter_bytes` is the filter's present size, 0 if it does not exist
+    /// yet. Computes the size of every layer, about 60 ns each.
     #[must_use]
     pub fn reach(&self, filter_bytes: u64, ceiling: &impl Ceiling) -> Reach {
         inside!(self,
@@ -136,25 +170,25 @@ impl Spec {
             ring => Reach { capacity: ring.capacity, ends_by_rate: false })
     }
 
-    /// Answers with the command that makes a filter of it, and says its words after the key. Items may follow after ITEMS,
-    /// but not for BF.RESERVE.
+    /// Returns the command that creates a filter, and passes its arguments after the key to `say`. ITEMS and items may follow,
+    /// except for BF.RESERVE.
     pub fn spell(&self, say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         inside!(self, chain => chain.spell(say), ring => ring.spell(say))
     }
 
-    /// Whether the command that makes a filter of it takes items, too.
+    /// Whether the command that creates a filter also accepts items.
     #[must_use]
     pub const fn takes_items(&self) -> bool {
         !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
     }
 
-    /// Whether it is RedisBloom's: its primaries carry what they refused, too.
+    /// Whether it is RedisBloom's. Its primaries also replicate adds that they refused.
     #[must_use]
     pub const fn is_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(_))
     }
 
-    /// Whether the most that RedisBloom lets a client ask for binds it.
+    /// Whether its capacity exceeds RedisBloom's limit for clients.
     #[must_use]
     pub const fn is_beyond_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(spec) if spec.capacity > redisbloom::CAPACITY_MAX)

@@ -1,4 +1,4 @@
-//! What BF.STATS tells: what a filter is, how full it is, and what follows from that.
+//! The reply of BF.STATS: what a filter is, how full it is, and the estimates that follow.
 
 use std::ffi::CStr;
 
@@ -12,67 +12,67 @@ use crate::geometry::sizing::{to_f64, to_u64};
 use crate::memory::push;
 use crate::ring::{Bucket, Ring, RingRules};
 
-/// What a filter is called by its words of creation.
+/// The names of a filter's properties, as in the options that create it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Names {
-    /// What becomes of its items and of its size.
+    /// Its kind: how it grows or forgets.
     pub kind: &'static CStr,
-    /// Whose layout it has.
+    /// The module whose layout it has.
     pub layout: &'static CStr,
     /// How it hashes.
     pub hash: &'static CStr,
-    /// After what it forgets, if ever.
+    /// When it forgets items, if ever.
     pub forgets: Option<Forgets>,
 }
 
-/// What there is to tell of a filter.
+/// The statistics of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats {
     /// What it is.
     pub names: Names,
-    /// The false positive rate that it was made for.
+    /// The requested false positive rate.
     pub rate: f64,
-    /// The false positive rate now: the chance that a random item passes, 0 to 1.
+    /// The present false positive rate: the chance that a random absent item tests as present, 0 to 1.
     pub rate_now: f64,
-    /// What was counted.
+    /// Its counts.
     pub contents: Contents,
-    /// About how many different items are in, by the cells in which they left something.
+    /// The estimated number of distinct items, from the occupied cells.
     pub items_estimated: u64,
-    /// Bytes of adds that are not in the cells yet.
+    /// The memory of pending adds, in bytes.
     pub pending_bytes: u64,
-    /// Of deleted items, where it takes entries of them.
+    /// The deleted items, if the filter has a table of them.
     pub deleted: Option<DeletedStats>,
-    /// The layers to which lookups go, oldest first.
+    /// The layers that lookups visit, oldest first.
     pub layers: Vec<LayerStats>,
-    /// The buckets to which lookups go, oldest first, where it forgets.
+    /// The buckets that lookups visit, oldest first, if it forgets.
     pub buckets: Vec<BucketStats>,
 }
 
-/// Of the tables of deleted items.
+/// Statistics of the tables of deleted items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeletedStats {
-    /// Entries.
+    /// The number of entries.
     pub entries: u64,
-    /// How many more the tables take.
+    /// The number of entries that can be added.
     pub room: u64,
 }
 
-/// Of a layer.
+/// Statistics of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerStats {
-    /// The number of items that it is made for.
+    /// The number of items at which it is full.
     pub capacity: u64,
     /// The number of items that were added to it.
     pub items: u64,
     /// Size of the cells, in bytes.
     pub size_bytes: u64,
-    /// Number of cells of an item, k.
+    /// Number of cells per item, k.
     pub hashes: u32,
-    /// The part of the cells in which items left something, 0 to 1.
+    /// The fraction of its cells that are occupied, 0 to 1.
     pub fill: f64,
 }
 
-/// Of a bucket.
+/// Statistics of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketStats {
     /// Its number on the grid of time.
@@ -85,19 +85,19 @@ pub struct BucketStats {
     pub items: u64,
 }
 
-/// What was read of a filter's layers.
+/// Sums over the layers of a filter.
 #[derive(Debug, Default)]
 pub struct Measured {
     layers: Vec<LayerStats>,
     buckets: Vec<BucketStats>,
     items: f64,
-    /// The logarithm of the chance that no layer lets a random item pass.
+    /// The logarithm of the chance that a random item tests as absent in every layer.
     passes_none: f64,
     deleted: DeletedStats,
 }
 
 impl Measured {
-    /// Adds the layers of a chain, of which it reads at most 1 MiB each, and its table of deleted items.
+    /// Adds the layers of a chain, reading at most 1 MiB of each, and its table of deleted items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -136,7 +136,7 @@ impl Measured {
         Ok(())
     }
 
-    /// The statistics of the filter that was measured.
+    /// Returns the statistics of the measured filter.
     pub(crate) fn into_stats(self, spec: &Spec, contents: Contents) -> Stats {
         let Self { layers, buckets, items, passes_none, deleted } = self;
         Stats {

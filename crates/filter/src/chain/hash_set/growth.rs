@@ -1,4 +1,4 @@
-//! How a set of hashes grows: a part gets a larger table, or splits in two. A step that fails changes nothing.
+//! The growth of a set of hashes: a part gets a larger table, or is split in two. A step that fails changes nothing.
 
 use super::part::{BUCKET_BYTES, BUCKET_ROOM, BUCKETS_MAX, Part, buckets_for};
 use super::{FEW_MAX, HashSet, place};
@@ -7,26 +7,26 @@ use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::memory::reserve;
 
-/// The most bits that a directory goes by: 2^20 places of 4 bytes, parts for 3 billion hashes. A limit, because hashes that
-/// share more bits than that would split for ever.
+/// The most bits that index the directory: 2^20 elements of 4 bytes, with parts for 3 billion hashes. There must be a limit,
+/// because hashes that share more bits could not be separated by splits.
 const DEPTH_MAX: u32 = 20;
 
-/// The list of a few hashes grows by this many.
+/// The number of hashes by which the short list grows.
 const FEW_STEP: usize = 4;
 
-/// The bytes of a list of one part, of a directory of one place, and of what the alignment and the end of a table take.
+/// The size of a list of one part, a directory of one element, and the padding of a table.
 const LISTS_BYTES: u64 = (size_of::<Part>() + size_of::<u32>() + 2 * BLOCK_BYTES) as u64;
 
 impl HashSet {
     /// Returns how many hashes fit in `bytes` bytes, in whatever order they are added. Equal limits give equal room, however
     /// each set was built.
     ///
-    /// A set that only grew takes 19 to 24 bytes a hash. A part keeps its largest table, so a set whose hashes are replaced
-    /// all the time takes some 24.
+    /// A set that only grew takes 19 to 24 bytes per hash. A part keeps its largest table, so a set whose hashes are constantly
+    /// replaced takes about 24.
     #[must_use]
     pub const fn capacity_in(bytes: u64) -> u64 {
         let few = min(bytes / size_of::<ItemHash>() as u64, FEW_MAX as u64) / FEW_STEP as u64 * FEW_STEP as u64;
-        // Small tables grow by one bucket, and are filled before they do.
+        // Small tables grow by one bucket, and are filled before they grow.
         let one_part = min(bytes.saturating_sub(LISTS_BYTES) / BUCKET_BYTES, 8) * BUCKET_ROOM as u64;
         let many = bytes.saturating_sub(640) / 24;
         max(few, max(one_part, many))
@@ -54,12 +54,12 @@ impl HashSet {
         }
     }
 
-    /// Gives the list of a few hashes room for [`FEW_STEP`] more.
+    /// Reserves space for [`FEW_STEP`] more hashes in the short list.
     pub(super) fn lengthen(&mut self) -> Result<(), Error> {
         reserve(&mut self.few, FEW_STEP)
     }
 
-    /// Makes the first part, which takes over the list of a few hashes, and the directory's only place.
+    /// Creates the first part, which takes over the short list, and the directory's only element.
     fn begin(&mut self) -> Result<(), Error> {
         let (mut parts, mut directory) = (Vec::new(), Vec::new());
         reserve(&mut parts, 1)?;
@@ -73,7 +73,7 @@ impl HashSet {
         Ok(())
     }
 
-    /// Gives the part of a hash a table of the next size, or its first.
+    /// Gives the part of a hash its first table, or one of the next size.
     fn enlarge(&mut self, hash: ItemHash) -> Result<(), Error> {
         let part = self.part_of_mut(hash).ok_or(Error::Unsound)?;
         let before = part.allocated_bytes();
@@ -95,7 +95,7 @@ impl HashSet {
         }
         let is_upper = |hash: ItemHash| place(hash, depth) & 1 == 1;
         let upper_entries = part.hashes().filter(|hash| is_upper(*hash)).count();
-        // If all are on one side, the table stays as it is and the other side has none.
+        // If all hashes go to one side, the table is kept and the other side has none.
         let halves = match (part.entries() - upper_entries, upper_entries) {
             (0, _) | (_, 0) => None,
             (lower, upper) => {
@@ -106,12 +106,12 @@ impl HashSet {
         let after = halves.as_ref().map_or(before, |halves| halves.iter().map(Part::allocated_bytes).sum());
         let directory = if depth > self.depth { Some(doubled(&self.directory)?) } else { None };
         if self.parts.len() == self.parts.capacity() {
-            // By an eighth, so that a long list is not copied for every part.
+            // The list grows by an eighth, so that a long list is not copied for every part.
             let more = 1.max(self.parts.len() / 8);
             reserve(&mut self.parts, more)?;
         }
 
-        // From here on nothing can be refused.
+        // From here on, nothing can fail.
         if let Some(directory) = directory {
             self.directory = directory;
             self.depth = depth;
@@ -134,7 +134,7 @@ impl HashSet {
         self.enter(upper, hash)
     }
 
-    /// Adds the upper half of a part that was split to the list and the directory. `hash` is one of either half.
+    /// Adds the upper half of a split part to the list and the directory. `hash` belongs to either half.
     fn enter(&mut self, upper: Part, hash: ItemHash) -> Result<(), Error> {
         let number = u32::try_from(self.parts.len()).map_err(|_| Error::Unsound)?;
         let places = 1 << self.depth.saturating_sub(upper.depth);
@@ -145,7 +145,7 @@ impl HashSet {
     }
 }
 
-/// The directory with every place twice.
+/// Returns the directory with every element duplicated.
 fn doubled(directory: &[u32]) -> Result<Vec<u32>, Error> {
     let mut doubled = Vec::new();
     reserve(&mut doubled, directory.len() * 2)?;

@@ -1,13 +1,13 @@
-//! An exact set of 128-bit hashes, 16.1 bytes a slot and nothing else for a hash.
+//! An exact set of 128-bit hashes, with 16.1 bytes per slot and nothing else per hash.
 //!
-//! Up to 16 hashes are a sorted list. More are kept by extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible
-//! hashing, a fast access method for dynamic files, 1979): the top bits of `h1` select an entry of a directory, which names a
-//! part, which is a table of at most 62 KiB ([`part`]). A full part gets a larger table, up to that size, or splits in two by
-//! the next bit of `h1`. So no growth touches more than one part and, now and then, the directory: 4 bytes for some 2000 hashes.
+//! Up to 16 hashes are a sorted list. Larger sets use extendible hashing (Fagin, Nievergelt, Pippenger, Strong: Extendible
+//! hashing, a fast access method for dynamic files, 1979): the top bits of `h1` select an element of a directory, which refers
+//! to a part, which is a table of at most 62 KiB ([`part`]). A full part gets a larger table, up to that size, or is split in
+//! two by the next bit of `h1`. So growth never touches more than one part and, now and then, the directory: 4 bytes for about
+//! 2000 hashes.
 //!
-//! How a set is split into parts depends on what was removed on the way. Nothing that is written or compared may depend on it:
-//! sets are equal if they hold the same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) cuts them at fixed
-//! places.
+//! The division into parts depends on past removals, but what is written or compared does not: sets are equal if they hold the
+//! same hashes, and [`for_each_sorted_run`](HashSet::for_each_sorted_run) divides them at fixed places.
 
 mod growth;
 mod order;
@@ -24,22 +24,34 @@ use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::reserve;
 
-/// The most hashes that are kept in a list: the smallest table takes half a KiB.
+/// The longest short list. The smallest table takes half a KiB.
 const FEW_MAX: usize = 16;
 
-/// An exact set of hashes. It cannot hold the hash 0, 0, which an item has with a chance of 2^-128: no stored set has it.
+/// An exact set of hashes. It cannot hold the hash 0, 0, which an item has with a probability of 2^-128.
+///
+/// ```
+/// use bloomgate_filter::chain::HashSet;
+/// use bloomgate_filter::hash::ItemHash;
+///
+/// let mut deleted = HashSet::new();
+/// let hash = ItemHash::keyed(b"an item", [7; 16]);
+/// assert_eq!(deleted.insert(hash), Ok(true));
+/// assert_eq!(deleted.insert(hash), Ok(false), "present");
+/// assert!(deleted.contains(hash));
+/// assert!(deleted.remove(hash) && deleted.is_empty());
+/// ```
 #[derive(Default)]
 pub struct HashSet {
-    /// All of them in ascending order while they are few. Empty where there are parts.
+    /// The short list: all hashes in ascending order while they are few, empty if there are parts.
     few: Vec<ItemHash>,
-    /// In the order in which they were made.
+    /// In the order of their creation.
     parts: Vec<Part>,
-    /// Of each value of the top `depth` bits of `h1`, the number of its part. Empty where there are no parts. A part whose
-    /// own depth is less has several neighbouring places.
+    /// For each value of the top `depth` bits of `h1`, the index of its part; empty if there are no parts. A part with a
+    /// smaller depth has several consecutive elements.
     directory: Vec<u32>,
     depth: u32,
     len: u64,
-    /// Bytes of the tables of all parts.
+    /// The size of the tables of all parts, in bytes.
     tables_bytes: u64,
 }
 
@@ -47,7 +59,7 @@ impl HashSet {
     /// The number of hashes in a sorted run.
     pub const RUN: usize = 4096;
 
-    /// The empty set. It asks for no memory.
+    /// The empty set, without memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { few: Vec::new(), parts: Vec::new(), directory: Vec::new(), depth: 0, len: 0, tables_bytes: 0 }
@@ -59,13 +71,13 @@ impl HashSet {
         self.len
     }
 
-    /// Whether there is none in it.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that were asked of the allocator: tables, the list of parts and the directory. Looks at no part.
+    /// The number of bytes requested from the allocator for tables, the list of parts and the directory. Visits no part.
     #[must_use]
     pub const fn allocated_bytes(&self) -> u64 {
         let few = self.few.capacity() * size_of::<ItemHash>();
@@ -73,7 +85,7 @@ impl HashSet {
         self.tables_bytes + (few + lists) as u64
     }
 
-    /// Number of parts that it lies in.
+    /// The number of its parts.
     #[must_use]
     pub const fn part_count(&self) -> usize {
         self.parts.len()
@@ -86,34 +98,33 @@ impl HashSet {
         self.part_of(hash).map_or_else(|| self.is_one_of_few(hash), |part| part.contains(hash))
     }
 
-    /// Which hashes of the mask `wanted` are in it, of up to [`BATCH`] (the rest of a longer list is not looked at). The lines
-    /// of tags of all of them are on their way into the cache before the first is looked at, then the entries of those whose
-    /// tag is there.
+    /// Returns the hashes of the mask `wanted` that are in it. Prefetches the tag lines of all of them before it reads the
+    /// first, then the entries of those whose tag matches.
     #[inline]
     #[must_use]
     pub fn contains_batch(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
         self.lookup(hashes).present(wanted)
     }
 
-    /// A lookup of up to [`BATCH`] hashes in two steps.
+    /// Starts a lookup of a batch in two steps.
     #[inline]
     #[must_use]
     pub const fn lookup<'a>(&'a self, hashes: &'a [ItemHash]) -> Lookup<'a> {
         Lookup { set: self, hashes, fetched: Mask::NONE, lines: [&NO_LINE; BATCH] }
     }
 
-    /// Which hashes of the mask `wanted` are in it, one after the other.
+    /// Returns the hashes of the mask `wanted` that are in it, looked up one by one.
     fn are_in(&self, hashes: &[ItemHash], wanted: Mask) -> Mask {
         wanted.each_of(hashes).fold(Mask::NONE, |present, (item, hash)| present | item.only_if(self.contains(hash)))
     }
 
-    /// Whether a hash is in the list of a few. Looks at all of them without a branch: each could be guessed wrong.
+    /// Whether a hash is in the short list. Compares all of them without a branch that could be mispredicted.
     fn is_one_of_few(&self, hash: ItemHash) -> bool {
         self.few.iter().fold(false, |found, few| found | (*few == hash))
     }
 
-    /// Adds a hash; answers whether it was absent. A part that cannot grow takes hashes until fifteen sixteenths of its slots
-    /// are used. [`capacity_in`](Self::capacity_in) is for callers that limit the set.
+    /// Adds a hash. Returns whether it was absent. A part that cannot grow takes hashes until fifteen sixteenths of its slots
+    /// are used. Callers that limit the set use [`capacity_in`](Self::capacity_in).
     ///
     /// # Errors
     /// [`Error::NoRoomForDeleted`] if more than 3720 hashes share the 20 top bits of `h1`; [`Error::OutOfMemory`];
@@ -135,7 +146,7 @@ impl HashSet {
         Ok(is_new)
     }
 
-    /// Adds an absent hash to the list of a few.
+    /// Adds an absent hash to the short list.
     fn insert_into_few(&mut self, hash: ItemHash) -> Result<bool, Error> {
         if self.few.len() == self.few.capacity() {
             self.lengthen()?;
@@ -145,7 +156,7 @@ impl HashSet {
         Ok(true)
     }
 
-    /// Takes a hash out; answers whether it was in. A part keeps its table until it is empty; the empty set has no memory.
+    /// Removes a hash. Returns whether it was present. A part keeps its table until it is empty; the empty set has no memory.
     pub fn remove(&mut self, hash: ItemHash) -> bool {
         if let Some(part) = self.part_of_mut(hash) {
             let before = part.allocated_bytes();
@@ -166,12 +177,12 @@ impl HashSet {
         true
     }
 
-    /// Empties it and gives its memory back.
+    /// Removes all hashes and frees the memory.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// An equal set.
+    /// Returns an equal set.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -185,14 +196,13 @@ impl HashSet {
         for part in &self.parts {
             parts.push(part.try_clone()?);
         }
-        // The tables of the copy need not lie as those of the original do.
+        // The tables of the copy may need other padding.
         let tables_bytes = parts.iter().map(Part::allocated_bytes).sum();
         Ok(Self { few, parts, directory, tables_bytes, ..*self })
     }
 
-    /// Lets the mover move the memory of the parts from number `first` on. Answers with the number of the part to go on
-    /// with, if the mover has done enough before the last. A set that grew in between may go on from there: a new part is
-    /// the last.
+    /// Lets the mover move the parts, starting at number `first`. Returns the number of the part to continue with if the mover
+    /// stops before the last. If the set grows in between, the caller can continue there: new parts are appended.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
             relocate_elements(&mut self.few, mover);
@@ -213,7 +223,7 @@ impl HashSet {
     /// the parts of the set are. Sorts a copy of each part on the stack (122 KiB in all), so that a save needs no memory.
     ///
     /// # Errors
-    /// Those of `f`, which is not called again then.
+    /// Those of `f`, which ends the iteration.
     pub fn for_each_sorted_run<E>(&self, mut f: impl FnMut(&[ItemHash]) -> Result<(), E>) -> Result<(), E> {
         if !self.few.is_empty() {
             return f(&self.few);
@@ -242,14 +252,14 @@ impl HashSet {
         }
     }
 
-    /// Adds a run of ascending hashes, all of them above those that it has: for a reader. Looks for its last hash, which costs up
-    /// to some microseconds a call.
+    /// Appends a run of ascending hashes, all above the existing ones, for a reader. Looks up the last existing hash, which
+    /// takes a few microseconds per call.
     ///
     /// # Errors
     /// [`Error::Unsound`] for a hash that is not above the one before it, [`Error::OutOfMemory`], [`Error::NoRoomForDeleted`]
     /// for hashes that no set can hold together. The set is unchanged.
     pub fn extend_sorted(&mut self, run: &[ItemHash]) -> Result<(), Error> {
-        // No hash is below the one that is in no set.
+        // The forbidden hash is below all others.
         let of_parts = || self.parts_in_order().rev().find_map(|part| part.hashes().max());
         let last = self.few.last().copied().or_else(of_parts).unwrap_or(NONE);
         if run.first().is_some_and(|first| *first <= last) || !run.is_sorted_by(|one, next| one < next) {
@@ -264,17 +274,17 @@ impl HashSet {
         Ok(())
     }
 
-    /// The parts in the order of the hashes in them.
+    /// Returns the parts in the order of their hashes.
     fn parts_in_order(&self) -> impl DoubleEndedIterator<Item = &Part> {
         let place = |(place, number): (usize, &u32)| {
             let part = usize::try_from(*number).ok().and_then(|number| self.parts.get(number))?;
-            // The first of the places that it has.
+            // The first of its consecutive elements.
             place.is_multiple_of(1 << self.depth.saturating_sub(part.depth)).then_some(part)
         };
         self.directory.iter().enumerate().filter_map(place)
     }
 
-    /// The number of the part where a hash is, if it is in the set.
+    /// Returns the index of the part to which a hash belongs.
     #[inline]
     fn number_of(&self, hash: ItemHash) -> Option<usize> {
         self.directory.get(place(hash, self.depth)).and_then(|number| usize::try_from(*number).ok())
@@ -291,7 +301,7 @@ impl HashSet {
     }
 }
 
-/// A lookup of a batch: so that somebody who has other things to look at can let the lines of tags come meanwhile.
+/// A lookup of a batch, in two steps so that the caller can work while the tag lines are loaded.
 pub struct Lookup<'a> {
     set: &'a HashSet,
     hashes: &'a [ItemHash],
@@ -300,7 +310,7 @@ pub struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Starts to load the lines of tags of the hashes of the mask `wanted`.
+    /// Prefetches the tag lines of the hashes of the mask `wanted`.
     #[inline]
     pub fn fetch(&mut self, wanted: Mask) {
         for (item, hash) in (wanted - self.fetched).each_of(self.hashes) {
@@ -312,7 +322,7 @@ impl Lookup<'_> {
         self.fetched |= wanted;
     }
 
-    /// Which hashes of the mask `wanted` are in the set. Fetches what was not fetched yet.
+    /// Returns the hashes of the mask `wanted` that are in the set. Prefetches the tag lines that were not prefetched yet.
     #[inline]
     #[must_use]
     pub fn present(mut self, wanted: Mask) -> Mask {
@@ -332,14 +342,14 @@ impl Lookup<'_> {
     }
 }
 
-/// A hash's place in a directory of so many bits, at most 20: the top bits of `h1`.
+/// Returns a hash's index in a directory of 2^`depth` elements, `depth` at most 20: the top bits of `h1`.
 #[inline]
 const fn place(hash: ItemHash, depth: u32) -> usize {
-    // In two steps: a shift by 64 is none.
+    // Two shifts, because a shift by 64 would be none.
     (hash.h1 >> 1 >> (63 - depth)) as usize
 }
 
-/// Equal as sets. Looks every hash of one up in the other.
+/// Equal as sets. Looks up every hash of one in the other.
 impl PartialEq for HashSet {
     fn eq(&self, other: &Self) -> bool {
         let mut hashes = self.few.iter().copied().chain(self.parts.iter().flat_map(Part::hashes));

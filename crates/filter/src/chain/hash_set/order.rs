@@ -1,5 +1,5 @@
-//! A set of hashes in the order of its parts: those of a range of `h1`, and taking it apart bit by bit. A file of its own because
-//! only a set that is written elsewhere by and by needs it.
+//! A set of hashes in the order of its parts: a range of `h1`, and gradual removal. A separate file because only pending adds
+//! need it.
 
 use super::part::Part;
 use super::{HashSet, place};
@@ -7,21 +7,21 @@ use crate::hash::ItemHash;
 use crate::mask::Mask;
 
 impl HashSet {
-    /// The hashes whose `h1` lies from `first` to `last`, both included; those of a part in no order. Reads the parts that
-    /// such hashes can be in, each at most 62 KiB.
+    /// Returns the hashes whose `h1` is from `first` to `last`, inclusive; within a part in no order. Reads only the parts that
+    /// can have such hashes, each at most 62 KiB.
     pub fn between(&self, first: u64, last: u64) -> impl Iterator<Item = ItemHash> {
         let at = |h1| place(ItemHash { h1, h2: 0 }, self.depth);
         let numbers = self.directory.get(at(first)..=at(last)).unwrap_or_default();
         let mut before = None;
-        // The places of a part lie side by side.
+        // The directory elements of a part are consecutive.
         let new = numbers.iter().filter(move |number| before.replace(**number) != Some(**number));
         let parts = new.filter_map(|number| self.parts.get(usize::try_from(*number).ok()?));
         let hashes = self.few.iter().copied().chain(parts.flat_map(Part::hashes));
         hashes.filter(move |hash| (first..=last).contains(&hash.h1))
     }
 
-    /// Takes hashes of one part out, as many as there is room for in `taken`: of the first that has any, from that of the `h1`
-    /// `from` on, and after the last from the first on. Answers how many; none are left where there are none.
+    /// Removes hashes of one part, up to the length of `taken`, and returns their number; 0 if the set is empty. Takes the
+    /// first nonempty part at or after `h1` = `from`, cyclically.
     pub fn take_some(&mut self, from: u64, taken: &mut [ItemHash]) -> usize {
         let start = place(ItemHash { h1: from, h2: 0 }, self.depth).min(self.directory.len());
         let (before, after) = self.directory.split_at(start);
@@ -37,7 +37,7 @@ impl HashSet {
         count
     }
 
-    /// Starts to load what a lookup of the hashes of the mask `wanted`, or an insert, reads.
+    /// Prefetches what a lookup or an insert of the hashes of the mask `wanted` reads.
     #[inline]
     pub fn prefetch(&self, hashes: &[ItemHash], wanted: Mask) {
         for (_, hash) in wanted.each_of(hashes) {
@@ -62,7 +62,7 @@ mod tests {
         set
     }
 
-    /// What takes many parts; under miri, which is slow, one.
+    /// A number of hashes that needs many parts; under miri, which is slow, one part.
     const MANY: u64 = if cfg!(miri) { 300 } else { 50_000 };
 
     #[test]

@@ -15,26 +15,26 @@ use crate::cells::{BLOCK_BYTES, Blocks, Cells as _, Mover};
 use crate::error::Error;
 use crate::hash::ItemHash;
 
-/// The hash that is not in any set.
+/// The hash that no set can hold.
 pub(super) const NONE: ItemHash = ItemHash { h1: 0, h2: 0 };
-/// Buckets of the largest table, 62 KiB: the most that a growth, a split included, copies.
+/// The buckets of the largest table, 62 KiB. No growth step, not even a split, copies more.
 pub(super) const BUCKETS_MAX: usize = 128;
-/// Hashes of a bucket.
+/// The slots of a bucket.
 const BUCKET_SLOTS: usize = LINE_TAGS;
-/// Bytes of a bucket, its entries included.
+/// The size of a bucket with its entries, in bytes.
 pub(super) const BUCKET_BYTES: u64 = (BLOCK_BYTES + BUCKET_SLOTS * ENTRY_BYTES) as u64;
-/// Hashes for each bucket at which a table grows: one bucket of eight is full then.
+/// The hashes per bucket at which a table grows. One bucket in eight is full then.
 pub(super) const BUCKET_ROOM: usize = 26;
 /// The most hashes of a table, fifteen sixteenths of its slots.
 pub(super) const ENTRIES_MAX: usize = most_of(BUCKETS_MAX);
-/// Where a line says how many hashes lie in its bucket, and which kinds passed by, a bit each.
+/// The places in a line of the number of hashes in its bucket, and of the kinds that overflowed past it, a bit each.
 const USED_AT: usize = 62;
 const PASSED_AT: usize = 63;
 
-/// A line that nothing is in.
+/// An empty line.
 pub(super) const NO_LINE: TagLine = [0; BLOCK_BYTES];
 
-/// A hash but for its tag.
+/// A hash without its tag.
 type Entry = [u8; ENTRY_BYTES];
 const ENTRY_BYTES: usize = size_of::<ItemHash>() - size_of::<u16>();
 
@@ -53,25 +53,25 @@ const fn blocks_of(buckets: usize) -> usize {
     buckets + (buckets * BUCKET_SLOTS * ENTRY_BYTES).div_ceil(BLOCK_BYTES)
 }
 
-/// The most hashes of so many buckets.
+/// Returns the most hashes of a table with this number of buckets.
 const fn most_of(buckets: usize) -> usize {
     buckets * BUCKET_SLOTS * 15 / 16
 }
 
-/// A hash's tag: the low bits of `h1`. A part goes by the high bits of that, a bucket by `h2`.
+/// Returns a hash's tag, the low bits of `h1`. The directory uses the high bits of `h1`, and a table uses `h2`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are the tag")]
 const fn tag_of(hash: ItemHash) -> u16 {
     hash.h1 as u16
 }
 
-/// The bit of a hash's kind.
+/// Returns the bit of a hash's kind.
 #[inline]
 const fn kind_of(hash: ItemHash) -> u8 {
     1 << (hash.h1 & 7)
 }
 
-/// What an entry has of a hash: of `h1` what is above the tag, then `h2`.
+/// Returns the entry of a hash: `h1` without the tag, then `h2`.
 #[inline]
 const fn entry_of(hash: ItemHash) -> Entry {
     let [_, _, a, b, c, d, e, f] = hash.h1.to_le_bytes();
@@ -79,7 +79,7 @@ const fn entry_of(hash: ItemHash) -> Entry {
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
 }
 
-/// The hash of a tag and an entry.
+/// Returns the hash of a tag and an entry.
 const fn hash_of(tag: [u8; 2], entry: Entry) -> ItemHash {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = entry;
     let [low, high] = tag;
@@ -96,19 +96,19 @@ const fn passed(line: &TagLine) -> u8 {
     line[PASSED_AT]
 }
 
-/// Whether a hash may be in, going by the line of its home: no is certain.
+/// Whether a hash may be present, judging by its home line; `false` is certain.
 #[inline]
 pub(super) fn is_suspect(line: &TagLine, hash: ItemHash) -> bool {
     may_have(line, tag_of(hash)) | (passed(line) & kind_of(hash) != 0)
 }
 
 impl Part {
-    /// An empty part, which asks for no memory.
+    /// Creates an empty part, without memory.
     pub(super) fn without_table(depth: u32) -> Self {
         Self { depth, ..Self::default() }
     }
 
-    /// An empty part with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
+    /// Creates an empty part with a table of `buckets` buckets, at most [`BUCKETS_MAX`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -118,7 +118,7 @@ impl Part {
         Ok(Self { table: Some(table), buckets, entries: 0, depth })
     }
 
-    /// An equal part.
+    /// Returns an equal part.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -138,37 +138,37 @@ impl Part {
         }
     }
 
-    /// Bytes that were asked of the allocator.
+    /// The number of bytes requested from the allocator.
     pub(super) fn allocated_bytes(&self) -> u64 {
         self.table.as_ref().map_or(0, Blocks::allocated_bytes)
     }
 
-    /// Number of buckets of its table.
+    /// The number of buckets of its table.
     pub(super) const fn buckets(&self) -> usize {
         self.buckets as usize
     }
 
-    /// Number of hashes in it.
+    /// The number of its hashes.
     pub(super) const fn entries(&self) -> usize {
         self.entries as usize
     }
 
-    /// Whether one more leaves most of its buckets with room.
+    /// Whether most buckets will still have a free slot after another hash.
     pub(super) const fn has_room(&self) -> bool {
         self.entries() < self.buckets() * BUCKET_ROOM
     }
 
-    /// Whether one more leaves it at most fifteen sixteenths full.
+    /// Whether it will be at most fifteen sixteenths full after another hash.
     pub(super) const fn has_last_room(&self) -> bool {
         self.entries() < most_of(self.buckets())
     }
 
-    /// Its hashes, in no order.
+    /// Returns its hashes, in no order.
     pub(super) fn hashes(&self) -> impl Iterator<Item = ItemHash> {
         (0..self.buckets()).flat_map(|bucket| self.hashes_in(bucket))
     }
 
-    /// The hashes that lie in a bucket.
+    /// Returns the hashes in a bucket.
     fn hashes_in(&self, bucket: usize) -> impl Iterator<Item = ItemHash> {
         let line = self.line(bucket);
         let tags = line.map_or(&[][..], |line| line.as_chunks::<2>().0);
@@ -177,7 +177,7 @@ impl Part {
         tags.iter().zip(entries).take(count).map(|(tag, entry)| hash_of(*tag, *entry))
     }
 
-    /// The line of a hash's home, whose loading it starts. Where there is none it is one that nothing is in.
+    /// Returns the home line of a hash, and prefetches it; an empty line if there is no table.
     #[inline]
     pub(super) fn fetch(&self, hash: ItemHash) -> &TagLine {
         let line = self.line(self.home(hash)).unwrap_or(&NO_LINE);
@@ -185,7 +185,7 @@ impl Part {
         line
     }
 
-    /// Starts to load the first entry in its home that may be that of a hash.
+    /// Prefetches the first entry in its home bucket that has the tag of a hash.
     pub(super) fn prefetch_entry(&self, hash: ItemHash) {
         let home = self.home(hash);
         let found = self.line(home).map_or(0, |line| matches(line, tag_of(hash), used(line)));
@@ -199,7 +199,7 @@ impl Part {
         self.find(hash).is_some()
     }
 
-    /// The bucket of a hash that is in, and its slot there.
+    /// Returns the bucket and the slot of a present hash.
     #[inline]
     fn find(&self, hash: ItemHash) -> Option<(usize, usize)> {
         let mut bucket = self.home(hash);
@@ -221,12 +221,12 @@ impl Part {
         None
     }
 
-    /// Adds an absent hash; answers whether there was a slot for it.
+    /// Adds an absent hash. Returns whether there was a slot for it.
     pub(super) fn put(&mut self, hash: ItemHash) -> bool {
         self.put_all(std::iter::once(hash)) == 1
     }
 
-    /// Adds absent hashes as long as there are slots; answers how many.
+    /// Adds absent hashes as long as there are slots. Returns their number.
     #[inline]
     pub(super) fn put_all(&mut self, hashes: impl Iterator<Item = ItemHash>) -> usize {
         let (buckets, before) = (self.buckets(), self.entries());
@@ -255,7 +255,7 @@ impl Part {
         added
     }
 
-    /// Takes a hash out; answers whether it was in. The table of an empty part is given back.
+    /// Removes a hash. Returns whether it was present. Frees the table of an empty part.
     pub(super) fn take(&mut self, hash: ItemHash) -> bool {
         let Some((bucket, slot)) = self.find(hash) else { return false };
         self.entries -= 1;
@@ -275,7 +275,7 @@ impl Part {
         true
     }
 
-    /// The kinds of the hashes that passed by a bucket, going by where they lie.
+    /// Computes the kinds of the hashes that overflowed past a bucket, from where they are stored.
     fn kinds_after(&self, bucket: usize) -> u8 {
         let (mut kinds, mut at) = (0, bucket);
         for distance in 1..self.buckets() {
@@ -289,7 +289,7 @@ impl Part {
         kinds
     }
 
-    /// Moves the last hash of a bucket to a slot that is no longer used.
+    /// Moves the last hash of a bucket to a slot that became free.
     fn close_gap(&mut self, bucket: usize, slot: usize) {
         let Some(line) = self.line_mut(bucket) else { return };
         line[USED_AT] = used(line).saturating_sub(1);
@@ -311,14 +311,14 @@ impl Part {
         bytes.unwrap_or_default().copy_from_slice(&entry_of(hash));
     }
 
-    /// The bytes of the table from an entry on.
+    /// Returns the bytes of the table from an entry on.
     #[inline]
     fn entries_from(&self, bucket: usize, slot: usize) -> &[u8] {
         let bytes = self.table.as_ref().map_or(&[][..], |table| table.bytes());
         bytes.get(self.entry_at(bucket, slot)..).unwrap_or_default()
     }
 
-    /// Where an entry begins in the table, in bytes.
+    /// Returns the offset of an entry in the table, in bytes.
     #[inline]
     fn entry_at(&self, bucket: usize, slot: usize) -> usize {
         self.buckets() * BLOCK_BYTES + (bucket * BUCKET_SLOTS + slot) * ENTRY_BYTES
@@ -334,32 +334,32 @@ impl Part {
         self.table.as_mut().map(|table| table.block_mut(bucket as u64))
     }
 
-    /// The bucket where the search for a hash begins. Without a table it is 0, which is no bucket then.
+    /// Returns the bucket where the search for a hash begins; 0 without a table, which has no bucket 0.
     #[inline]
     const fn home(&self, hash: ItemHash) -> usize {
         home_of(hash, self.buckets())
     }
 
-    /// The bucket after this one; after the last the first.
+    /// Returns the next bucket, cyclically.
     #[inline]
     const fn after(&self, bucket: usize) -> usize {
         if bucket + 1 < self.buckets() { bucket + 1 } else { 0 }
     }
 
-    /// The number of steps from a bucket to another.
+    /// Returns the number of steps from one bucket to another, cyclically.
     const fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.buckets() - from }
     }
 }
 
-/// A hash's home among so many buckets.
+/// Returns a hash's home among this number of buckets.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low half selects, and the product is below the buckets")]
 const fn home_of(hash: ItemHash, buckets: usize) -> usize {
     ((hash.h2 as u32 as u64 * buckets as u64) >> 32) as usize
 }
 
-/// The number of buckets of the smallest table with room for `entries` hashes; [`BUCKETS_MAX`] for more than any has room for.
+/// Returns the number of buckets of the smallest table with room for `entries` hashes; [`BUCKETS_MAX`] if there is none.
 pub(super) const fn buckets_for(entries: usize) -> usize {
     let least = entries.div_ceil(BUCKET_ROOM);
     if least <= 4 {

@@ -48,7 +48,7 @@ fn check(set: &HashSet) {
 
 /// Random inserts, removes and questions, of hashes that share bits in three ways.
 #[test]
-fn it_does_what_the_standard_set_does() {
+fn it_behaves_like_the_standard_set() {
     // All bits; 14 bits in common and few first slots, so that parts split deeply and searches are long; few hashes, which
     // come and go.
     let kinds: [fn(ItemHash) -> ItemHash; 3] = [
@@ -158,7 +158,7 @@ fn an_error_ends_the_runs() {
 /// A part that cannot split is filled to fifteen sixteenths, and the others go on.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of hashes")]
-fn hashes_that_share_their_bits_do_not_split_for_ever() {
+fn hashes_with_equal_top_bits_do_not_split_forever() {
     let mut set = HashSet::new();
     for h2 in 0..ENTRIES_MAX as u64 {
         assert_eq!(set.insert(ItemHash { h1: 42 << 30, h2 }), Ok(true));

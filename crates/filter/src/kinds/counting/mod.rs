@@ -1,8 +1,8 @@
-//! Filters that count, for sets whose members come and go without end: counters of 4 bits in the place of bits, one layer of
+//! Counting filters, for sets whose members are added and removed indefinitely: 4-bit counters in place of bits, one layer of
 //! fixed capacity, four times the memory.
 //!
-//! Every add counts, of an item that is found, too: whether it is in, or others have its counters, the filter cannot tell, and
-//! a delete counts down what its add counted up. As long as nothing is deleted that was not added, no delete makes another
+//! Every add counts, even of an item that is found: the filter cannot tell whether the item is present or others share its
+//! counters, and a delete decrements what its add incremented. As long as only added items are deleted, no delete makes another
 //! item absent.
 
 use std::ffi::CStr;
@@ -18,13 +18,13 @@ use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
 
-/// What makes a filter that counts.
+/// What defines a counting filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountingSpec {
-    /// The false positive rate that was asked for, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to
+    /// The requested false positive rate, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to
     /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX).
     pub rate: f64,
-    /// How many adds it takes, less those that were taken back; at least 1.
+    /// The number of adds that it takes, less deletes; at least 1.
     pub capacity: u64,
     /// How it hashes.
     pub hasher: Hasher,
@@ -60,7 +60,7 @@ impl Rules for CountingSpec {
         Counters::zeroed(geometry.blocks())
     }
 
-    /// Counts the item up, in or not.
+    /// Counts the item, present or not.
     #[inline]
     fn add_one(
         chain: &mut CountingFilter,
@@ -76,7 +76,8 @@ impl Rules for CountingSpec {
         chain.count_up_batch(hashes)
     }
 
-    /// Counts down what is found. An effect does the same: the primary found what this filter finds.
+    /// Decrements the counters of items that are found. An effect does the same, because the primary found what this filter
+    /// finds.
     fn remove_batch(
         chain: &mut CountingFilter,
         hashes: &HashBatch,
@@ -105,12 +106,12 @@ impl ChainSpec for CountingSpec {
 }
 
 impl CountingSpec {
-    /// What a request comes to; see [`taken_rate`].
+    /// Returns the definition for a request; see [`taken_rate`].
     pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
         Self { rate: taken_rate(request.rate), capacity: request.capacity, hasher }
     }
 
-    /// The same with bits: what is written of both is the same.
+    /// Returns the native definition, whose stored form is the same.
     pub(super) const fn native(&self) -> NativeSpec {
         let Self { rate, capacity, hasher } = *self;
         NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
@@ -127,16 +128,34 @@ impl CountingSpec {
     }
 }
 
-/// A filter of our own layout, with counters in the place of bits.
+/// A filter of the native layout with counters in place of bits.
+///
+/// ```
+/// use bloomgate_filter::hash::Hasher;
+/// use bloomgate_filter::kinds::{CountingFilter, CountingSpec, Origin};
+/// use bloomgate_filter::{Filter, Moment, Spec, Unlimited};
+///
+/// let hasher = Hasher::Murmur3 { seed: 42 };
+/// let spec = Spec::Counting(CountingSpec { rate: 0.01, capacity: 1000, hasher });
+/// let mut cart = Filter::new(&spec, &Unlimited)?;
+/// for _ in 0..3 {
+///     cart.add(b"apple", Origin::Client, &Moment(0), &Unlimited)?;
+/// }
+/// let removed = cart.remove_batch([&b"apple"[..]], Origin::Client, &Moment(0), &Unlimited);
+/// assert_eq!(removed.found.len(), 1);
+/// let cart: &CountingFilter = cart.counting().unwrap();
+/// assert_eq!((cart.count(b"apple"), cart.count(b"pear")), (2, 0));
+/// # Ok::<(), bloomgate_filter::Error>(())
+/// ```
 pub type CountingFilter = Chain<CountingSpec>;
 
 impl CountingFilter {
-    /// A filter with layers as described, their counters all zero, for a reader that fills them in. The ceiling is asked
+    /// Creates a filter with layers as described, their counters all zero, for a reader that fills them in. Asks the ceiling
     /// before anything is allocated.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for layers that no filter has: there is one, and it is what was asked for;
-    /// [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    /// [`Error::Unsound`] unless there is one layer with the requested rate and capacity; [`Error::AboveCeiling`],
+    /// [`Error::OutOfMemory`].
     pub fn with_zero_counters(
         spec: CountingSpec,
         layers: &[LayerDescription<BlockedCounters>],
@@ -151,14 +170,15 @@ impl CountingFilter {
         Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
     }
 
-    /// What made it.
+    /// Its definition.
     #[must_use]
     pub const fn spec(&self) -> CountingSpec {
         *self.rules()
     }
 
-    /// How often an item is in: the least of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX), which stands for
-    /// that or more. Too high if others share all of them, never too low while nothing is deleted that was not added.
+    /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),
+    /// which means that number or more. It is too high if other items share all of its counters, and never too low as long as
+    /// only added items are deleted.
     #[must_use]
     pub fn count(&self, item: &[u8]) -> u8 {
         self.least(self.hash(item))

@@ -1,5 +1,5 @@
-//! Everything about a native filter but its bits and its table, as a snapshot and a dump's header hold it: the fields from
-//! the hash identifier to the last layer, in the order that `format/stored.rs` draws.
+//! Everything about a native filter except its bits and its table, for snapshots and the headers of dumps: the fields from the
+//! hash identifier to the last layer, in the order that `format/stored.rs` specifies.
 
 use super::NativeSpec;
 use crate::chain::{LAYERS_MAX, Layer};
@@ -12,10 +12,10 @@ use crate::scaling::Scaling;
 const HASH_MURMUR3_X64_128: u64 = 1;
 const HASH_SIPHASH_2_4_128: u64 = 2;
 
-/// Layers as they are described.
+/// Descriptions of layers.
 pub(crate) type Layers<G = BlockedBits> = Vec<LayerDescription<G>>;
 
-/// Writes the hash identifier and what makes a filter.
+/// Writes the hash identifier and the definition of a filter.
 pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
     let NativeSpec { rate, capacity, scaling, hasher } = *spec;
     sink.put_u64(if hasher.is_keyed() { HASH_SIPHASH_2_4_128 } else { HASH_MURMUR3_X64_128 });
@@ -29,8 +29,8 @@ pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
     sink.put_u64(u64::from(sizing::POLICY));
 }
 
-/// Reads what [`write_spec`] wrote. Whether a filter can be like that is for the filter to say, but for the policy, of which
-/// it has no field: the answer is whether it is the one that is known.
+/// Reads what [`write_spec`] wrote. Returns the definition, which the filter checks, and whether the policy, of which a filter
+/// has no field, is the known one.
 ///
 /// # Errors
 /// [`Error::UnknownHash`], [`Error::OutOfRange`], [`Error::Truncated`].
@@ -51,7 +51,7 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
     Ok((NativeSpec { rate, capacity, scaling, hasher }, is_known_policy))
 }
 
-/// Writes the number of layers and what each is.
+/// Writes the number of layers and the description of each.
 pub(crate) fn write_layers<const BLOCK: usize>(
     layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
     sink: &mut impl Sink,
@@ -67,7 +67,7 @@ pub(crate) fn write_layers<const BLOCK: usize>(
     }
 }
 
-/// Writes the shapes of layers: what [`write_layers`] writes of them while they are empty.
+/// Writes the shapes of layers: what [`write_layers`] writes while they are empty.
 pub(crate) fn write_shapes<const BLOCK: usize>(
     layers: impl ExactSizeIterator<Item = LayerDescription<BlockedGeometry<BLOCK>>>,
     sink: &mut impl Sink,
@@ -93,7 +93,7 @@ pub(crate) fn read_layers<const BLOCK: usize>(
     Ok(layers)
 }
 
-/// Whether layers began as these: their shapes are the same.
+/// Whether layers have these shapes.
 pub(crate) fn are_shaped<G: Geometry>(layers: &[Layer<G>], described: &[LayerDescription<G>]) -> bool {
     layers.len() == described.len()
         && layers.iter().zip(described).all(|(layer, described)| layer.geometry() == described.geometry)

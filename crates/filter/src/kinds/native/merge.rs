@@ -1,7 +1,7 @@
-//! Merging native filters: the union of what they hold.
+//! Merging native filters into their union.
 //!
-//! Bits are united layer by layer. Nobody has counted the items of a union, so each layer's number is estimated from how full
-//! it is. An entry in a table of deleted items stays where none of the filters has its item.
+//! Bits are united layer by layer. The exact number of items in a union is unknown, so it is estimated from the bits of each
+//! layer. An entry in a table of deleted items remains if no filter contains its item.
 
 use super::BloomFilter;
 use crate::ceiling::Ceiling;
@@ -13,14 +13,14 @@ use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
 use crate::memory::try_box;
 
-/// By how much the items of a layer may be more than it is made for: estimates have a deviation.
+/// The factor by which the estimated items of a layer may exceed its capacity, because estimates vary.
 const SLACK: f64 = 1.05;
 
 impl BloomFilter {
-    /// The union of filters, made as the first of them was.
+    /// Returns the union of filters, with the definition of the first.
     ///
     /// # Errors
-    /// As [`merge`](Self::merge); [`Error::Unsound`] for none.
+    /// As [`merge`](Self::merge); [`Error::Unsound`] for no filters.
     pub fn union_of(filters: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let first = filters.first().ok_or(Error::Unsound)?;
         let mut union = Self::hollow(first.spec());
@@ -28,12 +28,12 @@ impl BloomFilter {
         Ok(union)
     }
 
-    /// Takes in what others hold, which have to be made of the same numbers and the same seed. Reads all bits once, those of
-    /// layers whose numbers of items add up to more than it could take twice, and writes the pages that change.
+    /// Adds the contents of others, which must have the same definition, including the seed. Reads all bits once, or twice in
+    /// layers whose items add up to more than their capacity, and writes the pages that change.
     ///
     /// # Errors
-    /// [`Error::Different`], [`Error::UnionTooLarge`], [`Error::NoRoomForDeleted`], none of which an effect meets but the
-    /// first; [`Error::TooManyLayers`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
+    /// [`Error::Different`]. For a client also [`Error::UnionTooLarge`] and [`Error::NoRoomForDeleted`].
+    /// [`Error::TooManyLayers`], [`Error::AboveCeiling`], [`Error::OutOfMemory`]. Nothing has changed then.
     pub fn merge(&mut self, others: &[&Self], origin: Origin, ceiling: &impl Ceiling) -> Result<(), Error> {
         if others.iter().any(|other| other.spec() != self.spec()) {
             return Err(Error::Different);
@@ -52,7 +52,7 @@ impl BloomFilter {
         Ok(())
     }
 
-    /// The table of the union, which may hold `most` entries; nothing if no filter has a table.
+    /// Returns the table of the union, with up to `most` entries; `None` if no filter has a table.
     fn union_of_tables(
         &self,
         others: &[&Self],
@@ -68,7 +68,7 @@ impl BloomFilter {
         let mut table = try_box(Deleted::after(self.revision()))?;
         let mut readers = Vec::new();
         crate::memory::reserve(&mut readers, others.len() + 1)?;
-        // What only seemed to be in may be deleted, too: members can be left where the items come to none.
+        // False positives may have been deleted as well, so a filter whose count is 0 can still have members.
         for filter in filters().filter(|filter| filter.items_added() > 0) {
             readers.push((filter, CellsReader::new(filter)?));
         }
@@ -89,13 +89,13 @@ impl BloomFilter {
     }
 }
 
-/// About how many items a layer has, by its bits.
+/// Estimates the number of items of a layer from its bits.
 fn estimated(layer: &LayerDescription<BlockedBits>, bits: &Histogram) -> u64 {
     let BlockedBits { hashes, .. } = layer.geometry;
     sizing::to_u64(estimate::items(bits, hashes, layer.geometry.blocks()).round())
 }
 
-/// Whether a layer of a union may hold so many items. An effect may always: whoever carries it had the room.
+/// Checks the number of items of a united layer. An effect always passes, because the primary had room for it.
 fn check(layer: &LayerDescription<BlockedBits>, items: u64, origin: Origin) -> Result<(), Error> {
     let capacity = layer.capacity;
     if origin == Origin::Client && sizing::to_f64(items) > SLACK * sizing::to_f64(capacity) {
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_stays_where_nobody_else_has_its_item() {
+    fn an_entry_remains_if_no_other_filter_has_its_item() {
         let mut one = without(filter(1000, 0..100), 0..50);
         let other = without(filter(1000, 20..120), 40..60);
         assert_eq!(one.merge(&[&other], Origin::Client, &Unlimited), Ok(()));
         let absent: Vec<u32> = (0..120).filter(|item| !has(&one, *item)).collect();
-        // The other has 20 to 39; both lack 40 to 49; this one has 50 to 59.
+        // The other contains 20 to 39; neither contains 40 to 49; this one contains 50 to 59.
         assert_eq!(absent, (0..20).chain(40..50).collect::<Vec<_>>());
         assert_eq!((one.deleted_entries(), one.items()), (30, 90));
         assert_eq!(one.add(&45u32.to_le_bytes(), &Unlimited), Ok(true));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_many_come_together() {
+    fn the_tables_of_several_filters_are_merged() {
         let parts = [0..10u32, 10..20, 20..30].map(|range| without(filter(1000, 0..100), range));
         let [one, two, three] = &parts;
         let union = BloomFilter::union_of(&[one, two, three], Origin::Client, &Unlimited).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn members_stay_where_as_many_were_deleted_that_only_seemed_to_be_in() {
+    fn members_remain_if_as_many_false_positives_were_deleted() {
         let members = 0..3_u32;
         let spec = NativeSpec { rate: 0.25, capacity: 400, scaling: Scaling::Fixed, ..filter(1000, 0..0).spec() };
         let with_members = || {
@@ -186,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_room_leaves_everything_as_it_was() {
-        // Both tables are nearly as large as they may become, and nobody has the items of either.
+    fn a_table_without_room_changes_nothing() {
+        // Both tables are nearly at their limit, and no filter contains the items of either.
         let fill = |range: std::ops::Range<u32>| {
             let mut filter = filter(1000, range.clone());
             let full = range

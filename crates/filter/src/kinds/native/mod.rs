@@ -1,4 +1,4 @@
-//! Filters of our own layout: a chain of layers whose rates add up to the rate that was asked for.
+//! Filters of the native layout: a chain of layers whose rates add up to the requested rate.
 
 pub(crate) mod description;
 mod merge;
@@ -16,14 +16,14 @@ use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::mask::Mask;
 use crate::scaling::Scaling;
 
-/// What makes a native filter. Everything else about its layers follows from it.
+/// What defines a native filter. Everything else about its layers follows from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NativeSpec {
-    /// The false positive rate that was asked for, [`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX).
+    /// The requested false positive rate, [`RATE_MIN`](sizing::RATE_MIN) to [`RATE_MAX`](sizing::RATE_MAX).
     pub rate: f64,
-    /// The capacity that was asked for, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: that of the first layer.
     pub capacity: u64,
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,
@@ -51,8 +51,8 @@ impl Rules for NativeSpec {
         self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
     }
 
-    /// The fields are counted as the first release had them, whatever they take: a number that clients compare, and that a
-    /// ceiling goes by.
+    /// Counts the fields as the first release did, whatever their present size: clients compare this number, and ceilings limit
+    /// it.
     fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
         const FILTER_BYTES: u64 = 48;
         const LAYER_BYTES: u64 = 72;
@@ -111,16 +111,16 @@ impl ChainSpec for NativeSpec {
 }
 
 impl NativeSpec {
-    /// What is left where a filter was taken out.
+    /// The definition of the filter that stands in for one that was moved out.
     const NOTHING: Self = Self::murmur3(sizing::RATE_MAX, 1, Scaling::Fixed, 0);
 
-    /// With the hash of most filters.
+    /// Returns a definition with MurmurHash3, the usual hash.
     #[must_use]
     pub const fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
         Self { rate, capacity, scaling, hasher: Hasher::Murmur3 { seed } }
     }
 
-    /// What a request comes to; see [`taken_rate`].
+    /// Returns the definition for a request; see [`taken_rate`].
     pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
         let Request { rate, capacity, scaling, .. } = *request;
         Self { rate: taken_rate(rate), capacity, scaling, hasher }
@@ -143,13 +143,13 @@ impl NativeSpec {
     }
 }
 
-/// A filter of our own layout.
+/// A filter of the native layout.
 pub type BloomFilter = Chain<NativeSpec>;
 
 impl BloomFilter {
-    /// An empty filter for `capacity` items (at least 1) at false positive rate `rate`
+    /// Creates an empty filter for `capacity` items (at least 1) at false positive rate `rate`
     /// ([`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`](crate::geometry::sizing::RATE_MAX)), hashed by
-    /// MurmurHash3. Costs microseconds, whatever its size.
+    /// MurmurHash3. Takes microseconds, whatever the size.
     ///
     /// # Errors
     /// As [`with_spec`](Self::with_spec).
@@ -157,11 +157,11 @@ impl BloomFilter {
         Self::with_spec(NativeSpec::murmur3(rate, capacity, scaling, seed), ceiling)
     }
 
-    /// A filter with layers as described, their bits all zero, for a reader that fills them in. The ceiling is asked once,
-    /// for the whole of it, before anything is allocated.
+    /// Creates a filter with layers as described, their bits all zero, for a reader that fills them in. Asks the ceiling once
+    /// for the whole filter, before anything is allocated.
     ///
     /// # Errors
-    /// [`Error::Unsound`] for layers that no filter has, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
+    /// [`Error::Unsound`] for layers that no filter can have, [`Error::AboveCeiling`], [`Error::OutOfMemory`].
     pub fn with_zero_bits(
         spec: NativeSpec,
         layers: &[LayerDescription<BlockedBits>],
@@ -171,7 +171,7 @@ impl BloomFilter {
         Self::part_with_zero_bits(spec, layers, ceiling)
     }
 
-    /// As [`with_zero_bits`](Self::with_zero_bits), of a part of another filter.
+    /// Creates a bucket like [`with_zero_bits`](Self::with_zero_bits), without the check of its rate.
     ///
     /// # Errors
     /// As there.
@@ -186,19 +186,19 @@ impl BloomFilter {
         Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
     }
 
-    /// What is left after a filter was taken out: no layers. It contains nothing and refuses every add.
+    /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn nothing() -> Self {
         Self::hollow(NativeSpec::NOTHING)
     }
 
-    /// What made it.
+    /// Its definition.
     #[must_use]
     pub const fn spec(&self) -> NativeSpec {
         *self.rules()
     }
 }
 
-/// The rate that a native filter gets for a rate that was asked for: the nearest that is of use.
+/// Returns the rate of a native filter for a requested rate: the nearest supported one.
 #[must_use]
 pub const fn taken_rate(asked: f64) -> f64 {
     asked.clamp(sizing::RATE_MIN, sizing::RATE_MAX)

@@ -1,8 +1,8 @@
-//! The other end of RedisBloom's dump: a filter whose chunks come one by one, and what is made of them.
+//! The receiving end of RedisBloom's dump: a filter whose chunks arrive one by one.
 //!
-//! RedisBloom takes chunks in any order, and again with other bytes, over what is there; its filter answers from the header
-//! on. A client of ours sends them one after another: a chunk that is left out would not be noticed otherwise. What a
-//! primary took is taken as it took it. The filter has arrived when all its bytes have come, in whatever order.
+//! RedisBloom accepts chunks in any order, and overwrites bytes that arrived before; its filter answers from the header on.
+//! From clients this crate accepts chunks in order only, because a missing chunk would go unnoticed otherwise. From a primary
+//! it accepts what the primary accepted. The filter is complete when all bytes have arrived, in whatever order.
 
 use super::RedisBloomFilter;
 use super::dump::{HEADER, chunk_from, decode_header, encode_header, offset_of, total_bytes};
@@ -14,14 +14,14 @@ use crate::codec::{Error, Progress, Sink, Source, chunks};
 use crate::error;
 use crate::memory::try_copy;
 
-/// In the place of the number of bytes that have come, where there are gaps.
+/// Stands for the number of arrived bytes if there are gaps.
 const WITH_GAPS: u64 = u64::MAX;
 
 /// A filter of RedisBloom's layout whose chunks have not all arrived.
 #[derive(Debug, PartialEq)]
 pub struct RedisBloomArrival {
     filter: RedisBloomFilter,
-    /// Kept, so that to save what has come takes no memory.
+    /// Kept, so that saving an incomplete filter takes no memory.
     header: Box<[u8]>,
     came: Ranges,
 }
@@ -30,18 +30,18 @@ impl RedisBloomArrival {
     /// Begins with a header.
     ///
     /// # Errors
-    /// [`Error::NotADump`] and the like for what is no header; [`Error::Filter`] for a filter that cannot be or does not
-    /// fit under the ceiling.
+    /// [`Error::NotADump`] and others for bytes that are no header; [`Error::Filter`] for a filter that cannot exist or does
+    /// not fit under the ceiling.
     pub fn begin(header: &[u8], ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(header)?;
         let filter = RedisBloomFilter::with_empty_layers(rules, layers.iter().copied(), ceiling)?;
         Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came: Ranges::none()? })
     }
 
-    /// What `kind` says of it in a snapshot, which `format/stored.rs` draws.
+    /// Its `kind` in a snapshot, as `format/stored.rs` specifies.
     pub(crate) const KIND: u64 = 3;
 
-    /// Writes what a snapshot holds of it, from `kind` on.
+    /// Writes its snapshot, from `kind` on.
     pub(crate) fn write(&self, sink: &mut impl Sink) {
         sink.put_u64(Self::KIND);
         sink.put_bytes(&self.header);
@@ -54,10 +54,10 @@ impl RedisBloomArrival {
         chunks::write(&self.filter, sink);
     }
 
-    /// Reads what [`write`](Self::write) wrote after `kind`. The ceiling is asked for the whole of its memory before any is allocated.
+    /// Reads what [`write`](Self::write) wrote after `kind`. Asks the ceiling for all of its memory before any is allocated.
     ///
     /// # Errors
-    /// For bytes that it cannot have written, and where the ceiling or the allocator refuses.
+    /// For bytes that it cannot have written, and if the ceiling or the allocator refuses.
     pub(crate) fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Self, Error> {
         let (rules, layers) = decode_header(source.bytes()?.as_ref())?;
         let came = match source.u64()? {
@@ -84,7 +84,7 @@ impl RedisBloomArrival {
         Ok(Self { header: encode_header(&filter)?.into_boxed_slice(), filter, came })
     }
 
-    /// Takes a client's record. The header may come again, and every chunk that came already, with the same bytes.
+    /// Accepts a client's record. The header and every chunk that has arrived may be repeated with the same bytes.
     ///
     /// # Errors
     /// For a record out of order or of the wrong length. Nothing has changed then.
@@ -116,10 +116,10 @@ impl RedisBloomArrival {
         Ok(self.progress())
     }
 
-    /// Takes a record that a primary took: chunks in any order, and again with other bytes.
+    /// Accepts a record that a primary accepted: chunks in any order, and repeated with other bytes.
     ///
     /// # Errors
-    /// For a record that has no place in the filter. Nothing has changed then.
+    /// For a record that does not fit the filter. Nothing has changed then.
     pub fn obey(&mut self, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
         if data.is_empty() {
             return Ok(Progress::Known);
@@ -147,7 +147,7 @@ impl RedisBloomArrival {
         if self.came.without_gap() == total_bytes(&self.filter) { Progress::Complete } else { Progress::Stored }
     }
 
-    /// The filter, as far as it has arrived.
+    /// The filter as far as it has arrived.
     #[must_use]
     pub const fn filter(&self) -> &RedisBloomFilter {
         &self.filter
@@ -159,45 +159,45 @@ impl RedisBloomArrival {
         &self.header
     }
 
-    /// The filter, when the last chunk has come.
+    /// Returns the filter after the last chunk.
     #[must_use]
     pub fn into_filter(self) -> RedisBloomFilter {
         self.filter
     }
 
-    /// The number of bytes of all layers, from the first on, that have come without a gap.
+    /// The number of bytes of all layers, from the first on, that have arrived without a gap.
     #[must_use]
     pub fn arrived_bytes(&self) -> u64 {
         self.came.without_gap()
     }
 
-    /// Bytes that were asked of the allocator besides the filter's.
+    /// The number of bytes requested from the allocator in addition to the filter's.
     pub(crate) fn own_bytes(&self) -> u64 {
         self.header.len() as u64 + self.came.allocated_bytes()
     }
 
-    /// Records of what has come, one after another.
+    /// Returns records of everything that has arrived.
     pub fn records(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let chunks = self.came.iter().flat_map(|range| pieces(&self.filter, range.start, range.end));
         std::iter::once((HEADER, self.header())).chain(chunks.map(|(end, chunk)| (HEADER + end, chunk)))
     }
 
-    /// A value with the same fields and bits.
+    /// Returns a copy with the same fields and bits.
     ///
     /// # Errors
-    /// [`error::Error::OutOfMemory`] where the allocator refuses.
+    /// [`error::Error::OutOfMemory`] if the allocator refuses.
     pub fn try_clone(&self) -> Result<Self, error::Error> {
         let (header, came) = (try_copy(&self.header)?, self.came.try_clone()?);
         Ok(Self { filter: self.filter.try_clone()?, header, came })
     }
 }
 
-/// An index of a chunk's byte.
+/// Converts the offset of a byte to an index.
 fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The bytes of all layers from `start` to `end`, in pieces that do not cross a layer, each with where it ends.
+/// Returns the bytes of all layers from `start` to `end`, in pieces that do not cross layers, each with its end.
 fn pieces(filter: &RedisBloomFilter, start: u64, end: u64) -> impl Iterator<Item = (u64, &[u8])> {
     let mut begin = start;
     std::iter::from_fn(move || {

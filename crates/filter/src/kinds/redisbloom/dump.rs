@@ -1,13 +1,13 @@
-//! The dump of RedisBloom's filters, for BF.SCANDUMP, BF.LOADCHUNK and the rewriting of the AOF, as RedisBloom has it: a
-//! header with iterator 1, then the bits of all layers one after another in chunks of at most 16 MiB.
+//! The dump of RedisBloom's filters, for BF.SCANDUMP, BF.LOADCHUNK and AOF rewrites, in RedisBloom's format: a header with
+//! iterator 1, then the concatenated bits of all layers in chunks of at most 16 MiB.
 //!
 //! ```text
 //! header   u64 size | u32 layers | u32 options | u32 growth
 //! layer    u64 bytes | u64 bits | u64 size | f64 error | f64 bits per entry | u32 hashes | u64 entries | u8 n2
 //! ```
-//! Packed, little-endian. A version of 2018 had no growth, and 32 bits for entries. A chunk's iterator is 1 and the number of
-//! bytes up to its end, so a chunk that came with `iterator` begins at `iterator - 1 - length`. A chunk has no checksum: what
-//! can be checked is that it does not go beyond its layer.
+//! Packed, little-endian. A version of 2018 had no growth, and 32 bits for entries. A chunk's iterator is 1 plus the offset of
+//! its end, so a chunk with `iterator` begins at `iterator - 1 - length`. Chunks have no checksum; a reader can only check that
+//! a chunk stays within its layer.
 
 use std::borrow::Cow;
 
@@ -27,13 +27,13 @@ const LAYER_BYTES: usize = 53;
 const FRONT_BYTES_2018: usize = 16;
 const LAYER_BYTES_2018: usize = 49;
 
-/// A filter's layers as a header describes them.
+/// The layers in a header.
 pub type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
 
-/// The header of a filter.
+/// Returns the header of a filter.
 ///
 /// # Errors
-/// [`Error::Filter`] where there is no memory for it.
+/// [`Error::Filter`] if there is no memory for it.
 pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
     let mut header = Vec::new();
     reserve(&mut header, FRONT_BYTES + filter.layers().len() * LAYER_BYTES)?;
@@ -53,11 +53,11 @@ pub fn encode_header(filter: &RedisBloomFilter) -> Result<Vec<u8>, Error> {
     Ok(header)
 }
 
-/// The rules and the layers that a header speaks of. Whether a filter can be like that is for the filter to say.
+/// Reads the rules and layers in a header. The filter decides whether it can have them.
 ///
 /// # Errors
-/// [`Error::NotADump`] for bytes of another length than a header has; [`Error::OutOfRange`]; [`Error::Filter`] where there
-/// is no memory for what it says.
+/// [`Error::NotADump`] for a length that no header has; [`Error::OutOfRange`]; [`Error::Filter`] if there is no memory for the
+/// layers.
 pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
     let mut fields = Packed(header);
     let _items = fields.u64()?;
@@ -87,10 +87,10 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
 /// A record: its iterator and its data.
 pub type Record<'a> = (u64, Cow<'a, [u8]>);
 
-/// The record after the one with this iterator, 0 for the first; nothing after the last one.
+/// Returns the record after the one with this iterator, 0 for the first; `None` after the last one.
 ///
 /// # Errors
-/// [`Error::Filter`] where there is no memory for the header. Chunks are the filter's own bytes.
+/// [`Error::Filter`] if there is no memory for the header. Chunks borrow the filter's bytes.
 pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Record<'_>>, Error> {
     match iterator.checked_sub(HEADER) {
         None => Ok(Some((HEADER, encode_header(filter)?.into()))),
@@ -98,14 +98,14 @@ pub fn next_record(filter: &RedisBloomFilter, iterator: u64) -> Result<Option<Re
     }
 }
 
-/// The bits from a byte of all layers on, to the end of the layer or of the largest chunk.
+/// Returns the bits from an offset in all layers to the end of the layer, at most a chunk.
 pub(super) fn chunk_from(filter: &RedisBloomFilter, begin: u64) -> Option<&[u8]> {
     let offset = locate(filter, begin)?;
     let bits = filter.layers().get(offset.layer)?.bytes().get(offset.begin..)?;
     Some(bits.get(..CHUNK_BYTES_MAX).unwrap_or(bits))
 }
 
-/// The records of a dump, one after another. An error is the last.
+/// Returns the records of a dump in order. An error ends them.
 pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<'_>, Error>> {
     std::iter::successors(next_record(filter, 0).transpose(), |before| {
         let (iterator, _) = before.as_ref().ok()?;
@@ -113,17 +113,17 @@ pub fn records(filter: &RedisBloomFilter) -> impl Iterator<Item = Result<Record<
     })
 }
 
-/// A byte of all layers' bytes one after another.
+/// A byte of the concatenated layers.
 pub(super) struct ByteOffset {
     layer: usize,
-    /// Where it is in the layer.
+    /// Its offset in the layer.
     begin: usize,
-    /// Number of bytes of the layer from there on.
+    /// The number of bytes from it to the end of the layer.
     left: u64,
 }
 
 impl ByteOffset {
-    /// As many bytes of the filter from here on.
+    /// Returns `length` bytes of the filter from here on.
     pub(super) fn bytes_mut<'a>(&self, filter: &'a mut RedisBloomFilter, count: usize) -> Option<&'a mut [u8]> {
         filter.layer_bytes_mut(self.layer)?.get_mut(self.begin..)?.get_mut(..count)
     }
@@ -143,10 +143,10 @@ pub(super) fn total_bytes(filter: &RedisBloomFilter) -> u64 {
     filter.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.geometry().size_bytes))
 }
 
-/// Where a chunk begins in all bytes, and the offset of its first byte.
+/// Returns the begin of a chunk in the concatenated layers, and the place of its first byte.
 ///
 /// # Errors
-/// As RedisBloom tells them apart: [`Error::WrongLength`] for nothing and for more bytes than the iterator says,
+/// As RedisBloom distinguishes them: [`Error::WrongLength`] for an empty chunk and for more bytes than the iterator allows,
 /// [`Error::BeyondEnd`], [`Error::TooLong`].
 pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<(u64, ByteOffset), Error> {
     let length = data.len() as u64;
@@ -158,10 +158,10 @@ pub(super) fn offset_of(filter: &RedisBloomFilter, iterator: u64, data: &[u8]) -
     if length > offset.left { Err(Error::TooLong) } else { Ok((begin, offset)) }
 }
 
-/// Takes a chunk into a filter that is whole, over what is there: what RedisBloom does whenever one comes.
+/// Overwrites a part of a complete filter with a chunk, as RedisBloom does for every chunk.
 ///
 /// # Errors
-/// For a chunk that has no place in the filter. Nothing has changed then.
+/// For a chunk that does not fit the filter. Nothing has changed then.
 pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> Result<Progress, Error> {
     if data.is_empty() {
         return Ok(Progress::Known);
@@ -175,7 +175,7 @@ pub fn overwrite(filter: &mut RedisBloomFilter, iterator: u64, data: &[u8]) -> R
     Ok(Progress::Stored)
 }
 
-/// Accepts a chunk that a filter has, which changes nothing. Items that were added since may be in the bits as well.
+/// Accepts a chunk that the filter already has, which changes nothing. Later items may be in the bits as well.
 ///
 /// # Errors
 /// [`Error::Different`] for a chunk that the filter does not have.

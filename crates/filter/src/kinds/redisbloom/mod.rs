@@ -1,8 +1,7 @@
-//! Filters of RedisBloom's layout: they hash, grow and are laid out by its rules, so that what it wrote stays true and what
-//! is written goes back to it.
+//! Filters of RedisBloom's layout, which hash, grow and store by its rules, so that data can move from RedisBloom and back.
 //!
-//! Each layer has half the rate of the one before. The first of a growing filter has half the rate that was asked for, so
-//! that all together stay within it.
+//! Each layer has half the rate of the one before. The first layer of a growing filter has half the requested rate, so that all
+//! layers together stay within it.
 
 mod arrival;
 pub mod dump;
@@ -24,15 +23,15 @@ use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::hash::murmur2::{murmur_hash_2, murmur_hash_64a};
 use crate::scaling::Scaling;
 
-/// Options of a filter, bits of one number: sizes are not rounded up to powers of two.
+/// The options of a filter are bits of one number. This one: sizes are not rounded up to powers of two.
 const NOROUND: u32 = 1;
 /// The hash has 64 bits.
 const FORCE64: u32 = 4;
 /// The filter does not grow.
 const NO_SCALING: u32 = 8;
-/// Ours, unknown to RedisBloom, in what we store: the 64-bit hash takes seeds of 32 bits.
+/// An option of ours, unknown to RedisBloom: the 64-bit hash uses 32-bit seeds.
 const SHORT_SEEDS: u32 = 1 << 31;
-/// The growth that is stored for a filter without one.
+/// The growth that is stored for a fixed filter.
 pub const GROWTH: u32 = 2;
 /// The largest capacity that RedisBloom lets a client ask for.
 pub const CAPACITY_MAX: u64 = 1 << 30;
@@ -54,32 +53,32 @@ impl Positions for DoubleHash {
     }
 }
 
-/// What makes a new filter of RedisBloom's layout.
+/// What defines a new filter of RedisBloom's layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedisBloomSpec {
-    /// The false positive rate that was asked for, inside (0, 1).
+    /// The requested false positive rate, inside (0, 1).
     pub rate: f64,
-    /// The capacity that was asked for, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: that of the first layer.
     pub capacity: u64,
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     pub scaling: Scaling,
 }
 
-/// How a filter hashes: releases differ.
+/// How a filter hashes, which depends on the release that created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hash {
-    /// 32 bits, of the first release.
+    /// 32 bits, in the first release.
     Murmur32,
-    /// 64 bits, the seeds cut to 32: of the releases before 2.0. Nothing that they stored says so but the encoding.
+    /// 64 bits with seeds truncated to 32, in releases before 2.0. In what they stored, only the encoding shows it.
     Murmur64ShortSeeds,
     /// 64 bits.
     Murmur64,
 }
 
-/// What RedisBloom stores of a filter besides its layers.
+/// What RedisBloom stores about a filter besides its layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisBloom {
-    /// Bits that say how it hashes and whether it grows; those that mean nothing here are kept.
+    /// Flags for its hash and its growth. Unknown flags are kept.
     options: u32,
     /// The factor from one layer's capacity to the next; stored for a fixed filter as well.
     growth: u32,
@@ -87,7 +86,7 @@ pub struct RedisBloom {
 }
 
 impl RedisBloom {
-    /// The rules of a new filter.
+    /// Returns the rules of a new filter.
     #[must_use]
     pub const fn new(scaling: Scaling) -> Self {
         let (options, growth) = match scaling {
@@ -97,7 +96,7 @@ impl RedisBloom {
         Self { options, growth, hash: Hash::Murmur64 }
     }
 
-    /// The rules with options and growth as they are stored since 2.0, by RedisBloom and by us.
+    /// Returns the rules for stored options and growth, as RedisBloom since 2.0 and this crate write them.
     #[must_use]
     pub const fn stored(options: u32, growth: u32) -> Self {
         let hash = match (options & FORCE64 != 0, options & SHORT_SEEDS != 0) {
@@ -108,26 +107,26 @@ impl RedisBloom {
         Self { options, growth, hash }
     }
 
-    /// The rules of a filter that a release before 2.0 stored.
+    /// Returns the rules of a filter stored by a release before 2.0.
     #[must_use]
     pub const fn before_2_0(options: u32) -> Self {
         let short_seeds = if options & FORCE64 == 0 { 0 } else { SHORT_SEEDS };
         Self::stored(options | short_seeds, GROWTH)
     }
 
-    /// The options as they are stored.
+    /// The stored options.
     #[must_use]
     pub const fn options(&self) -> u32 {
         self.options
     }
 
-    /// The growth as it is stored.
+    /// The stored growth.
     #[must_use]
     pub const fn growth(&self) -> u32 {
         self.growth
     }
 
-    /// Whether its hash is none of today's RedisBloom.
+    /// Whether current RedisBloom lacks its hash.
     #[must_use]
     pub const fn has_short_seeds(&self) -> bool {
         self.options & SHORT_SEEDS != 0
@@ -148,7 +147,7 @@ impl Rules for RedisBloom {
     fn hash(&self, item: &[u8]) -> DoubleHash {
         let mask = match self.hash {
             Hash::Murmur32 => {
-                // The sums wrapped at 32 bits there. The sizes were powers of two, so that makes no difference.
+                // The sums wrapped at 32 bits there. Sizes were powers of two, so positions are the same.
                 let a = murmur_hash_2(item, 0x9747_b28c);
                 return DoubleHash { a: a.into(), b: murmur_hash_2(item, a).into() };
             }
@@ -166,7 +165,7 @@ impl Rules for RedisBloom {
         }
     }
 
-    /// By today's rule, also after layers of old releases.
+    /// Uses the current rule, also after layers of old releases.
     fn next_layer(&self, _index: usize, capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
         layer(sizing::next_capacity(capacity, self.scaling())?, rate * 0.5)
     }
@@ -180,9 +179,9 @@ impl Rules for RedisBloom {
     }
 }
 
-/// A layer for `capacity` items at its own rate.
+/// Returns a layer for `capacity` items at its own rate.
 fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>, Error> {
-    /// ln(2)^2 and ln(2), with the digits that RedisBloom has.
+    /// ln(2)^2 and ln(2), with as many digits as in RedisBloom.
     const LN_2_SQUARED: f64 = 0.480_453_013_918_201;
     #[expect(clippy::approx_constant, reason = "fewer digits than the constant has, as there")]
     const LN_2: f64 = 0.693_147_180_559_945;
@@ -190,7 +189,7 @@ fn layer(capacity: u64, rate: f64) -> Result<LayerDescription<Flat<DoubleHash>>,
     if rate <= 0.0 {
         return Err(Error::RateTooLow);
     }
-    // The logarithm of the C library, as there: the stored number is the same to the last bit.
+    // RedisBloom uses the C library's logarithm. So does this, which makes the stored number the same to the last bit.
     let bits_per_item = -rate.ln() / LN_2_SQUARED;
     let hashes = to_u64((LN_2 * bits_per_item).ceil()).max(1);
     let hashes = u32::try_from(hashes).ok().filter(|hashes| *hashes <= HASHES_MAX).ok_or(Error::RateTooLow)?;
@@ -222,13 +221,13 @@ impl ChainSpec for RedisBloomSpec {
 }
 
 impl RedisBloomSpec {
-    /// What a request comes to. Any low rate is taken, a high one as RedisBloom takes it.
+    /// Returns the definition for a request. Accepts any low rate, and limits a high one as RedisBloom does.
     pub(super) const fn of(request: &Request) -> Self {
         let Request { rate, capacity, scaling, .. } = *request;
         Self { rate: rate.min(sizing::RATE_MAX), capacity, scaling }
     }
 
-    /// In words that RedisBloom knows; see [`Spec::spell`](super::Spec::spell).
+    /// Uses only RedisBloom's options; see [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         say_all(&mut say, &[EffectWord::Text(&self.rate), EffectWord::Text(&self.capacity)]);
         say_scaling(self.scaling, &mut say);
@@ -237,8 +236,8 @@ impl RedisBloomSpec {
 }
 
 impl RedisBloomFilter {
-    /// A filter as a primary's RedisBloom made it. Release 2.6 takes any capacity; where 64 bits do not count the bits for
-    /// it, their number wraps to 0 (on x86-64), and the layer gets the least that there is, 64.
+    /// Creates a filter as RedisBloom on a primary did. Release 2.6 accepts any capacity. If the number of bits exceeds 64
+    /// bits, it wraps to 0 (on x86-64), and the layer gets the minimum of 64 bits.
     ///
     /// # Errors
     /// As [`with_spec`](Self::with_spec).
@@ -254,7 +253,7 @@ impl RedisBloomFilter {
         Self::with_first_layer(spec.rules(), &first, ceiling)
     }
 
-    /// What would make it anew.
+    /// Its definition.
     #[must_use]
     pub fn spec(&self) -> RedisBloomSpec {
         let scaling = self.scaling();
@@ -298,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Layers that RedisBloom made: bytes, bits, hashes, capacity, rate, bits an item.
+    /// Layers that RedisBloom created: bytes, bits, hashes, capacity, rate, bits per item.
     #[test]
     fn golden_sizes() {
         let sizes = |rate, capacity, expansion, layers: usize| {
@@ -323,7 +322,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "a chain of a thousand layers takes an hour")]
-    fn a_chain_ends_where_its_rates_do() {
+    fn a_chain_ends_where_its_rates_underflow() {
         let mut filter = with_spec(0.01, 1, 1).unwrap();
         let refused = (0..20_000u32).find_map(|number| filter.add(&number.to_le_bytes(), &Unlimited).err());
         assert_eq!(refused, Some(Error::RateTooLow));
@@ -332,9 +331,9 @@ mod tests {
         assert!(matches!(with_spec(0.01, u64::MAX, 2), Err(Error::SizeOverflow)));
     }
 
-    /// As 2.6.28 made them.
+    /// As RedisBloom 2.6.28 created them.
     #[test]
-    fn a_capacity_beyond_all_bits_wraps_in_what_is_carried() {
+    fn too_large_a_capacity_wraps_in_a_replicated_creation() {
         let carried = |rate, capacity| RedisBloomFilter::carried(spec(rate, capacity, growing()), &Unlimited);
         for (rate, capacity, hashes) in [(0.01, 1_700_000_000_000_000_000, 8), (1e-300, i64::MAX.unsigned_abs(), 998)] {
             let mut filter = carried(rate, capacity).unwrap();
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reach_is_what_the_chain_comes_to() {
+    fn the_reach_is_the_capacity_of_the_longest_chain() {
         let reach = |scaling, ceiling| reach(&spec(0.01, 100, scaling), 0, &ceiling).capacity;
         let size_bytes = 32 + 3 * 64 + 144 + 312 + 696;
         assert_eq!(reach(growing(), Limits { size_bytes, layers: 3 }), 700);

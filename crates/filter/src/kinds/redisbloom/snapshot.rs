@@ -1,4 +1,4 @@
-//! The snapshot of RedisBloom's filters: RDB type `MBbloom--`, encodings 0 to 4. Written is 4.
+//! The snapshot of RedisBloom's filters: RDB type `MBbloom--`. Reads encodings 0 to 4, writes 4.
 //!
 //! ```text
 //! uint   size            items of all layers
@@ -15,12 +15,12 @@
 //!   string the bits
 //!   uint   size          items of this layer
 //! ```
-//! Positions are taken modulo 2^n2, or modulo `bits` where n2 is 0. Releases before 2.0 rounded sizes up to a power of two
-//! and stored n2 with 0 for `bits`. Such a layer is written with n2 = 0 and its power of two as `bits`: the positions are
-//! the same, and today's RedisBloom refuses the other spelling.
+//! Positions are modulo 2^n2, or modulo `bits` if n2 is 0. Releases before 2.0 rounded sizes up to a power of two and stored n2
+//! with 0 for `bits`. Such a layer is written with n2 = 0 and its power of two as `bits`: the positions are the same, and
+//! current RedisBloom refuses the other form.
 //!
-//! It shall refuse it where its hash would be another one: encodings 2 and 3 have the 64-bit hash with seeds of 32 bits.
-//! Those filters get an option of ours, and are written with n2. `size` in front is written as the sum of the layers'.
+//! Current RedisBloom must refuse filters that it would hash differently: encodings 2 and 3 have the 64-bit hash with 32-bit
+//! seeds. Those filters get an option of ours, and are written with n2. The first `size` is the sum of the layers' sizes.
 
 use super::{RedisBloom, RedisBloomFilter};
 use crate::ceiling::Ceiling;
@@ -32,7 +32,7 @@ use crate::geometry::sizing::{to_f64, to_u64};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;
 
-/// The encoding that is written, and the highest that is read.
+/// The encoding that is written, and the highest that can be read.
 pub const ENCODING: u32 = 4;
 
 /// Writes a filter.
@@ -55,10 +55,10 @@ pub fn write(filter: &RedisBloomFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter of an encoding. The ceiling is asked for each layer before its bits are read, and again for what has come.
+/// Reads a filter of an encoding. Asks the ceiling for each layer before its bits are read, and again for what has arrived.
 ///
 /// # Errors
-/// For what is no sound filter, and where the ceiling refuses.
+/// For bytes that describe no sound filter, and if the ceiling refuses.
 pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> Result<RedisBloomFilter, Error> {
     if encoding > ENCODING {
         return Err(Error::UnknownVersion(encoding.into()));
@@ -92,7 +92,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
     Ok(RedisBloomFilter::from_layers(rules, layers)?)
 }
 
-/// How a layer's modulus is written, as `bits` and `n2`.
+/// Returns `bits` and `n2` for a layer's modulus.
 pub(super) fn spelling(rules: &RedisBloom, modulus: u64) -> (u64, u8) {
     let power = u8::try_from(modulus.trailing_zeros()).ok().filter(|_| modulus.is_power_of_two());
     match power {
@@ -101,7 +101,7 @@ pub(super) fn spelling(rules: &RedisBloom, modulus: u64) -> (u64, u8) {
     }
 }
 
-/// The number that positions are taken modulo.
+/// Returns the modulus of positions.
 pub(super) fn modulus(bits: u64, n2: u64) -> Result<u64, Error> {
     match n2 {
         0 => Ok(bits),

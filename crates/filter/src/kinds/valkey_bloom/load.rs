@@ -1,4 +1,4 @@
-//! The argument of BF.LOAD, which valkey-bloom's AOF is made of. `snapshot.rs` draws it beside the snapshot.
+//! The argument of BF.LOAD, of which valkey-bloom's AOF consists. `snapshot.rs` specifies it beside the snapshot.
 
 use super::parts::Parts;
 use super::{ValkeyBloom, ValkeyBloomFilter};
@@ -11,13 +11,13 @@ const LOAD_VERSION: u8 = 1;
 /// The length of the argument of BF.LOAD, in bytes.
 #[must_use]
 pub fn length(filter: &ValkeyBloomFilter) -> usize {
-    /// Before the layers, and of each layer beside its bitmap.
+    /// The length before the layers, and of each layer without its bitmap.
     const FRONT_BYTES: usize = 1 + 4 + 8 + 8 + 1 + 8;
     const LAYER_BYTES: usize = 3 * 8;
     filter.layers().iter().fold(FRONT_BYTES, |sum, layer| sum + LAYER_BYTES + layer.cells().stored().len())
 }
 
-/// Tells the argument of BF.LOAD part by part, [`length`] bytes in all.
+/// Passes the argument of BF.LOAD to `tell` in pieces, [`length`] bytes in total.
 pub fn write(filter: &ValkeyBloomFilter, mut put: impl FnMut(&[u8])) {
     let rules = filter.rules();
     put(&[LOAD_VERSION]);
@@ -35,10 +35,10 @@ pub fn write(filter: &ValkeyBloomFilter, mut put: impl FnMut(&[u8])) {
     }
 }
 
-/// The argument of BF.LOAD.
+/// Returns the argument of BF.LOAD.
 ///
 /// # Errors
-/// [`Error::Filter`] where there is no memory for it.
+/// [`Error::Filter`] if there is no memory for it.
 pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     reserve(&mut data, length(filter))?;
@@ -46,7 +46,7 @@ pub fn encode(filter: &ValkeyBloomFilter) -> Result<Vec<u8>, Error> {
     Ok(data)
 }
 
-/// The filter in an argument of BF.LOAD. Bytes after its end are not looked at.
+/// Reads a filter from an argument of BF.LOAD. Ignores trailing bytes.
 ///
 /// # Errors
 /// [`Error::UnknownVersion`], and as [`read`](super::snapshot::read).

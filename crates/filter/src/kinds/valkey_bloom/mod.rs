@@ -1,7 +1,7 @@
-//! Filters of valkey-bloom's layout: they hash, grow and are laid out by its rules.
+//! Filters of valkey-bloom's layout, which hash, grow and store by its rules.
 //!
-//! Layer i has the rate that was asked for times the tightening ratio to the power of i. The first is not tightened, so a
-//! filter that grew is wrong up to twice as often as asked, at the ratio of 0.5.
+//! Layer i has the requested rate times the tightening ratio to the power of i. The first layer is not tightened, so at a ratio
+//! of 0.5 a filter that grew has up to twice the requested false positive rate.
 
 pub mod load;
 mod parts;
@@ -21,13 +21,13 @@ use crate::geometry::sizing::{self, to_f64, to_u64};
 use crate::geometry::{Flat, HASHES_MAX, LayerDescription, Positions};
 use crate::scaling::Scaling;
 
-/// The seed of filters whose seed is not random.
+/// The common seed of filters without a random one.
 pub const FIXED_SEED: [u8; 32] = [
     0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d, 0x89, 0x8a,
     0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
 ];
 
-/// Two hashes of an item. Its first two positions follow from one each, the others from sums of both.
+/// Two hashes of an item. Each gives one of the first two positions; sums of both give the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashPair {
     first: u64,
@@ -50,62 +50,62 @@ impl Positions for HashPair {
     }
 }
 
-/// What makes a filter of valkey-bloom's layout.
+/// What defines a filter of valkey-bloom's layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeyBloomSpec {
-    /// By which rules it hashes and grows.
+    /// The rules by which it hashes and grows.
     pub rules: ValkeyBloom,
-    /// The capacity that was asked for, at least 1: that of the first layer.
+    /// The requested capacity, at least 1: that of the first layer.
     pub capacity: u64,
 }
 
-/// What valkey-bloom stores of a filter besides its layers.
+/// What valkey-bloom stores about a filter besides its layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeyBloom {
-    /// The rate that was asked for, inside (0, 1).
+    /// The requested rate, inside (0, 1).
     pub rate: f64,
     /// The factor from one layer's rate to the next, inside (0, 1).
     pub tightening: f64,
-    /// What becomes of it when it is full.
+    /// What happens when it is full.
     pub scaling: Scaling,
     /// The keys of the two hashes.
     pub seed: [u8; 32],
-    /// Whether the seed was drawn, as the filter says of itself.
+    /// Whether the seed is random, as the filter states.
     pub is_seed_random: bool,
 }
 
 impl ValkeyBloom {
-    /// Bytes of a bitmap's stored form before its bits: version, length, k, seed.
+    /// The length of a bitmap's stored form before its bits: version, length, k, seed.
     pub const PREFIX_BYTES: usize = 1 + 8 + 4 + 32;
     /// The version of a bitmap's stored form.
     pub const BITMAP_VERSION: u8 = 1;
 
-    /// The rules of a new filter with this seed.
+    /// Returns the rules of a new filter with this seed.
     #[must_use]
     pub fn new(rate: f64, tightening: f64, scaling: Scaling, seed: [u8; 32]) -> Self {
         Self { rate, tightening, scaling, seed, is_seed_random: seed != FIXED_SEED }
     }
 
-    /// Whether a filter can have these rules: rate and ratio inside (0, 1).
+    /// Whether a filter can have these rules: rate and ratio must be inside (0, 1).
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let inside = |number: f64| number > 0.0 && number < 1.0;
         inside(self.rate) && inside(self.tightening)
     }
 
-    /// The rate of layer `index`, from 0 on.
+    /// Returns the rate of layer `index`, counted from 0.
     #[must_use]
     pub fn layer_rate(&self, index: usize) -> f64 {
         self.rate * libm::pow(self.tightening, to_f64(index as u64))
     }
 
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<Flat<HashPair>>, Error> {
-        // Its formats have no larger number.
+        // Its formats store signed numbers.
         if i64::try_from(capacity).is_err() {
             return Err(Error::CapacityOutOfRange);
         }
         let rate = self.layer_rate(index);
-        // Below are numbers of fewer digits, and then none.
+        // Lower numbers lose precision and then underflow.
         if rate < f64::MIN_POSITIVE {
             return Err(Error::RateTooLow);
         }
@@ -114,7 +114,7 @@ impl ValkeyBloom {
         let bits = bytes.checked_mul(8).filter(|bits| *bits < u64::MAX / 2).ok_or(Error::SizeOverflow)?;
         let bits_per_item = to_f64(bits) / to_f64(capacity);
         let hashes = to_u64((bits_per_item * ln_2).round()).max(1);
-        // Of a tiny capacity at a tiny rate the bits are few, but k need not be more than what is accepted.
+        // A tiny capacity at a tiny rate needs few bits, but k may exceed the accepted limit.
         let hashes = u32::try_from(hashes).ok().filter(|hashes| *hashes <= HASHES_MAX).ok_or(Error::RateTooLow)?;
         Ok(LayerDescription { rate, capacity, items: 0, geometry: Flat::new(bytes, bits, hashes, bits_per_item) })
     }
@@ -123,7 +123,7 @@ impl ValkeyBloom {
 impl Rules for ValkeyBloom {
     type Geometry = Flat<HashPair>;
     type Deleted = ();
-    /// As many as a primary of theirs may have: at a high tightening ratio and expansion 1 the rates do not end it.
+    /// The limit of valkey-bloom's primaries: at a high tightening ratio and expansion 1, the rates do not end a chain earlier.
     const LAYERS_MAX: usize = 1 << 16;
 
     #[inline]
@@ -146,7 +146,7 @@ impl Rules for ValkeyBloom {
         self.layer(index, sizing::next_capacity(capacity, self.scaling)?)
     }
 
-    /// A list of layers grows from 1 to 4, 8, 16 ... places of 8 bytes.
+    /// Its list of layers grows from 1 to 4, 8, 16 ... elements of 8 bytes.
     fn size_bytes(layers: usize, cells_bytes: u64) -> u64 {
         let layers = layers as u64;
         let places = if layers <= 1 { 1 } else { layers.next_power_of_two().max(4) };
@@ -184,7 +184,7 @@ impl ChainSpec for ValkeyBloomSpec {
 }
 
 impl ValkeyBloomSpec {
-    /// What a request comes to. Any rate is taken.
+    /// Returns the definition for a request. Accepts any rate.
     pub(super) fn of(request: &Request, seed: [u8; 32], defaults: &Defaults) -> Self {
         let Request { rate, capacity, scaling, tightening, .. } = *request;
         let tightening = tightening.unwrap_or(defaults.tightening);
@@ -203,7 +203,7 @@ impl ValkeyBloomSpec {
 }
 
 impl ValkeyBloomFilter {
-    /// What would make it anew.
+    /// Its definition.
     #[must_use]
     pub fn spec(&self) -> ValkeyBloomSpec {
         ValkeyBloomSpec { rules: *self.rules(), capacity: self.layers().first().map_or(1, Layer::capacity) }
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Layers that valkey-bloom made.
+    /// Layers that valkey-bloom created.
     #[test]
     fn golden_sizes() {
         let size = |rules: &ValkeyBloom, index, capacity| {
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(size(&rules(0.05, 0.5, 1), 1, 64), (62, 5));
     }
 
-    /// From the BF.INFO of valkey-bloom, whose limit is 128 MiB.
+    /// From valkey-bloom's BF.INFO; its limit is 128 MiB.
     #[test]
     fn golden_reach() {
         let reach = |rate, tightening, capacity, expansion| {

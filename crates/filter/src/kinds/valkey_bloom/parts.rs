@@ -1,4 +1,4 @@
-//! A filter of valkey-bloom's layout as its formats bring it: its fields, then layer by layer.
+//! Builds a filter of valkey-bloom's layout from its formats: its fields, then layer by layer.
 
 use super::{HashPair, ValkeyBloom, ValkeyBloomFilter};
 use crate::ceiling::Ceiling;
@@ -11,7 +11,7 @@ use crate::geometry::{Flat, LayerDescription};
 use crate::memory::push;
 use crate::scaling::Scaling;
 
-/// A filter whose layers come one by one. The seed is known with the first.
+/// A filter whose layers are read one by one. The first layer contains the seed.
 pub(super) struct Parts {
     rules: ValkeyBloom,
     layers: Vec<Layer<Flat<HashPair>>>,
@@ -33,14 +33,14 @@ impl Parts {
         Ok(Self { rules, layers: Vec::new(), cells_bytes: 0 })
     }
 
-    /// Asks the ceiling for a layer whose stored form is so long.
+    /// Asks the ceiling for a layer whose stored form has this length.
     pub(super) fn check(&self, stored_bytes: usize, ceiling: &impl Ceiling) -> Result<(), Error> {
         let layer_bytes = stored_bytes.saturating_sub(ValkeyBloom::PREFIX_BYTES) as u64;
         Ok(check_layer::<ValkeyBloom>(ceiling, self.layers.len(), self.cells_bytes, 0, layer_bytes)?)
     }
 
     pub(super) fn push(&mut self, capacity: u64, items: u64, stored: Box<[u8]>) -> Result<(), Error> {
-        // What both forms can hold: numbers with a sign, and full layers but for the last.
+        // What both formats can hold: signed numbers, and full layers except for the last.
         let fits = i64::try_from(capacity).is_ok() && items <= capacity;
         if !fits || self.layers.last().is_some_and(|before| !before.is_full()) {
             return Err(Error::OutOfRange);

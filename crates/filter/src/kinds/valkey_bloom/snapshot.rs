@@ -1,4 +1,4 @@
-//! The snapshot of valkey-bloom's filters, RDB type `bloomfltr`, encoding 1; beside it the argument of BF.LOAD, whose codec
+//! The snapshot of valkey-bloom's filters, RDB type `bloomfltr`, encoding 1. Beside it is the argument of BF.LOAD, whose codec
 //! is in `load.rs`.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! bitmap   u8 version, 1 | u64 length of the bits in bytes | u32 k | 32 bytes seed | the bits
 //! ```
-//! Every layer but the last is full. All layers of a filter have the same seed.
+//! Every layer except the last is full. All layers of a filter have the same seed.
 
 use super::parts::Parts;
 use super::{ValkeyBloom, ValkeyBloomFilter};
@@ -43,10 +43,10 @@ pub fn write(filter: &ValkeyBloomFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter. The ceiling is asked for each layer that has come.
+/// Reads a filter. Asks the ceiling for each layer as it arrives.
 ///
 /// # Errors
-/// For what is no sound filter, and where the ceiling refuses.
+/// For bytes that describe no sound filter, and if the ceiling refuses.
 pub fn read(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<ValkeyBloomFilter, Error> {
     let count = number_of_layers::<ValkeyBloom>(source.u64()?, ceiling)?;
     let expansion = u32::try_from(source.u64()?).map_err(|_| Error::OutOfRange)?;

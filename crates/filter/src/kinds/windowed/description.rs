@@ -1,4 +1,4 @@
-//! Everything about a filter that forgets but its bits and tables, as `format/stored.rs` draws it.
+//! Everything about a filter that forgets except its bits and tables, in the format that `format/stored.rs` specifies.
 
 use super::{BUCKETS_MAX, Forgets, WindowedFilter, WindowedSpec};
 use crate::ceiling::Ceiling;
@@ -13,7 +13,7 @@ use crate::kinds::native::{BloomFilter, NativeSpec};
 use crate::memory::push;
 use crate::ring::{BesideBuckets, Bucket, RingRules as _, Schedule as _};
 
-/// A bucket as it is described.
+/// The description of a bucket.
 struct DescribedBucket {
     slot: u64,
     begin: Moment,
@@ -24,7 +24,7 @@ struct DescribedBucket {
     layers: Layers,
 }
 
-/// How a filter that forgets is described.
+/// The description of a filter that forgets.
 pub(crate) struct Description {
     spec: WindowedSpec,
     buckets: Vec<DescribedBucket>,
@@ -57,7 +57,7 @@ impl DescribedBucket {
         sink.put_u64(begin.0);
         sink.put_u64(end.0);
         sink.put_u64(filter.spec().capacity);
-        // Only SLIDING renews items: the other rings keep the flag that they always wrote.
+        // Only SLIDING renews items. For other rings these are the flags of the first format.
         sink.put_u64(renewed << 1 | u64::from(is_left_out));
         write_layers(filter.layers().iter().map(Layer::description), sink);
     }
@@ -74,7 +74,7 @@ impl Description {
     /// Reads what [`write()`] wrote.
     ///
     /// # Errors
-    /// [`error::Error::Unsound`] for a ring that cannot exist, and for what cannot have been written.
+    /// [`error::Error::Unsound`] for a ring that cannot exist, and errors for bytes that cannot have been written.
     pub(crate) fn read(source: &mut impl Source) -> Result<Self, Error> {
         let (NativeSpec { rate, capacity, scaling, hasher }, is_known_policy) = read_spec(source)?;
         let (seconds, is_sliding, buckets) = (source.u64()?, read_flag(source)?, read_u32(source)?);
@@ -97,17 +97,16 @@ impl Description {
         if is_sound { Ok(description) } else { Err(error::Error::Unsound.into()) }
     }
 
-    /// Returns a filter as described, its bits all zero and its tables empty. The ceiling is asked for each bucket before it
-    /// is allocated.
+    /// Returns a filter as described, its bits all zero and its tables empty. Asks the ceiling before it allocates each bucket.
     ///
     /// # Errors
-    /// [`error::Error::Unsound`] for layers that no filter has, and if the ceiling or the allocator refuses.
+    /// [`error::Error::Unsound`] for layers that no filter can have, and an error if the ceiling or the allocator refuses.
     pub(crate) fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<WindowedFilter, error::Error> {
         let mut filter = WindowedFilter::without_buckets(self.spec)?;
         for bucket in &self.buckets {
             let DescribedBucket { slot, begin, end, capacity, renewed, is_left_out, ref layers } = *bucket;
             let spec = self.spec.bucket(capacity);
-            // The sum of their layers was checked when the description was read.
+            // The total number of layers was checked when the description was read.
             let others = || Contents { layers: 0, ..filter.contents() };
             let beside = BesideBuckets { ceiling, others };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
@@ -129,8 +128,8 @@ impl Description {
             && filter.buckets().zip(&self.buckets).all(is_described)
     }
 
-    /// Whether the buckets are in order of time, each with its own slot, begin after the bucket before them ends, have renewed no
-    /// more items than they have, and have no more layers than a dump can number.
+    /// Whether the buckets are in order of time, with distinct slots, each beginning after the one before it has ended. None
+    /// may have renewed more items than it has, and the layers must not exceed what a dump can number.
     fn is_sound(&self) -> bool {
         let is_rolling = self.spec.forgets == Forgets::Rolling;
         let count = self.buckets.len();
@@ -154,7 +153,7 @@ impl Description {
     }
 }
 
-/// Writes everything about a filter but its cells and tables.
+/// Writes everything about a filter except its cells and tables.
 pub(crate) fn write(filter: &WindowedFilter, sink: &mut impl Sink) {
     write_windowed_spec(&filter.spec(), sink);
     sink.put_u64(filter.buckets().len() as u64);

@@ -1,5 +1,5 @@
-//! Filters that forget: a ring of native chains, the buckets. New items go into the newest; the oldest goes as a whole. They
-//! forget after a window of time, or as many other items came.
+//! Filters that forget: a ring of native chains, called buckets. New items are added to the newest bucket, and the oldest
+//! bucket is dropped as a whole, after a window of time or after a number of other items.
 
 pub(super) mod description;
 
@@ -18,27 +18,27 @@ use crate::hash::Hasher;
 use crate::ring::{Ring, RingRules};
 use crate::scaling::Scaling;
 
-/// Number of buckets where a command does not say.
+/// The default number of buckets.
 pub const BUCKETS: u32 = 8;
 /// The fewest buckets.
 pub const BUCKETS_MIN: u32 = 3;
-/// The longest window, in seconds: some three hundred years.
+/// The longest window, in seconds: about three hundred years.
 pub const SECONDS_MAX: u64 = 10_000_000_000;
 
-/// What makes a filter that forgets.
+/// What defines a filter that forgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedSpec {
-    /// The false positive rate that was asked for, of all buckets together.
+    /// The requested false positive rate, of all buckets together.
     pub rate: f64,
-    /// The number of new items that a window is expected to bring, or that are to be found at least; at least 1.
+    /// The expected number of new items per window, or for ROLLING, the number of most recent items to remember; at least 1.
     pub capacity: u64,
-    /// What becomes of a bucket that is full before its time.
+    /// What happens when a bucket is full before its time.
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,
-    /// After what an item is forgotten.
+    /// When it forgets an item.
     pub forgets: Forgets,
-    /// The most buckets that are live, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
+    /// The most live buckets, [`BUCKETS_MIN`] to [`BUCKETS_MAX`].
     pub buckets: u32,
 }
 
@@ -81,15 +81,15 @@ impl RingRules for WindowedSpec {
 }
 
 impl WindowedSpec {
-    /// What a request comes to.
+    /// Returns the definition for a request.
     pub(super) fn of(request: &Request, forgets: Forgets, hasher: Hasher) -> Self {
         let Request { rate, capacity, scaling, buckets, .. } = *request;
         let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { scaling };
         Self { rate: taken_rate(rate), capacity, scaling, hasher, forgets, buckets: buckets.unwrap_or(BUCKETS) }
     }
 
-    /// See [`Spec::plan`](super::Spec::plan). Of one that forgets after a time it is the whole ring, where new items come
-    /// evenly and each window brings as many; of a rolling one as many buckets as there are after so many items.
+    /// See [`Spec::plan`](super::Spec::plan). With a window, plans the whole ring, for new items that arrive evenly, `items`
+    /// per window. For ROLLING, plans as many buckets as the ring has after `items` items.
     pub(super) fn plan(&self, items: Option<u64>) -> Result<Plan, Error> {
         let (buckets, capacity) = (u64::from(self.buckets), self.bucket_capacity());
         let (live, wanted) = match (self.forgets, items) {
@@ -103,7 +103,7 @@ impl WindowedSpec {
         Plan::of_chain(&self.bucket(capacity.max(wanted)), None)?.repeated(live)
     }
 
-    /// See [`Spec::spell`](super::Spec::spell). The first bucket is carried by itself.
+    /// See [`Spec::spell`](super::Spec::spell). The first bucket is replicated separately.
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::Text;
         let Self { rate, capacity, scaling, hasher, forgets, buckets } = *self;
