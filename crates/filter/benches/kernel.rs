@@ -1,12 +1,12 @@
-//! The filter by itself, without a server: the hashes, the set of hashes, lookups and inserts of each layout in batches of several sizes, on
-//! a filter that fits the cache and on one that does not, and a chain of 17 layers.
+//! The filter by itself, without a server: hashes, the set of hashes, lookups and inserts of each layout in batches of several
+//! sizes, in a filter that fits the cache and one that does not, and a chain of 17 layers.
 //!
 //! ```text
 //! cargo bench -p bloomgate-filter --bench kernel
 //! cargo bench -p bloomgate-filter --bench kernel -- 'lookup/native'
 //! ```
 //!
-//! Times are for the whole batch; `thrpt` is items a second.
+//! Times are per batch; `thrpt` is items per second.
 
 // A measuring program: a panic is how it fails, and its numbers are small.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -27,25 +27,25 @@ use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_gr
 
 const RATE: f64 = 0.01;
 const BATCHES: [usize; 4] = [1, 8, 16, 32];
-/// Filters are filled to this part before: as the filters of the server's measurements are.
+/// The fraction to which filters are filled first, as in the server's measurements.
 const FILLED_PERCENT: u64 = 14;
-/// Names of the filters' sizes, and the items that they are for.
+/// The names of the filters' sizes, and their capacities.
 const SIZES: [(&str, u64); 2] = [("1 MB", 850_000), ("128 MB", 108_000_000)];
-/// Items that are asked for in turn, more than the cache has room for lines of theirs.
+/// The number of items that are looked up in turn: too many for their lines to stay in the cache.
 const QUESTIONS: u64 = 1 << 17;
-/// Items that are made before the clock runs, to be added.
+/// The number of items that are created before the clock starts, to be added.
 const PREPARED: u64 = 4096;
-/// A filter that grew from 100 to this many has 17 layers.
+/// A filter that grew from 100 to this many items has 17 layers.
 const CHAIN_ITEMS: u64 = 10_000_000;
-/// Of the keyed hash.
+/// The key of the keyed hash.
 const KEY: siphash::Key = *b"0123456789abcdef";
 
-/// A spec of each kind, with the kind's name.
+/// A definition of each kind, with the kind's name.
 fn kinds(capacity: u64, expansion: u32) -> [(&'static str, Spec); 3] {
     one_of_each::specs(RATE, capacity, expansion)
 }
 
-/// URLs of 70 bytes. Those of different sets have nothing in common.
+/// URLs of 70 bytes. Different sets have no common items.
 fn items(set: &str, from: u64, count: u64) -> Vec<Vec<u8>> {
     let item = |number| format!("https://www.example.org/archive/of-the-news/2024/{set}/{number:012}").into_bytes();
     (from..from + count).map(item).collect()
@@ -64,7 +64,7 @@ fn filled(spec: &Spec, count: u64) -> Filter {
     filter
 }
 
-/// Looks up a batch after the other.
+/// Looks up one batch after another.
 fn look_up(bencher: &mut criterion::Bencher<'_>, filter: &Filter, questions: &[Vec<u8>], batch: usize) {
     let mut batches = questions.chunks_exact(batch).cycle();
     bencher.iter(|| {
@@ -95,7 +95,7 @@ fn hash(criterion: &mut Criterion) {
 fn hash_batches(group: &mut BenchmarkGroup<'_, WallTime>) {
     group.throughput(Throughput::Elements(BATCH as u64));
     let same = items("articles", 0, QUESTIONS);
-    // 53 has no divisor in common with 81.
+    // 53 and 81 have no common divisor.
     let mixed: Vec<_> = (0..10_000).map(|number| vec![b'u'; 20 + number * number * 53 % 81]).collect();
     for (lengths, items) in [("70", same), ("20 to 100", mixed)] {
         let mut batches = items.chunks_exact(BATCH).cycle();
@@ -114,7 +114,7 @@ fn hash_batches(group: &mut BenchmarkGroup<'_, WallTime>) {
     }
 }
 
-/// The set of hashes: a set that is filled, batches of lookups of which half are in, and hashes that come and go.
+/// The set of hashes: filling a set, batches of lookups of which half are present, and replacing hashes.
 fn set(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("set");
     let hash = |number: u64| ItemHash::of(&number.to_le_bytes(), 1_000);
@@ -176,7 +176,7 @@ fn insert(criterion: &mut Criterion) {
         let members = capacity / 100 * FILLED_PERCENT;
         for (name, spec) in kinds(capacity, 0) {
             let mut group = criterion.benchmark_group(format!("insert/{name}"));
-            // Filled in advance, so that its pages are there; one that is half full gives its place to another.
+            // Filled in advance, so that its pages are resident. When it is half full, another one replaces it.
             let mut filter = filled(&spec, members);
             let mut next = 0;
             for batch in BATCHES {

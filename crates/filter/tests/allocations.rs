@@ -1,5 +1,5 @@
-//! Counts what a filter asks of the allocator: nothing for a lookup, nothing for an add that finds room, in every layout. What
-//! the module keeps for its replies and effects is counted in a server (`tests/server/reliability/faults/counts.rs`).
+//! Counts the allocations of a filter: none for a lookup, none for an add with room, in every layout. The module's own
+//! allocations for replies and effects are counted in a server (`tests/server/reliability/faults/counts.rs`).
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -21,7 +21,7 @@ fn items(first: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_lookup_asks_for_nothing() {
+fn a_lookup_allocates_nothing() {
     for mut filter in filters() {
         for item in items(0) {
             filter.add(item.as_bytes(), Origin::Client, &Moment(0), &Unlimited).unwrap();
@@ -40,7 +40,7 @@ fn a_lookup_asks_for_nothing() {
 }
 
 #[test]
-fn an_add_that_finds_room_asks_for_nothing() {
+fn an_add_with_room_allocates_nothing() {
     for mut filter in filters() {
         let (first, second) = (items(0), items(20_000));
         let asked = measure(|| {
@@ -58,9 +58,9 @@ fn an_add_that_finds_room_asks_for_nothing() {
     }
 }
 
-/// That the counter counts.
+/// Shows that the counter works.
 #[test]
-fn a_layer_is_asked_for() {
+fn a_layer_takes_one_allocation_or_two() {
     for mut filter in filters() {
         let items: Vec<_> = (0..11).flat_map(|part| items(part * 10_000)).collect();
         let asked = measure(|| {
@@ -73,9 +73,9 @@ fn a_layer_is_asked_for() {
     }
 }
 
-/// The list of a chain's layers is not copied for each of them: that would be 160 MB here.
+/// The list of a chain's layers is not copied for every layer, which would take 160 MB here.
 #[test]
-fn a_long_chain_asks_for_its_list_a_few_times() {
+fn a_long_chain_seldom_reallocates_its_list() {
     const LAYERS: usize = 2000;
     let mut filter = BloomFilter::new(0.25, 1, Scaling::from_expansion(1), 1, &Unlimited).unwrap();
     let asked = measure(|| {
@@ -85,7 +85,7 @@ fn a_long_chain_asks_for_its_list_a_few_times() {
         }
     });
     let cells: u64 = filter.layers().iter().map(|layer| layer.cells().allocated_bytes()).sum();
-    // Each layer's cells may be asked for twice: they come aligned the second time.
+    // The cells of a layer may be requested twice: the second time they are aligned.
     let (list, copies) = (size_of_val(filter.layers()) as u64, 12);
     assert!(asked.bytes_total <= 2 * cells + copies * list, "{asked:?}, {cells} bytes of cells");
     assert!(asked.count_total <= 2 * LAYERS as u64 + 100, "{asked:?}");

@@ -1,4 +1,4 @@
-//! An effect is done, not asked: what a primary added is added and counted, whatever this filter would say of it.
+//! Effects are applied without a lookup: an item that a primary added is added and counted, even if this filter finds it.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -40,12 +40,12 @@ fn filled(mut filter: Filter, items: std::ops::Range<u32>) -> Filter {
     filter
 }
 
-/// An item that was never added, and is found.
+/// Returns an item that was never added, and is found.
 fn found_wrongly(filter: &Filter) -> u32 {
     (1_000_000..).find(|item: &u32| filter.contains(&item.to_le_bytes(), &NOW)).unwrap()
 }
 
-/// A filter that was saved and loaded.
+/// Returns a filter after saving and loading.
 fn loaded(filter: Filter) -> Filter {
     let value = Value::from(filter);
     let mut sink = ByteSink::default();
@@ -58,7 +58,7 @@ fn loaded(filter: Filter) -> Filter {
 }
 
 #[test]
-fn what_is_found_is_added_and_counted() {
+fn an_effect_is_counted_even_if_found() {
     for filter in [new(Spec::Native(native(Scaling::from_expansion(2)))), window()] {
         let mut filter = filled(filter, 0..300);
         let (item, items) = (found_wrongly(&filter), filter.items());
@@ -74,7 +74,7 @@ fn what_is_found_is_added_and_counted() {
 }
 
 #[test]
-fn a_full_fixed_filter_takes_it_and_can_be_saved() {
+fn a_full_fixed_filter_takes_an_effect_and_can_be_saved() {
     for filter in [new(Spec::Native(native(Scaling::Fixed))), window()] {
         let mut filter = filled(filter, 0..100_000);
         let absent = (1_000_000..).find(|item: &u32| !filter.contains(&item.to_le_bytes(), &NOW)).unwrap();
@@ -89,7 +89,7 @@ fn a_full_fixed_filter_takes_it_and_can_be_saved() {
 }
 
 #[test]
-fn one_that_was_deleted_takes_its_entry_out() {
+fn an_effect_of_a_deleted_item_removes_its_entry() {
     for filter in [new(Spec::Native(native(Scaling::Fixed))), window()] {
         let mut filter = filled(filter, 0..300);
         let untouched = loaded(filter.try_clone().unwrap());
@@ -106,7 +106,7 @@ fn one_that_was_deleted_takes_its_entry_out() {
 }
 
 #[test]
-fn a_rolling_ring_begins_its_buckets_by_the_same_counts() {
+fn a_rolling_ring_begins_buckets_at_the_primarys_counts() {
     let (mut primary, mut replica) =
         (new(Spec::Windowed(ring(Forgets::Rolling))), new(Spec::Windowed(ring(Forgets::Rolling))));
     for items in (0..5000u32).collect::<Vec<_>>().chunks(BATCH) {
@@ -128,7 +128,7 @@ fn a_rolling_ring_begins_its_buckets_by_the_same_counts() {
 }
 
 #[test]
-fn of_a_foreign_layout_it_is_asked() {
+fn effects_in_foreign_layouts_are_looked_up() {
     let spec = RedisBloomSpec { rate: 0.25, capacity: 1000, scaling: Scaling::from_expansion(2) };
     let mut filter = filled(new(Spec::RedisBloom(spec)), 0..900);
     let item = found_wrongly(&filter);

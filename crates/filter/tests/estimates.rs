@@ -1,6 +1,6 @@
-//! What is worked out from how full the blocks of a layer are: the items that are in it, and how often it is wrong now.
-//! Compared with layers whose items are known. Seeds and items are fixed: every run gives the same figures, which
-//! `cargo test -p bloomgate-filter --test estimates -- --nocapture` prints.
+//! Estimates from the fill of the blocks of a layer: the number of its items, and its present false positive rate. Compared
+//! with layers whose items are known. Seeds and items are fixed: every run gives the same figures, which `cargo test -p
+//! bloomgate-filter --test estimates -- --nocapture` prints.
 
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small or are to be rounded.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
@@ -21,7 +21,7 @@ fn probe(item: u64, geometry: BlockedBits) -> BlockedProbe {
     geometry.probe(ItemHash::of(&item.to_le_bytes(), SEED))
 }
 
-/// A layer's bits, which does not count what it takes.
+/// The bits of a layer, without a count of its items.
 struct Bits {
     geometry: BlockedBits,
     cells: Blocks,
@@ -65,7 +65,7 @@ fn items_are_estimated_within_two_percent() {
     }
 }
 
-/// A sample has the error of its size on top: four times the deviation of the number of its items.
+/// A sample has an additional error: four standard deviations of the number of its items.
 #[test]
 fn a_sample_estimates_as_well_as_its_items_allow() {
     const CAPACITY: u64 = 4_000_000;
@@ -85,8 +85,8 @@ fn a_sample_estimates_as_well_as_its_items_allow() {
     }
 }
 
-/// The chance that all bits of an item that was never added are set, over each pair of blocks of each group: what
-/// `rate_now` takes for independent.
+/// Computes the chance that all bits of an absent item are set, over each pair of blocks of each group, which `rate_now` treats
+/// as independent.
 fn rate_over_pairs(bits: &Bits) -> f64 {
     let BlockedBits { groups, blocks_per_group, hashes } = bits.geometry;
     let chance = |block: &[u8], bits: u32| {
@@ -97,7 +97,7 @@ fn rate_over_pairs(bits: &Bits) -> f64 {
         let blocks = || group.chunks(64);
         let a: f64 = blocks().map(|block| chance(block, hashes.div_ceil(2))).sum();
         let b: f64 = blocks().map(|block| chance(block, hashes / 2)).sum();
-        // A block makes no pair with itself.
+        // A pair has two different blocks.
         let own: f64 = blocks().map(|block| chance(block, hashes)).sum();
         a * b - own
     };
@@ -106,7 +106,7 @@ fn rate_over_pairs(bits: &Bits) -> f64 {
 }
 
 #[test]
-fn the_rate_now_is_that_of_all_pairs_of_blocks() {
+fn the_estimated_rate_is_that_of_all_pairs_of_blocks() {
     for rate in RATES {
         for capacity in [10_000, 100_000, 1_000_000u64] {
             let (mut bits, mut offered) = (Bits::new(capacity, rate), 0);
@@ -117,7 +117,7 @@ fn the_rate_now_is_that_of_all_pairs_of_blocks() {
                     (estimate::rate_now(&bits.histogram(), bits.geometry.hashes), rate_over_pairs(&bits));
                 let error = now / exact - 1.0;
                 eprintln!("{rate}, {percent}% of {capacity}: {now:.3e}, {:+.3}% of all pairs'", error * 100.0);
-                // Far from full, the few fullest groups decide, far below the rate that was asked for.
+                // In a layer that is far from full, the few fullest groups dominate, far below the requested rate.
                 let most = if percent < 50 { 0.15 } else { 0.05 };
                 assert!(error.abs() < most, "{rate}, {percent}% of {capacity}: {now} for {exact}");
             }
@@ -125,9 +125,9 @@ fn the_rate_now_is_that_of_all_pairs_of_blocks() {
     }
 }
 
-/// And that is what a client sees: questions for items that were never added.
+/// The same, as a client sees it: lookups of items that were never added.
 #[test]
-fn the_rate_now_is_what_questions_measure() {
+fn the_estimated_rate_is_the_measured_one() {
     const CAPACITY: u64 = 100_000;
     for (rate, percent, questions) in [(1e-2, 50, 4_000_000u64), (1e-2, 100, 1_000_000), (1e-4, 120, 4_000_000)] {
         let mut bits = Bits::new(CAPACITY, rate);
@@ -145,7 +145,7 @@ fn the_rate_now_is_what_questions_measure() {
 }
 
 #[test]
-fn a_union_is_what_all_items_leave() {
+fn a_union_has_the_estimates_of_all_items() {
     for rate in RATES {
         let [mut one, mut other, mut both] = [(); 3].map(|()| Bits::new(50_000, rate));
         one.add(0..20_000);
@@ -175,7 +175,7 @@ fn measured(filter: &Filter, questions: u64) -> f64 {
 /// In the layouts of other modules, the bits of an item form a progression, which sometimes repeats early. In chains of many
 /// small layers, most false positives are such items.
 #[test]
-fn the_rate_now_of_double_hashing_covers_repeated_bits() {
+fn the_estimated_rate_of_double_hashing_covers_repeated_bits() {
     for (rate, capacity, expansion, items, tolerance) in [
         (0.01, 100, 1, 5000, 0.15),
         (0.001, 100, 1, 5000, 0.15),

@@ -1,8 +1,8 @@
-//! Dumps of one filter that are sent to one destination at the same time, while the source is written to: whoever sends all
-//! records of a dump and gets no error has a copy there that denies nothing that the source held when that dump began.
+//! Dumps of one filter that are sent to one destination concurrently, while the source is written to. A client that sends all
+//! records of a dump without an error has a copy there that contains everything the source contained when that dump began.
 //!
-//! The law is written once, for filters of every kind that has records of ours. The cases are drawn from a fixed seed;
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the environment ask for more and for others.
+//! The law is stated once, for every kind with records of our own format. The cases use a fixed seed; `PROPTEST_CASES` and
+//! `PROPTEST_RNG_SEED` in the environment select more, or others.
 
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -20,11 +20,11 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 const START: u64 = 1_700_000_000_000;
-/// Of the source.
+/// The generation of the source.
 const GENERATION: u16 = 7;
-/// So low that an item that is found is in.
+/// So low that there are no false positives.
 const RATE: f64 = 1e-9;
-/// A counter and a table take some thousand items a record; these are few.
+/// A record of counters or of a table holds some thousand items; these are few.
 const ITEMS: u32 = 40;
 
 const KEYED: Hasher = Hasher::SipHash { key: [3; 16] };
@@ -53,24 +53,24 @@ fn specs() -> Vec<Spec> {
     specs
 }
 
-/// What happens.
+/// An event of a test.
 #[derive(Clone, Debug)]
 enum Event {
     /// Items are added to the source.
     Add(Vec<u32>),
-    /// Items that it has are deleted.
+    /// Members of the source are deleted.
     Delete(Vec<u32>),
     /// A ring begins its next bucket.
     Rotate,
     /// Milliseconds pass.
     Pass(u64),
-    /// A client sends its next record; it begins a dump if it has none.
+    /// A client sends its next record; without a dump, it begins one.
     Send(usize),
-    /// Somebody sends any record that was made so far.
+    /// Another client sends any record that was created so far.
     SendAny(prop::sample::Index),
-    /// The destination is saved and loaded, or goes through a rewritten AOF.
+    /// The destination is saved and loaded, or restored from a rewritten AOF.
     Store(bool),
-    /// Items are added to the destination, once it is a filter.
+    /// Items are added to the destination, if it is complete.
     AddThere(Vec<u32>),
     /// The destination is deleted.
     Begin,
@@ -95,12 +95,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 /// The parts of the source that hold each item: the slots of its buckets, or 0 if it is no ring.
 type Held = BTreeMap<u32, BTreeSet<u64>>;
 
-/// The source, and what it holds.
+/// The source and its members.
 struct Source {
     filter: Filter,
     mark: DumpMark,
     held: Held,
-    /// Adds that were not taken back, of a filter that counts.
+    /// Adds to a counting filter that were not deleted.
     counts: BTreeMap<u32, u32>,
     now: u64,
 }
@@ -140,7 +140,7 @@ impl Source {
         }
     }
 
-    /// Deletes items. From a filter that counts only what was added and is below the counters' end.
+    /// Deletes items. From a counting filter, deletes only added items whose counters are not saturated.
     fn delete(&mut self, items: &[u32]) {
         let is_counting = self.filter.counting().is_some();
         for item in items {
@@ -166,7 +166,7 @@ impl Source {
         }
     }
 
-    /// The items that are in still of those that a dump holds, with the parts that it has of them.
+    /// Returns the items of a dump that are still members, with the parts of the dump that have them.
     fn still_held(&self, dumped: &Held) -> Held {
         let has_part =
             |slot: &u64| self.filter.windowed().is_none_or(|ring| ring.buckets().any(|bucket| bucket.slot == *slot));
@@ -175,7 +175,7 @@ impl Source {
     }
 }
 
-/// What a server does before a client's command writes.
+/// Does what a server does before a client's command writes.
 fn turn_if_due(filter: &mut Filter, now: Moment) {
     if let Some(ring) = filter.windowed_mut()
         && let Some(turn) = ring.turn_due(now)
@@ -184,16 +184,16 @@ fn turn_if_due(filter: &mut Filter, now: Moment) {
     }
 }
 
-/// Somebody who dumps the source and sends the records.
+/// A client that dumps the source and sends the records.
 #[derive(Default)]
 struct Client {
     /// The iterator of its last record, 0 before the first.
     last: u64,
-    /// What the source held when its dump began, without what was deleted since.
+    /// The members of the source when its dump began, without those that were deleted since.
     dumped: Held,
 }
 
-/// The key that the records are sent to.
+/// The key to which records are sent.
 #[derive(Default)]
 struct Destination {
     value: Option<Value>,
@@ -236,7 +236,7 @@ struct World {
     destination: Destination,
     clients: [Client; 2],
     made: Vec<(u64, Vec<u8>)>,
-    /// How many dumps came through.
+    /// The number of completed dumps.
     copies: u32,
 }
 
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Makes a client's next record and sends it. One that meets an error begins again.
+    /// Creates a client's next record and sends it. After an error, the client begins again.
     fn send(&mut self, number: usize) {
         let (client, source) = (&mut self.clients[number], &mut self.source);
         if client.last == 0 {
@@ -310,12 +310,12 @@ impl World {
         }
     }
 
-    /// A dump has come through: nothing that it holds is denied, as long as its buckets live.
+    /// A dump is complete: everything in it is found as long as its buckets live.
     fn check(&mut self, number: usize) {
         let Some(Value::Filter(copy)) = &self.destination.value else { panic!("all records have come") };
         for (item, slots) in self.source.still_held(&self.clients[number].dumped) {
             for slot in slots {
-                // The last moment at which the bucket lives.
+                // The last moment of the bucket's life.
                 let last = self.source.filter.windowed().map(|ring| {
                     let bucket = ring.buckets().find(|bucket| bucket.slot == slot).unwrap();
                     Moment((bucket.begin.0 + RingRules::span(&ring.spec()) * 4).saturating_sub(1))
@@ -339,7 +339,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_dump_that_comes_through_denies_nothing_that_it_held(events in events()) {
+    fn no_completed_dump_loses_an_item(events in events()) {
         for spec in specs() {
             let mut world = World::new(&spec);
             events.iter().for_each(|event| world.step(event));
@@ -347,9 +347,9 @@ proptest! {
     }
 }
 
-/// The law above says nothing of dumps that end in an error: most do not.
+/// The law above says nothing about dumps that end in an error. Most do not.
 #[test]
-fn most_dumps_come_through() {
+fn most_dumps_complete() {
     let mut runner = TestRunner::deterministic();
     let cases = if cfg!(miri) { 1 } else { 100 };
     for spec in specs() {

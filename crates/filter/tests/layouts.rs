@@ -1,5 +1,5 @@
-//! Laws that hold for a filter of every layout, whoever made it: no member is denied, a batch is its items one by one, a
-//! copy equals, and every form in which it is stored gives back the same filter.
+//! Laws for filters of every layout: no member is reported absent, a batch equals its items one by one, a copy is equal, and
+//! every stored form restores an equal filter.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -15,7 +15,7 @@ use bloomgate_filter::{BATCH, Ceiling, Error, Filter, Mask, Scaling, Spec, Unlim
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A ceiling of so many bytes for the whole filter.
+/// Limits the size of the whole filter, in bytes.
 struct Bytes(u64);
 
 impl Ceiling for Bytes {
@@ -24,7 +24,7 @@ impl Ceiling for Bytes {
     }
 }
 
-/// Cases, and batches in each at most: few under miri, which is slow.
+/// The number of cases, and the most batches of each: few under miri, which is slow.
 const CASES: u32 = if cfg!(miri) { 3 } else { 150 };
 const BATCHES: usize = if cfg!(miri) { 3 } else { 30 };
 
@@ -57,7 +57,7 @@ fn filters() -> impl Strategy<Value = Filter> {
     )
 }
 
-/// Few different items, so that many are equal.
+/// Few distinct items, so that many are equal.
 fn batches() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
     let items = prop_oneof![
         (0..400u32).prop_map(|number| number.to_le_bytes().to_vec()),
@@ -71,7 +71,7 @@ fn slices(items: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
     items.iter().map(Vec::as_slice)
 }
 
-/// Adds what it can; a fixed filter, or one at the end of its rates, refuses the rest.
+/// Adds what it can. A fixed filter, or one whose rates have underflowed, refuses the rest.
 fn fill(filter: &mut Filter, batches: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
     let mut members = Vec::new();
     for batch in batches {
@@ -89,7 +89,7 @@ fn assert_denies_none(filter: &Filter, members: &[Vec<u8>]) {
     }
 }
 
-/// The value in the form in which a snapshot has it, read again.
+/// Returns the value after a snapshot.
 fn through_snapshot(value: &Value) -> Value {
     let mut sink = ByteSink::default();
     value.write(&mut sink);
@@ -100,7 +100,7 @@ fn through_snapshot(value: &Value) -> Value {
     read
 }
 
-/// The filter in the form in which the AOF has it, loaded again, every chunk twice. A dump has the same records.
+/// Returns the filter after an AOF, with every chunk loaded twice. A dump has the same records.
 fn through_effects(value: &Value) -> Value {
     const GENERATION: u16 = 7;
     let (mut again, mut before) = (None, 0);
@@ -146,7 +146,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_member_is_ever_denied(mut filter in filters(), batches in batches()) {
+    fn no_member_is_ever_reported_absent(mut filter in filters(), batches in batches()) {
         let members = fill(&mut filter, &batches);
         assert_denies_none(&filter, &members);
         prop_assert!(filter.items() <= filter.total_capacity());
@@ -188,13 +188,13 @@ proptest! {
     }
 
     #[test]
-    fn every_stored_form_gives_back_the_same_filter(mut filter in filters(), batches in batches(), further in batches()) {
+    fn every_stored_form_restores_an_equal_filter(mut filter in filters(), batches in batches(), further in batches()) {
         fill(&mut filter, &batches);
         let value = Value::from(filter);
         let (saved, loaded) = (through_snapshot(&value), through_effects(&value));
         prop_assert_eq!(&saved, &value);
         prop_assert_eq!(&loaded, &value);
-        // They go on as it does.
+        // They can be used like the original.
         let [filter, saved, loaded] = [value, saved, loaded].map(|mut value| {
             let mut filter = value.take_filter();
             fill(&mut filter, &further);

@@ -1,5 +1,5 @@
-//! What merging native filters comes to: the bits are those of adding all items to one filter, the numbers of items are
-//! estimated, and whatever is refused leaves everything as it was.
+//! Merges of native filters: the bits are those of adding all items to one filter, the counts are estimates, and a refusal
+//! changes nothing.
 
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
@@ -48,7 +48,7 @@ fn the_number_of_items_is_estimated_within_two_percent() {
 }
 
 #[test]
-fn a_filter_that_holds_the_others_keeps_its_number() {
+fn a_filter_that_contains_the_others_keeps_its_count() {
     let mut all = filter(spec(50_000, 2), 0..40_000);
     let (part, none) = (filter(spec(50_000, 2), 100..30_000), filter(spec(50_000, 2), 0..0));
     let before = all.try_clone().unwrap();
@@ -62,7 +62,7 @@ fn a_filter_that_holds_the_others_keeps_its_number() {
 }
 
 #[test]
-fn layers_that_are_lacking_are_made() {
+fn missing_layers_are_created() {
     let spec = spec(1000, 2);
     let (mut small, large) = (filter(spec, 0..20), filter(spec, 0..6000));
     assert_eq!((small.layers().len(), large.layers().len()), (1, 3));
@@ -70,7 +70,7 @@ fn layers_that_are_lacking_are_made() {
     assert!(small == large, "the small one's items are in the first layer of the large one");
     let union = BloomFilter::union_of(&[&filter(spec, 0..20), &large], Origin::Client, &Unlimited).unwrap();
     assert!(union == large);
-    // It goes on as any filter.
+    // It can be used like any filter.
     for item in 6000u64..20_000 {
         small.add(&item.to_le_bytes(), &Unlimited).unwrap();
     }
@@ -91,9 +91,9 @@ fn too_many_items_are_refused_to_clients_and_clamped_in_effects() {
     assert!(has_all(&one, 0..18_000));
 }
 
-/// Effects are counted while they are united; so are merges of clients that nothing could refuse.
+/// Effects are counted during the union, and so are clients' merges that nothing can refuse.
 #[test]
-fn layers_are_counted_alike_before_and_while_they_are_united() {
+fn layers_are_estimated_alike_before_and_during_a_union() {
     let spec = spec(10_000, 2);
     let (large, small) = (filter(spec, 0..28_000), filter(spec, 0..3000));
     for (own, more) in [(0..8000, 2000..10_000), (0..9000, 2000..4000), (0..4000, 3000..9000), (0..28_000, 0..20_000)] {
@@ -114,7 +114,7 @@ fn layers_are_counted_alike_before_and_while_they_are_united() {
 }
 
 #[test]
-fn what_was_made_otherwise_is_refused() {
+fn filters_with_other_definitions_are_refused() {
     let first = spec(1000, 2);
     let others = [
         NativeSpec { rate: 0.02, ..first },
@@ -135,7 +135,7 @@ fn what_was_made_otherwise_is_refused() {
 }
 
 #[test]
-fn a_ceiling_is_asked_before_a_layer_is_made() {
+fn a_ceiling_is_asked_before_a_layer_is_created() {
     struct Room(u64, usize);
     impl Ceiling for Room {
         fn available_bytes(&self, filter_bytes: u64, _asked_bytes: u64) -> u64 {
@@ -160,14 +160,14 @@ fn a_ceiling_is_asked_before_a_layer_is_made() {
 }
 
 proptest! {
-    /// As far as bits go, a union of layers of one size is what adding all items makes.
+    /// The bits of a union of layers of one size are those of adding all items.
     #[test]
     fn a_union_has_the_bits_of_all_items(
         sizes in prop::collection::vec(0u64..300, 1..5),
         overlap in 0u64..50,
         capacity in 1500u64..5000,
     ) {
-        // So rarely wrong that no item is taken for one that is in.
+        // The rate is so low that there are no false positives.
         let spec = NativeSpec { rate: 1e-12, ..spec(capacity, 0) };
         let mut first = 0;
         let mut filters = Vec::new();
@@ -186,15 +186,15 @@ proptest! {
         let of_all = union.items() as f64 / all.items().max(1) as f64;
         prop_assert!(all.items() < 500 || (of_all - 1.0).abs() < 0.1, "{} of {}", union.items(), all.items());
 
-        // In whatever order, and with repetition.
+        // In any order, and with repetitions.
         let turned: Vec<_> = filters.iter().rev().chain(&filters).collect();
         prop_assert!(bits(&BloomFilter::union_of(&turned, Origin::Client, &Unlimited).unwrap()) == bits(&union));
     }
 }
 
-/// Questions are few: nobody has to know that a filter was merged.
+/// A user of the filter need not know that it was merged.
 #[test]
-fn a_union_is_wrong_as_often_as_was_asked() {
+fn a_union_keeps_the_requested_rate() {
     assert_eq!(sizing::POLICY, 1);
     let spec = spec(20_000, 0);
     let (mut one, other) = (filter(spec, 0..12_000), filter(spec, 8000..20_000));

@@ -1,4 +1,4 @@
-//! The tables of options in `docs/commands.md` say what the table in `words/options.rs` says.
+//! The tables of options in `docs/commands.md` match the table in `words/options.rs`.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]

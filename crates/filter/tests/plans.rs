@@ -1,4 +1,4 @@
-//! What is planned is what a filter then has, and what a filter tells of itself is so.
+//! Plans match the filters that are created, and statistics match their contents.
 
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
@@ -12,7 +12,7 @@ use bloomgate_filter::kinds::valkey_bloom::FIXED_SEED;
 use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
 use bloomgate_filter::{Error, Filter, Moment, Scaling, Spec, Unlimited};
 
-/// What a filter is made of, as it would have been planned.
+/// Returns what a filter consists of, as a plan.
 fn made_of(filter: &Filter) -> Plan {
     let layer = |layer: bloomgate_filter::kinds::info::LayerSummary| PlannedLayer {
         capacity: layer.capacity,
@@ -26,7 +26,7 @@ fn made_of(filter: &Filter) -> Plan {
     }
 }
 
-/// Adds new items until there are so many.
+/// Adds new items up to this number.
 fn fill(filter: &mut Filter, items: u64) {
     let mut numbers = 0u64..;
     while filter.items() < items {
@@ -83,7 +83,7 @@ fn a_window_is_planned_as_its_whole_ring() {
     for items in [None, Some(0u64), Some(1), Some(1000), Some(3000)] {
         let mut filter = Filter::new(&Spec::Windowed(growing), &Unlimited).unwrap();
         let (mut now, mut number) = (Moment(0), 0u64);
-        // As many as come in a window, evenly, for two windows and a half.
+        // A window's worth of evenly spread items per window, for two and a half windows.
         for _ in 0..10 {
             let windowed = filter.windowed_mut().unwrap();
             let turn = windowed.turn_due(now).unwrap();
@@ -122,10 +122,10 @@ fn any_number_of_items_is_planned_or_refused() {
 }
 
 #[test]
-fn stats_are_what_was_counted_and_near_it() {
+fn stats_are_the_counts_and_close_estimates() {
     for (name, mut spec) in one_of_each::specs(0.01, 20_000, 2) {
         if let Spec::ValkeyBloom(spec) = &mut spec {
-            // Of a seed whose halves are equal both hashes of an item are the same.
+            // Under a seed with equal halves, both hashes of an item are equal.
             spec.rules.seed = FIXED_SEED;
         }
         let mut filter = Filter::new(&spec, &Unlimited).unwrap();
@@ -165,7 +165,7 @@ fn stats_of_a_ring_are_those_of_its_live_buckets() {
     assert_eq!(begins, [(0, 1_000_000, 1_100_000), (1, 1_100_000, 1_200_000), (2, 1_200_000, 1_300_000)]);
     assert_eq!((stats.layers.len(), stats.contents.items), (3, filter.items()));
     assert!(stats.items_estimated.abs_diff(600) < 30, "{}", stats.items_estimated);
-    // The first is forgotten five spans after its begin.
+    // The first bucket is forgotten five spans after it began.
     let later = filter.stats(&Moment(1_500_000)).unwrap();
     assert_eq!((later.buckets.len(), later.layers.len()), (2, 2));
     assert!(later.rate_now < stats.rate_now);

@@ -1,5 +1,5 @@
-//! Filters whose memory is moved, as a server's defragmenter does it: block by block, to any address, all of it or as much
-//! as there is time for. A server moves what lies badly; the mover here moves every block that it is offered, to any address.
+//! Moves a filter's memory like a server's defragmenter: block by block, all at once or as far as time permits. A server moves
+//! badly placed blocks; the mover here moves every block that it is offered, to any address.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -19,34 +19,34 @@ use bloomgate_filter::kinds::{Forgets, NativeSpec, Origin, WindowedSpec};
 use bloomgate_filter::{BATCH, BloomFilter, Filter, Scaling, Spec, Unlimited};
 
 thread_local! {
-    /// What the blocks were asked for as, while there is something to record.
+    /// The requested layouts of the blocks, while they are recorded.
     static BLOCKS: RefCell<Option<HashMap<usize, Layout>>> = const { RefCell::new(None) };
 }
 
-/// The system's allocator, which remembers the layout of the blocks of a thread: a defragmenter has to know their size.
+/// The system's allocator, which records the layouts of a thread's blocks, because a defragmenter must know their size.
 struct Recording;
 
 #[global_allocator]
 static ALLOCATOR: Recording = Recording;
 
 fn record(change: impl FnOnce(&mut HashMap<usize, Layout>)) {
-    // The list asks for memory itself: it is taken out meanwhile.
+    // The list itself allocates, so it is taken out meanwhile.
     let Ok(Some(mut blocks)) = BLOCKS.try_with(RefCell::take) else { return };
     change(&mut blocks);
     BLOCKS.with(|place| place.replace(Some(blocks)));
 }
 
-// SAFETY: every request is passed on to the system's allocator as it is.
+// SAFETY: every request is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Recording {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         let block = unsafe { System.alloc(layout) };
         record(|blocks| _ = blocks.insert(block as usize, layout));
         block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         let block = unsafe { System.alloc_zeroed(layout) };
         record(|blocks| _ = blocks.insert(block as usize, layout));
         block
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Recording {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         record(|blocks| assert_eq!(blocks.remove(&(block as usize)), Some(layout), "freed as what it was asked for"));
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -65,18 +65,18 @@ struct Defragmenter {
     moved: usize,
 }
 
-// SAFETY: the new block is of the same allocator with the same layout, the bytes are copied, and the old one is freed.
+// SAFETY: the new block is from the same allocator with the same layout, its bytes are copied, and the old one is freed.
 unsafe impl Mover for Defragmenter {
     fn moved(&mut self, block: NonNull<u8>) -> Option<NonNull<u8>> {
         let mut layout = None;
         record(|blocks| layout = blocks.get(&(block.as_ptr() as usize)).copied());
         let layout = layout.expect("a block that was asked for as a whole");
         self.moved += 1;
-        // SAFETY: the old block has this layout, and the new one is another.
+        // SAFETY: the old block has this layout, and the new one is different.
         unsafe {
             let new = NonNull::new(std::alloc::alloc(layout)).unwrap();
             new.copy_from_nonoverlapping(block, layout.size());
-            // What still reads the old one is not to find what it looks for.
+            // Code that still reads the old block must not find its bytes there.
             block.write_bytes(0xAA, layout.size());
             std::alloc::dealloc(block.as_ptr(), layout);
             Some(new)
@@ -106,11 +106,11 @@ fn filters() -> [Filter; 3] {
     one_of_each::specs(0.01, capacity, 4).map(|(_, spec)| Filter::new(&spec, &Unlimited).unwrap())
 }
 
-/// Items that make five layers.
+/// A number of items that takes five layers.
 const ITEMS: usize = if cfg!(miri) { 100 } else { 20_000 };
 
 #[test]
-fn a_filter_that_was_moved_is_the_same_filter() {
+fn a_moved_filter_is_unchanged() {
     // Under miri, which is slow, one.
     let paces: &[usize] = if cfg!(miri) { &[2] } else { &[1, 2, 3, usize::MAX] };
     for &pace in paces {
@@ -128,7 +128,7 @@ fn a_filter_that_was_moved_is_the_same_filter() {
                 calls += 1;
                 next = filter.relocate(layer, &mut mover);
             }
-            // The layers' bits, the list of layers, and of valkey-bloom's layout the box around them.
+            // The layers' bits, the list of layers, and in valkey-bloom's layout the box around them.
             let boxed = usize::from(matches!(filter, Filter::ValkeyBloom(_)));
             assert_eq!(mover.moved, layers + 1 + boxed);
             assert_eq!(calls == 1, pace == usize::MAX, "{calls} calls at a pace of {pace}");
@@ -145,7 +145,7 @@ fn a_filter_that_was_moved_is_the_same_filter() {
     }
 }
 
-/// Filters with entries: the layers and then the parts of the tables are moved, bucket by bucket in a ring.
+/// In filters with entries, the layers are moved and then the parts of the tables, in a ring bucket by bucket.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of deletes")]
 fn tables_of_deleted_items_are_moved_too() {
@@ -179,14 +179,14 @@ fn tables_of_deleted_items_are_moved_too() {
 }
 
 #[test]
-fn blocks_are_aligned_wherever_they_were_moved() {
+fn moved_blocks_are_aligned() {
     BLOCKS.with(|place| place.replace(Some(HashMap::new())));
     let capacity = if cfg!(miri) { 1000 } else { 1_000_000 };
     let mut filter = BloomFilter::new(0.01, capacity, Scaling::Fixed, 4242, &Unlimited).unwrap();
     let members: Vec<_> = (0..100).map(item).collect();
     members.iter().for_each(|item| assert_eq!(filter.add(item, &Unlimited), Ok(true)));
     let mut starts = std::collections::HashSet::new();
-    // Blocks of odd sizes in between: the next free place is anywhere.
+    // Blocks of odd sizes in between, so that the next free address is arbitrary.
     let mut between = Vec::new();
     for number in 0..20 {
         between.push(vec![0u8; 1000 + number * 208]);
@@ -208,7 +208,7 @@ fn a_place_after_the_last_layer_is_the_end() {
 }
 
 #[test]
-fn a_set_of_hashes_that_was_moved_is_the_same_set() {
+fn a_moved_set_of_hashes_is_unchanged() {
     let hashes = if cfg!(miri) { 0..50 } else { 0..20_000 };
     let hashes = hashes.map(|number| ItemHash::of(&item(number), 1));
     for pace in [1, 3, usize::MAX] {

@@ -1,6 +1,6 @@
-//! The layout with counters: the same measurements, and how often a counter comes to its end.
+//! The layout with counters: the same measurements, and how often a counter saturates.
 //!
-//! Every add counts, so a filter is full after as many different items as it is made for, none of them uncounted.
+//! Every add counts, so a filter is full after as many distinct items as its capacity.
 
 use bloomgate_filter::cells::{COUNTER_MAX, Cells as _, Counters};
 use bloomgate_filter::geometry::{BlockedCounters, Counting as _, Geometry as _, sizing};
@@ -9,11 +9,11 @@ use bloomgate_filter::hash::ItemHash;
 use super::model::poisson;
 use super::{ABSENT, Found, Model, RATES, cells, deviation, in_parallel, print_table, queries, rate_by_fill};
 
-/// Of the questions that filters of bits are asked, one of so many: the layouts differ by the model alone.
+/// The divisor of the number of queries: the layouts differ only in the model.
 const QUERIES_LESS: u64 = 10;
-/// What a rate may be above the asked one: less than of bits, since every add counts.
+/// The accepted excess over the requested rate: less than for bits, because every add counts.
 const TOLERANCE: f64 = 1.06;
-/// How often an item can be counted in one counter.
+/// The number of increments that a counter can count.
 const VALUES: usize = COUNTER_MAX as usize + 1;
 
 fn full(geometry: BlockedCounters, capacity: u64, seed: u32) -> Counters {
@@ -28,7 +28,7 @@ fn values(bytes: &[u8]) -> impl Iterator<Item = u8> {
     bytes.iter().flat_map(|byte| [byte & COUNTER_MAX, byte >> 4])
 }
 
-/// Several filters of `capacity` different items each, as `measure_fixed` has them.
+/// Fills several filters with `capacity` distinct items each, like `measure_fixed`.
 fn measure(rate: f64, capacity: u64, queries: u64) -> Found {
     let filters = (2_000_000 / capacity).clamp(2, 1000);
     let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
@@ -81,7 +81,7 @@ fn counters_hold_rates_too_low_for_queries() {
 }
 
 #[test]
-fn by_the_model_counters_hold_every_rate_at_every_size() {
+fn in_the_model_counters_hold_every_rate_at_every_size() {
     const SIZES: [u64; 9] = [100, 1000, 5000, 10_000, 20_000, 100_000, 1_000_000, 10_000_000, 1_000_000_000];
     let model = Model::new();
     let rates: Vec<f64> =
@@ -97,9 +97,9 @@ fn by_the_model_counters_hold_every_rate_at_every_size() {
     }
 }
 
-/// An item is counted in a counter or not, whatever others do, so the value of a counter is Poisson distributed.
+/// Items choose their counters independently, so the value of a counter is Poisson distributed.
 #[test]
-fn a_counter_of_a_full_filter_never_comes_to_its_end() {
+fn no_counter_of_a_full_filter_saturates() {
     println!("\nPart of the counters of a full filter at n or more, by the model (by counting 4 million items)");
     for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9, 1e-12] {
         const ITEMS: u64 = 4_000_000;
@@ -126,9 +126,9 @@ fn a_counter_of_a_full_filter_never_comes_to_its_end() {
     }
 }
 
-/// What comes and goes leaves nothing: after ten times as many items as the filter holds at a time, it lies as often.
+/// Removed items leave nothing: after ten times as many items as the filter holds at a time, its rate is the same.
 #[test]
-fn counters_keep_their_rate_while_members_come_and_go() {
+fn counters_keep_their_rate_while_members_are_replaced() {
     const CAPACITY: u64 = 20_000;
     let geometry = BlockedCounters::for_layer(CAPACITY, 0.01).unwrap();
     let probe = |item: u64| geometry.probe(ItemHash::of(&item.to_le_bytes(), 1000));

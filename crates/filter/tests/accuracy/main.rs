@@ -1,11 +1,11 @@
-//! The rate that was asked for holds: measured by queries, worked out from how full each block is where a rate is too
-//! low for queries, and by a model of the layout over sizes that no test could fill. And the memory that this takes.
+//! The requested rate holds: measured by queries, computed from the fill of each block if a rate is too low for queries, and
+//! predicted by a model of the layout for sizes that no test could fill. Also checks the memory.
 //!
-//! A filter is measured when it counts as many items as it was made for. That is a little more than as many offers: an
-//! item that is taken for a member is not counted, and at a rate of 0.25 that is every eighth.
+//! A filter is measured when it has counted its capacity. That takes more distinct items than the capacity: an item mistaken
+//! for a member is not counted, and at a rate of 0.25 that is one in eight.
 //!
-//! `cargo test -p bloomgate-filter --test accuracy -- --nocapture` prints the tables; with `BLOOMGATE_ACCURACY=full`
-//! from ten times as many queries. Seeds and items are fixed: every run gives the same figures.
+//! `cargo test -p bloomgate-filter --test accuracy -- --nocapture` prints the tables; with `BLOOMGATE_ACCURACY=full` from ten
+//! times as many queries. Seeds and items are fixed, so every run gives the same figures.
 
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small or are to be rounded.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -26,21 +26,21 @@ use bloomgate_filter::hash::HashBatch;
 use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
 use model::Model;
 
-/// What a measured rate may be above the asked one, apart from the error of the measurement.
+/// The accepted excess of a measured rate over the requested one, without the error of measurement.
 const TOLERANCE: f64 = 1.1;
 /// Rates that queries can measure.
 const RATES: [f64; 6] = [0.25, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6];
 const CAPACITIES: [u64; 6] = [1, 10, 100, 1000, 100_000, 1_000_000];
-/// The items that are asked for are never among those that are added.
+/// Queried items are numbered from here, and are never added.
 const ABSENT: u64 = 1 << 63;
 
-/// 10 where more queries are wanted than fit a run of the tests.
+/// 10 if the run should use more queries than an ordinary test.
 fn effort() -> f64 {
     if std::env::var("BLOOMGATE_ACCURACY").is_ok_and(|value| value == "full") { 10.0 } else { 1.0 }
 }
 
-/// So many that 2000 false positives are expected; at least 2 million, because filters differ, and at most 100 million,
-/// where at a rate of 1e-6 a hundred are expected.
+/// The number of queries: enough for 2000 expected false positives; at least 2 million, because filters differ, and at most 100
+/// million, with a hundred expected false positives at a rate of 1e-6.
 fn queries(rate: f64) -> u64 {
     ((2000.0 / rate).clamp(2e6, 1e8) * effort()) as u64
 }
@@ -69,9 +69,9 @@ fn batch(filter: &BloomFilter, items: Range<u64>) -> HashBatch {
     filter.hash_batch(items.iter().map(<[u8; 8]>::as_slice))
 }
 
-/// The part of all absent items that a layer takes for members, from the fill of its blocks: the average over its
-/// groups and over the ordered pairs of different blocks of a group, the cells of an item taken as independent. `ones`: of
-/// how many of the 512 cells of a block an item finds that they are set.
+/// Computes the fraction of absent items that a layer reports as present from the fill of its blocks: the average over its
+/// groups and over ordered pairs of different blocks of a group, with independent cells. `ones`: of 512 cells of a block, the
+/// number that an item finds set.
 fn rate_by_fill<const BLOCK: usize>(
     geometry: BlockedGeometry<BLOCK>,
     bytes: &[u8],
@@ -99,18 +99,18 @@ fn rate_of_layer(layer: &Layer<BlockedBits>) -> f64 {
     rate_by_fill(layer.geometry(), layer.bytes(), |block| block.iter().map(|byte| byte.count_ones()).sum())
 }
 
-/// The same for a chain: an item is taken for a member if one of the layers does so.
+/// Computes the same for a chain, where one layer that reports the item is enough.
 fn chain_rate_by_fill(filter: &BloomFilter) -> f64 {
     let absent: f64 = filter.layers().iter().map(|layer| (-rate_of_layer(layer)).ln_1p()).sum();
     -absent.exp_m1()
 }
 
-/// One standard deviation of a rate that so many queries measure.
+/// Returns the standard deviation of a rate measured by this many queries.
 fn deviation(rate: f64, queries: u64) -> f64 {
     (rate * (1.0 - rate) / queries as f64).sqrt()
 }
 
-/// Does the jobs on all processors; the answers are in the order of the jobs.
+/// Runs jobs on all processors. Returns the results in the order of the jobs.
 fn in_parallel<Job: Sync, Answer: Send>(jobs: &[Job], work: impl Fn(&Job) -> Answer + Sync) -> Vec<Answer> {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -130,15 +130,15 @@ fn in_parallel<Job: Sync, Answer: Send>(jobs: &[Job], work: impl Fn(&Job) -> Ans
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// What was found in fixed filters of one rate and capacity, on average.
+/// The average of fixed filters with one rate and capacity.
 struct Found {
     measured: f64,
     queries: u64,
     by_fill: f64,
 }
 
-/// Filters that hold 2 million items together, at most 1000 of them and at least 2; each is asked its part of the
-/// queries, no two the same items of the same seed.
+/// Fills filters with 2 million items in total, at least 2 and at most 1000 filters. Each gets its share of the queries, with
+/// other items and seeds.
 fn measure_fixed(rate: f64, capacity: u64, queries: u64) -> Found {
     let filters = (2_000_000 / capacity).clamp(2, 1000);
     let (mut found, mut by_fill) = (0, 0.0);
@@ -171,7 +171,7 @@ fn cells(rates: &[f64]) -> Vec<(f64, u64)> {
 #[test]
 fn a_fixed_filter_keeps_its_rate_when_it_is_full() {
     let mut jobs = cells(&RATES);
-    // The longest first, so that none is left alone at the end.
+    // The longest first, so that none runs alone at the end.
     jobs.reverse();
     let mut found = in_parallel(&jobs, |&(rate, capacity)| measure_fixed(rate, capacity, queries(rate)));
     jobs.reverse();
@@ -182,7 +182,7 @@ fn a_fixed_filter_keeps_its_rate_when_it_is_full() {
     for ((rate, capacity), Found { measured, queries, by_fill }) in jobs.into_iter().zip(found) {
         let most = TOLERANCE * rate + 3.0 * deviation(rate, queries);
         assert!(measured <= most, "{rate} for {capacity}: {measured} in {queries} queries");
-        // Both ways to know the rate agree, which lets the second speak where the first cannot.
+        // Both methods agree, so the second can be trusted where the first cannot measure.
         let allowed = 4.5 * deviation(by_fill, queries) + 2.0 / queries as f64;
         assert!((measured - by_fill).abs() <= allowed, "{rate} for {capacity}: {measured} asked, {by_fill} by fill");
     }
@@ -197,16 +197,16 @@ fn rates_too_low_for_queries_hold_by_the_fill_of_the_blocks() {
     let model = Model::new();
     for ((rate, capacity), Found { by_fill, .. }) in jobs.into_iter().zip(found) {
         assert!(by_fill <= TOLERANCE * rate, "{rate} for {capacity}: {by_fill}");
-        // The model, which speaks for the sizes that no test fills, agrees where there are groups enough.
+        // The model, which covers sizes that no test fills, agrees if there are enough groups.
         let modelled = model.rate(capacity, BlockedBits::for_layer(capacity, rate).unwrap());
         let agrees = (by_fill / modelled - 1.0).abs() < 0.1;
         assert!(agrees || capacity < 100_000, "{rate} for {capacity}: {by_fill} by fill, {modelled} by the model");
     }
 }
 
-/// MurmurHash3 mixes its seed with the length of the item. Where the two cancel out, both halves of the hash of an item
-/// of up to 8 bytes come from one number, and its bits from its group. The items here have 8 bytes: seed 8 is the one
-/// that is known to be poor.
+/// MurmurHash3 mixes its seed with the length of the item. If the two cancel out, both halves of the hash of an item of up to 8
+/// bytes depend on a single number, and its bits depend on its group. The items here have 8 bytes, and seed 8 is known to be
+/// poor.
 #[test]
 fn small_seeds_are_as_good_as_others() {
     for seed in (0..=16).filter(|seed| *seed != 8) {
@@ -244,7 +244,7 @@ fn measure_grown(rate: f64, first: u64, expansion: u32, at_items: &[u64]) {
 
 #[test]
 fn a_grown_filter_keeps_its_rate() {
-    // 13 layers that are full hold 819,100 items, 7 that grow by four 546,100.
+    // 13 full layers hold 819,100 items; 7 layers with expansion 4 hold 546,100.
     let grown: [(u32, &[u64]); 2] = [(2, &[819_100, 1_000_000]), (4, &[546_100, 1_000_000])];
     let jobs: Vec<_> = RATES.iter().rev().flat_map(|&rate| grown.map(|grown| (rate, grown))).collect();
     in_parallel(&jobs, |&(rate, (expansion, at_items))| measure_grown(rate, 100, expansion, at_items));
@@ -256,14 +256,14 @@ fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
 }
 
 #[test]
-fn by_the_model_every_rate_holds_at_every_size() {
+fn in_the_model_every_rate_holds_at_every_size() {
     const CAPACITIES: [u64; 7] = [1000, 10_000, 100_000, 200_000, 1_000_000, 10_000_000, 1_000_000_000];
     let model = Model::new();
     let rates: Vec<f64> = (0..=62).map(|step| (0.25 * 10f64.powf(-0.25 * f64::from(step))).max(1e-16)).collect();
     let ratios = in_parallel(&rates, |&rate| {
         CAPACITIES.map(|capacity| {
             let geometry = BlockedBits::for_layer(capacity, rate).unwrap();
-            // Of that many different items, and when it counts that many.
+            // After this many distinct items, and when it counts this many.
             assert!(model.rate_offered(capacity as f64, geometry) <= 1.005 * rate.max(sizing::RATE_MIN), "{rate}");
             model.rate(capacity, geometry) / rate
         })
@@ -271,16 +271,16 @@ fn by_the_model_every_rate_holds_at_every_size() {
     println!("\nFalse positive rate / asked by the model, for {CAPACITIES:?} items");
     for (rate, ratios) in rates.into_iter().zip(ratios) {
         println!("{rate:>8.2e} {}", ratios.map(|ratio| format!("{ratio:>6.3}")).join(" "));
-        // No filter can be asked for less than 1e-12; only far layers of a chain are, whose rates hardly count.
+        // No requested rate is below 1e-12. Only late layers of a chain have lower ones, and those hardly matter.
         let most = if rate >= sizing::RATE_MIN { TOLERANCE } else { 1.5 };
         assert!(ratios.iter().all(|ratio| *ratio <= most), "{rate}: {ratios:?}");
-        // Large layers are no larger than they must be: they have at least 0.85 of the rate that they may have.
+        // Large layers are no larger than necessary: they have at least 0.85 of their permitted rate.
         assert!(ratios[6] >= 0.85, "{rate}: {ratios:?}");
     }
 }
 
 #[test]
-fn the_rates_of_a_chain_add_up_to_what_was_asked() {
+fn the_rates_of_a_chain_add_up_to_the_requested_one() {
     let model = Model::new();
     let chains = [(100, 2), (100, 4), (1000, 1), (1000, 2), (100_000, 2), (100_000, 10)];
     let rates = [0.25, 0.1, 1e-2, 1e-4, 1e-8, 1e-12];
@@ -310,8 +310,8 @@ fn a_filter_takes_no_more_memory_than_promised() {
     let new = |rate, capacity| BloomFilter::new(rate, capacity, Scaling::from_expansion(2), 1, &Unlimited).unwrap();
     let bits = |filter: &BloomFilter, items: u64| filter.allocated_bytes() as f64 * 8.0 / items as f64;
 
-    // Whether a small bitmap needs up to 63 bytes on top to begin at a cache line is up to the allocator: the server's
-    // mostly spares them.
+    // The allocator decides whether a small bitmap needs up to 63 bytes of padding to begin at a cache line. The server's
+    // mostly does not.
     let default = new(0.01, 100);
     let bitmap = default.layers()[0].cells();
     let empty = default.allocated_bytes() - (bitmap.allocated_bytes() - bitmap.bytes().len() as u64);

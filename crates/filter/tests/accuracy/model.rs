@@ -1,23 +1,23 @@
-//! What the rate of a layer should be, by a Poisson model of its geometry: for sizes that no test could fill.
+//! The expected rate of a layer, by a Poisson model of its geometry, for sizes that no test could fill.
 
 use bloomgate_filter::geometry::BlockedGeometry;
 
-/// A model of the layout, apart from the code that it judges but for the geometry: the numbers of items that two blocks
-/// of a group have in common, and that each has besides, are Poisson distributed, and their bits fall anywhere in a
-/// block. A little too high for a layer of few groups, where a group gets no more items than there are.
+/// A model of the layout that is independent of the code under test, except for the geometry. The numbers of items that share
+/// two blocks of a group, and of the others in each block, are Poisson distributed, and their bits are uniform in a block. It
+/// is slightly too high for a layer of few groups, where a group cannot get more items than there are.
 pub struct Model {
-    /// At [m][j]: the probability that j bits of an item are set in a block into which m bits were thrown.
+    /// At [m][j]: the probability that j bits of an item are set in a block after m draws.
     all_set: Vec<[f64; Self::BITS + 1]>,
 }
 
 impl Model {
-    /// The most cells that an item of ours has in a block.
+    /// The most cells of a native item in a block.
     const BITS: usize = 20;
     const THROWN: usize = 3000;
 
     pub fn new() -> Self {
         let mut all_set = Vec::new();
-        // The probability that so many bits of the block are set.
+        // The probability that this many bits of the block are set.
         let mut set = vec![0.0; 513];
         set[0] = 1.0;
         for _ in 0..=Self::THROWN {
@@ -38,10 +38,10 @@ impl Model {
         Self { all_set }
     }
 
-    /// The rate of a layer to which so many different items were offered.
+    /// Returns the rate of a layer to which this many distinct items were offered.
     pub fn rate_offered<const BLOCK: usize>(&self, items: f64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         let (in_a, in_b) = (geometry.hashes.div_ceil(2) as usize, geometry.hashes as usize / 2);
-        // Items with their first bits in one block and the others in another; and the items that a block has besides.
+        // Items with their first bits in one block and the others in another, and the other items of each block.
         let load = items / geometry.blocks() as f64;
         let common = load / f64::from(geometry.blocks_per_group - 1);
         let rest = poisson(load - common);
@@ -66,7 +66,7 @@ impl Model {
         rate
     }
 
-    /// The rate of a layer that counts so many items. Those that were taken for members are not counted.
+    /// Returns the rate of a layer that counts this many items. Items mistaken for members are not counted.
     pub fn rate<const BLOCK: usize>(&self, items: u64, geometry: BlockedGeometry<BLOCK>) -> f64 {
         const STEPS: u32 = 8;
         let (mut offered, step) = (0.0, items as f64 / f64::from(STEPS));
@@ -80,7 +80,7 @@ impl Model {
     }
 }
 
-/// The probabilities of 0, 1, 2 ..., as far as they matter.
+/// Returns the probabilities of 0, 1, 2 ..., as far as they matter.
 pub fn poisson(mean: f64) -> Vec<f64> {
     let mut log = -mean;
     let mut probabilities = vec![log.exp()];

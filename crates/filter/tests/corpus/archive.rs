@@ -1,4 +1,4 @@
-//! The inputs that fuzzing found: for each target an archive in `fuzz/corpus`, so written that equal inputs make an equal
+//! The inputs that fuzzing found: for each target an archive in `fuzz/corpus`, written so that equal inputs make an equal
 //! archive. `tool.rs` unpacks all inputs of a target into a folder, and packs such a folder again.
 
 use std::fs;
@@ -37,7 +37,7 @@ pub fn read(target: &str) -> Result<Vec<Input>> {
     Ok(inputs)
 }
 
-/// An archive of inputs before it is compressed: sorted by name, of nobody and of no time.
+/// Returns an archive of inputs before compression: sorted by name, without owners and times.
 pub fn pack(mut inputs: Vec<Input>) -> Result<Vec<u8>> {
     inputs.sort();
     let mut archive = tar::Builder::new(Vec::new());
@@ -50,7 +50,7 @@ pub fn pack(mut inputs: Vec<Input>) -> Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// Writes all inputs of a target into a folder, a file each.
+/// Writes all inputs of a target into a folder, one file each.
 pub fn unpack_into(target: &str, folder: &Path) -> Result<usize> {
     fs::create_dir_all(folder)?;
     let inputs = of(target);
@@ -60,7 +60,7 @@ pub fn unpack_into(target: &str, folder: &Path) -> Result<usize> {
     Ok(inputs.len())
 }
 
-/// The inputs in a folder, without those that are made; an error where one has the name of these and other bytes.
+/// Returns the inputs in a folder, without generated ones. Fails if an input has the name of a generated one and other bytes.
 pub fn found_in(target: &str, folder: &Path) -> Result<Vec<Input>> {
     let made = made(target);
     let mut inputs = Vec::new();

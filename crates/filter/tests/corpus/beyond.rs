@@ -1,4 +1,4 @@
-//! Filters of the kinds that version 0.1.0 had not, as seeds: those that count, that have a keyed hash, that forget.
+//! Filters of the kinds that version 0.1.0 lacks, as seeds: counting filters, keyed ones, and ones that forget.
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, Origin, WindowedSpec};
@@ -8,7 +8,7 @@ use super::seeds::with_items;
 
 const KEYED: Hasher = Hasher::SipHash { key: *b"0123456789abcdef" };
 
-/// Filters that count, with items that come several times.
+/// Counting filters, with repeated items.
 fn counting() -> [(&'static str, Filter); 4] {
     let shapes = [
         ("counting-empty", 100, 0, Hasher::Murmur3 { seed: 7 }),
@@ -26,7 +26,7 @@ fn counting() -> [(&'static str, Filter); 4] {
     })
 }
 
-/// Filters with a keyed hash, from which items were deleted.
+/// Filters with a keyed hash and deleted items.
 fn keyed() -> [(&'static str, Filter); 3] {
     let shapes = [("keyed", 100, 0, 0..0), ("keyed-deleted", 100, 0, 10..13), ("keyed-grown-deleted", 4, 2, 0..60)];
     shapes.map(|(name, capacity, expansion, deleted)| {
@@ -37,7 +37,7 @@ fn keyed() -> [(&'static str, Filter); 3] {
     })
 }
 
-/// Filters that forget, with buckets that hold, are past, or are larger than the others; one with tables of deleted items.
+/// Filters that forget, with live, expired and larger buckets; one with tables of deleted items.
 fn windowed() -> [(&'static str, Filter); 5] {
     let after = |is_sliding| Forgets::After { seconds: 3, is_sliding };
     let murmur3 = Hasher::Murmur3 { seed: 7 };
@@ -52,7 +52,7 @@ fn windowed() -> [(&'static str, Filter); 5] {
         let scaling = Scaling::from_expansion(expansion);
         let spec = WindowedSpec { rate: 0.01, capacity: 40, scaling, hasher, forgets, buckets: 4 };
         let mut filter = Filter::new(&Spec::Windowed(spec), &Unlimited).unwrap();
-        // A bucket takes items for a second, or some 13 of them.
+        // A bucket takes items for a second, or about 13 of them.
         for (second, items) in [0..5, 5..40, 40..45].into_iter().enumerate() {
             let now = Moment(1000 + 1000 * second as u64);
             let ring = filter.windowed_mut().unwrap();
@@ -70,14 +70,14 @@ fn windowed() -> [(&'static str, Filter); 5] {
     })
 }
 
-/// Deletes items, of which some are found.
+/// Deletes items, some of which are found.
 fn delete(filter: &mut Filter, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let _ = filter.remove_batch([&number.to_le_bytes()[..]], Origin::Client, &Moment(3000), &Unlimited);
     }
 }
 
-/// Every filter of a kind that version 0.1.0 had not.
+/// Returns every filter of a kind that version 0.1.0 lacks.
 pub(super) fn beyond() -> impl Iterator<Item = (&'static str, Filter)> {
     counting().into_iter().chain(keyed()).chain(windowed())
 }

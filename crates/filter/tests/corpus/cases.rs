@@ -1,5 +1,5 @@
-//! What went wrong in other modules, each as a named input that is made here, and the error that it meets:
-//! a test for each kind of trouble.
+//! Failures of other modules, each as a named input that is generated here, with the error that it causes: a test for each kind
+//! of failure.
 
 use bloomgate_filter::chain::Rules;
 use bloomgate_filter::format::{ByteSource, Error, StoredAs};
@@ -15,13 +15,13 @@ use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
 const UNSOUND: Error = Error::Filter(FilterError::Unsound);
 
-/// A filter of one layer of these rules, whose cells take so many bytes.
+/// Returns a filter of one layer with these rules and this size of cells.
 fn too_large<R: Rules>(cells_bytes: u64) -> Error {
     let asked_bytes = R::size_bytes(1, cells_bytes);
     Error::Filter(FilterError::AboveCeiling { asked_bytes, available_bytes: CEILING_BYTES })
 }
 
-/// The input of this name is made, which is refused with this error.
+/// Generates an input with this name, which is refused with this error.
 #[track_caller]
 fn meets(all: &Inputs, error: Error, target: Target, name: &str, data: &[u8]) {
     all.take(target.name, name, data);
@@ -47,7 +47,7 @@ fn native(change: impl Fn(&mut Native)) -> Native {
     filter
 }
 
-/// CVE-2026-25589 and its kin: the modulus is held against the bytes that came.
+/// CVE-2026-25589 and similar: the modulus is checked against the bytes that arrived.
 pub fn bits_beyond_the_bytes(all: &Inputs) {
     let snapshot = |error, name: &str, change: &dyn Fn(&mut RedisBloom)| {
         meets(all, error, REDISBLOOM_SNAPSHOT, &format!("cve-2026-25589-{name}"), &redisbloom(change).snapshot());
@@ -88,7 +88,7 @@ pub fn bits_beyond_the_bytes(all: &Inputs) {
     }
 }
 
-/// A count is held against what can follow.
+/// A count is checked against what can follow.
 pub fn numbers_of_layers(all: &Inputs) {
     let redisbloom = |count| redisbloom(|f| f.count = count);
     meets(all, Error::OutOfRange, REDISBLOOM_SNAPSHOT, "no-layers", &redisbloom(0).snapshot());
@@ -111,7 +111,7 @@ pub fn numbers_of_layers(all: &Inputs) {
     meets(all, Error::OutOfRange, NATIVE_DUMP, "layers-without-end", &native(|f| f.count = u64::MAX).dump());
 }
 
-/// The number of bits of an item is bounded: each lookup is.
+/// The number of bits per item is limited, and with it the cost of a lookup.
 pub fn hashes_without_end(all: &Inputs) {
     for hashes in [0, 1101, 1 << 31, u64::from(u32::MAX)] {
         let (redisbloom, valkey) =
@@ -127,7 +127,7 @@ pub fn hashes_without_end(all: &Inputs) {
     meets(all, UNSOUND, NATIVE_SNAPSHOT, "hashes-65", &native(|f| f.layers[0].hashes = 65).snapshot());
 }
 
-/// Arithmetic is checked at every edge.
+/// Arithmetic is checked at every limit.
 pub fn sizes_that_overflow(all: &Inputs) {
     let dump = |error, name, change: &dyn Fn(&mut RedisBloom)| {
         meets(all, error, REDISBLOOM_DUMP, name, &redisbloom(change).dump());
@@ -161,7 +161,7 @@ pub fn sizes_that_overflow(all: &Inputs) {
     meets(all, Error::OutOfRange, VALKEY_BLOOM_SNAPSHOT, "capacity-beyond-63-bits", &negative.snapshot());
 }
 
-/// RESERVE 0.01 1e18: the ceiling says no before anything is asked of the allocator.
+/// RESERVE 0.01 1e18: the ceiling refuses before the allocator is asked.
 pub fn exabytes(all: &Inputs) {
     const BYTES: u64 = 1_378_469_177_282_051_328;
     let filter = redisbloom(|f| {
@@ -177,7 +177,7 @@ pub fn exabytes(all: &Inputs) {
     meets(all, too_large::<NativeSpec>(1 << 60), NATIVE_DUMP, "exabytes", &filter.dump());
 }
 
-/// At least one bit and at least one hash (none: [`hashes_without_end`]).
+/// There must be a bit and a hash (too many hashes: [`hashes_without_end`]).
 pub fn no_bits_at_a_rate_near_one(all: &Inputs) {
     let none = redisbloom(|f| (f.layers[0].bits, f.layers[0].error, f.layers[0].bits_per_entry) = (0, 0.999, 0.002));
     meets(all, UNSOUND, REDISBLOOM_SNAPSHOT, "no-bits-at-a-rate-near-one", &none.snapshot());
@@ -215,7 +215,7 @@ pub fn payloads_that_end_too_early(all: &Inputs) {
     }
 }
 
-/// Issue 90 of valkey-bloom: every double is held against its range.
+/// Issue 90 of valkey-bloom: every double is checked against its range.
 pub fn doubles_out_of_range(all: &Inputs) {
     let no_rates = [("0", 0.0), ("minus-0", -0.0), ("1", 1.0), ("2", 2.0), ("minus-1", -1.0)];
     for (name, rate) in no_rates.into_iter().chain([("nan", f64::NAN), ("infinity", f64::INFINITY)]) {
@@ -246,7 +246,7 @@ pub fn doubles_out_of_range(all: &Inputs) {
     meets(all, UNSOUND, VALKEY_BLOOM_SNAPSHOT, "a-layer-whose-rate-is-too-small-to-be-told-from-0", &small.snapshot());
 }
 
-/// The limit of valkey-bloom: what a client may not make, a server that starts with it loads.
+/// valkey-bloom's limit: a server loads at startup what a client may not create.
 pub fn a_filter_over_the_limit(all: &Inputs) {
     let filter = native(|f| {
         (f.layers[0].groups, f.layers[0].blocks_per_group) = (1024, 64);
@@ -256,7 +256,7 @@ pub fn a_filter_over_the_limit(all: &Inputs) {
     meets(all, too_large::<NativeSpec>(4 << 20), NATIVE_DUMP, "a-filter-over-the-limit", &filter.dump());
     assert!(StoredAs::Own.read(1, &mut ByteSource(&filter.snapshot()), &Unlimited).is_ok());
     let snapshot = valkey(|_| ()).snapshot();
-    // As valkey-bloom counts: the filter, a layer, a place in the list of them, the bits.
+    // As valkey-bloom counts: the filter, a layer, an element of the list of layers, the bits.
     let asked_bytes = 48 + 208 + 8 + 120;
     let refused = FilterError::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
     let read = |ceiling| StoredAs::ValkeyBloom.read(1, &mut ByteSource(&snapshot), &FilterOf(ceiling));
@@ -265,7 +265,7 @@ pub fn a_filter_over_the_limit(all: &Inputs) {
     assert!(StoredAs::ValkeyBloom.read(1, &mut ByteSource(&snapshot), &Unlimited).is_ok());
 }
 
-/// Dragonfly and RedisBloom: a filter that is still being loaded is none that denies its items.
+/// Dragonfly and RedisBloom: a filter that is still being loaded must not report its items absent.
 pub fn a_header_without_its_chunks(all: &Inputs) {
     let told = [
         (NATIVE_DUMP, native(|f| f.layers[0].chunks.clear()).dump()),

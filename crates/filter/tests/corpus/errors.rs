@@ -1,5 +1,4 @@
-//! The errors: each that a decoder or the words of a command have is met by an input, and none by what is spelled out
-//! and left as it is.
+//! Every error of a decoder, and of the words of commands, has an input that causes it, and unchanged inputs cause none.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +12,9 @@ use crate::inputs::targets::words::{self, Parsed};
 use crate::inputs::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use crate::inputs::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
-/// What is spelled out is sound as long as nothing is changed.
+/// Inputs are sound as long as no field is changed.
 #[test]
-fn unchanged_they_are_sound() {
+fn unchanged_inputs_are_sound() {
     let spelled = [
         (NATIVE_SNAPSHOT, Native::default().snapshot()),
         (NATIVE_DUMP, Native::default().dump()),
@@ -31,7 +30,7 @@ fn unchanged_they_are_sound() {
     }
 }
 
-/// The errors that a target's inputs meet are these, no more and no less.
+/// Checks that the inputs of a target cause exactly these errors.
 #[track_caller]
 fn meets(target: Target, errors: &str) {
     let name = |error: Error| {
@@ -70,7 +69,7 @@ fn of_redisbloom_dumps() {
     meets(REDISBLOOM_DUMP, &format!("Truncated NotADump OutOfRange {of_records} Unsound AboveCeiling"));
 }
 
-/// What is too large here came as a whole, so memory is not refused.
+/// An input that is too large here arrives as a whole, so no error of memory occurs.
 #[test]
 fn of_valkey_bloom_snapshots_and_loads() {
     for target in [VALKEY_BLOOM_SNAPSHOT, VALKEY_BLOOM_LOAD] {
@@ -78,7 +77,7 @@ fn of_valkey_bloom_snapshots_and_loads() {
     }
 }
 
-/// What is not here is said of the key, the filter or the data.
+/// The missing refusals are about the key, the filter or the data.
 #[test]
 fn every_refusal_of_words() {
     let inputs = inputs::of(words::NAME);

@@ -1,4 +1,4 @@
-//! Inputs that broke a law here once, each as a named input: it is refused now, or what it makes is sound.
+//! Inputs that once broke a law here, each with a name. Now each is refused or makes a sound filter.
 
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, RedisBloomLayer, ValkeyBloom, ValkeyBloomLayer};
@@ -6,15 +6,15 @@ use super::targets::{
     NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target, VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT,
 };
 
-/// The input of this name is made, which keeps the laws.
+/// Generates an input with this name, which keeps the laws.
 #[track_caller]
 fn holds(all: &Inputs, target: Target, name: &str, data: &[u8]) {
     all.take(target.name, name, data);
     (target.check)(data);
 }
 
-/// At a rate this near to 1 a layer of any capacity is small, so no ceiling ended the growth: the next capacity had 64
-/// bits, and neither form that is written could be read again.
+/// At a rate close to 1, a layer of any capacity is small, so no ceiling stopped the growth. The next capacity had 64 bits, and
+/// neither written form could be read again.
 pub fn a_capacity_that_grows_beyond_63_bits(all: &Inputs) {
     let near_1 = 1.0 - f64::EPSILON / 2.0;
     let full = ValkeyBloomLayer {
@@ -31,8 +31,8 @@ pub fn a_capacity_that_grows_beyond_63_bits(all: &Inputs) {
     holds(all, VALKEY_BLOOM_LOAD, "capacity-that-grows-beyond-63-bits", &filter.load());
 }
 
-/// A layer may hold more items than it is made for, and one that is not the newest need not be full: before the growth each
-/// sum was far from its end, but not that of the larger numbers, which is checked when it is read again.
+/// A layer may hold more items than its capacity, and a layer before the newest need not be full. Before the growth no sum
+/// overflowed, but the sum of the larger numbers did, which is checked when the filter is read again.
 pub fn a_sum_that_growing_brings_to_its_end(all: &Inputs) {
     let half = RedisBloomLayer { entries: 1 << 63, ..RedisBloomLayer::default() };
     let full = RedisBloomLayer { entries: 1, size: (1 << 63) - 1, ..half.clone() };
@@ -40,8 +40,8 @@ pub fn a_sum_that_growing_brings_to_its_end(all: &Inputs) {
     holds(all, REDISBLOOM_SNAPSHOT, "a-sum-that-growing-brings-to-its-end", &filter.snapshot());
 }
 
-/// A header of RedisBloom's begins with the number of items, and ours with a magic. A filter with as many items as that is as a
-/// number was saved as RedisBloom's, but the records of its AOF were taken for ours, and refused.
+/// RedisBloom's header begins with the number of items, ours with a magic number. A filter with that number of items was saved
+/// as RedisBloom's, but the records of its AOF were read as ours, and refused.
 pub fn items_that_are_our_magic(all: &Inputs) {
     let size = u64::from_le_bytes(*b"\xb1oomgate");
     let layers = vec![RedisBloomLayer { size, ..RedisBloomLayer::default() }];
@@ -50,8 +50,7 @@ pub fn items_that_are_our_magic(all: &Inputs) {
     holds(all, REDISBLOOM_DUMP, "items-that-are-our-magic", &filter.dump());
 }
 
-/// Bits after what has come, by the value's own account, were taken, but not told by its records; and a chunk of zeros
-/// left them set.
+/// Bits past the stated end of what has arrived were accepted, but its records lacked them, and a chunk of zeros left them set.
 pub fn bits_that_have_not_come(all: &Inputs) {
     let dirty = NativeLayer { chunks: vec![vec![0xff; 128]], ..NativeLayer::default() };
     let filter = Native { kind: 2, count: 2, layers: vec![NativeLayer::default(), dirty], ..Native::default() };

@@ -1,5 +1,5 @@
-//! The inputs of the fuzz targets: those that the files beside this one make and hold to what each must meet, and those
-//! that fuzzing found, which `fuzz/corpus` keeps. These tests, those of the server and `scripts/fuzz` have them from here.
+//! The inputs of the fuzz targets: the ones that the files beside this one generate and check, and the ones that fuzzing found,
+//! in `fuzz/corpus`. These tests, those of the server and `scripts/fuzz` use them.
 
 pub mod archive;
 pub mod beyond;
@@ -16,24 +16,24 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Bytes under a name.
+/// Named bytes.
 pub type Input = (String, Vec<u8>);
 
 type ByName = BTreeMap<String, Vec<u8>>;
 
-/// Inputs that are made, by target and name.
+/// Generated inputs by target and name.
 #[derive(Default)]
 pub struct Inputs(RefCell<BTreeMap<&'static str, ByName>>);
 
 impl Inputs {
-    /// Takes an input under a name, which is its own among those of its target.
+    /// Adds an input under a name, which must be unique for its target.
     pub fn take(&self, target: &'static str, name: &str, data: &[u8]) {
         let before = self.0.borrow_mut().entry(target).or_default().insert(name.to_owned(), data.to_vec());
         assert!(before.is_none(), "{target}/{name} is made twice");
     }
 }
 
-/// Gives a macro the list of what makes inputs: files, and the functions in each.
+/// Passes a macro the list of generators: files, and the functions in each.
 macro_rules! for_each_kind {
     ($do:ident) => {
         $do! {
@@ -62,7 +62,7 @@ macro_rules! make {
 
 static MADE: LazyLock<BTreeMap<&str, ByName>> = LazyLock::new(|| for_each_kind!(make));
 
-/// The inputs of a target that are made.
+/// Returns the generated inputs of a target.
 pub fn made(target: &str) -> ByName {
     MADE.get(target).cloned().unwrap_or_default()
 }

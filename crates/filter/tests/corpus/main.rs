@@ -1,6 +1,5 @@
-//! The inputs of the fuzz targets, replayed as ordinary tests: every input is held to the laws, none makes a decoder ask for
-//! more memory than it may, and those that are made here after what went wrong in other modules meet the error that they
-//! should.
+//! The inputs of the fuzz targets, replayed as ordinary tests. Every input keeps the laws, none makes a decoder allocate more
+//! memory than it may, and inputs generated from failures of other modules cause the expected errors.
 
 // All of this is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -13,7 +12,7 @@ mod memory;
 mod packing;
 mod replay;
 
-/// A test for each kind of input that is made: it meets what it must.
+/// Generates a test for each kind of input.
 macro_rules! tests {
     ($($file:ident: $($kind:ident)*;)*) => {$(
         mod $file {

@@ -1,16 +1,16 @@
-//! What a decoder asks of the allocator, counted: at its peak a few times the input and, where a header may promise bits
-//! that are yet to come, the ceiling. A request that is refused counts as well.
+//! The memory that decoders request, counted: at its peak a few times the input and, if a header may announce bits that follow
+//! later, the ceiling. Refused requests count as well.
 
 use crate::inputs;
 use crate::inputs::targets::words::Parsed;
 use crate::inputs::targets::{self, CEILING_BYTES, Target};
 
-/// Bytes for each byte of input: it is copied, and a few bytes of it may describe a layer.
+/// Bytes per byte of input: it is copied, and a few bytes of it may describe a layer.
 const FOR_A_BYTE_OF_INPUT: u64 = 5;
 
-/// What a header may promise. Large layers begin at a page: up to 4095 bytes on top of each 256 KiB.
+/// The memory that a header may announce. Large layers begin at a page, which takes up to 4095 bytes for each 256 KiB.
 const PROMISED: u64 = CEILING_BYTES + CEILING_BYTES / 64;
-/// Where all bits are in the input.
+/// The limit if all bits are in the input.
 const ALL_HAVE_COME: u64 = 0;
 
 /// The name of a command, which the target writes in capital letters.
@@ -37,7 +37,7 @@ fn decoders() {
     memory(targets::VALKEY_BLOOM_LOAD, ALL_HAVE_COME);
 }
 
-/// Words are read where they are: only load-time words make texts, of a refusal and of what has no effect.
+/// Words are parsed in place. Only load-time arguments make texts, of a refusal and of arguments without effect.
 #[test]
 fn command_words() {
     for (name, data) in inputs::of(targets::words::NAME) {

@@ -1,4 +1,4 @@
-//! The archives of found inputs: each is what is made of its inputs, and these are none that the code makes.
+//! The archives of found inputs: each is packed from its inputs, none of which is generated.
 
 use std::fs;
 use std::io::Read;
@@ -9,16 +9,16 @@ use crate::inputs::archive::{self, ARCHIVES};
 use crate::inputs::{self, targets};
 
 #[test]
-fn each_target_has_one() {
+fn each_target_has_an_archive() {
     let mut expected = vec![targets::words::NAME, "restore"];
     expected.extend(targets::DECODERS.map(|target| target.name));
     expected.sort_unstable();
     assert_eq!(ARCHIVES.map(|(target, _)| target), *expected);
 }
 
-/// The bytes before compression: those after it are the compressor's, which may find a shorter way some day.
+/// Compares the bytes before compression, because the compressor may change.
 #[test]
-fn each_is_what_is_made_of_its_inputs() {
+fn each_archive_is_packed_from_its_inputs() {
     for (target, compressed) in ARCHIVES {
         let mut decoder = GzDecoder::new(compressed);
         let header = decoder.header().unwrap();
@@ -30,7 +30,7 @@ fn each_is_what_is_made_of_its_inputs() {
 }
 
 #[test]
-fn what_is_made_is_not_in_them() {
+fn archives_hold_no_generated_inputs() {
     for (target, _) in ARCHIVES {
         let made = inputs::made(target);
         for (name, data) in archive::read(target).unwrap() {
@@ -40,7 +40,7 @@ fn what_is_made_is_not_in_them() {
 }
 
 #[test]
-fn what_is_unpacked_is_found_again_and_an_input_under_a_made_name_is_refused() {
+fn unpacked_inputs_are_found_and_names_of_generated_ones_are_refused() {
     for (target, _) in ARCHIVES {
         let folder = tempfile::tempdir().unwrap();
         let count = archive::unpack_into(target, folder.path()).unwrap();

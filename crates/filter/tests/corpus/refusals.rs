@@ -1,5 +1,5 @@
-//! Every error that a decoder has is met by an input: a named input for those that nothing else meets.
-//! Of a dump that has begun it is a record that is refused; what came before stays.
+//! Inputs for the errors of decoders that no other input causes. If a dump has begun, one of its records is refused, and what
+//! arrived before remains.
 
 use bloomgate_filter::Error as FilterError;
 use bloomgate_filter::format::Error;
@@ -10,7 +10,7 @@ use super::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
 use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
-/// An input with this name is refused with this error, or a record of it is.
+/// Generates an input with this name, which is refused with this error, or of which a record is.
 #[track_caller]
 fn refused(all: &Inputs, error: Error, target: Target, name: &str, data: &[u8]) {
     all.take(target.name, name, data);
@@ -43,8 +43,8 @@ pub fn native_snapshots(all: &Inputs) {
     ranges_that_cannot_have_come(all);
 }
 
-/// Ranges that a filter of RedisBloom's that is arriving cannot have: the filter has 144 bytes, and what the last ones say
-/// is not as it is.
+/// Impossible ranges of an arriving filter in RedisBloom's layout. The filter has 144 bytes; the last ranges state something
+/// else.
 fn ranges_that_cannot_have_come(all: &Inputs) {
     let header = RedisBloom::default().header();
     let with_ranges = |ranges: &[u64], bits: &[u8]| {

@@ -3,7 +3,7 @@
 use crate::inputs;
 use crate::inputs::targets::{self, words};
 
-/// From one input to the next: miri, which is slow, replays some.
+/// The distance between replayed inputs: larger under miri, which is slow.
 const STEP: usize = if cfg!(miri) { 29 } else { 1 };
 
 fn replay(target: &str, check: fn(&[u8])) {

@@ -1,5 +1,5 @@
-//! Sound inputs of many shapes, from which fuzzing goes on: one layer and many, fixed and grown, full, arriving, and the
-//! spellings of old releases.
+//! Sound inputs of many shapes as seeds for fuzzing: one layer and many, fixed and grown, full, arriving, and the formats of
+//! old releases.
 
 use bloomgate_filter::format::Arrival;
 use bloomgate_filter::format::records::DumpMark;
@@ -23,7 +23,7 @@ enum Makes {
 }
 use Makes::{Arriving, Filter as Whole};
 
-/// An input of this name makes this without meeting an error.
+/// Generates an input with this name, which makes this without an error.
 #[track_caller]
 fn seed(all: &Inputs, target: Target, name: &str, makes: Makes, data: &[u8]) {
     all.take(target.name, name, data);
@@ -54,7 +54,7 @@ fn redisbloom(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     with_items(Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), items)
 }
 
-/// The records of a filter's dump: its header and, while layers are small, a chunk for each of them.
+/// Returns the records of a filter's dump: its header and, while layers are small, a chunk for each.
 fn dump_of(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
     let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
     let mut mark = DumpMark::default();
@@ -66,7 +66,7 @@ fn dump_of(filter: &Filter, generation: u16) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// The records of a dump as they travel.
+/// Returns the records of a dump as clients send them.
 fn plain<'a>(records: impl IntoIterator<Item = &'a (u64, Vec<u8>)>) -> Vec<u8> {
     let mut plain = vec![0];
     for (iterator, data) in records {
@@ -77,7 +77,7 @@ fn plain<'a>(records: impl IntoIterator<Item = &'a (u64, Vec<u8>)>) -> Vec<u8> {
     plain
 }
 
-/// Bits of which some are set.
+/// Returns bits, some of which are set.
 fn bits(length: usize) -> Vec<u8> {
     (0..length).map(|index| if index % 3 == 0 { 0x5a } else { 0 }).collect()
 }
@@ -105,7 +105,7 @@ pub fn native_snapshots(all: &Inputs) {
         let ((iterator, header), rest) = told.split_first().unwrap();
         let mut arrival = Arrival::begin(*iterator, header, &Unlimited).unwrap();
         snapshot(&format!("{name}-arriving-header"), Arriving, &written(&arrival.try_clone().unwrap().into()));
-        // All but the last record: of those with tables the cells, and all tables but one.
+        // All records but the last: with tables, the cells and all tables but one.
         rest[..rest.len() - 1].iter().for_each(|(iterator, data)| assert!(arrival.accept(*iterator, data).is_ok()));
         snapshot(&format!("{name}-arriving-but-one"), Arriving, &written(&arrival.into()));
     }
@@ -125,7 +125,7 @@ pub fn native_snapshots(all: &Inputs) {
     arrival.accept(first.0, &first.1).unwrap();
     arrival.accept(first.0 + 3, &second[..3]).unwrap();
     snapshot("redisbloom-arriving-half-a-layer", Arriving, &written(&arrival.try_clone().unwrap().into()));
-    // As a primary took them: the end of all, and a byte by itself.
+    // As a primary accepted them: the end first, and a single byte.
     let last = told.last().unwrap();
     arrival.obey(last.0, &last.1).unwrap();
     arrival.obey(first.0 + 5, &second[4..5]).unwrap();
@@ -137,7 +137,7 @@ pub fn native_dumps(all: &Inputs) {
         SHAPES.map(|(name, rate, capacity, expansion, items)| (name, native(rate, capacity, expansion, items)));
     for (name, filter) in natives.into_iter().chain(beyond()) {
         let told = dump_of(&filter, 5);
-        // As they travel, and with what can be put right left out.
+        // As clients send them, and without what can be fixed.
         seed(all, NATIVE_DUMP, &format!("{name}-as-it-travels"), Whole, &plain(&told));
         let without_sums = |(index, (_, data)): (usize, &(u64, Vec<u8>))| {
             if index == 0 { data[..data.len() - 4].to_vec() } else { [&data[..1], &data[5..]].concat() }
@@ -157,7 +157,7 @@ pub fn native_dumps(all: &Inputs) {
     seed(all, NATIVE_DUMP, "chunks-of-zeros", Whole, &Native { layers: vec![large], ..Native::default() }.dump());
 }
 
-/// What RedisBloom and its old releases spell.
+/// The formats of RedisBloom and its old releases.
 fn spellings() -> Vec<(&'static str, RedisBloom)> {
     let filter = |encoding, options, growth, layers: &[RedisBloomLayer]| RedisBloom {
         encoding,
@@ -214,7 +214,7 @@ pub fn redisbloom_dumps(all: &Inputs) {
     }
     let told = dump_of(&redisbloom(0.01, 4, 2, 20), 0);
     let (header, first, second) = (&told[0].1, &told[1].1[..], &told[2].1[..]);
-    // What is added to the iterator that is next: a chunk that came already ends that much earlier.
+    // What is added to the next iterator: a duplicate chunk ends that much earlier.
     let back = |bytes: usize| u8::try_from(256 - bytes).unwrap();
     dump("half-a-layer", Arriving, &[(0, header), (0, &first[..5])]);
     dump("a-chunk-twice", Arriving, &[(0, header), (0, first), (back(first.len()), first)]);
@@ -223,7 +223,7 @@ pub fn redisbloom_dumps(all: &Inputs) {
     let mut whole = vec![(0, &header[..]), (0, &first[..1]), (0, &first[1..]), (0, second)];
     whole.extend(told[3..].iter().map(|(_, layer)| (0, &layer[..])));
     dump("chunks-of-all-lengths", Whole, &whole);
-    // What a primary took: the first layer from its last byte to its first, some of it twice; then the others.
+    // What a primary accepted: the first layer from its last byte to its first, some of it twice; then the others.
     let of_primary = |told: &[(u8, &[u8])]| {
         let mut data = records(told.iter().copied());
         data[0] |= OF_PRIMARY;

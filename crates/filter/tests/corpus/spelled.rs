@@ -1,19 +1,19 @@
-//! The formats spelled out field by field, so that any field can be wrong. Each `Default` is a sound filter of one layer
+//! The formats, built field by field, so that tests can make any field wrong. Each `Default` is a sound filter of one layer
 //! without items. Independent of the crate's own writers.
 
 use super::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
 
-/// Numbers in 8 bytes each.
+/// Writes numbers in 8 bytes each.
 fn numbers(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// A string after its length.
+/// Writes the length of a string, then the string.
 fn string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes(), bytes].concat()
 }
 
-/// The records of a dump, as the targets read them: checksums and iterators are put right.
+/// The records of a dump as the targets read them, which fix checksums and iterators.
 pub fn records<'a>(records: impl IntoIterator<Item = (u8, &'a [u8])>) -> Vec<u8> {
     let mut input = vec![RIGHT_SUMS | RIGHT_ITERATORS];
     for (iterator, data) in records {
@@ -24,7 +24,7 @@ pub fn records<'a>(records: impl IntoIterator<Item = (u8, &'a [u8])>) -> Vec<u8>
     input
 }
 
-/// A layer of RedisBloom's.
+/// A layer in RedisBloom's layout.
 #[derive(Clone)]
 pub struct RedisBloomLayer {
     pub entries: u64,
@@ -34,7 +34,7 @@ pub struct RedisBloomLayer {
     pub bits: u64,
     pub n2: u64,
     pub string: Vec<u8>,
-    /// What a header says of the length of the string.
+    /// The length of the string in a header.
     pub bytes: u64,
     pub size: u64,
 }
@@ -55,12 +55,12 @@ impl Default for RedisBloomLayer {
     }
 }
 
-/// A filter of RedisBloom's.
+/// A filter in RedisBloom's layout.
 #[derive(Clone)]
 pub struct RedisBloom {
     pub encoding: u8,
     pub size: u64,
-    /// The number of layers, as it is told.
+    /// The stated number of layers.
     pub count: u64,
     pub options: u64,
     pub growth: u64,
@@ -74,7 +74,7 @@ impl Default for RedisBloom {
 }
 
 impl RedisBloom {
-    /// The snapshot, after the encoding.
+    /// Returns the snapshot, without the encoding.
     pub fn snapshot(&self) -> Vec<u8> {
         let from = |encoding: u8, fields: &[u64]| if self.encoding >= encoding { numbers(fields) } else { Vec::new() };
         let mut data = vec![self.encoding];
@@ -90,7 +90,7 @@ impl RedisBloom {
         data
     }
 
-    /// The header of a dump; as the version of 2018 had it where the encoding is below 4.
+    /// Returns the header of a dump; for encodings below 4 as in the version of 2018.
     pub fn header(&self) -> Vec<u8> {
         let of_2018 = self.encoding < 4;
         let u32_of = |number: u64| (number as u32).to_le_bytes().to_vec();
@@ -108,7 +108,7 @@ impl RedisBloom {
         data
     }
 
-    /// The header and the bits of each layer.
+    /// Returns the header and the bits of each layer.
     pub fn dump(&self) -> Vec<u8> {
         let header = self.header();
         let layers = self.layers.iter().map(|layer| (0, &layer.string[..]));
@@ -116,13 +116,13 @@ impl RedisBloom {
     }
 }
 
-/// A layer of valkey-bloom's.
+/// A layer in valkey-bloom's layout.
 #[derive(Clone)]
 pub struct ValkeyBloomLayer {
     pub capacity: u64,
     pub items: u64,
     pub version: u8,
-    /// The length of the bits, as the bitmap tells it.
+    /// The length of the bits that the bitmap states.
     pub length: u64,
     pub hashes: u32,
     pub seed: [u8; 32],
@@ -142,11 +142,11 @@ impl ValkeyBloomLayer {
     }
 }
 
-/// A filter of valkey-bloom's.
+/// A filter in valkey-bloom's layout.
 #[derive(Clone)]
 pub struct ValkeyBloom {
     pub load_version: u8,
-    /// The number of layers, as it is told.
+    /// The stated number of layers.
     pub count: u64,
     pub expansion: u64,
     pub rate: f64,
@@ -163,7 +163,7 @@ impl Default for ValkeyBloom {
 }
 
 impl ValkeyBloom {
-    /// The snapshot.
+    /// Returns the snapshot.
     pub fn snapshot(&self) -> Vec<u8> {
         let (rate, tightening) = (self.rate.to_bits(), self.tightening.to_bits());
         let mut data = numbers(&[self.count, self.expansion, rate, tightening, self.is_seed_random]);
@@ -177,7 +177,7 @@ impl ValkeyBloom {
         data
     }
 
-    /// The argument of BF.LOAD.
+    /// Returns the argument of BF.LOAD.
     pub fn load(&self) -> Vec<u8> {
         let mut data = vec![self.load_version];
         data.extend_from_slice(&(self.expansion as u32).to_le_bytes());
@@ -192,7 +192,7 @@ impl ValkeyBloom {
     }
 }
 
-/// A layer of ours.
+/// A native layer.
 #[derive(Clone)]
 pub struct NativeLayer {
     pub rate: f64,
@@ -212,11 +212,11 @@ impl Default for NativeLayer {
     }
 }
 
-/// A filter of ours.
+/// A native filter.
 #[derive(Clone)]
 pub struct Native {
     pub version: u64,
-    /// 1 a filter, 2 one that is arriving.
+    /// 1 for a filter, 2 for one that is arriving.
     pub kind: u64,
     pub hash: u64,
     pub rate: f64,
@@ -224,7 +224,7 @@ pub struct Native {
     pub expansion: u64,
     pub seed: u64,
     pub policy: u64,
-    /// The number of layers, as it is told.
+    /// The stated number of layers.
     pub count: u64,
     pub layers: Vec<NativeLayer>,
     pub generation: u64,
@@ -253,7 +253,7 @@ impl Native {
         self.layers.iter().flat_map(|layer| &layer.chunks)
     }
 
-    /// The snapshot.
+    /// Returns the snapshot.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut data = [numbers(&[self.version, self.kind]), self.description()].concat();
         if self.kind == 2 {
@@ -263,12 +263,12 @@ impl Native {
         data
     }
 
-    /// The fields of the header of a dump.
+    /// Returns the fields of the header of a dump.
     pub fn header(&self) -> Vec<u8> {
         [b"\xb1oomgate".to_vec(), numbers(&[self.version]), self.description()].concat()
     }
 
-    /// The header and the chunks, without checksums.
+    /// Returns the header and the chunks, without checksums.
     pub fn dump(&self) -> Vec<u8> {
         let mut parts = vec![self.header()];
         parts.extend(self.chunks().map(|chunk| [&[u8::from(!chunk.is_empty())], &chunk[..]].concat()));

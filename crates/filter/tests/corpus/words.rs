@@ -1,5 +1,4 @@
-//! The words of commands: every option, every edge of a number and every refusal, each as a named input and
-//! with what becomes of it.
+//! The words of commands: every option, every limit of a number and every refusal, each as a named input with its outcome.
 
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
@@ -18,7 +17,7 @@ const CLIENT: u8 = b'0';
 const PRIMARY: u8 = b'1';
 const REDISBLOOM: u8 = b'2';
 
-/// The words, told apart by single spaces, as an input of this name and its outcome.
+/// Generates an input with this name from words separated by single spaces, with its outcome.
 #[track_caller]
 fn outcome(all: &Inputs, name: &str, asking: u8, words: &str) -> Parsed {
     let data = [&[asking], words.replace(' ', "\n").as_bytes()].concat();
@@ -40,7 +39,7 @@ fn creates(all: &Inputs, creation: Creation, name: &str, asking: u8, words: &str
     }
 }
 
-/// What makes such a filter, for the rate that was asked for.
+/// Returns the definition of such a filter for the requested rate.
 const fn creation(spec: Spec) -> Creation {
     Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None }
 }
@@ -63,7 +62,7 @@ pub fn reservations(all: &Inputs) {
     client(native(0.01, 100, 4), "expansion", "bf.reserve k 1e-2 100 expansion 4");
     client(native(0.01, 100, 0), "expansion-0", "BF.RESERVE k 0.01 100 EXPANSION 0 NONSCALING");
     client(native(0.01, 1, 32768), "expansion-largest", "BF.RESERVE k 0.01 1 EXPANSION 1 EXPANSION 32768");
-    // A rate of no use is taken as the nearest that is.
+    // An unsupported rate becomes the nearest supported one.
     let highest = Creation { asked_rate: 0.5, ..seeded(0.25, 7, 0, u32::MAX) };
     client(highest, "seed", "BF.RESERVE k 0.5 7 NONSCALING SEED 4294967295 LAYOUT Native");
     client(native(0.01, 1 << 62, 2), "capacity-large", "BF.RESERVE k .01 4611686018427387904");
@@ -75,7 +74,7 @@ pub fn reservations(all: &Inputs) {
     creates(all, redisbloom(0.01, 3, 2), "reserve-redisbloom-by-configuration", REDISBLOOM, words);
 }
 
-/// RedisBloom passes over much, and its primaries carry it. What says the layout is taken at its word.
+/// RedisBloom ignores many words, and its primaries replicate them. An explicit layout is obeyed.
 pub fn reservations_of_a_primary(all: &Inputs) {
     let primary = |made, name: &str, words: &str| creates(all, made, &format!("reserve-primary{name}"), PRIMARY, words);
     let theirs = |expansion| redisbloom(0.01, 3, expansion);
@@ -215,7 +214,7 @@ pub fn plans(all: &Inputs) {
     };
     let plain = Asked { spec: native(0.01, 100, 2).spec, items: None };
     assert_eq!(asked("plain", CLIENT, "BF.PLAN 0.01 100"), plain);
-    // It is a client that asks, whoever sends the words.
+    // The command counts as a client's, whatever sends it.
     assert_eq!(asked("primary", PRIMARY, "BF.PLAN 0.01 100"), plain);
     let many = asked("items", CLIENT, "BF.PLAN 0.01 100 EXPANSION 1 ITEMS 9223372036854775807");
     assert_eq!(many.items, Some(i64::MAX as u64));

@@ -1,9 +1,8 @@
-//! Filters that count, held against an exact multiset over random adds and deletes: as long as only what was added is deleted,
-//! no order of them makes an item absent that is in; what is counted is exact; a batch is the same as its items one by one.
-//! What they are stored as is in `stored.rs`.
+//! Counting filters, compared with an exact multiset over random adds and deletes: as long as only added items are deleted, no
+//! order makes a member absent; counts are exact; a batch equals its items one by one. `stored.rs` has their stored forms.
 //!
-//! The cases are drawn from a fixed seed, so that every run tries the same; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in
-//! the environment ask for more and for others.
+//! The cases use a fixed seed, so that every run tries the same ones; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the
+//! environment select more, or others.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -22,7 +21,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 const NOW: Moment = Moment(0);
-/// How many commands a case has at most: fewer under miri, which is slow.
+/// The most commands of a case: fewer under miri, which is slow.
 const COMMANDS: usize = if cfg!(miri) { 5 } else { 40 };
 
 fn config() -> ProptestConfig {
@@ -44,7 +43,7 @@ fn specs() -> impl Strategy<Value = CountingSpec> {
         any::<u32>().prop_map(|seed| Hasher::Murmur3 { seed }),
         any::<[u8; 16]>().prop_map(|key| Hasher::SipHash { key }),
     ];
-    // High rates make others share counters, and low capacities make full.
+    // High rates make items share counters, and low capacities make filters full.
     let rates = prop_oneof![Just(0.25), Just(0.01), Just(1e-12)];
     (rates, prop_oneof![1u64..30, 30u64..2000], hashers).prop_map(|(rate, capacity, hasher)| CountingSpec {
         rate,
@@ -53,13 +52,13 @@ fn specs() -> impl Strategy<Value = CountingSpec> {
     })
 }
 
-/// From a small set, so that many come twice, within a command too.
+/// From a small set, so that many are repeated, even within a command.
 fn items() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let item = (0u32..60).prop_map(|number| number.to_string().into_bytes());
     prop::collection::vec(item, 1..=BATCH)
 }
 
-/// Adds, or deletes, and items.
+/// An add or a delete of items.
 fn commands() -> impl Strategy<Value = Vec<(bool, Vec<Vec<u8>>)>> {
     prop::collection::vec((any::<bool>(), items()), 1..COMMANDS)
 }
@@ -80,7 +79,7 @@ fn count(filter: &Filter, item: &[u8]) -> u8 {
     filter.counting().unwrap().count(item)
 }
 
-/// Adds items one by one: what a batch should do.
+/// Adds items one by one, to compare with a batch.
 fn add_one_by_one(filter: &mut Filter, items: &[Vec<u8>]) -> Added {
     let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
     for (index, item) in items.iter().enumerate() {
@@ -105,7 +104,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_in_is_found_and_counted(spec in specs(), commands in commands()) {
+    fn members_are_found_and_counted(spec in specs(), commands in commands()) {
         let mut filter = new(spec);
         let mut multiset: HashMap<Vec<u8>, u64> = HashMap::new();
         for (is_add, items) in commands {
@@ -121,7 +120,7 @@ proptest! {
                     prop_assert!(*copies == 1 || !added.new.contains(index), "what is in is not new");
                 }
             } else {
-                // Only what is in, as often as it is.
+                // Deletes only members, at most as often as they were added.
                 let mut members = Vec::new();
                 for item in items {
                     if let Some(copies) = multiset.get_mut(&item).filter(|copies| **copies > 0) {
@@ -139,7 +138,7 @@ proptest! {
                 prop_assert!(u64::from(count(&filter, item)) >= (*copies).min(COUNTER_MAX.into()));
             }
         }
-        // What is found is what has a count; in batches, lookups answer the same.
+        // Found items have a count. Batches of lookups agree.
         let all: Vec<Vec<u8>> = (0..BATCH).map(|number| number.to_string().into_bytes()).collect();
         let found = filter.contains_batch(all.iter().map(Vec::as_slice), &NOW);
         for (index, item) in all.iter().enumerate() {
@@ -150,10 +149,10 @@ proptest! {
     }
 
     #[test]
-    fn what_was_added_and_deleted_leaves_nothing(spec in specs(), items in items()) {
+    fn added_and_deleted_items_leave_nothing(spec in specs(), items in items()) {
         let mut filter = new(CountingSpec { capacity: spec.capacity + BATCH as u64, ..spec });
         let empty = filter.try_clone().unwrap();
-        // At most fifteen times, beyond which counters stay.
+        // At most fifteen times, because a saturated counter never changes.
         let few: Vec<_> = items.into_iter().take(usize::from(COUNTER_MAX) - 1).collect();
         add(&mut filter, &few);
         prop_assert!(filter != empty);
@@ -163,7 +162,7 @@ proptest! {
         prop_assert!(filter == empty);
     }
 
-    /// Also of what was never added, and of an effect.
+    /// Also for items that were never added, and for effects.
     #[test]
     fn a_batch_is_its_items_one_by_one(spec in specs(), commands in commands()) {
         let (mut filter, mut twin, mut follower) = (new(spec), new(spec), new(spec));
@@ -171,7 +170,7 @@ proptest! {
             if is_add {
                 let added = add(&mut filter, &items);
                 prop_assert_eq!(added, add_one_by_one(&mut twin, &items));
-                // What is carried is what was done, all of it.
+                // The effects are exactly what was done.
                 let effect = items[..added.done].iter().map(Vec::as_slice);
                 let followed = follower.add_batch(effect, Origin::Effect, &NOW, &Unlimited);
                 prop_assert_eq!(followed, Added { error: None, ..added });
@@ -186,7 +185,7 @@ proptest! {
                     let one = remove(&mut twin, std::slice::from_ref(item), Origin::Client);
                     prop_assert_eq!(one.found.contains(0), found);
                 }
-                // Of deletes what was found is carried.
+                // The effects of deletes are the items that were found.
                 let is_found = |index: &usize| removed.found.contains(*index);
                 let found: Vec<_> = (0..items.len()).filter(is_found).map(|index| items[index].clone()).collect();
                 let followed = remove(&mut follower, &found, Origin::Effect);
@@ -198,7 +197,7 @@ proptest! {
 }
 
 #[test]
-fn a_counter_at_fifteen_stays() {
+fn a_saturated_counter_never_changes() {
     let mut filter = new(spec(0.01, 1000));
     for times in 0..20 {
         assert_eq!(count(&filter, b"item"), times.min(COUNTER_MAX));
@@ -210,7 +209,7 @@ fn a_counter_at_fifteen_stays() {
         assert_eq!(remove(&mut filter, &item, Origin::Client).found, Mask::first(1), "it is found ever after");
     }
     assert_eq!((count(&filter, b"item"), filter.items()), (COUNTER_MAX, 0), "at least 0");
-    // One that came fourteen times goes.
+    // An item that was added fourteen times can be deleted.
     (0..14).for_each(|_| _ = add_one(&mut filter, b"other").unwrap());
     let other = [b"other".to_vec()];
     (0..14).for_each(|_| assert_eq!(remove(&mut filter, &other, Origin::Client).found, Mask::first(1)));
@@ -218,7 +217,7 @@ fn a_counter_at_fifteen_stays() {
 }
 
 #[test]
-fn a_full_filter_refuses_every_add_until_something_goes() {
+fn a_full_filter_refuses_every_add_until_a_delete() {
     let mut filter = new(spec(0.01, 3));
     let items: Vec<_> = ["a", "b", "a", "a", "c"].map(|item| item.as_bytes().to_vec()).into();
     let added = add(&mut filter, &items);
@@ -234,7 +233,7 @@ fn a_full_filter_refuses_every_add_until_something_goes() {
     assert_eq!(add_one(&mut filter, b"c"), Ok(Outcome::New));
 }
 
-/// Layers above 512 KiB are fetched ahead.
+/// Layers above 512 KiB are prefetched.
 #[test]
 fn the_laws_hold_for_large_layers() {
     let members = if cfg!(miri) { 100 } else { 200_000 };
@@ -247,7 +246,7 @@ fn the_laws_hold_for_large_layers() {
     assert!(filter == twin && filter.items() == members);
     let fill = filter.counting().unwrap().layers()[0].fill_ratio();
     assert!((0.35..0.55).contains(&fill), "{fill}");
-    // Each has bits for itself or is one of few.
+    // Each has counters of its own, with few exceptions.
     let sum: u64 = items.iter().map(|item| u64::from(count(&filter, item))).sum();
     assert!((members..members + members / 100 + 1).contains(&sum), "{sum}");
     for batch in items.chunks(BATCH) {
@@ -258,11 +257,11 @@ fn the_laws_hold_for_large_layers() {
 }
 
 #[test]
-fn it_is_what_was_asked_for_or_refused() {
+fn a_counting_filter_has_the_requested_definition_or_is_refused() {
     let filter = new(spec(0.01, 1000));
     assert_eq!((filter.scaling(), filter.layer_count(), filter.total_capacity()), (Scaling::Fixed, 1, 1000));
     let layer = filter.layers().next().unwrap();
-    // Half a byte for each of ten counters an item, and a block's rest.
+    // Half a byte for each of ten counters per item, rounded up to a block.
     assert_eq!((layer.bits, layer.size_bytes, layer.hashes), (2 * 10 * 512, 2 * 10 * 256, 7));
     assert!(filter.size_bytes() > layer.size_bytes && filter.allocated_bytes() > layer.size_bytes);
     assert_eq!(filter.spec(), Spec::Counting(spec(0.01, 1000)));

@@ -1,4 +1,4 @@
-//! What a filter that counts is stored as and dumped as: bytes that are fixed, the ways there and back, bytes that are torn.
+//! The stored forms and dumps of counting filters: golden bytes, round trips, damaged bytes.
 
 use bloomgate_filter::cells::{Cells as _, Counters};
 use bloomgate_filter::format::records::DumpMark;
@@ -35,7 +35,7 @@ fn dumped(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// What some of the records make.
+/// Returns what some of the records make.
 fn arrived(records: &[(u64, Vec<u8>)]) -> Value {
     let ((iterator, header), chunks) = records.split_first().unwrap();
     let mut value = Value::from(Arrival::begin(*iterator, header, &Unlimited).unwrap());
@@ -46,7 +46,7 @@ fn arrived(records: &[(u64, Vec<u8>)]) -> Value {
     value
 }
 
-/// A filter whose counters are more than one chunk.
+/// A filter with more than one chunk of counters.
 fn large() -> Filter {
     let mut filter = new(spec(0.01, if cfg!(miri) { 100 } else { 300_000 }));
     (0..100u32).for_each(|item| _ = add_one(&mut filter, &(item % 30).to_le_bytes()).unwrap());
@@ -60,10 +60,10 @@ fn golden_bytes() {
     let bytes = written(&filter.into());
     let numbers: Vec<u64> = bytes.as_chunks().0.iter().take(16).map(|number| u64::from_le_bytes(*number)).collect();
     let rate = 0.01f64.to_bits();
-    // Version, kind, hash, rate, capacity, expansion, seed, policy; layers; rate, capacity, items, k, groups, blocks of one;
+    // Version, kind, hash, rate, capacity, expansion, seed, policy; layers; rate, capacity, items, k, groups, blocks per group;
     // bytes of the counters.
     assert_eq!(numbers, [1, 4, 1, rate, 100, 0, 4242, 1, 1, rate, 100, 3, 7, 1, 2, 512]);
-    // Where the counters are is fixed by a test of the geometry.
+    // A test of the geometry fixes the positions of counters.
     let geometry = BlockedCounters { groups: 1, blocks_per_group: 2, hashes: 7 };
     let mut counters = Counters::zeroed(2).unwrap();
     (0..3).for_each(|_| geometry.insert(&mut counters, geometry.probe(ItemHash::of(b"hello", 4242))));
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn what_is_stored_dumped_and_copied_is_the_same(spec in specs(), commands in commands()) {
+    fn stored_dumped_and_copied_filters_are_equal(spec in specs(), commands in commands()) {
         let mut filter = new(spec);
         for (is_add, items) in commands {
             if is_add { _ = add(&mut filter, &items) } else { _ = remove(&mut filter, &items, Origin::Client) }
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_arriving_is_saved_as_it_is() {
+fn an_arriving_filter_can_be_saved() {
     let filter = large();
     let records = dumped(&filter);
     assert!(cfg!(miri) || records.len() > 2, "more than one chunk");
@@ -118,9 +118,9 @@ fn what_is_arriving_is_saved_as_it_is() {
     assert!(arrived(&records).take_filter() == filter);
 }
 
-/// Counters of one that changes are of different moments: what was in all the time is found nevertheless.
+/// The chunks of a changing filter are from different moments. Items that were members all the time are found nevertheless.
 #[test]
-fn a_dump_of_a_filter_that_changes_holds_what_was_in_all_the_time() {
+fn a_dump_of_a_changing_filter_has_all_lasting_members() {
     let mut filter = large();
     let fleeting: Vec<_> = (0..20u32).map(|item| format!("fleeting {item}").into_bytes()).collect();
     add(&mut filter, &fleeting);
@@ -144,7 +144,7 @@ fn a_dump_of_a_filter_that_changes_holds_what_was_in_all_the_time() {
 }
 
 #[test]
-fn a_record_that_comes_again_after_the_last_is_known() {
+fn a_duplicate_record_after_the_last_is_accepted() {
     let filter = large();
     let records = dumped(&filter);
     let mut value = Value::from(filter);
@@ -167,9 +167,9 @@ fn a_record_that_comes_again_after_the_last_is_known() {
     }
 }
 
-/// The records of a later dump are not taken for those that came: items would be lost without an error.
+/// Records of a later dump are not duplicates: items would be lost without an error.
 #[test]
-fn a_later_dump_is_not_known_where_it_differs() {
+fn a_later_dump_is_a_duplicate_only_where_equal() {
     let mut source = large();
     let first = dumped(&source);
     add_one(&mut source, b"another").unwrap();
@@ -185,7 +185,7 @@ fn a_later_dump_is_not_known_where_it_differs() {
 }
 
 #[test]
-fn a_description_that_no_filter_has_is_refused() {
+fn an_impossible_description_is_refused() {
     let bytes = written(&new(spec(0.01, 100)).into());
     let with = |index: usize, number: u64| {
         let mut bytes = bytes.clone();

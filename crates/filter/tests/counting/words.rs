@@ -1,4 +1,4 @@
-//! The words that make a filter that counts, those that contradict each other, and what replication makes of them.
+//! The options of counting filters, contradictory options, and the commands that replicate a creation.
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::effect::EffectWord;
@@ -49,7 +49,7 @@ fn counting_goes_with_a_hash_and_a_seed() {
 }
 
 #[test]
-fn words_that_contradict_it_are_refused() {
+fn options_that_contradict_counting_are_refused() {
     let raw_seed = format!("SEED {DIGITS} COUNTING");
     for (words, other) in [
         ("COUNTING EXPANSION 2", "EXPANSION"),
@@ -74,7 +74,7 @@ fn words_that_contradict_it_are_refused() {
 }
 
 #[test]
-fn what_is_carried_makes_the_same_filter() {
+fn the_replicated_command_creates_the_same_filter() {
     let follower = Defaults { must_obey: true, ..DEFAULTS };
     for (hasher, words) in [
         (Hasher::Murmur3 { seed: 7 }, "CAPACITY 12 ERROR 0.000001 COUNTING SEED 7".to_owned()),

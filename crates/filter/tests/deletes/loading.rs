@@ -1,4 +1,4 @@
-//! Tables that no filter can have are refused, and a table that changed since its dump began is left out.
+//! Impossible tables are refused, and a dump omits a table that changed since it began.
 
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{AofRecord, Arrival, ByteSource, Error, Progress, StoredAs};
@@ -27,10 +27,10 @@ fn read(bytes: &[u8]) -> Result<Filter, Error> {
 
 const UNSOUND: Error = Error::Filter(bloomgate_filter::Error::Unsound);
 
-/// The bytes of a filter, cut before the number of its entries, and its entries.
+/// Returns the bytes of a filter, cut before the number of its entries, and its entries.
 fn cut(filter: Filter, count: usize) -> (Vec<u8>, Vec<[u8; 16]>) {
     let (mut bytes, _) = written(filter);
-    // A number of entries; where there are any the length of the string and the entries.
+    // The number of entries; if there are any, the length of the string and the entries.
     let string_bytes = if count > 0 { 8 + count * 16 } else { 0 };
     let entries = bytes.split_off(bytes.len() - string_bytes);
     assert_eq!(bytes.split_off(bytes.len() - 8), (count as u64).to_le_bytes());
@@ -43,7 +43,7 @@ fn joined(head: &[u8], count: u64, entries: &[[u8; 16]]) -> Vec<u8> {
 }
 
 #[test]
-fn entries_twice_out_of_order_or_of_no_item_are_refused() {
+fn duplicate_unordered_or_impossible_entries_are_refused() {
     let filter = with_entries(20);
     let (head, entries) = cut(filter.try_clone().unwrap(), 20);
     assert_eq!(read(&joined(&head, 20, &entries)), Ok(filter));
@@ -56,7 +56,7 @@ fn entries_twice_out_of_order_or_of_no_item_are_refused() {
     assert_eq!(with(|entries| entries[4] = entries[3]), Err(UNSOUND));
     assert_eq!(with(|entries| entries.insert(0, entries[0])), Err(UNSOUND));
     assert_eq!(with(|entries| entries.insert(0, [0; 16])), Err(UNSOUND));
-    // One whose bits are not set: after an add the item would be denied.
+    // An entry whose bits are not set would make the item absent after an add.
     assert_eq!(with(|entries| entries[19] = [0xff; 16]), Err(UNSOUND));
     assert_eq!(with(|entries| entries.truncate(5)).map(|filter| filter.items()), Ok(495));
     assert_eq!(read(&joined(&head, 21, &entries)).unwrap_err(), Error::Truncated);
@@ -64,15 +64,15 @@ fn entries_twice_out_of_order_or_of_no_item_are_refused() {
 }
 
 #[test]
-fn a_table_that_is_larger_than_the_bits_is_refused() {
+fn a_table_larger_than_the_bits_is_refused() {
     let mut small = filter(0.25, 1, 0);
-    // Every bit is set: every entry is of an item that is found.
+    // All bits are set, so every entry belongs to a present item.
     let Filter::Native(native) = &mut small else { panic!("a native filter") };
     native.layer_bytes_mut(0).unwrap().fill(0xff);
     let room = native.layers()[0].bytes().len() as u64 / 16;
     let (head, _) = cut(small, 0);
     let entries = |count: u64| (1..=count).map(|number| (u128::from(number)).to_be_bytes()).collect::<Vec<_>>();
-    // In order by the first half, then by the second, both little-endian.
+    // Sorted by the first half, then by the second, both little-endian.
     let mut most = entries(room);
     most.sort_by_key(|entry| u128::from_le_bytes(*entry).rotate_left(64));
     assert!(read(&joined(&head[..], room, &most)).is_ok());
@@ -81,7 +81,7 @@ fn a_table_that_is_larger_than_the_bits_is_refused() {
     assert_eq!(read(&joined(&head, room + 1, &more)), Err(UNSOUND));
 }
 
-/// The records of a dump, between whose first and second something is done to the filter.
+/// Returns the records of a dump, and calls `change` between the first and the second.
 fn dumped(filter: &mut Filter, between: impl Fn(&mut Filter)) -> Filter {
     let mut mark = DumpMark::default();
     let (mut iterator, header) = filter.next_record(7, 0, &mut mark).unwrap().unwrap();
@@ -95,7 +95,7 @@ fn dumped(filter: &mut Filter, between: impl Fn(&mut Filter)) -> Filter {
 }
 
 #[test]
-fn a_table_that_changed_since_the_dump_began_is_left_out() {
+fn a_dump_omits_a_table_that_changed_since_it_began() {
     let original = with_entries(20);
     let found = |filter: &Filter| numbered(0..20).iter().filter(|item| filter.contains(item, &NOW)).count();
     assert_eq!(found(&arrived(&records(&original))), 0);
@@ -111,17 +111,17 @@ fn a_table_that_changed_since_the_dump_began_is_left_out() {
         assert_eq!(found(&copy), expected);
         assert!(numbered(20..500).iter().all(|item| copy.contains(item, &NOW)));
     }
-    // A delete that is refused or finds nothing is no change.
+    // A delete that is refused or finds nothing changes nothing.
     let copy = dumped(&mut original.try_clone().unwrap(), |filter| {
         assert!(delete(filter, &numbered(0..20), Origin::Client, NOW).found.is_empty());
     });
     assert_eq!(found(&copy), 0);
 }
 
-/// The records of a later dump are not taken for those that came: what was added again would be denied, and what was deleted
-/// since would be a maybe.
+/// Records of a later dump are not duplicates: they would make items absent that were added again, or present that were deleted
+/// since.
 #[test]
-fn a_later_table_is_not_known_where_it_differs() {
+fn a_later_table_is_a_duplicate_only_if_equal() {
     let source = with_entries(20);
     let first = records(&source);
     type Change = fn(&mut Filter);
@@ -141,7 +141,7 @@ fn a_later_table_is_not_known_where_it_differs() {
         }
         let expected = if is_known { Ok(Progress::Known) } else { Err(Error::Different) };
         assert_eq!(copy.accept(7, table.0, &table.1), expected);
-        // The copy forgets: what came is not known any more.
+        // The copy forgets, so that the records are no longer duplicates.
         change(match &mut copy {
             Value::Filter(copy) => copy,
             Value::Arriving(_) => panic!("all has come"),
@@ -159,7 +159,7 @@ fn full() -> (Filter, Items) {
     (filter, items)
 }
 
-/// Deletes items until one is refused; answers how many were deleted.
+/// Deletes items until one is refused. Returns the number of deleted items.
 fn delete_until_refused(filter: &mut Filter, items: &[Vec<u8>]) -> u32 {
     let mut deleted = 0;
     for batch in items.chunks(BATCH) {
@@ -172,7 +172,7 @@ fn delete_until_refused(filter: &mut Filter, items: &[Vec<u8>]) -> u32 {
     deleted
 }
 
-/// How a table was filled, whether it was loaded and what was in it before show neither in its bytes nor in its room.
+/// The bytes and the room of a table do not depend on its history.
 #[test]
 #[cfg_attr(miri, ignore = "a hundred thousand items")]
 fn a_loaded_table_has_the_room_and_the_memory_of_its_source() {
@@ -233,7 +233,7 @@ fn a_large_table_travels() {
     assert!(read != filter && read.items() == filter.items() + native.deleted_entries());
 }
 
-/// An AOF that is rewritten while a dump arrives brings whoever reads it to the same record of it.
+/// If an AOF is rewritten while a dump arrives, its reader continues with the same record.
 fn is_told_again_wherever_it_ends(told: &[(u64, Vec<u8>)]) {
     let ((iterator, header), rest) = told.split_first().unwrap();
     let mut arrival = Arrival::begin(*iterator, header, &Unlimited).unwrap();
@@ -253,7 +253,7 @@ fn is_told_again_wherever_it_ends(told: &[(u64, Vec<u8>)]) {
     }
 }
 
-/// A filter that comes with a table takes the room of its bits and of the table.
+/// A filter with a table requires memory for its bits and the table.
 #[test]
 fn the_ceiling_is_asked_for_the_entries() {
     struct Most(u64);
@@ -276,7 +276,7 @@ fn the_ceiling_is_asked_for_the_entries() {
         }
         let taken = arrival.accept_within(last.0, &last.1, &Most(most));
         assert_eq!(taken.is_ok(), is_enough, "{most} of {size}: {taken:?}");
-        // What a primary took is taken.
+        // What a primary accepted is accepted.
         assert!(is_enough || arrival.obey(last.0, &last.1) == Ok(Progress::Complete));
     }
 }

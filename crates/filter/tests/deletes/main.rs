@@ -1,8 +1,8 @@
-//! Laws of deleting, each beside an exact set: no order of adds and deletes, wrong deletes, full tables, batches and
-//! singles, snapshots and dumps in between makes an item absent that is in.
+//! Laws of deletes, each checked against an exact set: no order of adds and deletes, wrong deletes, full tables, batches and
+//! single items, snapshots and dumps in between makes a member absent.
 //!
-//! The cases are drawn from a fixed seed, so that every run tries the same; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in
-//! the environment ask for more and for others.
+//! The cases use a fixed seed, so that every run tries the same ones; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the
+//! environment select more, or others.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -20,7 +20,7 @@ use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited, Value};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The key of every filter here: that it is random is for somebody else.
+/// The key of every filter here. Its randomness is tested elsewhere.
 const HASHER: Hasher = Hasher::SipHash { key: *b"sixteen bytes ok" };
 
 fn config() -> ProptestConfig {
@@ -37,25 +37,25 @@ fn filter(rate: f64, capacity: u64, expansion: u32) -> Filter {
 
 type Items = Vec<Vec<u8>>;
 
-/// What is done to a filter.
+/// A step of a test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Together, or one by one.
+    /// Adds together, or one by one.
     Add(Items, bool),
-    /// Together, or one by one; of items that are in, and of others.
+    /// Deletes together, or one by one, of members and of other items.
     Delete(Items, bool),
-    /// A snapshot, of which the next steps go on.
+    /// Takes a snapshot, with which the next steps continue.
     Save,
-    /// The same of a dump.
+    /// Takes a dump, with which the next steps continue.
     Dump,
-    /// The same of a copy.
+    /// Takes a copy, with which the next steps continue.
     Copy,
-    /// Time goes on, or back, by so many milliseconds: nothing to a native filter.
+    /// Moves the clock forward or back, in milliseconds; without effect on a native filter.
     Wait(i64),
 }
 
 fn items() -> impl Strategy<Value = Items> {
-    // From a small set, so that many come twice, within a batch too.
+    // From a small set, so that many are repeated, even within a batch.
     let numbers = (0u32..120).prop_map(|number| number.to_string().into_bytes());
     prop::collection::vec(numbers, 1..=BATCH)
 }
@@ -88,7 +88,7 @@ fn written(filter: Filter) -> (Vec<u8>, Filter) {
     (sink.0, value.take_filter())
 }
 
-/// What a snapshot brings back.
+/// Returns the filter in a snapshot.
 fn saved_and_read(filter: Filter) -> Filter {
     let (bytes, filter) = written(filter);
     let mut source = ByteSource(&bytes);
@@ -97,7 +97,7 @@ fn saved_and_read(filter: Filter) -> Filter {
     read
 }
 
-/// The records of a dump.
+/// Returns the records of a dump.
 fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let (mut records, mut mark, mut iterator) = (Vec::new(), DumpMark::default(), 0);
     while let Some((next, data)) = filter.next_record(7, iterator, &mut mark).unwrap() {
@@ -107,7 +107,7 @@ fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// What a dump brings to another server.
+/// Returns the filter that a dump makes on another server.
 fn arrived(records: &[(u64, Vec<u8>)]) -> Filter {
     let mut arrival = Arrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
     for (iterator, data) in &records[1..] {

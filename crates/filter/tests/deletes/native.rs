@@ -11,13 +11,13 @@ use super::{Items, Step, add, arrived, config, delete, filter, items, records, s
 
 const NOW: Moment = Moment(0);
 
-/// A filter beside an exact set, and a replica, which gets the effects.
+/// A filter, an exact set, and a replica, which gets the effects.
 struct Beside {
     filter: Filter,
     replica: Filter,
-    /// What was added and not deleted since.
+    /// Items that were added and not deleted since.
     members: BTreeSet<Vec<u8>>,
-    /// What was deleted and not added since.
+    /// Items that were deleted and not added since.
     deleted: BTreeSet<Vec<u8>>,
     /// Adds that changed bits.
     inserted: u64,
@@ -116,7 +116,7 @@ impl Beside {
     }
 }
 
-/// The bits and the numbers of all layers.
+/// Returns the bits and the counts of all layers.
 fn layers(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let Filter::Native(native) = filter else { panic!("a native filter") };
     native.layers().iter().map(|layer| (layer.items(), layer.bytes().to_vec())).collect()
@@ -124,7 +124,7 @@ fn layers(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
 
 fn filters() -> impl Strategy<Value = Filter> {
     let expansions = prop_oneof![2 => Just(0), 2 => Just(1), 1 => 2u32..5];
-    // Down to a table with room for no more than three.
+    // The smallest table has room for three entries.
     let capacities = prop_oneof![2 => 1u64..30, 2 => 30u64..300];
     let rates = prop_oneof![Just(0.25), Just(0.1), Just(0.01), Just(0.0001)];
     (rates, capacities, expansions).prop_map(|(rate, capacity, expansion)| filter(rate, capacity, expansion))
@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_order_of_adds_and_deletes_makes_an_item_absent_that_is_in(filter in filters(), steps in steps()) {
+    fn no_order_of_adds_and_deletes_hides_a_member(filter in filters(), steps in steps()) {
         let mut beside = Beside::new(filter);
         steps.iter().for_each(|step| beside.take(step));
     }
@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn to_add_a_deleted_item_again_changes_no_bit(mut filter in filters(), steps in prop::collection::vec(items(), 1..10)) {
+    fn adding_a_deleted_item_again_changes_no_bit(mut filter in filters(), steps in prop::collection::vec(items(), 1..10)) {
         for items in &steps {
             add(&mut filter, items, Origin::Client, NOW);
         }
@@ -184,7 +184,7 @@ proptest! {
             let found: Items = items.iter().enumerate().filter(|(index, _)| removed.found.contains(*index)).map(|(_, item)| item.clone()).collect();
             prop_assert_eq!(layers(&filter), layers(&before));
             prop_assert_eq!(filter.items(), before.items().saturating_sub(found.len() as u64));
-            // Also one by one, and where the filter is full.
+            // Also one by one, and in a full filter.
             let (one, others) = found.split_at(found.len().min(1));
             for item in one {
                 let outcome = filter.add(item, Origin::Client, &NOW, &Unlimited);
@@ -223,7 +223,7 @@ fn a_full_table_refuses_and_changes_nothing() {
     assert!((5000..5200).contains(&found) && refused > 90_000, "{found} entries");
     assert_eq!(found, native.deleted_entries_max());
     assert!(filter.allocated_bytes() < 2 * native.layers()[0].bytes().len() as u64 + 8192);
-    // A replica takes them all, whatever its table looked like before.
+    // A replica accepts all of them, whatever the history of its table.
     let mut replica = saved_and_read(filter.try_clone().unwrap());
     let more = numbered(90_000..100_000);
     for batch in more.chunks(BATCH) {
@@ -233,7 +233,7 @@ fn a_full_table_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn a_ceiling_refuses_an_entry_and_growth_beside_entries() {
+fn a_ceiling_limits_entries_and_layers_together() {
     struct FilterOf(u64);
     impl Ceiling for FilterOf {
         fn available_bytes(&self, filter_bytes: u64, _asked_bytes: u64) -> u64 {
@@ -249,7 +249,7 @@ fn a_ceiling_refuses_an_entry_and_growth_beside_entries() {
     assert_eq!(removed, Removed { found: Mask::first(3), done: 3, error });
     let again = filter.remove_batch(items.iter().map(Vec::as_slice).take(3), Origin::Client, &NOW, &ceiling);
     assert_eq!(again, Removed { found: Mask::NONE, done: 3, error: None });
-    // A layer more is asked for beside the entries.
+    // Another layer is requested in addition to the entries.
     let mut asked = Vec::new();
     for number in 1000..1200u32 {
         let item = number.to_le_bytes();
@@ -262,7 +262,7 @@ fn a_ceiling_refuses_an_entry_and_growth_beside_entries() {
 }
 
 #[test]
-fn others_cannot_delete() {
+fn filters_without_a_key_cannot_delete() {
     use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec};
     use bloomgate_filter::{Scaling, Spec};
     let native = NativeSpec::murmur3(0.01, 100, Scaling::Fixed, 1);

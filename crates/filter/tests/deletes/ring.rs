@@ -10,12 +10,12 @@ use super::{HASHER, Items, Step, add, arrived, config, delete, records, saved_an
 
 const SECONDS: u64 = 20;
 
-/// A ring beside an exact set, and a replica, which gets the effects and has another clock.
+/// A ring, an exact set, and a replica, which gets the effects and has another clock.
 struct Beside {
     filter: Filter,
     replica: Filter,
     now: Moment,
-    /// What was added and not deleted since, and when it was answered 1.
+    /// Items that were added and not deleted since, with the time of the last answer 1.
     members: BTreeMap<Vec<u8>, Moment>,
     deleted: BTreeSet<Vec<u8>>,
 }
@@ -26,7 +26,7 @@ impl Beside {
         let replica = filter.try_clone().unwrap();
         let now = Moment(1_000_000);
         let mut beside = Self { filter, replica, now, members: BTreeMap::new(), deleted: BTreeSet::new() };
-        // The first bucket is carried with the creation.
+        // The first bucket is replicated with the creation.
         beside.turn();
         beside
     }
@@ -35,7 +35,7 @@ impl Beside {
         Moment(self.now.0 + 7777)
     }
 
-    /// As each write begins.
+    /// What every write begins with.
     fn turn(&mut self) {
         let filter = self.filter.windowed_mut().unwrap();
         if let Some(turn) = filter.turn_due(self.now) {
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_order_of_adds_and_deletes_makes_an_item_absent_that_is_in(spec in specs(), steps in steps()) {
+    fn no_order_of_adds_and_deletes_hides_a_member(spec in specs(), steps in steps()) {
         let mut beside = Beside::new(spec);
         steps.iter().for_each(|step| beside.take(step));
     }
@@ -178,20 +178,20 @@ fn a_renewed_item_is_counted_once_until_it_is_deleted() {
 
 /// The item is in both buckets, and the table of the newer one is full.
 #[test]
-fn where_one_bucket_has_no_room_no_bucket_changes() {
+fn if_one_bucket_has_no_room_no_bucket_changes() {
     let mut filter = ring(2);
     let now = Moment(1000);
     let items: Items = (0..60u32).map(|number| number.to_le_bytes().to_vec()).collect();
     turn(&mut filter, now);
     add(&mut filter, &items[..1], Origin::Client, now);
     turn(&mut filter, now);
-    // Sliding: it goes into the newer one, too.
+    // With SLIDING, the newer bucket gets it too.
     assert!(add(&mut filter, &items[..1], Origin::Client, now).effect.contains(0));
     let mut full = Vec::new();
     for item in items[1..].iter().map(std::slice::from_ref) {
         add(&mut filter, item, Origin::Client, now);
     }
-    // With effects, which have no limit, the newer table is filled until a client's delete is refused.
+    // Effects, which have no limit, fill the newer table until a client's delete is refused.
     for item in items[1..].iter().map(std::slice::from_ref) {
         if delete(&mut filter, item, Origin::Client, now).error.is_some() {
             full.push(item[0].clone());
@@ -204,9 +204,9 @@ fn where_one_bucket_has_no_room_no_bucket_changes() {
     assert!(filter == before && filter.contains(&items[0], &now));
 }
 
-/// A bucket whose time is past gets the entry, too: a clock that goes back, or a replica's that is late, finds it not.
+/// An expired bucket gets the entry too, so that the item stays absent if a clock is set back, or if a replica's is slow.
 #[test]
-fn buckets_whose_time_is_past_get_the_entry() {
+fn expired_buckets_get_entries_too() {
     let mut filter = ring(1000);
     let item = [b"an item".to_vec()];
     turn(&mut filter, Moment(1000));
@@ -219,7 +219,7 @@ fn buckets_whose_time_is_past_get_the_entry() {
     assert!(delete(&mut filter, &item, Origin::Client, now).found.contains(0));
     assert_eq!(entries(&filter), [1, 1]);
     assert!(!filter.contains(&item[0], &Moment(2000)));
-    // What only such a bucket has is not found, and nothing changes.
+    // An item that only an expired bucket has is not found, and nothing changes.
     let other = [b"another".to_vec()];
     let mut filter = ring(1000);
     turn(&mut filter, Moment(1000));
@@ -227,7 +227,7 @@ fn buckets_whose_time_is_past_get_the_entry() {
     turn(&mut filter, Moment(2000));
     assert!(delete(&mut filter, &other, Origin::Client, now).found.is_empty());
     assert_eq!(entries(&filter), [0, 0]);
-    // As an effect it is done, not asked.
+    // An effect is applied without a lookup.
     assert!(delete(&mut filter, &other, Origin::Effect, now).found.contains(0));
     assert_eq!(entries(&filter), [1, 0]);
 }

@@ -1,5 +1,5 @@
-//! An allocator that counts the requests of a thread and refuses the ones that it is told to. The only `unsafe` of these
-//! tests: a file of its own.
+//! An allocator that counts the requests of a thread and refuses selected ones. A separate file because it contains the only
+//! `unsafe` of these tests.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,14 +9,14 @@ struct Faulty;
 #[global_allocator]
 static ALLOCATOR: Faulty = Faulty;
 
-/// Which requests of this thread are refused.
+/// The requests of this thread that are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// None.
     None,
-    /// The one with this number, from 1 on.
+    /// The one with this number, counted from 1.
     Only(usize),
-    /// This one and all after it: there is no memory left.
+    /// This one and all after it, as if memory had run out.
     From(usize),
 }
 
@@ -26,14 +26,14 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What was asked while something ran.
+/// The requests during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub requests: usize,
     pub refused: usize,
 }
 
-/// Runs something with a fault.
+/// Runs a function with a fault.
 pub fn under<T>(fault: Fault, run: impl FnOnce() -> T) -> (T, Asked) {
     FAULT.set(fault);
     REQUESTS.set(0);
@@ -43,7 +43,7 @@ pub fn under<T>(fault: Fault, run: impl FnOnce() -> T) -> (T, Asked) {
     (result, Asked { requests: REQUESTS.get(), refused: REFUSED.get() })
 }
 
-/// Runs something in between with no fault, uncounted: what a test does for itself.
+/// Runs a function without faults and without counting, for the test itself.
 pub fn in_peace<T>(run: impl FnOnce() -> T) -> T {
     let before = (FAULT.replace(Fault::None), REQUESTS.get());
     let result = run();
@@ -52,7 +52,7 @@ pub fn in_peace<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Counts a request; answers whether it is refused.
+/// Counts a request. Returns whether it is refused.
 fn is_refused() -> bool {
     let number = REQUESTS.get() + 1;
     REQUESTS.set(number);
@@ -65,25 +65,25 @@ fn is_refused() -> bool {
     refused
 }
 
-// SAFETY: all is the system's, or a null pointer, which stands for a refusal.
+// SAFETY: everything is passed to the system's allocator, or a null pointer is returned, which means a refusal.
 unsafe impl GlobalAlloc for Faulty {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         if is_refused() { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         if is_refused() { std::ptr::null_mut() } else { unsafe { System.alloc_zeroed(layout) } }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         if is_refused() { std::ptr::null_mut() } else { unsafe { System.realloc(block, layout, size) } }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as promised by the caller.
         unsafe { System.dealloc(block, layout) }
     }
 }

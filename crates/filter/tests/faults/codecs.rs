@@ -1,4 +1,4 @@
-//! Faults in the codecs: snapshots, dumps and arguments that are read, and records that are made.
+//! Faults in the codecs: reading snapshots, dumps and arguments, and creating records.
 
 use std::cell::RefCell;
 
@@ -12,17 +12,17 @@ use crate::{filled_filters, with_every_fault};
 
 /// The generation in dumps.
 const GENERATION: u16 = 7;
-/// Of one layer, of many, and of a layer of several chunks.
+/// One layer, many layers, and a layer of several chunks.
 const SHAPES: [(u64, usize); 3] = [(100, 50), (4, 200), (1_500_000, 1000)];
 
-/// A value as a snapshot has it.
+/// Returns the snapshot of a value.
 fn written(value: &Value) -> Vec<u8> {
     let mut sink = ByteSink::default();
     value.write(&mut sink);
     sink.0
 }
 
-/// Everything that can be stored: filters of the three layouts in three shapes, and what is arriving of two.
+/// Everything that can be stored: filters of three layouts in three shapes, and arriving filters of two.
 fn values() -> Vec<(String, Value)> {
     let mut values = Vec::new();
     for (capacity, items) in SHAPES {
@@ -37,7 +37,7 @@ fn values() -> Vec<(String, Value)> {
     values
 }
 
-/// The records of a filter's dump, where its layout has one.
+/// Returns the records of a filter's dump, if its layout has any.
 fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     let mut records = Vec::new();
     let mut before = 0;
@@ -63,7 +63,7 @@ fn half_arrived(filter: &Filter) -> Option<Arrival> {
 }
 
 #[test]
-fn a_snapshot_that_finds_no_room_is_an_error() {
+fn a_snapshot_without_memory_is_an_error() {
     let mut total = 0;
     for (name, value) in values() {
         let bytes = written(&value);
@@ -80,7 +80,7 @@ fn a_snapshot_that_finds_no_room_is_an_error() {
 }
 
 #[test]
-fn a_copy_of_what_is_stored_is_an_error_where_there_is_no_room() {
+fn a_copy_without_memory_is_an_error() {
     let mut total = 0;
     for (name, value) in values() {
         let before = written(&value);
@@ -120,7 +120,7 @@ fn a_value_is_saved_without_memory() {
 }
 
 #[test]
-fn a_dump_that_finds_no_room_is_an_error_and_goes_on_where_it_was() {
+fn a_dump_without_memory_is_an_error_and_can_continue() {
     let mut total = 0;
     for (capacity, items) in SHAPES {
         for (name, filter) in filled_filters(capacity, items) {
@@ -140,7 +140,7 @@ fn a_dump_that_finds_no_room_is_an_error_and_goes_on_where_it_was() {
                 });
                 assert!(arrival.accept(*iterator, data).is_ok());
             }
-            // Once it is whole, what comes again is looked at: the bits, and of ours the header.
+            // In a complete filter, duplicates are checked: the bits, and of our own format the header.
             let whole = arrival.into_filter();
             assert!(whole == filter);
             let whole = RefCell::new(Value::from(whole));
@@ -158,7 +158,7 @@ fn a_dump_that_finds_no_room_is_an_error_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_record_that_cannot_be_made_is_an_error() {
+fn a_record_without_memory_is_an_error() {
     let mut faults = 0;
     for (capacity, items) in SHAPES {
         for (name, filter) in filled_filters(capacity, items) {
@@ -178,7 +178,7 @@ fn a_record_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn an_effect_that_cannot_be_made_is_an_error() {
+fn an_effect_without_memory_is_an_error() {
     let mut faults = 0;
     for (name, value) in values() {
         let mut effects = Vec::new();
@@ -210,7 +210,7 @@ fn an_effect_that_cannot_be_made_is_an_error() {
     eprintln!("effects: {faults} faults");
 }
 
-/// A record of an AOF, kept.
+/// A stored record of an AOF.
 #[derive(Debug, PartialEq)]
 enum Effect {
     Chunk(u64, Vec<u8>),
@@ -218,7 +218,7 @@ enum Effect {
 }
 
 impl Effect {
-    /// Asks for the memory of the argument of BF.LOAD as the codec does.
+    /// Requests the memory of the argument of BF.LOAD like the codec.
     fn of(record: &AofRecord) -> Result<Self, Error> {
         match record {
             AofRecord::Chunk { iterator, data } => Ok(in_peace(|| Self::Chunk(*iterator, data.to_vec()))),

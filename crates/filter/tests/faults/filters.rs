@@ -1,4 +1,4 @@
-//! Faults in what a filter does: it is made, it takes items and grows, it is copied, it is asked.
+//! Faults in filters: creation, adds and growth, copies, lookups.
 
 use std::hint::black_box;
 
@@ -11,8 +11,8 @@ use crate::allocator::{Asked, Fault, in_peace, under};
 use crate::{filled_filters, new_filters, numbered, specs, with_every_fault};
 
 #[test]
-fn a_filter_that_cannot_be_made_is_an_error() {
-    // Small, with an alignment to be had by luck; of a page and more; of many megabytes.
+fn a_filter_without_memory_is_an_error() {
+    // Small, with accidental alignment; of at least a page; of many megabytes.
     let mut total = 0;
     for capacity in [1, 100, 10_000, 1_000_000, 100_000_000] {
         let mut faults = 0;
@@ -26,12 +26,12 @@ fn a_filter_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn a_layer_that_cannot_be_had_leaves_the_filter_as_it_was() {
+fn a_layer_without_memory_leaves_the_filter_unchanged() {
     let mut total = 0;
-    // Up to the sixth growth: lists of layers grow at their own steps.
+    // Up to the sixth growth, because lists of layers grow in steps.
     for items in [4, 12, 28, 60, 124, 252] {
         for (name, full) in filled_filters(4, items * 2) {
-            // Filled to the brim of its newest layer.
+            // The newest layer is full.
             let mut full = full;
             let mut next = (items * 2..).map(|number| format!("more {number}").into_bytes());
             while full.remaining_capacity() > 0 {
@@ -39,7 +39,7 @@ fn a_layer_that_cannot_be_had_leaves_the_filter_as_it_was() {
             }
             let newcomer = next.find(|item| !full.contains(item, &Moment(0))).unwrap();
             let faults = with_every_fault(&format!("growth of {name}, {} layers", full.layer_count()), || {
-                // The copy is made in peace: `with_every_fault` counts from its first request on.
+                // The copy is created without faults: `with_every_fault` counts requests from the first.
                 let mut filter = in_peace(|| full.try_clone().unwrap());
                 let bytes = filter.allocated_bytes();
                 let result = filter.add(&newcomer, Origin::Client, &Moment(0), &Unlimited);
@@ -69,7 +69,7 @@ fn a_layer_that_cannot_be_had_leaves_the_filter_as_it_was() {
 }
 
 #[test]
-fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
+fn a_refused_batch_reports_what_it_did() {
     let mut total = 0;
     for (name, start) in filled_filters(4, 10) {
         let items = numbered(1000, BATCH);
@@ -77,7 +77,7 @@ fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
             let mut filter = in_peace(|| start.try_clone().unwrap());
             let added = filter.add_batch(items.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
             in_peace(|| {
-                // One by one, up to where the batch says that it came.
+                // One by one, as far as the batch reports.
                 let mut twin = start.try_clone().unwrap();
                 for (index, item) in items.iter().enumerate().take(added.done) {
                     assert_eq!(
@@ -87,7 +87,7 @@ fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
                 }
                 assert!(filter == twin, "what is in is what was answered");
                 assert_eq!(added.error.is_none(), added.done == items.len());
-                // The rest goes in when there is memory again.
+                // The rest is added when there is memory again.
                 let rest = filter.add_batch(
                     items[added.done..].iter().map(Vec::as_slice),
                     Origin::Client,
@@ -106,7 +106,7 @@ fn what_a_batch_did_before_it_was_refused_is_what_it_says() {
 }
 
 #[test]
-fn a_copy_that_cannot_be_made_is_an_error() {
+fn a_clone_without_memory_is_an_error() {
     let mut total = 0;
     for (capacity, items) in [(4, 0), (4, 200), (100_000, 5000)] {
         for (name, filter) in filled_filters(capacity, items) {
@@ -125,7 +125,7 @@ fn a_copy_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn a_merge_that_finds_no_room_leaves_the_filter_as_it_was() {
+fn a_merge_without_memory_leaves_the_filter_unchanged() {
     let native = |filters: [(&str, Filter); 3]| {
         let [(_, Filter::Native(filter)), ..] = filters else { panic!("the first is native") };
         filter
@@ -151,7 +151,7 @@ fn a_merge_that_finds_no_room_leaves_the_filter_as_it_was() {
 }
 
 #[test]
-fn what_is_emptied_measured_or_planned_finds_room_or_is_as_it_was() {
+fn emptying_measuring_and_planning_succeed_or_change_nothing() {
     let mut total = 0;
     for (capacity, items) in [(4, 200), (100_000, 5000)] {
         for ((name, spec), (_, filter)) in specs(capacity).into_iter().zip(filled_filters(capacity, items)) {
@@ -170,7 +170,7 @@ fn what_is_emptied_measured_or_planned_finds_room_or_is_as_it_was() {
 }
 
 #[test]
-fn a_lookup_and_an_add_that_finds_room_cannot_be_refused() {
+fn lookups_and_adds_with_room_need_no_memory() {
     for (_, mut filter) in new_filters(100_000) {
         let items = numbered(0, 1000);
         let ((), asked) = under(Fault::From(1), || {
@@ -193,7 +193,7 @@ fn a_lookup_and_an_add_that_finds_room_cannot_be_refused() {
     }
 }
 
-/// That the allocator refuses what it is told to.
+/// Checks that the allocator refuses selected requests.
 #[test]
 fn the_allocator_of_these_tests_refuses() {
     let ask = || Vec::<u8>::new().try_reserve_exact(100).is_ok();

@@ -1,8 +1,8 @@
-//! Memory that is refused, request by request: every operation of the filter and every codec is run with the nth request
-//! failing, for n = 1, 2, 3 ... until it passes unharmed. Each time it must answer with the error of memory and leave the
-//! filter as it was. A request that cannot be refused would end this process, and so the test.
+//! Refused memory, request by request: every operation of a filter and every codec runs with the nth request failing, for n =
+//! 1, 2, 3 ... until it succeeds. Each time it must return an error of memory and leave the filter unchanged. An infallible
+//! request would end this process, and so fail the test.
 //!
-//! The server's part of it is in `tests/server/reliability/faults.rs`.
+//! The server's part is in `tests/server/reliability/faults.rs`.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -21,8 +21,8 @@ use bloomgate_filter::Moment;
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{Error, Filter, Spec, Unlimited, format};
 
-/// Runs something with each request refused in turn, alone and with all after it. `run` gets the number of the try, answers
-/// with what it did, and must itself hold what it refused to be unchanged. The result is how many faults there were.
+/// Runs a function with each request refused in turn, alone and with all after it. `run` gets the number of the attempt,
+/// returns its result, and must itself check that a refused operation changed nothing. Returns the number of faults.
 fn with_every_fault<T>(what: &str, run: impl Fn() -> Result<T, format::Error>) -> usize {
     let mut faults = 0;
     for kind in [Fault::Only as fn(usize) -> Fault, Fault::From] {
@@ -34,7 +34,7 @@ fn with_every_fault<T>(what: &str, run: impl Fn() -> Result<T, format::Error>) -
                 assert!(result.is_ok(), "{what}: passes, when nothing is refused: {:?}", result.err());
                 break;
             }
-            // A request may be tried in another way, as that for a small bitmap which comes aligned mostly.
+            // A failed request may be retried in another way, like one for a small bitmap, which is usually aligned.
             if let Err(error) = result {
                 let refused = matches!(error, format::Error::Filter(Error::OutOfMemory { asked_bytes: 1.. }));
                 assert!(refused, "{what}, request {number}: {error:?}");
@@ -44,7 +44,7 @@ fn with_every_fault<T>(what: &str, run: impl Fn() -> Result<T, format::Error>) -
     faults
 }
 
-/// A spec of each kind, for filters that grow twofold from so many items.
+/// Returns a definition of each kind, for filters of this capacity that double.
 fn specs(capacity: u64) -> [(&'static str, Spec); 3] {
     one_of_each::specs(0.01, capacity, 2)
 }
@@ -54,7 +54,7 @@ fn new_filters(capacity: u64) -> [(&'static str, Filter); 3] {
     specs(capacity).map(|(name, spec)| (name, Filter::new(&spec, &Unlimited).unwrap()))
 }
 
-/// Filters that hold so many items.
+/// Returns filters with this number of items.
 fn filled_filters(capacity: u64, items: usize) -> [(&'static str, Filter); 3] {
     let mut filters = new_filters(capacity);
     for (_, filter) in &mut filters {

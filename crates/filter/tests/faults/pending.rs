@@ -1,4 +1,4 @@
-//! Faults in adds that pend: where there is no memory for one it is written at once, and nobody is told.
+//! Faults in pending adds: without memory, an add is written at once, and the caller does not notice.
 
 use bloomgate_filter::kinds::{NativeSpec, Origin};
 use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Filter, Moment, Scaling, Spec, Unlimited};
@@ -6,7 +6,7 @@ use bloomgate_filter::{BATCH, BloomFilter, Ceiling, Filter, Moment, Scaling, Spe
 use crate::allocator::{Fault, in_peace, under};
 use crate::{numbered, with_every_fault};
 
-/// Lets adds to layers of a page and more pend.
+/// Lets adds to layers of at least a page be pending.
 struct Pends;
 
 impl Ceiling for Pends {
@@ -19,7 +19,7 @@ impl Ceiling for Pends {
     }
 }
 
-/// Of whole pages, with room for some hundred adds that pend.
+/// Of whole pages, with room for some hundred pending adds.
 fn filter() -> Filter {
     Filter::new(&Spec::Native(NativeSpec::murmur3(0.01, 300_000, Scaling::Fixed, 1)), &Unlimited).unwrap()
 }
@@ -32,7 +32,7 @@ fn add(filter: &mut Filter, items: &[Vec<u8>], ceiling: &impl Ceiling) {
 }
 
 #[test]
-fn what_cannot_pend_is_written() {
+fn adds_that_cannot_be_pending_are_written() {
     let (first, more) = (numbered(0, 700), numbered(700, 700));
     let (mut expected, mut total) = (filter(), 0);
     [&first, &more].into_iter().for_each(|items| add(&mut expected, items, &Unlimited));
@@ -56,7 +56,7 @@ fn what_cannot_pend_is_written() {
 }
 
 #[test]
-fn whoever_reads_what_pends_finds_room_or_changes_nothing() {
+fn reading_pending_adds_succeeds_or_changes_nothing() {
     let mut pending = filter();
     add(&mut pending, &numbered(0, 400), &Pends);
     let bytes = pending.contents().pending_bytes;

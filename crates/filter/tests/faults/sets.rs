@@ -1,4 +1,4 @@
-//! Faults in what a set of hashes does: it grows, it is copied, it is read.
+//! Faults in sets of hashes: growth, copies, reading.
 
 use bloomgate_filter::chain::HashSet;
 use bloomgate_filter::hash::ItemHash;
@@ -28,8 +28,8 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
     all
 }
 
-/// The first table, every doubling, the first splits and those that double the directory: wherever the next insert grows, and
-/// the part is so full that it has to.
+/// The first table, every doubling, the first splits and those that double the directory: wherever the next insert must grow
+/// the set because its part is full.
 #[test]
 fn a_part_that_cannot_grow_fills_up_and_then_refuses() {
     let mut total = 0;
@@ -40,7 +40,7 @@ fn a_part_that_cannot_grow_fills_up_and_then_refuses() {
         if asked.requests == 0 {
             continue;
         }
-        // As it was before, and full to the brim without memory.
+        // Unchanged, and full without any memory.
         let mut full = set_of(next);
         let bytes = full.allocated_bytes();
         let mut number = next;
@@ -87,7 +87,7 @@ fn a_set_that_cannot_be_copied_or_read_is_an_error() {
 }
 
 #[test]
-fn a_set_is_asked_emptied_and_saved_without_memory() {
+fn a_set_is_queried_emptied_and_saved_without_memory() {
     let mut set = set_of(20_000);
     let asked = under(Fault::From(1), || {
         let saved = set.for_each_sorted_run(|run| if run.is_sorted() { Ok(()) } else { Err(()) });

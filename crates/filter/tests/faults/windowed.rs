@@ -1,4 +1,4 @@
-//! Faults in rings: the turn to the next bucket, adds that begin one or grow it, copies, snapshots, records.
+//! Faults in rings: turns to the next bucket, adds that begin or grow one, copies, snapshots, records.
 
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, StoredAs};
@@ -17,7 +17,7 @@ fn turn(filter: &mut Filter, second: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// One that grows and one that rolls, with items in each bucket.
+/// One that grows and one that rolls, with items in every bucket.
 fn rings() -> [Filter; 2] {
     let timed = Forgets::After { seconds: 3, is_sliding: true };
     [(timed, Scaling::from_expansion(2)), (Forgets::Rolling, Scaling::Fixed)].map(|(forgets, scaling)| {
@@ -37,7 +37,7 @@ fn rings() -> [Filter; 2] {
 }
 
 #[test]
-fn a_ring_is_made_or_not() {
+fn creating_a_ring_succeeds_or_fails_cleanly() {
     for filter in rings() {
         let spec = filter.spec();
         assert!(with_every_fault("a ring", || Filter::new(&spec, &Unlimited).map_err(Error::from)) > 0);
@@ -45,7 +45,7 @@ fn a_ring_is_made_or_not() {
 }
 
 #[test]
-fn a_turn_that_finds_no_room_changes_nothing() {
+fn a_turn_without_memory_changes_nothing() {
     for filter in rings() {
         let faults = with_every_fault("a turn", || {
             let mut ring = in_peace(|| filter.try_clone().unwrap());
@@ -61,7 +61,7 @@ fn a_turn_that_finds_no_room_changes_nothing() {
 }
 
 #[test]
-fn adds_that_find_no_room_are_in_as_far_as_they_were_answered() {
+fn adds_without_memory_are_present_as_far_as_answered() {
     let items = numbered(1000, 30);
     for filter in rings() {
         let faults = with_every_fault("adds", || {
@@ -82,7 +82,7 @@ fn adds_that_find_no_room_are_in_as_far_as_they_were_answered() {
 }
 
 #[test]
-fn what_is_stored_is_whole_or_not_there() {
+fn storing_a_ring_succeeds_or_fails_cleanly() {
     for filter in rings() {
         let copies = with_every_fault("a copy", || {
             let copy = filter.try_clone()?;
@@ -102,7 +102,7 @@ fn what_is_stored_is_whole_or_not_there() {
 }
 
 #[test]
-fn records_come_or_change_nothing() {
+fn records_are_accepted_or_change_nothing() {
     for filter in rings() {
         let (mut mark, mut before, mut records) = (DumpMark::default(), 0, Vec::new());
         while let Some((iterator, data)) = filter.next_record(GENERATION, before, &mut mark).unwrap() {

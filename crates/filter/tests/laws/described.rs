@@ -1,5 +1,5 @@
-//! A filter as a payload describes it: a description that no filter has is refused, whoever reads it; any other makes a
-//! filter that is as described and that works.
+//! Descriptions of filters in payloads: impossible ones are refused; all others make a filter that matches its description and
+//! works.
 
 use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _, StoredAs};
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::{FilterOf, MORE_CASES, SMALL, add_batch, assert_same, config, items, rates};
 
-/// Everything about a filter but its bits, as a payload says it.
+/// Everything about a filter except its bits, as a payload states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     spec: NativeSpec,
@@ -26,12 +26,12 @@ impl Description {
         Self { spec: filter.spec(), policy: POLICY, layers }
     }
 
-    /// The filter that a reader begins with, who has seen to the policy.
+    /// Creates the filter for a reader that has checked the policy.
     pub fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<BloomFilter, Error> {
         BloomFilter::with_zero_bits(self.spec, &self.layers, ceiling)
     }
 
-    /// The filter in the snapshot that says it. No layer is larger than a chunk, and all bits are zero.
+    /// Reads the filter from a snapshot with this description. No layer is larger than a chunk, and all bits are zero.
     fn through_snapshot(&self, ceiling: &impl Ceiling) -> Result<Value, format::Error> {
         let NativeSpec { rate, capacity, scaling, hasher } = self.spec;
         let Hasher::Murmur3 { seed } = hasher else { panic!("a key") };
@@ -64,7 +64,7 @@ fn valid() -> Description {
 }
 
 #[test]
-fn a_description_that_no_filter_has_is_refused() {
+fn an_impossible_description_is_refused() {
     const NO_RATES: [f64; 7] = [0.0, -0.01, 0.250_000_1, 1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     let sound = valid();
     assert_eq!(sound.layers.len(), 2);
@@ -104,7 +104,7 @@ fn a_description_that_no_filter_has_is_refused() {
         }
     }
     for (what, description) in unsound {
-        // A size that does not fit 63 bits is unsound too; a ceiling may say so before the layer does.
+        // A size that does not fit 63 bits is unsound too, but a ceiling may refuse it first.
         if description.policy == POLICY {
             assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound, "{what}");
             assert!(description.with_zero_bits(&SMALL).is_err(), "{what}");
@@ -126,7 +126,7 @@ fn a_description_that_no_filter_has_is_refused() {
     assert!(longest.with_zero_bits(&Unlimited).is_ok());
 }
 
-/// Mostly within bounds, sometimes any bits at all.
+/// Mostly in range, sometimes any bits at all.
 fn wild_rates() -> impl Strategy<Value = f64> {
     prop_oneof![9 => rates(), 1 => any::<u64>().prop_map(f64::from_bits)]
 }
@@ -147,7 +147,7 @@ fn layer_descriptions() -> impl Strategy<Value = LayerDescription<BlockedBits>> 
 proptest! {
     #![proptest_config(ProptestConfig { cases: config().cases * MORE_CASES, ..config() })]
 
-    /// Whatever a payload says: an error, or a filter that is as described and that works.
+    /// Any payload gives an error, or a filter that matches its description and works.
     #[test]
     fn any_description_is_refused_or_works(
         rate in wild_rates(),
@@ -178,7 +178,7 @@ proptest! {
 }
 
 #[test]
-fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
+fn a_layer_with_too_large_a_capacity_or_size_is_refused() {
     let mut description = valid();
     for (capacity, refusal) in [
         (u64::MAX - 1_000_000, Error::CapacityOutOfRange),
@@ -190,7 +190,7 @@ fn a_layer_whose_capacity_or_size_does_not_fit_is_refused() {
         assert_eq!(filter.add(b"item", &Unlimited), Err(refusal), "{capacity}");
         assert_same(&filter, &description.with_zero_bits(&Unlimited).unwrap());
     }
-    // Nor is a chain sound whose items could not be counted.
+    // Neither is a chain whose items do not fit 64 bits.
     description.layers[1] = LayerDescription { capacity: u64::MAX, items: 0, ..description.layers[1] };
     assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound);
 }

@@ -1,4 +1,4 @@
-//! The edges of rates, capacities, chains and memory: what is beyond them is refused, what is on them works.
+//! The limits of rates, capacities, chains and memory: values past them are refused, values on them work.
 
 use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::geometry::BlockedBits;
@@ -29,7 +29,7 @@ fn a_chain_ends_at_its_longest() {
     assert_same(&filter, &before);
 }
 
-/// Whoever asks may not have so many layers.
+/// A limit on the number of layers.
 struct LayersOf(usize);
 
 impl Ceiling for LayersOf {
@@ -53,7 +53,7 @@ fn a_chain_is_not_longer_than_the_ceiling_allows() {
     let refused = batches.iter().find_map(|batch| add_batch(&mut filter, batch, &client).error);
     assert_eq!(refused, Some(Error::TooManyLayers));
     assert_eq!((filter.layers().len(), filter.items()), (CLIENT_LAYERS_MAX, CLIENT_LAYERS_MAX as u64));
-    // For whoever may have more it goes on; then it is longer than others may have, and answers them.
+    // With a higher limit it continues. The chain is then longer than the other limit, and answers under that limit, too.
     batches.iter().for_each(|batch| assert_eq!(add_batch(&mut filter, batch, &Unlimited).error, None));
     assert!(filter.layers().len() > CLIENT_LAYERS_MAX + 100);
     let before = filter.try_clone().unwrap();
@@ -62,7 +62,7 @@ fn a_chain_is_not_longer_than_the_ceiling_allows() {
     assert_eq!(filter.add(&stranger, &client), Err(Error::TooManyLayers));
     assert_same(&filter, &before);
     assert_eq!(Description::of(&filter).with_zero_bits(&client).unwrap_err(), Error::TooManyLayers);
-    // How far a filter can grow says the same.
+    // The reach agrees.
     let spec = Spec::Native(NativeSpec { capacity: 7, ..filter.spec() });
     let reach = |layers| spec.reach(0, &LayersOf(layers)).capacity;
     assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
@@ -79,7 +79,7 @@ fn rates_and_capacities_have_edges() {
         assert_eq!(new(rate, 1), Ok(()));
         assert_eq!(new(rate, 0), Err(Error::CapacityOutOfRange));
         assert!(matches!(new(rate, u64::MAX), Err(Error::SizeOverflow | Error::OutOfMemory { .. })));
-        // 2^58 fit 63 bits, but no machine: the error says how much was asked for.
+        // 2^58 fit 63 bits, but no machine. The error states the requested memory.
         let asked_bytes = BlockedBits::for_layer(1 << 58, rate).unwrap().size_bytes();
         assert_eq!(new(rate, 1 << 58), Err(Error::OutOfMemory { asked_bytes }));
     }
@@ -93,7 +93,7 @@ fn rates_and_capacities_have_edges() {
     assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes)).is_ok());
 }
 
-/// The largest power of two, up to 2^40, that this machine lets a filter be made for. It touches few of its pages.
+/// Returns the largest capacity, a power of two up to 2^40, that this machine can allocate. Touches few pages.
 #[test]
 #[cfg_attr(miri, ignore = "to ask for more memory than there is ends miri")]
 fn a_filter_may_be_larger_than_the_memory_that_it_uses() {

@@ -1,9 +1,9 @@
-//! Laws of our own filter, each held over random rates, capacities, expansions, seeds and batches: no member is ever
-//! denied, a batch is the same as its items one by one, a copy equals, growth keeps members, a refusal changes nothing,
-//! and a description that no filter has is refused. What holds for filters of every layout is in `layouts.rs`.
+//! Laws of native filters, each checked with random rates, capacities, expansions, seeds and batches. A batch equals its items
+//! one by one, growth keeps members, a refusal changes nothing, and impossible descriptions are refused. The laws that hold for
+//! every layout are in `layouts.rs`.
 //!
-//! The cases are drawn from a fixed seed, so that every run tries the same; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in
-//! the environment ask for more and for others.
+//! The cases use a fixed seed, so that every run tries the same ones; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the
+//! environment select more, or others.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -20,7 +20,7 @@ use described::Description;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A filter may weigh so many bytes.
+/// Limits the size of a filter, in bytes.
 struct FilterOf(u64);
 
 impl Ceiling for FilterOf {
@@ -29,7 +29,7 @@ impl Ceiling for FilterOf {
     }
 }
 
-/// A layer may take so many bytes, whatever the filter weighs: the same for equal filters.
+/// Limits the size of each layer, in bytes, whatever the size of the filter: equal filters get equal answers.
 struct LayerOf(u64);
 
 impl Ceiling for LayerOf {
@@ -38,14 +38,13 @@ impl Ceiling for LayerOf {
     }
 }
 
-/// How many batches a case has at most, and how many times as many cases a law without batches has: fewer under miri, which
-/// is slow.
+/// The most batches of a case, and the factor for the number of cases of laws without batches: fewer under miri, which is slow.
 const BATCHES: usize = if cfg!(miri) { 3 } else { 20 };
 const MORE_CASES: u32 = if cfg!(miri) { 1 } else { 16 };
-/// What is a large layer, and how many items grow a second one.
+/// The capacity of a large layer, and the number of items that add a second one.
 const LARGE: (u64, u32) = if cfg!(miri) { (200, 250) } else { (200_000, 250_000) };
 
-/// Leaves room for chains of small layers, none for what an expansion of four billion asks for.
+/// Allows chains of small layers, but not what an expansion of four billion would require.
 const SMALL: LayerOf = LayerOf(1 << 18);
 
 fn config() -> ProptestConfig {
@@ -59,7 +58,7 @@ fn rates() -> impl Strategy<Value = f64> {
     prop_oneof![8 => inside, 1 => Just(RATE_MAX), 1 => Just(RATE_MIN)]
 }
 
-/// Small enough that a few hundred items fill some and grow others many times over.
+/// Small enough for a few hundred items to fill some filters and grow others many times.
 fn filters() -> impl Strategy<Value = BloomFilter> {
     let capacities = prop_oneof![3 => 1u64..=20, 3 => 20u64..=200, 1 => 200u64..=5000];
     let expansions = prop_oneof![Just(0), Just(1), Just(2), 1u32..=10, Just(u32::MAX)];
@@ -69,7 +68,7 @@ fn filters() -> impl Strategy<Value = BloomFilter> {
 }
 
 fn items() -> impl Strategy<Value = Vec<u8>> {
-    // From a small set, so that many come twice, within a batch too.
+    // From a small set, so that many are repeated, even within a batch.
     let numbers = (0u32..500).prop_map(|number: u32| number.to_string().into_bytes());
     prop_oneof![6 => numbers, 1 => prop::collection::vec(any::<u8>(), 0..40)]
 }
@@ -83,12 +82,12 @@ fn add_batch(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling
     filter.add_batch(&hashes, ceiling)
 }
 
-/// Which items of a batch are answered as contained.
+/// Returns which items of a batch are found.
 fn contained(filter: &BloomFilter, items: &[Vec<u8>]) -> Mask {
     filter.contains_batch(&filter.hash_batch(items.iter().map(Vec::as_slice)))
 }
 
-/// The same, each item by itself.
+/// Returns which items are found, looked up one by one.
 fn contained_one_by_one(filter: &BloomFilter, items: &[Vec<u8>]) -> Mask {
     let mut contained = Mask::NONE;
     for (index, item) in items.iter().enumerate() {
@@ -97,7 +96,7 @@ fn contained_one_by_one(filter: &BloomFilter, items: &[Vec<u8>]) -> Mask {
     contained
 }
 
-/// What a batch should do, found by adding its items singly. An add says what a lookup in front of it says.
+/// Returns the expected result of a batch, by adding its items one by one. An add must agree with a lookup before it.
 fn add_one_by_one(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
     let mut added = Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None };
     for item in items {
@@ -127,7 +126,7 @@ fn assert_same(a: &BloomFilter, b: &BloomFilter) {
     assert!(a == b, "the filters' own comparison");
 }
 
-/// A filter with the same description and the same bits, made as a reader of a snapshot makes it.
+/// Creates a filter with the same description and bits, like a reader of a snapshot.
 fn rebuilt(filter: &BloomFilter) -> BloomFilter {
     let mut copy = Description::of(filter).with_zero_bits(&Unlimited).unwrap();
     assert!(copy.layers().iter().all(|layer| layer.fill_ratio() == 0.0));
@@ -142,7 +141,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_member_is_ever_denied(mut filter in filters(), batches in batches()) {
+    fn no_member_is_ever_reported_absent(mut filter in filters(), batches in batches()) {
         let mut members: HashSet<Vec<u8>> = HashSet::new();
         let mut answered_new = 0;
         for batch in &batches {
@@ -163,7 +162,7 @@ proptest! {
             prop_assert_eq!(pair[0].items(), pair[0].capacity(), "a filter grows when its newest layer is full");
             prop_assert_eq!(pair[1].capacity(), pair[0].capacity() * u64::from(filter.scaling().expansion()));
         }
-        // Adding again says "not new" and changes nothing; in batches, lookups answer the same.
+        // Adding again answers "not new" and changes nothing. Batches of lookups agree.
         let before = filter.try_clone().unwrap();
         let members: Vec<Vec<u8>> = members.into_iter().collect();
         for batch in members.chunks(BATCH) {
@@ -225,7 +224,7 @@ proptest! {
     }
 }
 
-/// Layers above 512 KiB are fetched ahead, those above 256 KiB lie on pages.
+/// Layers above 512 KiB are prefetched; those of at least 256 KiB are aligned to pages.
 #[test]
 fn the_laws_hold_for_large_layers() {
     let mut filter = BloomFilter::new(1e-3, LARGE.0, Scaling::from_expansion(2), 11, &Unlimited).unwrap();
@@ -244,7 +243,7 @@ fn the_laws_hold_for_large_layers() {
 }
 
 #[test]
-fn a_longer_list_is_cut_and_an_empty_one_does_nothing() {
+fn a_batch_is_limited_and_an_empty_one_does_nothing() {
     let mut filter = BloomFilter::new(0.01, 1, Scaling::Fixed, 5, &Unlimited).unwrap();
     let mut twin = BloomFilter::new(0.01, 100, Scaling::Fixed, 5, &Unlimited).unwrap();
     let list: Vec<[u8; 1]> = (0..40u8).map(|item| [item]).collect();

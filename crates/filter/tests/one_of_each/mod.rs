@@ -1,4 +1,4 @@
-//! What makes a filter of each kind: for tests and measurements that are about all of them.
+//! A definition of each kind of filter, for tests and measurements of all kinds.
 
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
 use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, ValkeyBloomSpec};

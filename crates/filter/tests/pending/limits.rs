@@ -1,4 +1,4 @@
-//! What pends and what does not, and how much.
+//! Which adds are pending, and how many.
 
 use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::kinds::{CountingSpec, Forgets, NativeSpec, Origin, RedisBloomSpec};
@@ -33,10 +33,10 @@ fn bits_are_not_written_before_an_eighth_is_pending() {
             assert!(pending(pair.primary()) >= seen && pending(pair.primary()) <= size / 8);
             seen = pending(pair.primary());
         }
-        // 17 bytes a slot, which are three quarters full before a part grows; a part may be half as large as the next.
+        // 17 bytes per slot; slots are three quarters full before a part grows, and a part may be half as large as the next.
         assert!(u64::from(number) * 17 > size / 8 / 2, "{number} of {size}");
         pair.check();
-        // From then on both: what has room pends, the rest is written.
+        // From then on, adds are pending while there is room, and the rest are written.
         pair.add(&(number..number + 20_000).collect::<Vec<_>>(), true, true);
         assert!(pending(pair.primary()) <= size / 8);
         pair.check();
@@ -52,12 +52,12 @@ fn bits_are_not_written_before_an_eighth_is_pending() {
 }
 
 #[test]
-fn a_full_layer_keeps_what_pends_when_the_next_begins() {
+fn a_full_layer_keeps_pending_adds_when_the_next_begins() {
     let mut pair = Pair::of(new_native(1e-6, 3000, Scaling::from_expansion(2)));
     let capacity = u32::try_from(pair.primary().total_capacity()).unwrap();
     pair.add(&(0..capacity - 3).collect::<Vec<_>>(), true, false);
     assert_eq!((pending(pair.primary()), pair.primary().remaining_capacity()), (0, 3));
-    // In one batch the last of the first layer pend, and others come into the second. Some come twice.
+    // One batch adds the last pending adds of the first layer, and others to the second. Some items are repeated.
     let numbers = [1, 2, 3, 1, 4, 2, 5, 6, 5, 1].map(|number| number + 20_000);
     assert_eq!(pair.add(&numbers, true, true), 6);
     assert_eq!(pair.primary().layer_count(), 2);
@@ -71,12 +71,12 @@ fn a_full_layer_keeps_what_pends_when_the_next_begins() {
 }
 
 #[test]
-fn nothing_pends_where_it_may_not() {
+fn no_adds_are_pending_unless_allowed() {
     let fixed = Scaling::Fixed;
     let NativeSpec { capacity, .. } = native(0.01, 10_000, fixed);
     let counting = CountingSpec { rate: 0.01, capacity, hasher: super::HASHER };
     let redisbloom = RedisBloomSpec { rate: 0.01, capacity, scaling: fixed };
-    // Of groups that are no whole pages.
+    // Its groups are not whole pages.
     let odd =
         (capacity..).find(|capacity| BlockedBits::for_layer(*capacity, 0.01).unwrap().blocks_per_group != 64).unwrap();
     let odd = Spec::Native(NativeSpec { capacity: odd, ..native(0.01, 10_000, fixed) });
@@ -97,7 +97,7 @@ fn nothing_pends_where_it_may_not() {
 }
 
 #[test]
-fn an_emptied_filter_has_nothing_that_pends() {
+fn an_emptied_filter_has_no_pending_adds() {
     let mut filter = new_native(0.01, 10_000, Scaling::Fixed);
     add_all(&mut filter, 0..100, Origin::Client);
     assert!(pending(&filter) > 0 && filter.stats(&NOW).unwrap().pending_bytes > 0);
@@ -107,7 +107,7 @@ fn an_emptied_filter_has_nothing_that_pends() {
 }
 
 #[test]
-fn records_that_came_are_known_while_others_pend() {
+fn duplicate_records_are_accepted_while_adds_are_pending() {
     let mut filter = new_native(0.01, 10_000, Scaling::Fixed);
     add_all(&mut filter, 0..100, Origin::Client);
     let records = super::pair::records(&filter);
@@ -117,9 +117,9 @@ fn records_that_came_are_known_while_others_pend() {
     }
 }
 
-/// What pends in a layer of whole pages is found from a chain whose newest layer has none, too.
+/// Pending adds in a layer of whole pages are also found from a chain whose newest layer cannot have any.
 #[test]
-fn what_pends_is_found_after_the_filter_grew_any_way() {
+fn pending_adds_are_found_however_the_filter_grew() {
     let grows = |about: u64| {
         let filter = new_native(1e-6, about, Scaling::from_expansion(1));
         let mut pair = Pair::of(filter);

@@ -1,8 +1,8 @@
-//! Adds that pend: a filter in which some do, at any moment and in any order of merges, is the same to whoever saves, copies, dumps,
-//! compares or merges it as its follower, which writes every effect into its bits at once.
+//! Pending adds: a filter that has some, at any moment and in any order of flushes, is the same to every operation that saves,
+//! copies, dumps, compares or merges it as its follower, which writes every effect into its bits at once.
 //!
-//! The cases are drawn from a fixed seed, so that every run tries the same; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in
-//! the environment ask for more and for others.
+//! The cases use a fixed seed, so that every run tries the same ones; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` in the
+//! environment select more, or others.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -17,12 +17,12 @@ use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{Forgets, NativeSpec, WindowedSpec};
 use bloomgate_filter::{Ceiling, Filter, Moment, Scaling, Spec, Unlimited};
 
-/// Whoever can delete has a key: that it is random is for somebody else.
+/// Filters that can delete have a key. Its randomness is tested elsewhere.
 const HASHER: Hasher = Hasher::SipHash { key: *b"sixteen bytes ok" };
-/// A page: the layers here are small, and what is true of them is true of large ones.
+/// A page. The layers here are small; large ones behave the same.
 const FROM_BYTES: u64 = 4096;
 
-/// Lets adds pend or not.
+/// Allows pending adds, or not.
 #[derive(Clone, Copy, Debug)]
 struct Pends(bool);
 
@@ -36,7 +36,7 @@ impl Ceiling for Pends {
     }
 }
 
-/// A spec whose first layer is of whole pages, as large layers are, for about so many items.
+/// Returns a definition for about this many items, whose first layer consists of whole pages, as in large layers.
 fn native(rate: f64, about: u64, scaling: Scaling) -> NativeSpec {
     let has_pages = |capacity: &u64| {
         let rate = rate * sizing::share(scaling, *capacity, 0);
@@ -50,7 +50,7 @@ fn new_native(rate: f64, about: u64, scaling: Scaling) -> Filter {
     Filter::new(&Spec::Native(native(rate, about, scaling)), &Unlimited).unwrap()
 }
 
-/// The same of a ring whose buckets have such layers.
+/// Returns the same for a ring whose buckets have such layers.
 fn new_ring(rate: f64, about: u64, forgets: Forgets, scaling: Scaling) -> Filter {
     let buckets = 4;
     let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { scaling };

@@ -1,4 +1,4 @@
-//! A primary in which adds pend, and its follower, which takes its effects.
+//! A primary with pending adds, and its follower, which gets its effects.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,12 @@ use super::{Pends, item, items};
 
 pub const NOW: Moment = Moment(1);
 
-/// Both, and what is in for certain.
+/// Both, and the known members.
 pub struct Pair {
     primary: Value,
     follower: Value,
     members: HashSet<u32>,
-    /// Whether items go by themselves.
+    /// Whether items expire.
     forgets: bool,
 }
 
@@ -58,7 +58,7 @@ impl Pair {
         filter_of_mut(&mut self.follower)
     }
 
-    /// Goes on with what a snapshot, a dump or a copy of the primary is.
+    /// Continues with a snapshot, a dump or a copy of the primary.
     pub fn store(&mut self, how: u8) {
         self.primary = match how {
             0 => saved(&self.primary),
@@ -68,13 +68,13 @@ impl Pair {
         assert!(self.primary == self.follower);
     }
 
-    /// Some of what was in has gone.
+    /// Some members have been forgotten.
     pub fn forget(&mut self) {
         let primary = filter_of(&self.primary);
         self.members.retain(|number| primary.contains(&item(*number), &NOW));
     }
 
-    /// A client adds items, in batches or one by one; answers how many were new.
+    /// Adds items for a client, in batches or one by one. Returns the number of new ones.
     pub fn add(&mut self, numbers: &[u32], in_batches: bool, pends: bool) -> usize {
         let mut new = 0;
         for numbers in numbers.chunks(if in_batches { BATCH } else { 1 }) {
@@ -122,7 +122,7 @@ impl Pair {
         }
     }
 
-    /// Whatever anybody can see of both is the same, but for a few items that only the follower's bits have.
+    /// Checks that both look the same, except for a few items that only the follower's bits have.
     pub fn check(&self) {
         let (primary, follower) = (self.primary(), filter_of(&self.follower));
         assert!(primary == follower);
@@ -142,7 +142,7 @@ impl Pair {
         check_answers(primary, follower);
     }
 
-    /// Merges all, so many at a time: then the bits themselves are those of the follower.
+    /// Flushes everything, `most` adds at a time. Then the bits themselves equal those of the follower.
     pub fn merge_all(&mut self, step: usize) {
         loop {
             let merged = self.primary_mut().merge_pending(step);
@@ -156,7 +156,7 @@ impl Pair {
     }
 }
 
-/// Singles and batches answer the same, and nothing is absent to the follower that the primary finds.
+/// Single items and batches get the same answers, and the follower finds everything that the primary finds.
 fn check_answers(primary: &Filter, follower: &Filter) {
     for first in (0..4000).step_by(BATCH) {
         let items = items(first..first + 32);
@@ -180,7 +180,7 @@ fn one_by_one(filter: &mut Filter, item: &[u8], pends: bool) -> Added {
     }
 }
 
-/// The bits of all layers, without what pends.
+/// Returns the bits of all layers, without pending adds.
 pub fn raw(filter: &Filter) -> Vec<Vec<u8>> {
     let layers =
         |filter: &BloomFilter| -> Vec<_> { filter.layers().iter().map(|layer| layer.bytes().to_vec()).collect() };
@@ -197,7 +197,7 @@ fn written(value: &Value) -> Vec<u8> {
     sink.0
 }
 
-/// What a snapshot brings back.
+/// Returns the filter in a snapshot.
 fn saved(value: &Value) -> Value {
     let bytes = written(value);
     let mut source = ByteSource(&bytes);
@@ -215,7 +215,7 @@ pub fn records(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// What a dump brings to another server.
+/// Returns the filter that a dump makes on another server.
 fn dumped(filter: &Filter) -> Filter {
     let records = records(filter);
     let mut arrival = Arrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();

@@ -1,4 +1,4 @@
-//! Random orders of everything that can happen to a filter in which adds pend.
+//! Random orders of everything that can happen to a filter with pending adds.
 
 use bloomgate_filter::kinds::Forgets;
 use bloomgate_filter::{Scaling, Unlimited};
@@ -8,10 +8,10 @@ use proptest::test_runner::RngSeed;
 use super::pair::{NOW, Pair};
 use super::{new_native, new_ring};
 
-/// What happens.
+/// An event of a test.
 #[derive(Clone, Debug)]
 enum Event {
-    /// Items from one on, of which every so many-th: new ones, and some that were there before.
+    /// Every nth item from a number on: new ones, and some that were added before.
     Add {
         first: u32,
         step: u32,
@@ -22,7 +22,7 @@ enum Event {
         first: u32,
         count: u32,
     },
-    /// A child of the server is born, or dies.
+    /// A child of the server starts, or ends.
     Pend(bool),
     Merge(usize),
     /// The primary is saved and loaded, dumped and loaded, or copied.
@@ -79,7 +79,7 @@ fn run(mut pair: Pair, events: &[Event]) {
     pair.check();
 }
 
-/// The oldest bucket goes where there are enough.
+/// The oldest bucket is dropped if there are enough.
 fn rotate(pair: &mut Pair) {
     let Some(ring) = pair.primary_mut().windowed_mut() else { return };
     let turn = ring.turn_now(NOW);
@@ -96,14 +96,14 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_native_filter_is_as_its_follower(
+    fn a_native_filter_equals_its_follower(
         rate in rates(), about in 300u64..6000, expansion in 0u32..=2, events in events(),
     ) {
         run(Pair::of(new_native(rate, about, Scaling::from_expansion(expansion))), &events);
     }
 
     #[test]
-    fn a_ring_is_as_its_follower(
+    fn a_ring_equals_its_follower(
         rate in rates(), about in 300u64..3000, expansion in 0u32..=2, forgets in 0u8..3, events in events(),
     ) {
         let forgets = match forgets {
@@ -111,7 +111,7 @@ proptest! {
             is_sliding => Forgets::After { seconds: 1000, is_sliding: is_sliding == 1 },
         };
         let filter = new_ring(rate, about, forgets, Scaling::from_expansion(expansion));
-        // Buckets of a rolling one end as they are filled, and forget what was in them.
+        // Buckets of a rolling ring end when they are full, and the ring forgets their items.
         let pair = if forgets == Forgets::Rolling { Pair::that_forgets(filter) } else { Pair::of(filter) };
         run(pair, &events);
     }

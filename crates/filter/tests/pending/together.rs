@@ -1,4 +1,4 @@
-//! Filters that are merged while adds pend in them: the union is that of their followers, and refused where theirs is.
+//! Merges of filters with pending adds: the union equals that of their followers, and is refused if theirs is.
 
 use bloomgate_filter::kinds::Origin;
 use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
@@ -9,10 +9,10 @@ use super::new_native;
 use super::pair::{NOW, Pair};
 use super::random::config;
 
-/// How one of the filters came about.
+/// The history of one of the filters.
 #[derive(Clone, Debug)]
 struct Made {
-    /// Items that are in its bits, then some that pend, from these on.
+    /// Items in its bits, then pending adds, numbered from these on.
     written: (u32, u32),
     pending: (u32, u32),
     deleted: (u32, u32),
@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_union_is_that_of_the_followers(
+    fn the_union_of_filters_with_pending_adds_equals_that_of_their_followers(
         all in prop::collection::vec(made(), 2..=4), expansion in 0u32..=2, into_new in any::<bool>(),
     ) {
         let mut pairs: Vec<_> = all.iter().map(|made| pair(made, Scaling::from_expansion(expansion))).collect();
@@ -76,9 +76,10 @@ proptest! {
     }
 }
 
-/// What only the bits of adds that pend find, all of them together, is found when tables are merged: followers find it.
+/// An item that is found only by the bits of all pending adds together is found when tables are merged, because followers find
+/// it.
 #[test]
-fn entries_go_by_the_bits_that_followers_have() {
+fn entries_are_merged_by_the_bits_of_followers() {
     let mut other = Pair::of(new_native(0.2, 40_000, Scaling::Fixed));
     other.add(&(0..20_000).collect::<Vec<_>>(), true, false);
     other.add(&(20_000..20_080).collect::<Vec<_>>(), true, true);

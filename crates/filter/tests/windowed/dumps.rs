@@ -1,4 +1,4 @@
-//! Dumps: of rings that stand still, and of rings whose buckets go and begin meanwhile.
+//! Dumps of idle rings, and of rings whose buckets begin and are dropped meanwhile.
 
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, Error, Progress};
@@ -20,7 +20,7 @@ fn next(filter: &Filter, before: u64, mark: &mut DumpMark) -> Option<Record> {
     record.map(|(iterator, data)| (iterator, data.into_owned()))
 }
 
-/// The records of a ring that stands still.
+/// Returns the records of an idle ring.
 pub fn records(filter: &Filter) -> Vec<Record> {
     let (mut mark, mut before, mut records) = (DumpMark::default(), 0, Vec::new());
     while let Some((iterator, data)) = next(filter, before, &mut mark) {
@@ -31,7 +31,8 @@ pub fn records(filter: &Filter) -> Vec<Record> {
     records
 }
 
-/// Takes records, each of them twice. What comes after the last is refused if buckets were left out: they are not there.
+/// Accepts records, each of them twice. After the last, duplicates are refused if buckets were omitted, because they are
+/// missing.
 fn arrived(records: &[Record]) -> Value {
     taken(records, Ok(Progress::Known))
 }
@@ -56,7 +57,7 @@ pub fn loaded(records: &[Record]) -> Filter {
     arrived(records).take_filter()
 }
 
-/// What records make of which buckets were left out.
+/// Returns what the records make, and which buckets they omit.
 fn loaded_in_part(records: &[Record]) -> Filter {
     taken(records, Err(Error::WrongGeneration)).take_filter()
 }
@@ -89,7 +90,7 @@ fn dump_of_a_ring_in_motion(filter: &mut Filter, mut change: impl FnMut(&mut Fil
 }
 
 #[test]
-fn buckets_that_went_or_began_meanwhile_are_left_out() {
+fn a_dump_omits_buckets_that_were_dropped_or_began_meanwhile() {
     let mut filter = full_ring();
     let mut now = START + 7500;
     let records = dump_of_a_ring_in_motion(&mut filter, |filter| {
@@ -98,7 +99,7 @@ fn buckets_that_went_or_began_meanwhile_are_left_out() {
     });
     assert_eq!(records.len(), 9);
     let copy = loaded_in_part(&records);
-    // A bucket goes with every second record: the first ones were read before, the others had gone.
+    // A bucket is dropped with every second record: the first ones were read before, the others were dropped.
     let (left, there) = (slots(&copy), slots(&filter));
     assert!(left.iter().all(|slot| *slot < 8) && left.len() < 8, "{left:?}");
     assert!((0..8).filter(|slot| there.contains(slot)).all(|slot| left.contains(&slot)), "{left:?}, {there:?}");
@@ -109,7 +110,7 @@ fn buckets_that_went_or_began_meanwhile_are_left_out() {
 }
 
 #[test]
-fn a_ring_of_which_every_bucket_went_meanwhile_is_still_a_ring() {
+fn a_dump_of_which_every_bucket_was_dropped_makes_a_ring() {
     for forgets in [after(7, false), Forgets::Rolling] {
         let mut filter = new(spec(forgets, 70, 2, 8));
         (0..80).for_each(|item| add(&mut filter, item, START + u64::from(item) * 100));
@@ -130,7 +131,7 @@ fn a_ring_of_which_every_bucket_went_meanwhile_is_still_a_ring() {
 }
 
 #[test]
-fn records_come_again_to_a_ring_that_begins_and_drops_buckets() {
+fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     (0..5).for_each(|second| add(&mut filter, second, START + u64::from(second) * 1000));
     let records = records(&filter);
@@ -155,7 +156,7 @@ fn records_come_again_to_a_ring_that_begins_and_drops_buckets() {
     assert!(answers[1..].iter().all(|answer| *answer == Err(Error::WrongChecksum)));
 }
 
-/// The records of a later dump are not taken for those that came, nor for the next ones of a ring with other buckets.
+/// Records of a later dump are neither duplicates nor the next records of a ring with other buckets.
 #[test]
 fn records_of_a_dump_after_a_rotation_are_refused() {
     for (forgets, hasher) in
@@ -183,7 +184,7 @@ fn records_of_a_dump_after_a_rotation_are_refused() {
     }
 }
 
-/// A dump of an empty ring, as a development build wrote it: its chunk is bound to no bucket.
+/// A dump of an empty ring by a development build: its chunk is bound to no bucket.
 #[test]
 fn a_dump_of_a_development_build_loads() {
     let header = "b16f6f6d67617465 0200000000000000 0600000000000000 0100000000000000 7b14ae47e17a843f 0900000000000000 \
@@ -201,9 +202,9 @@ fn a_dump_of_a_development_build_loads() {
     assert!(arrival.into_filter() == new(WindowedSpec { rate: 0.01, hasher, ..spec(Forgets::Rolling, 9, 0, 3) }));
 }
 
-/// Without a rotation in between a later dump is the same ring's: what it added is missed.
+/// Without a rotation in between, a later dump belongs to the same ring, and its additional items are missing.
 #[test]
-fn a_later_dump_of_the_same_buckets_is_not_known_where_it_differs() {
+fn a_later_dump_is_a_duplicate_only_where_equal() {
     for forgets in [after(7, false), after(7, true), Forgets::Rolling] {
         let mut source = new(spec(forgets, 70, 2, 8));
         (0..8).for_each(|item| add(&mut source, item, START + u64::from(item)));
@@ -213,7 +214,7 @@ fn a_later_dump_of_the_same_buckets_is_not_known_where_it_differs() {
         let mut copy = arrived(&first);
         let answers: Vec<_> = second.iter().map(|(iterator, data)| copy.accept(GENERATION, *iterator, data)).collect();
         assert_eq!(answers, [Ok(Progress::Known), Err(Error::Different)]);
-        // One that has not all arrived takes the chunk that is next from either.
+        // An arriving ring accepts the next chunk of either.
         let mut arriving = Value::from(Arrival::begin(first[0].0, &first[0].1, &Unlimited).unwrap());
         let (iterator, data) = &second[1];
         assert_eq!(arriving.accept(GENERATION, *iterator, data), Ok(Progress::Complete));

@@ -1,5 +1,6 @@
-//! Filters that forget, beside a model that keeps every item and a clock that the tests hold: what is found and for how long,
-//! when buckets begin and go, a primary and its replica whose clocks differ, and every way of storing a ring.
+//! Filters that forget, compared with a model that keeps every item, under a clock that the tests control: for how long items
+//! are found, when buckets begin and are dropped, a primary and a replica with different clocks, and every stored form of a
+//! ring.
 
 // All of this file is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -18,9 +19,9 @@ use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// When the tests begin, in milliseconds since 1970.
+/// The time at which tests begin, in milliseconds since 1970.
 const START: u64 = 1_700_000_000_000;
-/// So low that the model, which knows no false positives, is right.
+/// So low that the model, which has no false positives, agrees.
 const RATE: f64 = 1e-9;
 
 fn config(cases: u32) -> ProptestConfig {
@@ -39,7 +40,7 @@ fn spec(forgets: Forgets, capacity: u64, expansion: u32, buckets: u32) -> Window
     WindowedSpec { rate: RATE, capacity, scaling, hasher: Hasher::Murmur3 { seed: 9 }, forgets, buckets }
 }
 
-/// Rings of every sort, of 3 to 64 buckets.
+/// Rings of every kind, with 3 to 64 buckets.
 fn specs() -> impl Strategy<Value = WindowedSpec> {
     let forgets = prop_oneof![
         1 => Just(Forgets::Rolling),
@@ -64,7 +65,7 @@ fn ring(filter: &Filter) -> &WindowedFilter {
     filter.windowed().unwrap()
 }
 
-/// What a server does before a client's command writes.
+/// Does what a server does before a client's command writes.
 fn turn_if_due(filter: &mut Filter, now: Moment) -> Option<bloomgate_filter::kinds::Turn> {
     let windowed = filter.windowed_mut().unwrap();
     let turn = windowed.turn_due(now)?;

@@ -1,4 +1,4 @@
-//! The rate over the whole ring, and what an item of the window costs.
+//! The false positive rate of a whole ring, and its memory per item of the window.
 
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{Origin, WindowedSpec};
@@ -6,11 +6,11 @@ use bloomgate_filter::{BATCH, Filter, Moment, Unlimited};
 
 use super::{START, after, new, spec, turn_if_due};
 
-/// Items that a window brings, and absent ones that are asked for.
+/// The items of a window, and the absent items that are looked up.
 const ITEMS: u32 = if cfg!(miri) { 700 } else { 210_000 };
 const ASKED: u32 = if cfg!(miri) { 300 } else { 300_000 };
 
-/// A ring of eight buckets, each with `times` as many items as a window has on average.
+/// Returns a ring of eight buckets, each with `times` the average number of items.
 fn full(rate: f64, expansion: u32, times: u32) -> Filter {
     let hasher = Hasher::Murmur3 { seed: 77 };
     let mut filter = new(WindowedSpec { rate, hasher, ..spec(after(7000, false), ITEMS.into(), expansion, 8) });
@@ -24,7 +24,7 @@ fn full(rate: f64, expansion: u32, times: u32) -> Filter {
             let batch: Vec<_> = left.by_ref().take(BATCH.min((each - new) as usize)).collect();
             let added = filter.add_batch(batch.iter().map(<[u8; 4]>::as_slice), Origin::Client, &now, &Unlimited);
             assert_eq!(added.error, None);
-            // What it takes for a member by mistake is not counted, so not made up for either.
+            // Items mistaken for members are not counted, and not made up for.
             new += batch.len() as u32;
         }
     }
@@ -50,7 +50,7 @@ fn the_rate_is_that_of_the_whole_ring() {
 }
 
 #[test]
-fn an_item_of_the_window_costs_so_many_bits() {
+fn bits_per_item_of_the_window() {
     for (expansion, most) in [(0, 16.5), (2, 17.6)] {
         let filter = full(0.01, expansion, 1);
         let bits = filter.size_bytes() as f64 * 8.0 / f64::from(ITEMS);

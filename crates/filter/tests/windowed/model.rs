@@ -1,11 +1,11 @@
-//! The model: buckets that keep their items, by the words of the contract.
+//! The model: buckets that keep their items, as the documentation describes.
 
 use std::collections::{HashSet, VecDeque};
 
 use bloomgate_filter::Scaling;
 use bloomgate_filter::kinds::{Forgets, WindowedSpec};
 
-/// A bucket that keeps what it took.
+/// A bucket that keeps its items.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub slot: u64,
@@ -35,7 +35,7 @@ impl Model {
         self.spec.buckets.into()
     }
 
-    /// The window over the buckets but one, rounded up; nothing of a rolling ring.
+    /// The window divided by the buckets but one, rounded up; `None` for a rolling ring.
     pub fn span(&self) -> Option<u64> {
         match self.spec.forgets {
             Forgets::After { seconds, .. } => Some((seconds * 1000).div_ceil(self.n() - 1)),
@@ -52,7 +52,7 @@ impl Model {
         self.live(now).any(|bucket| bucket.items.contains(&item))
     }
 
-    /// Counts the items of these buckets; with SLIDING only those that no newer bucket has.
+    /// Counts the items of these buckets; with SLIDING, only those that no newer bucket has.
     fn count<'a>(&'a self, buckets: impl Iterator<Item = (usize, &'a Bucket)>) -> u64 {
         let is_renewed = |index: usize, item: &u32| {
             self.is_sliding() && self.buckets.range(index + 1..).any(|newer| newer.items.contains(item))
@@ -69,7 +69,7 @@ impl Model {
         matches!(self.spec.forgets, Forgets::After { is_sliding: true, .. })
     }
 
-    /// Begins a bucket; how many items went.
+    /// Begins a bucket. Returns the number of forgotten items.
     fn begin(&mut self, slot: u64, begin: u64, now: u64) -> u64 {
         let most = match self.span() {
             Some(_) => self.live(now).map(|bucket| bucket.items.len() as u64).max().unwrap_or(0),
@@ -111,13 +111,13 @@ impl Model {
         self.begin(slot, begin, now)
     }
 
-    /// What a command's items are answered, up to the first that is refused.
+    /// Returns the answers for a command's items, up to the first that is refused.
     pub fn add(&mut self, items: &[u32], now: u64) -> Vec<bool> {
         self.begin_what_is_due(now);
         let mut answers = Vec::new();
         for &item in items {
             let newest = self.buckets.back().unwrap();
-            // The newest takes items, whatever the clock says of it.
+            // The newest bucket takes items, whatever the clock says.
             let found = self.contains(item, now) || newest.items.contains(&item);
             if !newest.items.contains(&item) && (self.is_sliding() || !found) {
                 if self.spec.scaling == Scaling::Fixed && newest.items.len() as u64 >= newest.capacity {

@@ -1,5 +1,5 @@
-//! A primary and a replica whose clocks differ, and which change places: only what is carried reaches the replica, and both
-//! stay equal bit for bit. The primary does what the model does.
+//! A primary and a replica with different clocks, which change places. Only effects reach the replica, and both stay equal bit
+//! for bit. The primary behaves like the model.
 
 use bloomgate_filter::format::{ByteSink, ByteSource, StoredAs};
 use bloomgate_filter::kinds::{Origin, Turn};
@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use super::model::Model;
 use super::{START, bytes, config, new, ring, specs, turn_if_due};
 
-/// What happens.
+/// An event of a test.
 #[derive(Clone, Debug)]
 enum Event {
     Add(Vec<u32>),
-    /// Time goes on, by so many sixteenths of a span.
+    /// Time passes, in sixteenths of a span.
     Pass(u64),
-    /// The primary's clock jumps, by so many milliseconds.
+    /// The primary's clock jumps, in milliseconds.
     Jump(i64),
     Rotate,
     /// Both are saved and loaded, copied, or sent as records.
@@ -36,7 +36,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..60)
 }
 
-/// What is carried.
+/// An effect.
 enum Effect {
     Turn(Turn),
     Items(Vec<u32>),
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn a_replica_is_the_primary_bit_for_bit_and_both_are_the_model(
+    fn replica_primary_and_model_agree(
         spec in specs(), events in events(), replica_is_ahead in -5000i64..5000
     ) {
         let model = Model::new(spec);

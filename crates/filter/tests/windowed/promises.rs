@@ -1,4 +1,4 @@
-//! What users are promised, without a look at the buckets: how long an item is found, how many are, what is refused.
+//! What users are promised: how long an item is found, how many items are remembered, what is refused.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ fn found(filter: &Filter, item: u32, now: u64) -> bool {
     filter.contains(&item.to_le_bytes(), &Moment(now))
 }
 
-/// No longer than this, in milliseconds: a bucket more than the window, and a second.
+/// The longest time, in milliseconds: the window, a bucket, and a second.
 fn at_most(seconds: u64, buckets: u32) -> u64 {
     seconds * 1000 * u64::from(buckets) / u64::from(buckets - 1) + 1000
 }
@@ -26,7 +26,7 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn an_item_is_found_for_the_window_and_a_bucket_more_at_most(
+    fn an_item_is_found_for_the_window_and_at_most_a_bucket_more(
         seconds in 1u64..1000,
         buckets in 3u32..=64,
         is_sliding in any::<bool>(),
@@ -50,13 +50,13 @@ proptest! {
                 prop_assert!(!is_found || now <= since + at_most(seconds, buckets), "{} ms after its add", now - since);
             }
         }
-        // Nobody has to write for it to forget.
+        // It forgets without any write.
         let last = added.keys().filter(|item| found(&filter, **item, now + at_most(seconds, buckets))).count();
         prop_assert_eq!(last, 0);
     }
 
     #[test]
-    fn a_rolling_ring_has_the_last_items_and_a_bucket_more_at_most(
+    fn a_rolling_ring_has_the_last_items_and_at_most_a_bucket_more(
         capacity in 1u64..300, buckets in 3u32..=64, count in 0u32..2000
     ) {
         let mut filter = new(spec(Forgets::Rolling, capacity, 0, buckets));
@@ -107,7 +107,7 @@ fn a_full_bucket_refuses_until_the_next_begins() {
 }
 
 #[test]
-fn the_next_bucket_is_made_for_the_most_that_a_live_one_took() {
+fn the_next_bucket_has_the_capacity_of_the_fullest_live_one() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     let capacity = |filter: &Filter| ring(filter).buckets().next_back().unwrap().filter.spec().capacity;
     (0..55).for_each(|item| _ = add(&mut filter, item, START).unwrap());
@@ -121,7 +121,7 @@ fn the_next_bucket_is_made_for_the_most_that_a_live_one_took() {
 }
 
 #[test]
-fn the_time_is_over_to_the_millisecond() {
+fn expiry_is_exact_to_the_millisecond() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     add(&mut filter, 1, START + 300).unwrap();
     assert!(found(&filter, 1, START + 300 + 7999) && !found(&filter, 1, START + 300 + 8000));
@@ -129,7 +129,7 @@ fn the_time_is_over_to_the_millisecond() {
 }
 
 #[test]
-fn a_clock_that_jumped_ahead_never_begins_a_bucket_before_the_newest() {
+fn after_a_clock_jumped_ahead_no_bucket_begins_before_the_newest() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     add(&mut filter, 1, START + 100_000).unwrap();
     add(&mut filter, 2, START).unwrap();
@@ -142,7 +142,7 @@ fn a_clock_that_jumped_ahead_never_begins_a_bucket_before_the_newest() {
 }
 
 #[test]
-fn a_turn_that_cannot_come_after_the_newest_is_refused() {
+fn a_turn_that_cannot_follow_the_newest_bucket_is_refused() {
     let mut filter = new(spec(after(7, false), 70, 2, 8));
     add(&mut filter, 1, START).unwrap();
     let before = filter.try_clone().unwrap();
@@ -164,7 +164,7 @@ fn a_turn_that_cannot_come_after_the_newest_is_refused() {
     assert!(filter == before);
 }
 
-/// So many layers, and so many bytes.
+/// Limits of layers and bytes.
 struct Limits(usize, u64);
 
 impl Ceiling for Limits {
@@ -207,7 +207,7 @@ fn the_layers_of_all_buckets_together_are_bounded() {
 }
 
 #[test]
-fn a_ceiling_counts_all_buckets_and_refuses_the_next_without_a_trace() {
+fn a_ceiling_counts_all_buckets_and_a_refusal_changes_nothing() {
     let mut filter = new(spec(after(7, false), 7000, 0, 8));
     add(&mut filter, 1, START).unwrap();
     let limits = Limits(usize::MAX, filter.size_bytes() * 3 + 10);
@@ -221,7 +221,7 @@ fn a_ceiling_counts_all_buckets_and_refuses_the_next_without_a_trace() {
     let turn = windowed.turn_due(Moment(START + 3000)).unwrap();
     assert!(matches!(windowed.turn(turn, &limits), Err(Error::AboveCeiling { available_bytes: 10, .. })));
     assert!(filter == before);
-    // Later the first is forgotten, and there is room.
+    // Later the first bucket is forgotten, and there is room.
     let windowed = filter.windowed_mut().unwrap();
     let turn = windowed.turn_due(Moment(START + 8000)).unwrap();
     assert_eq!(windowed.turn(turn, &limits), Ok(1));

@@ -1,4 +1,4 @@
-//! Snapshots of rings in every state, and damaged ones: they are refused or make a sound ring.
+//! Snapshots of rings in every state, and damaged ones, which are refused or make a sound ring.
 
 use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, Source as _, StoredAs};
@@ -18,7 +18,7 @@ fn read(bytes: &[u8]) -> Result<Value, Error> {
     StoredAs::Own.read(1, &mut ByteSource(bytes), &Unlimited)
 }
 
-/// Rings with few buckets and many, small ones, forgetting in every way, and one whose records have come in part.
+/// Rings with few buckets and many, small ones, with every way of forgetting, and one whose records have partly arrived.
 fn values() -> Vec<Value> {
     let siphash = Hasher::SipHash { key: [1; 16] };
     let mut values = Vec::new();
@@ -43,13 +43,13 @@ fn values() -> Vec<Value> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn what_is_written_can_be_read() {
     for value in values() {
         assert_eq!(read(&written(&value)), Ok(value));
     }
 }
 
-/// A ring that was read can be used, and what it becomes can be stored again.
+/// A ring that was read can be used, and stored again.
 fn use_it(filter: &mut Filter) {
     for now in [Moment(0), Moment(START), Moment(START * 2), Moment(i64::MAX as u64)] {
         let _ = filter.contains(b"an item", &now);
@@ -91,7 +91,7 @@ fn torn_bytes_are_refused_or_make_a_sound_ring() {
 }
 
 #[test]
-fn what_no_ring_can_be_is_refused() {
+fn impossible_rings_are_refused() {
     let mut filter = new(WindowedSpec { rate: 0.01, ..spec(after(7, false), 70, 0, 8) });
     for second in 0..2 {
         turn_if_due(&mut filter, Moment(START + second * 1000));
@@ -125,7 +125,7 @@ fn what_no_ring_can_be_is_refused() {
         assert!(with(index, number).is_err(), "{what}");
     }
     assert!(with(13, START + 5).is_ok());
-    // With SLIDING, but of a bucket without items.
+    // With SLIDING, but in a bucket without items.
     let with_both = |sliding: u64, flags: u64| {
         let mut bytes = bytes.clone();
         bytes[9 * 8..10 * 8].copy_from_slice(&sliding.to_le_bytes());
