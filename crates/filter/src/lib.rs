@@ -1,15 +1,16 @@
-//! The filter of bloomgate and its formats: pure Rust, no Redis, no files, no clock, no randomness of its own.
+//! Bloom filters that can grow, forget and delete, and their stored formats: pure Rust, without Redis, files, a clock, or randomness
+//! of its own.
 //!
-//! The tour, from the inside out; each part knows those above it and none below:
-//! - [`hash`]: from an item to the numbers that everything else is worked out from.
-//! - [`cells`]: what items leave, bits in blocks of a cache line or in one flat array.
+//! The modules from the inside out; each uses only those above it:
+//! - [`hash`]: from an item to the numbers that determine its cells.
+//! - [`cells`]: bits or counters in blocks of cache lines, or bits in one flat array.
 //! - [`geometry`]: where an item's cells are, and the maths of sizes.
 //! - [`chain`]: a layer of fixed capacity, and the chain of layers that grows.
 //! - [`ring`]: a ring of chains with a clock, for filters that forget.
 //! - `codec`: numbers and cells as bytes.
-//! - [`kinds`]: a folder for each kind of filter: its rules and its codec. [`Filter`] is a filter of any kind.
-//! - [`mod@format`]: snapshots and dumps. [`Value`] is a filter, or one that is arriving.
-//! - [`words`]: commands as words, what they ask for and why they are refused. Pure parsers.
+//! - [`kinds`]: the kinds of filters, each with its rules and its codec. [`Filter`] is a filter of any kind.
+//! - [`mod@format`]: snapshots and dumps. [`Value`] is the value of a key: a filter, or one that is arriving.
+//! - [`words`]: pure parsers of the BF.* commands, and their error texts.
 //!
 //! ```
 //! use bloomgate_filter::{BloomFilter, Scaling, Unlimited};
