@@ -1,12 +1,10 @@
-//! Snapshots of rings in every state, and damaged ones, which are refused or make a sound ring.
+//! The stored form of rings: impossible ones are refused. `tests/stored.rs` has the laws for every kind.
 
-use bloomgate_filter::format::records::DumpMark;
-use bloomgate_filter::format::{Arrival, ByteSink, ByteSource, Error, Source as _, StoredAs};
-use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::{Forgets, Origin, WindowedSpec};
-use bloomgate_filter::{Filter, Moment, Unlimited, Value};
+use bloomgate_filter::format::{ByteSink, ByteSource, Error, Source as _, StoredAs};
+use bloomgate_filter::kinds::WindowedSpec;
+use bloomgate_filter::{Moment, Unlimited, Value};
 
-use super::{START, after, dumps, new, spec, turn_if_due};
+use super::{START, after, new, spec, turn_if_due};
 
 fn written(value: &Value) -> Vec<u8> {
     let mut sink = ByteSink::default();
@@ -16,78 +14,6 @@ fn written(value: &Value) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> Result<Value, Error> {
     StoredAs::Own.read(1, &mut ByteSource(bytes), &Unlimited)
-}
-
-/// Rings with few buckets and many, small ones, with every way of forgetting, and one whose records have partly arrived.
-fn values() -> Vec<Value> {
-    let siphash = Hasher::SipHash { key: [1; 16] };
-    let mut values = Vec::new();
-    for (forgets, expansion, hasher) in [
-        (after(7, false), 0, siphash),
-        (after(7, true), 2, Hasher::Murmur3 { seed: 1 }),
-        (Forgets::Rolling, 0, siphash),
-    ] {
-        let mut filter = new(WindowedSpec { rate: 0.01, hasher, ..spec(forgets, 12, expansion, 4) });
-        for item in 0..30u32 {
-            let now = Moment(START + u64::from(item) * 300);
-            turn_if_due(&mut filter, now);
-            let _ = filter.add(&item.to_le_bytes(), Origin::Client, &now, &Unlimited);
-        }
-        let records = dumps::records(&filter);
-        let mut arrival = Arrival::begin(records[0].0, &records[0].1, &Unlimited).unwrap();
-        records[1..3].iter().for_each(|(iterator, data)| _ = arrival.accept(*iterator, data).unwrap());
-        values.push(filter.into());
-        values.push(arrival.into());
-    }
-    values
-}
-
-#[test]
-fn what_is_written_can_be_read() {
-    for value in values() {
-        assert_eq!(read(&written(&value)), Ok(value));
-    }
-}
-
-/// A ring that was read can be used, and stored again.
-fn use_it(filter: &mut Filter) {
-    for now in [Moment(0), Moment(START), Moment(START * 2), Moment(i64::MAX as u64)] {
-        let _ = filter.contains(b"an item", &now);
-        let _ = filter.live_contents(&now);
-        let windowed = filter.windowed_mut().unwrap();
-        if let Some(turn) = windowed.turn_due(now)
-            && turn.capacity < 1 << 20
-        {
-            let _ = windowed.turn(turn, &Unlimited);
-        }
-        let _ = filter.add_batch([&b"an item"[..]], Origin::Client, &now, &Unlimited);
-    }
-    let again = read(&written(&filter.try_clone().unwrap().into()));
-    assert_eq!(again, Ok(filter.try_clone().unwrap().into()));
-    assert!(filter.next_record(1, 0, &mut DumpMark::default()).is_ok());
-}
-
-#[test]
-fn torn_bytes_are_refused_or_make_a_sound_ring() {
-    for value in values() {
-        let bytes = written(&value);
-        let step = if cfg!(miri) { 97 } else { 1 };
-        for length in (0..bytes.len()).step_by(step) {
-            assert!(read(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
-        }
-        for position in (0..bytes.len()).step_by(step) {
-            for flip in [0x01, 0x80, 0xff] {
-                let mut torn = bytes.clone();
-                torn[position] ^= flip;
-                if let Ok(Value::Filter(mut filter)) = read(&torn)
-                    && filter.windowed().is_some()
-                    && filter.size_bytes() < 1 << 24
-                {
-                    use_it(&mut filter);
-                }
-            }
-        }
-    }
 }
 
 #[test]
