@@ -13,8 +13,8 @@ pub mod records;
 mod stored;
 mod value;
 
-pub use arrival::Arriving;
-pub use arriving::Arrival;
+pub use arrival::Arrival;
+pub use arriving::Arriving;
 pub use value::{AofRecord, Record, StoredAs, Value};
 
 pub use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Progress, Sink, Source};
