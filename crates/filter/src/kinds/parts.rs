@@ -31,6 +31,16 @@ pub(crate) enum LayerRef<'a> {
     Counters(Whole<'a, BlockedCounters>),
 }
 
+/// Evaluates an expression for bits or for counters.
+macro_rules! either {
+    ($either:expr, $each:ident => $value:expr) => {
+        match $either {
+            Self::Bits($each) => $value,
+            Self::Counters($each) => $value,
+        }
+    };
+}
+
 impl Filter {
     /// The number of parts; 0 in the layouts of other modules.
     pub(crate) fn part_count(&self) -> usize {
@@ -104,10 +114,7 @@ impl Filter {
 impl<'a> PartRef<'a> {
     /// Number of layers.
     pub(crate) fn layer_count(self) -> usize {
-        match self {
-            Self::Bits(filter) => filter.layers().len(),
-            Self::Counters(filter) => filter.layers().len(),
-        }
+        either!(self, filter => filter.layers().len())
     }
 
     /// Returns a layer, counted from the oldest.
@@ -143,18 +150,12 @@ impl<'a> PartRef<'a> {
 impl<'a> LayerRef<'a> {
     /// Its cells as they are stored, without pending adds.
     pub(crate) fn bytes(self) -> &'a [u8] {
-        match self {
-            Self::Bits(layer) => layer.layer().bytes(),
-            Self::Counters(layer) => layer.layer().bytes(),
-        }
+        either!(self, layer => layer.layer().bytes())
     }
 
     /// The number of items that were added to it.
     pub(crate) const fn items(self) -> u64 {
-        match self {
-            Self::Bits(layer) => layer.layer().items(),
-            Self::Counters(layer) => layer.layer().items(),
-        }
+        either!(self, layer => layer.layer().items())
     }
 
     /// Whether adds only set its cells. Then a layer that took more items has all cells of an earlier record; a layer of
@@ -168,28 +169,19 @@ impl<'a> LayerRef<'a> {
     /// # Errors
     /// [`Error::Filter`] if there is no memory for a copy.
     pub(crate) fn cells_in(self, bytes: Range<usize>) -> Result<Cow<'a, [u8]>, Error> {
-        match self {
-            Self::Bits(layer) => chunks::cells_in(layer, bytes),
-            Self::Counters(layer) => chunks::cells_in(layer, bytes),
-        }
+        either!(self, layer => chunks::cells_in(layer, bytes))
     }
 
     /// Writes its cells, pending adds included, in chunks.
     pub(crate) fn write(self, sink: &mut impl Sink) {
-        match self {
-            Self::Bits(layer) => chunks::write_layer(layer, sink),
-            Self::Counters(layer) => chunks::write_layer(layer, sink),
-        }
+        either!(self, layer => chunks::write_layer(layer, sink))
     }
 }
 
 impl<'a> PartMut<'a> {
     /// The cells of a layer.
     pub(crate) fn layer_bytes_mut(self, layer: usize) -> Option<&'a mut [u8]> {
-        match self {
-            Self::Bits(filter) => filter.layer_bytes_mut(layer),
-            Self::Counters(filter) => filter.layer_bytes_mut(layer),
-        }
+        either!(self, filter => filter.layer_bytes_mut(layer))
     }
 
     /// Counts at least `items` items in a layer whose cells have arrived.
@@ -197,10 +189,7 @@ impl<'a> PartMut<'a> {
     /// # Errors
     /// [`error::Error::Unsound`] for more than the layer's capacity. Nothing has changed then.
     pub(crate) fn count_at_least(self, layer: usize, items: u64) -> Result<(), error::Error> {
-        match self {
-            Self::Bits(filter) => filter.count_at_least(layer, items),
-            Self::Counters(filter) => filter.count_at_least(layer, items),
-        }
+        either!(self, filter => filter.count_at_least(layer, items))
     }
 
     /// Takes the next entries of the table of deleted items.
