@@ -38,7 +38,7 @@ fn may_flush(context: Context) -> bool {
 #[inline]
 pub fn flush_beside(context: Context, filter: &mut Filter, items: usize) {
     if filter.pends() && may_flush(context) {
-        filter.merge_pending(items.clamp(BESIDE_MIN, BESIDE_MAX));
+        filter.flush_pending(items.clamp(BESIDE_MIN, BESIDE_MAX));
     }
 }
 

@@ -54,7 +54,7 @@ pub fn flush_last(most: usize) -> bool {
         let value = unsafe { &mut (*stored.as_ptr()).value };
         let before = value.contents();
         let flushed = match value {
-            Value::Filter(filter) => filter.merge_pending(most),
+            Value::Filter(filter) => filter.flush_pending(most),
             Value::Arriving(_) => 0,
         };
         metrics::filter_changed(&before, &value.contents());

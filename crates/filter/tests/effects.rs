@@ -124,7 +124,7 @@ fn a_rolling_ring_begins_buckets_at_the_primarys_counts() {
     }
     assert_eq!(replica.windowed().unwrap().buckets().len(), 3);
     let Turn { slot, .. } = replica.windowed().unwrap().turn_now(NOW);
-    assert!(slot > 4, "buckets went");
+    assert!(slot > 4, "buckets were dropped");
 }
 
 #[test]

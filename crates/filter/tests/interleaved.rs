@@ -312,7 +312,7 @@ impl World {
 
     /// A dump is complete: everything in it is found as long as its buckets live.
     fn check(&mut self, number: usize) {
-        let Some(Value::Filter(copy)) = &self.destination.value else { panic!("all records have come") };
+        let Some(Value::Filter(copy)) = &self.destination.value else { panic!("all records have arrived") };
         for (item, slots) in self.source.still_held(&self.clients[number].dumped) {
             for slot in slots {
                 // The last moment of the bucket's life.

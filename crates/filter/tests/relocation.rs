@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Recording {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        record(|blocks| assert_eq!(blocks.remove(&(block as usize)), Some(layout), "freed as what it was asked for"));
+        record(|blocks| assert_eq!(blocks.remove(&(block as usize)), Some(layout), "freed with its layout"));
         // SAFETY: as promised by the caller.
         unsafe { System.dealloc(block, layout) }
     }

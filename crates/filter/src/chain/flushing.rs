@@ -65,7 +65,7 @@ impl<R: Rules> Chain<R> {
     /// Flushes up to `most` pending adds into the cells, those of the oldest layer first. Returns how many: 0 if none are left.
     /// Each costs up to two microseconds, because its page is rarely in the cache and the first write to a page after a fork is
     /// a page fault.
-    pub(crate) fn merge_pending(&mut self, most: usize) -> usize {
+    pub(crate) fn flush_pending(&mut self, most: usize) -> usize {
         let mut merged = 0;
         while merged < most {
             let mut taken = [ItemHash::default(); BATCH];

@@ -28,7 +28,7 @@ struct Set {
     layer: usize,
     hashes: HashSet,
     /// The `h1` of one of the last flushed hashes. Flushing continues after it.
-    last_merged: u64,
+    last_flushed: u64,
 }
 
 impl Pending {
@@ -90,7 +90,7 @@ impl Pending {
         if reserve(&mut pending.sets, 1).is_err() {
             return false;
         }
-        pending.sets.push(Set { layer, hashes, last_merged: 0 });
+        pending.sets.push(Set { layer, hashes, last_flushed: 0 });
         if new.is_some() {
             *place = new;
         }
@@ -101,9 +101,9 @@ impl Pending {
     pub(super) fn take_some(place: &mut Option<Box<Self>>, taken: &mut [ItemHash]) -> Option<(usize, usize)> {
         let pending = place.as_mut()?;
         let set = pending.sets.first_mut()?;
-        let (layer, count) = (set.layer, set.hashes.take_some(set.last_merged, taken));
+        let (layer, count) = (set.layer, set.hashes.take_some(set.last_flushed, taken));
         if let Some(first) = taken.first() {
-            set.last_merged = first.h1;
+            set.last_flushed = first.h1;
         }
         if set.hashes.is_empty() {
             pending.sets.remove(0);

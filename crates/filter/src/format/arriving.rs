@@ -84,7 +84,7 @@ impl Arriving {
 
     fn take_cells(&mut self, chunk: &Chunk, content: Content<'_>) -> Result<(), Error> {
         match content {
-            Content::Gone if self.filter.is_marked() => self.filter.leave_out(chunk.part),
+            Content::Dropped if self.filter.is_marked() => self.filter.omit(chunk.part),
             Content::Chunk { items, cells } => {
                 if cells.is_some_and(|cells| cells.len() != chunk.bytes.len()) {
                     return Err(Error::WrongLength);
@@ -98,7 +98,7 @@ impl Arriving {
                     target.copy_from_slice(cells);
                 }
             }
-            Content::Gone | Content::Entries { .. } => return Err(Error::OutOfRange),
+            Content::Dropped | Content::Entries { .. } => return Err(Error::OutOfRange),
         }
         Ok(())
     }
@@ -357,7 +357,7 @@ mod tests {
             assert_eq!(arriving.accept(iterator, &data), Err(Error::WrongLength), "{} bytes", wrong.len());
         }
         // Only the buckets of a ring can be dropped during a dump.
-        let omitted = record::encode_gone(identity, iterator).unwrap();
+        let omitted = record::encode_dropped(identity, iterator).unwrap();
         assert_eq!(arriving.accept(iterator, &omitted), Err(Error::OutOfRange));
         let data = record::encode_chunk(identity, iterator, None, &cells).unwrap();
         assert_eq!(arriving.accept(iterator, &data), Ok(Progress::Complete));
@@ -383,14 +383,14 @@ mod tests {
         let mut spec = plain.spec();
         spec.hasher = Hasher::SipHash { key: [3; 16] };
         let mut keyed = BloomFilter::with_spec(spec, &Unlimited).unwrap();
-        assert!(read(&keyed, 5, 1, 0, size).is_ok(), "the table is to come");
+        assert!(read(&keyed, 5, 1, 0, size).is_ok(), "the table is missing");
         for (next, tables) in [(0, 1), (2, 1), (3, 2)] {
             assert!(read(&keyed, 5, next, tables, size).is_err(), "{next} records, {tables} tables");
         }
         keyed.add(b"an item", &Unlimited).unwrap();
         keyed.take_deleted(&[keyed.hash(b"an item")]).unwrap();
-        assert!(read(&keyed, 5, 2, 0, size + 16).is_ok(), "a part of the table has come");
+        assert!(read(&keyed, 5, 2, 0, size + 16).is_ok(), "part of the table has arrived");
         assert!(read(&keyed, 5, 2, 0, size + 15).is_err());
-        assert!(read(&keyed, 5, 1, 0, size + 16).is_err(), "nothing of the table has come");
+        assert!(read(&keyed, 5, 1, 0, size + 16).is_err(), "none of the table has arrived");
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn check(filter: &Filter, tables: usize, generation: u16, iterator: u
 fn has_chunk(filter: &Filter, chunk: Chunk, content: Content<'_>) -> Result<bool, Error> {
     let (items, came) = match content {
         Content::Chunk { items, cells } => (items, cells),
-        Content::Gone => return Ok(filter.is_left_out(chunk.part)),
+        Content::Dropped => return Ok(filter.is_omitted(chunk.part)),
         Content::Entries { .. } => return Err(Error::OutOfRange),
     };
     if came.is_some_and(|came| came.len() != chunk.bytes.len()) {

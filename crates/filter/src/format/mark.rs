@@ -86,7 +86,7 @@ impl DumpMark {
     pub(super) fn place(&self, filter: &Filter, mut number: u64) -> Option<Place> {
         for marked in &self.parts {
             if number < marked.chunks {
-                let Some(part) = marked.index(filter) else { return Some(Place::Gone) };
+                let Some(part) = marked.index(filter) else { return Some(Place::Dropped) };
                 return Extent { part: Some(part), layers: marked.layers }.chunk(filter, number).map(Place::Cells);
             }
             number -= marked.chunks;
@@ -110,7 +110,7 @@ pub(super) enum Place {
     /// Cells. If their layer was the last of its part when the dump began, it may have taken items since.
     Cells(Chunk),
     /// Cells of a part that has been dropped since.
-    Gone,
+    Dropped,
     /// Entries of the table of a part, starting at number `skipped`; none if the table has changed or been dropped since.
     Entries { part: Option<usize>, skipped: u64, is_last: bool },
 }

@@ -11,7 +11,7 @@ const TAG_ZEROS: u8 = 0;
 const TAG_CELLS: u8 = 1;
 /// Added to a tag if the number of the layer's items precedes the cells.
 const TAG_COUNTED: u8 = 2;
-const TAG_GONE: u8 = 4;
+const TAG_DROPPED: u8 = 4;
 const TAG_ENTRIES: u8 = 5;
 const TAG_LAST_ENTRIES: u8 = 6;
 /// Size of an entry of a table, in bytes.
@@ -77,8 +77,8 @@ pub(super) fn encode_chunk(identity: u32, iterator: u64, items: Option<u64>, cel
 }
 
 /// Encodes the record of cells that were dropped.
-pub(super) fn encode_gone(identity: u32, iterator: u64) -> Result<Vec<u8>, Error> {
-    encode_parts(identity, iterator, TAG_GONE, [&[], &[]])
+pub(super) fn encode_dropped(identity: u32, iterator: u64) -> Result<Vec<u8>, Error> {
+    encode_parts(identity, iterator, TAG_DROPPED, [&[], &[]])
 }
 
 /// Encodes the entries of a table from number `skipped` on.
@@ -116,7 +116,7 @@ pub(super) enum Content<'a> {
         cells: Option<&'a [u8]>,
     },
     /// Cells that were dropped.
-    Gone,
+    Dropped,
     /// A piece of a table.
     Entries {
         /// Hashes of 16 bytes.
@@ -134,8 +134,8 @@ pub(super) fn decode(identity: u32, iterator: u64, data: &[u8]) -> Result<Conten
         return Err(Error::WrongChecksum);
     }
     match *tag {
-        TAG_GONE if rest.is_empty() => Ok(Content::Gone),
-        TAG_GONE => Err(Error::WrongLength),
+        TAG_DROPPED if rest.is_empty() => Ok(Content::Dropped),
+        TAG_DROPPED => Err(Error::WrongLength),
         TAG_ENTRIES | TAG_LAST_ENTRIES => Ok(Content::Entries { bytes: rest, is_last: *tag == TAG_LAST_ENTRIES }),
         tag if tag <= TAG_CELLS | TAG_COUNTED => {
             let (mut items, mut cells) = (None, rest);

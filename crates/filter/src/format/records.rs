@@ -27,7 +27,7 @@
 pub use super::mark::DumpMark;
 use super::mark::Place;
 use super::places::Extent;
-use super::record::{ENTRY_BYTES, encode_chunk, encode_entries, encode_gone};
+use super::record::{ENTRY_BYTES, encode_chunk, encode_dropped, encode_entries};
 use crate::chain::LAYERS_MAX;
 use crate::codec::{ByteSink, ByteSource, CHUNK_BYTES, Error, Sink, Source};
 use crate::kinds::Filter;
@@ -162,7 +162,7 @@ pub fn next_record(
                 filter.part(chunk.part).and_then(|(_, part)| part.layer(chunk.layer)).ok_or(Error::OutOfRange)?;
             encode_chunk(identity, iterator, chunk.is_of_last.then(|| layer.items()), &layer.cells_in(chunk.bytes)?)?
         }
-        Place::Gone => encode_gone(identity, iterator)?,
+        Place::Dropped => encode_dropped(identity, iterator)?,
         Place::Entries { part, skipped, is_last } => {
             encode_entries(identity, iterator, part.and_then(|part| filter.table(part)), skipped, is_last)?
         }

@@ -350,8 +350,8 @@ impl Filter {
 
     /// Flushes up to `most` pending adds into the cells. Returns how many: 0 if none are left. Each costs up to two
     /// microseconds.
-    pub fn merge_pending(&mut self, most: usize) -> usize {
-        inside!(mut self, chain => chain.merge_pending(most), ring => ring.merge_pending(most))
+    pub fn flush_pending(&mut self, most: usize) -> usize {
+        inside!(mut self, chain => chain.flush_pending(most), ring => ring.flush_pending(most))
     }
 
     /// Lets the mover move its memory, starting at place number `first`; see

@@ -92,21 +92,21 @@ impl Filter {
     }
 
     /// Marks a part to be dropped after the last record, because the source has dropped it.
-    pub(crate) fn leave_out(&mut self, part: usize) {
+    pub(crate) fn omit(&mut self, part: usize) {
         if let Some(bucket) = self.windowed_mut().and_then(|filter| filter.bucket_mut(part)) {
-            bucket.is_left_out = true;
+            bucket.is_omitted = true;
         }
     }
 
     /// Whether a part is marked to be dropped.
-    pub(crate) fn is_left_out(&self, part: usize) -> bool {
-        self.windowed().and_then(|filter| filter.bucket(part)).is_some_and(|bucket| bucket.is_left_out)
+    pub(crate) fn is_omitted(&self, part: usize) -> bool {
+        self.windowed().and_then(|filter| filter.bucket(part)).is_some_and(|bucket| bucket.is_omitted)
     }
 
     /// Drops the marked parts after the last record.
     pub(crate) fn complete(&mut self) {
         if let Some(filter) = self.windowed_mut() {
-            filter.drop_left_out();
+            filter.drop_omitted();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A ring of chains with a clock, for filters that forget: each chain is a bucket, new items go into the newest bucket, and the
 //! oldest bucket is dropped as a whole.
 //!
-//! Callers pass the time with each call. Lookups skip expired buckets. Those are dropped when the next bucket begins, which is a
-//! write that the server replicates, so whoever writes asks for it first ([`Ring::turn_due`]).
+//! Callers pass the time with each call. Lookups skip expired buckets, which are dropped when the next bucket begins. That is a
+//! change that the server replicates, so the caller of an add checks for it first ([`Ring::turn_due`]) and begins the bucket.
 
 mod adding;
 mod deleting;
@@ -90,7 +90,7 @@ pub struct Bucket<R: Rules> {
     /// The number of its items that a newer bucket also has. With SLIDING, adding a present item copies it to the newest bucket.
     pub(crate) renewed: u64,
     /// Whether a dump omitted its records: it is dropped once the dump is complete.
-    pub(crate) is_left_out: bool,
+    pub(crate) is_omitted: bool,
 }
 
 /// A bucket of a ring with these rules.
@@ -210,13 +210,13 @@ impl<S: RingRules> Ring<S> {
 
     /// Drops the buckets that a dump omitted. If it omitted all of them, keeps the newest with what arrived of it, because a
     /// stored ring has at least one bucket.
-    pub(crate) fn drop_left_out(&mut self) {
-        if self.buckets.iter().all(|bucket| bucket.is_left_out)
+    pub(crate) fn drop_omitted(&mut self) {
+        if self.buckets.iter().all(|bucket| bucket.is_omitted)
             && let Some(newest) = self.buckets.back_mut()
         {
-            newest.is_left_out = false;
+            newest.is_omitted = false;
         }
-        self.buckets.retain(|bucket| !bucket.is_left_out);
+        self.buckets.retain(|bucket| !bucket.is_omitted);
     }
 
     /// Its definition.
@@ -313,9 +313,9 @@ impl<S: RingRules> Ring<S> {
         self.buckets.iter().any(|bucket| bucket.filter.pends())
     }
 
-    /// Flushes up to `most` pending adds; see [`Filter::merge_pending`](crate::Filter::merge_pending).
-    pub(crate) fn merge_pending(&mut self, most: usize) -> usize {
-        self.buckets.iter_mut().fold(0, |merged, bucket| merged + bucket.filter.merge_pending(most - merged))
+    /// Flushes up to `most` pending adds; see [`Filter::flush_pending`](crate::Filter::flush_pending).
+    pub(crate) fn flush_pending(&mut self, most: usize) -> usize {
+        self.buckets.iter_mut().fold(0, |merged, bucket| merged + bucket.filter.flush_pending(most - merged))
     }
 
     /// Hashes the next items, up to [`BATCH`](crate::BATCH).

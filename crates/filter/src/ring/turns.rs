@@ -84,7 +84,7 @@ impl<S: RingRules> Ring<S> {
         }
         let items = self.buckets.range(..dropped).map(Bucket::items).sum();
         self.retired.extend(self.buckets.drain(..dropped).map(|bucket| bucket.filter));
-        self.push_bucket(Bucket { slot, begin, end, filter, renewed: 0, is_left_out: false });
+        self.push_bucket(Bucket { slot, begin, end, filter, renewed: 0, is_omitted: false });
         Ok(items)
     }
 }

@@ -87,7 +87,7 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the reason is a lack of memory or layers, so that a server that must obey cannot go on. BF.SCANDUMP changes
+    /// Returns whether the reason is a lack of memory or layers, so that a server that must obey cannot continue. BF.SCANDUMP changes
     /// nothing, so its errors do not count.
     #[must_use]
     pub const fn is_want(self) -> bool {

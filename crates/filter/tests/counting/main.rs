@@ -117,7 +117,7 @@ proptest! {
                 for (index, item) in items[..added.done].iter().enumerate() {
                     let copies = multiset.entry(item.clone()).or_default();
                     *copies += 1;
-                    prop_assert!(*copies == 1 || !added.new.contains(index), "what is in is not new");
+                    prop_assert!(*copies == 1 || !added.new.contains(index), "a member is not new");
                 }
             } else {
                 // Deletes only members, at most as often as they were added.
@@ -134,7 +134,7 @@ proptest! {
             prop_assert_eq!(filter.items(), multiset.values().sum::<u64>());
             prop_assert_eq!(filter.remaining_capacity(), spec.capacity - filter.items());
             for (item, copies) in multiset.iter().filter(|(_, copies)| **copies > 0) {
-                prop_assert!(filter.contains(item, &NOW), "a member is denied");
+                prop_assert!(filter.contains(item, &NOW), "a member is absent");
                 prop_assert!(u64::from(count(&filter, item)) >= (*copies).min(COUNTER_MAX.into()));
             }
         }

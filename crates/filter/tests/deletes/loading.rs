@@ -144,7 +144,7 @@ fn a_later_table_is_a_duplicate_only_if_equal() {
         // The copy forgets, so that the records are no longer duplicates.
         change(match &mut copy {
             Value::Filter(copy) => copy,
-            Value::Arriving(_) => panic!("all has come"),
+            Value::Arriving(_) => panic!("it is complete"),
         });
         let (iterator, data) = first.last().unwrap();
         assert_eq!(copy.accept(7, *iterator, data), expected);

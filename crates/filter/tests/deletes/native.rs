@@ -49,7 +49,7 @@ impl Beside {
         }
         if added.error.is_some() {
             assert_eq!(added.error, Some(Error::Full));
-            assert!(!self.members.contains(&items[added.done]), "an item that is in is never refused");
+            assert!(!self.members.contains(&items[added.done]), "a member is never refused");
             assert!(!self.deleted.contains(&items[added.done]), "nor one that was deleted");
         }
         add(&mut self.replica, &effects, Origin::Effect, NOW);
@@ -99,7 +99,7 @@ impl Beside {
     }
 
     fn check(&self) {
-        assert!(self.members.iter().all(|item| self.filter.contains(item, &NOW)), "an item that is in is denied");
+        assert!(self.members.iter().all(|item| self.filter.contains(item, &NOW)), "a member is absent");
         assert!(!self.deleted.iter().any(|item| self.filter.contains(item, &NOW)), "a deleted item is found");
         let all: Vec<_> = self.members.union(&self.deleted).collect();
         for batch in all.chunks(BATCH) {

@@ -110,7 +110,7 @@ impl Beside {
         let is_rolling = self.filter.windowed().unwrap().spec().forgets == Forgets::Rolling;
         let members = self.members.iter().filter(|(_, added)| added.0 + SECONDS * 1000 > self.now.0 && !is_rolling);
         for (item, added) in members {
-            assert!(self.filter.contains(item, &self.now), "added at {added:?}, denied at {:?}", self.now);
+            assert!(self.filter.contains(item, &self.now), "added at {added:?}, absent at {:?}", self.now);
         }
         assert!(!self.deleted.iter().any(|item| self.filter.contains(item, &self.now)), "a deleted item is found");
         assert!(self.filter == self.replica, "a replica is equal");

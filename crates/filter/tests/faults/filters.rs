@@ -85,7 +85,7 @@ fn a_refused_batch_reports_what_it_did() {
                         Ok(Outcome::of(added.new.contains(index)))
                     );
                 }
-                assert!(filter == twin, "what is in is what was answered");
+                assert!(filter == twin, "the members are the items answered as new");
                 assert_eq!(added.error.is_none(), added.done == items.len());
                 // The rest is added when there is memory again.
                 let rest = filter.add_batch(

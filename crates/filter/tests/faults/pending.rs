@@ -43,7 +43,7 @@ fn adds_that_cannot_be_pending_are_written() {
             add(&mut filter, &more, &Pends);
             assert!(filter == expected && filter.items() == expected.items());
             assert!(first.iter().chain(&more).all(|item| filter.contains(item, &Moment(0))));
-            while filter.merge_pending(100) > 0 {}
+            while filter.flush_pending(100) > 0 {}
             assert!(filter == expected && filter.allocated_bytes() == expected.allocated_bytes());
             total += asked.refused;
             if asked.refused == 0 {

@@ -103,13 +103,13 @@ fn add_one_by_one(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ce
         let was_in = filter.contains(item);
         match filter.add(item, ceiling) {
             Ok(new) => {
-                assert_eq!(new, !was_in, "an item is new exactly if it was not in");
+                assert_eq!(new, !was_in, "an item is new exactly if it was absent");
                 added.new.insert_if(added.done, new);
                 added.effect = added.new;
                 added.done += 1;
             }
             Err(error) => {
-                assert!(!was_in, "an item that is in is never refused");
+                assert!(!was_in, "a member is never refused");
                 added.error = Some(error);
                 break;
             }
@@ -147,7 +147,7 @@ proptest! {
         for batch in &batches {
             let added = add_batch(&mut filter, batch, &SMALL);
             answered_new += u64::from(added.new.len());
-            prop_assert!((added.new - Mask::first(added.done)).is_empty(), "only items that were dealt with are new");
+            prop_assert!((added.new - Mask::first(added.done)).is_empty(), "only processed items are new");
             prop_assert_eq!(added.error.is_none(), added.done == batch.len());
             for (index, item) in batch[..added.done].iter().enumerate() {
                 let first_time = members.insert(item.clone());

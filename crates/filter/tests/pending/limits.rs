@@ -84,7 +84,7 @@ fn no_adds_are_pending_unless_allowed() {
         let mut filter = Filter::new(&spec, &Unlimited).unwrap();
         add_all(&mut filter, 0..100, Origin::Client);
         assert_eq!((filter.items(), pending(&filter)), (100, 0), "{spec:?}");
-        assert_eq!(filter.merge_pending(100), 0);
+        assert_eq!(filter.flush_pending(100), 0);
     }
     let mut filter = new_native(0.01, 10_000, fixed);
     add_all(&mut filter, 0..100, Origin::Effect);

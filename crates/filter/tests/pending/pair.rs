@@ -136,7 +136,7 @@ impl Pair {
         assert!(primary.allocated_bytes() >= primary.contents().pending_bytes + follower.size_bytes());
         if !self.forgets {
             for number in &self.members {
-                assert!(primary.contains(&item(*number), &NOW), "{number} is in");
+                assert!(primary.contains(&item(*number), &NOW), "{number} is a member");
             }
         }
         check_answers(primary, follower);
@@ -145,7 +145,7 @@ impl Pair {
     /// Flushes everything, `most` adds at a time. Then the bits themselves equal those of the follower.
     pub fn merge_all(&mut self, step: usize) {
         loop {
-            let merged = self.primary_mut().merge_pending(step);
+            let merged = self.primary_mut().flush_pending(step);
             assert!(merged <= step);
             if merged == 0 {
                 break;

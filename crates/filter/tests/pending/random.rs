@@ -68,7 +68,7 @@ fn run(mut pair: Pair, events: &[Event]) {
             }
             Event::Delete { first, count } => pair.delete(&(first..first + count).collect::<Vec<_>>()),
             Event::Pend(now) => pends = now,
-            Event::Merge(most) => assert!(pair.primary_mut().merge_pending(most) <= most),
+            Event::Merge(most) => assert!(pair.primary_mut().flush_pending(most) <= most),
             Event::Store(how) => pair.store(how),
             Event::Rotate => rotate(&mut pair),
             Event::Check => pair.check(),

@@ -35,7 +35,7 @@ fn pair(made: &Made, scaling: Scaling) -> Pair {
     pair.add(&numbers(made.written), true, false);
     pair.add(&numbers(made.pending), true, true);
     pair.delete(&numbers(made.deleted));
-    pair.primary_mut().merge_pending(made.merged);
+    pair.primary_mut().flush_pending(made.merged);
     pair
 }
 

@@ -104,7 +104,7 @@ fn a_dump_omits_buckets_that_were_dropped_or_began_meanwhile() {
     assert!(left.iter().all(|slot| *slot < 8) && left.len() < 8, "{left:?}");
     assert!((0..8).filter(|slot| there.contains(slot)).all(|slot| left.contains(&slot)), "{left:?}, {there:?}");
     for bucket in ring(&copy).buckets() {
-        assert!(copy.contains(&(bucket.slot as u32).to_le_bytes(), &Moment(START)), "what it took before the dump");
+        assert!(copy.contains(&(bucket.slot as u32).to_le_bytes(), &Moment(START)), "an item from before the dump");
     }
     assert!(super::pair::saved_and_loaded(&copy) == copy);
 }
@@ -137,7 +137,7 @@ fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
     let records = records(&filter);
     let mut copy = arrived(&records);
     let add_there = |copy: &mut Value, second: u32| {
-        let Value::Filter(ring) = copy else { panic!("all has come") };
+        let Value::Filter(ring) = copy else { panic!("it is complete") };
         add(ring, second, START + u64::from(second) * 1000);
     };
     (5..8).for_each(|second| add_there(&mut copy, second));
@@ -152,7 +152,7 @@ fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
     add_there(&mut copy, 8);
     let again = |(iterator, data): &Record| copy.accept(GENERATION, *iterator, data);
     let answers: Vec<_> = records.iter().map(again).collect();
-    assert_eq!(answers[0], Err(Error::Different), "the oldest bucket is gone");
+    assert_eq!(answers[0], Err(Error::Different), "the oldest bucket was dropped");
     assert!(answers[1..].iter().all(|answer| *answer == Err(Error::WrongChecksum)));
 }
 

@@ -101,7 +101,7 @@ fn a_full_bucket_refuses_until_the_next_begins() {
     }
     assert_eq!(filter.remaining_capacity(), 0);
     assert_eq!(add(&mut filter, 100, START + 999), Err(Error::Full));
-    assert_eq!(add(&mut filter, 5, START + 999), Ok(Outcome::Known), "what is in needs no room");
+    assert_eq!(add(&mut filter, 5, START + 999), Ok(Outcome::Known), "a member needs no room");
     assert_eq!(add(&mut filter, 100, START + 1000), Ok(Outcome::New));
     assert_eq!(filter.remaining_capacity(), 9);
 }

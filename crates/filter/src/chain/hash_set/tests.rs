@@ -1,4 +1,4 @@
-//! The set of hashes beside the one of the standard library.
+//! The set of hashes, compared with the standard library's.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ fn sorted(set: &HashSet) -> Vec<ItemHash> {
     all
 }
 
-/// What must hold between the fields at any time.
+/// Checks the invariants of the fields.
 fn check(set: &HashSet) {
     let of_parts: usize = set.parts.iter().map(Part::entries).sum();
     assert_eq!(set.len(), (of_parts + set.few.len()) as u64);
@@ -46,11 +46,11 @@ fn check(set: &HashSet) {
     assert!(set.directory.len() == if set.parts.is_empty() { 0 } else { 1 << set.depth });
 }
 
-/// Random inserts, removes and questions, of hashes that share bits in three ways.
+/// Random inserts, removals and lookups, of hashes that share bits in three ways.
 #[test]
 fn it_behaves_like_the_standard_set() {
-    // All bits; 14 bits in common and few first slots, so that parts split deeply and searches are long; few hashes, which
-    // come and go.
+    // All bits; 14 equal bits and few home buckets, so that parts split deeply and searches are long; few hashes, which are
+    // added and removed repeatedly.
     let kinds: [fn(ItemHash) -> ItemHash; 3] = [
         |hash| hash,
         |hash| ItemHash { h1: (hash.h1 >> 56) << 42, h2: hash.h2 % 50 },
@@ -63,7 +63,7 @@ fn it_behaves_like_the_standard_set() {
         for (adds_in_8, steps) in [(6, MANY), (2, MANY / 2), (7, MANY / 2), (1, MANY)] {
             for _ in 0..steps {
                 let hash = kind(random_hash(&mut rng));
-                // Mostly one that is in is taken out.
+                // Mostly removes a present hash.
                 let nearest = model.range(hash..).next().copied().unwrap_or(hash);
                 if rng.u32(..8) < adds_in_8 {
                     match set.insert(hash) {
@@ -120,7 +120,7 @@ fn sorted_runs_make_an_equal_set() {
         assert!(hashes.is_sorted() && hashes.len() == count);
         for run in [1, 7, 4096] {
             let mut read = HashSet::new();
-            // A run at a time looks for the last hash each time.
+            // Each run looks up the last hash before it.
             for run in hashes.chunks(run.max(count / 500).max(1)) {
                 assert_eq!(read.extend_sorted(run), Ok(()));
             }
@@ -155,7 +155,7 @@ fn an_error_ends_the_runs() {
     assert_eq!((stopped, calls), (Err(1), 1));
 }
 
-/// A part that cannot split is filled to fifteen sixteenths, and the others go on.
+/// A part that cannot split is filled to fifteen sixteenths. The others can still grow.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of hashes")]
 fn hashes_with_equal_top_bits_do_not_split_forever() {
@@ -177,7 +177,7 @@ fn hashes_with_equal_top_bits_do_not_split_forever() {
     assert_eq!(set.insert(one_more), Ok(true));
 }
 
-/// As many hashes as a number of bytes has capacity for take no more than these, in whatever order they came.
+/// A set of the stated capacity takes no more than the stated bytes, whatever the order of inserts.
 #[test]
 fn a_set_takes_no_more_than_its_capacity_says() {
     let sizes = (0..600).map(|step| step * 16).chain([70_000, 150_000, 500_000, 700_000, 960_000]);
@@ -195,7 +195,7 @@ fn a_set_takes_no_more_than_its_capacity_says() {
     }
 }
 
-/// A set whose hashes are replaced all the time: its parts keep their largest tables.
+/// The parts of a set whose hashes are constantly replaced keep their largest tables.
 #[test]
 #[cfg_attr(miri, ignore = "a million hashes")]
 fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
@@ -214,7 +214,7 @@ fn a_set_whose_hashes_come_and_go_stays_near_its_capacity() {
     }
 }
 
-/// What was in a set before does not show in its runs.
+/// The runs of a set do not depend on its history.
 #[test]
 fn equal_sets_have_equal_runs() {
     fn runs(set: &HashSet) -> Vec<Vec<ItemHash>> {

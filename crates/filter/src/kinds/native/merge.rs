@@ -149,7 +149,7 @@ mod tests {
         let parts = [0..10u32, 10..20, 20..30].map(|range| without(filter(1000, 0..100), range));
         let [one, two, three] = &parts;
         let union = BloomFilter::union_of(&[one, two, three], Origin::Client, &Unlimited).unwrap();
-        assert!((0..100).all(|item| has(&union, item)), "each is in one that still has it");
+        assert!((0..100).all(|item| has(&union, item)), "each item is a member of some filter");
         assert_eq!((union.deleted_entries(), union.items()), (0, 100));
         let alone = BloomFilter::union_of(&[one], Origin::Client, &Unlimited).unwrap();
         assert!(alone == *one);

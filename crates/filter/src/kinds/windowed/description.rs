@@ -20,7 +20,7 @@ struct DescribedBucket {
     end: Moment,
     capacity: u64,
     renewed: u64,
-    is_left_out: bool,
+    is_omitted: bool,
     layers: Layers,
 }
 
@@ -52,21 +52,21 @@ fn read_flag(source: &mut impl Source) -> Result<bool, Error> {
 
 impl DescribedBucket {
     fn write(bucket: &Bucket<NativeSpec>, sink: &mut impl Sink) {
-        let Bucket { slot, begin, end, ref filter, renewed, is_left_out } = *bucket;
+        let Bucket { slot, begin, end, ref filter, renewed, is_omitted } = *bucket;
         sink.put_u64(slot);
         sink.put_u64(begin.0);
         sink.put_u64(end.0);
         sink.put_u64(filter.spec().capacity);
         // Only SLIDING renews items. For other rings these are the flags of the first format.
-        sink.put_u64(renewed << 1 | u64::from(is_left_out));
+        sink.put_u64(renewed << 1 | u64::from(is_omitted));
         write_layers(filter.layers().iter().map(Layer::description), sink);
     }
 
     fn read(source: &mut impl Source) -> Result<Self, Error> {
         let (slot, begin, end) = (source.u64()?, Moment(source.u64()?), Moment(source.u64()?));
         let (capacity, flags) = (source.u64()?, source.u64()?);
-        let (renewed, is_left_out) = (flags >> 1, flags & 1 == 1);
-        Ok(Self { slot, begin, end, capacity, renewed, is_left_out, layers: read_layers(source)? })
+        let (renewed, is_omitted) = (flags >> 1, flags & 1 == 1);
+        Ok(Self { slot, begin, end, capacity, renewed, is_omitted, layers: read_layers(source)? })
     }
 }
 
@@ -104,13 +104,13 @@ impl Description {
     pub(crate) fn with_zero_bits(&self, ceiling: &impl Ceiling) -> Result<WindowedFilter, error::Error> {
         let mut filter = WindowedFilter::without_buckets(self.spec)?;
         for bucket in &self.buckets {
-            let DescribedBucket { slot, begin, end, capacity, renewed, is_left_out, ref layers } = *bucket;
+            let DescribedBucket { slot, begin, end, capacity, renewed, is_omitted, ref layers } = *bucket;
             let spec = self.spec.bucket(capacity);
             // The total number of layers was checked when the description was read.
             let others = || Contents { layers: 0, ..filter.contents() };
             let beside = BesideBuckets { ceiling, others };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
-            filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_left_out });
+            filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_omitted });
         }
         Ok(filter)
     }
