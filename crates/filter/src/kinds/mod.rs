@@ -312,12 +312,14 @@ impl Filter {
     }
 
     /// Returns the ring of a filter that forgets.
+    #[inline]
     #[must_use]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }
     }
 
     /// Returns the ring of a filter that forgets, for writing.
+    #[inline]
     #[must_use]
     pub fn windowed_mut(&mut self) -> Option<&mut WindowedFilter> {
         if let Self::Windowed(filter) = self { Some(filter) } else { None }

@@ -1,4 +1,5 @@
-//! Lookups in a ring, and adds to its newest bucket.
+//! Lookups in a ring, and adds to its newest bucket. None of them is inlined, so that their code takes no registers from the other
+//! kinds, which share a match with the ring.
 
 use super::turns::Schedule as _;
 use super::{BesideBuckets, Bucket, Forgets, Ring, RingRules, contents_of};
@@ -38,6 +39,7 @@ where
 
 impl<S: RingRules> Ring<S> {
     /// Whether an item may be in a live bucket; `false` is certain.
+    #[inline(never)]
     #[must_use]
     pub fn contains(&self, item: &[u8], now: Moment) -> bool {
         let hash = self.spec.hasher().hash(item);
@@ -45,6 +47,7 @@ impl<S: RingRules> Ring<S> {
     }
 
     /// Looks up a batch. Returns the items that may be in a live bucket.
+    #[inline(never)]
     pub(crate) fn contains_batch(&self, hashes: &[ItemHash], now: Moment) -> Mask {
         contained_in(self.live(now).rev(), hashes, Mask::first(hashes.len()))
     }
@@ -54,6 +57,7 @@ impl<S: RingRules> Ring<S> {
     /// # Errors
     /// [`Error::Full`], [`Error::TooManyLayers`], [`Error::CapacityOutOfRange`], [`Error::AboveCeiling`],
     /// [`Error::OutOfMemory`]. The filter is unchanged then.
+    #[inline(never)]
     pub(crate) fn add(
         &mut self,
         item: &[u8],
@@ -73,6 +77,7 @@ impl<S: RingRules> Ring<S> {
 
     /// Adds the items of a batch, in order, with the answers of adding them one by one; see [`add`](Self::add) for `renews`. If
     /// the newest bucket of a rolling ring is full, begins the next one and continues.
+    #[inline(never)]
     pub(crate) fn add_batch(
         &mut self,
         hashes: &[ItemHash],

@@ -18,6 +18,7 @@ impl<S: RingRules> Ring<S> {
     ///
     /// An item is found if a live bucket contains it. It then gets an entry in expired buckets too, so that a replica with
     /// another clock does the same.
+    #[inline(never)]
     pub(crate) fn remove_batch(
         &mut self,
         hashes: &HashBatch,

@@ -260,6 +260,7 @@ impl<S: RingRules> Ring<S> {
     }
 
     /// The counts of all buckets together.
+    #[inline(never)]
     pub(crate) fn contents(&self) -> Contents {
         contents_of(&self.buckets)
     }
