@@ -1,24 +1,85 @@
-//! What version 0.1.0 wrote loads for ever: the files of `tests/data/native`, brought in by every way there is. What comes
-//! answers as it did, and is written again as the same bytes.
+//! Filters that other programs and earlier releases made load for ever, with every answer that they gave there, by every
+//! way into a server. They are written again as the bytes that they came in. The data is in `tests/data`; what reads it lies
+//! here for our own layout, and beside the tests of the two others.
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use crate::harness::{Connection, Reply, Server, array, bulk, error, integer, ok, on_every_server, rewritten_commands};
+use crate::growth::Model;
+use crate::harness::{
+    Connection, Record, Reply, Server, Stop, array, digest, error, integer, load_records, ok, on_every_server, records,
+    restore, rewritten_commands, start_on_commands, start_on_snapshot, value_of,
+};
 use crate::persistence::rewrite_append_only_file;
-use crate::redisbloom::golden::{items, start_on_commands, start_on_snapshot};
+use crate::{redisbloom, valkey_bloom};
 
-/// A record of BF.SCANDUMP: iterator and data.
-type Record = (u64, Vec<u8>);
+/// A filter that another program or an earlier release made.
+pub trait Golden: Send + Sync {
+    fn key(&self) -> &str;
+
+    /// The items that were added to it.
+    fn items(&self) -> Vec<String>;
+
+    /// The payloads that DUMP gave, compressed and not.
+    fn payloads(&self) -> Vec<Vec<u8>>;
+
+    /// The commands that bring it to a key, as they stand in a rewritten append-only file; empty where the data has none.
+    fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>>;
+
+    /// Asks a server everything that the data has an answer to.
+    fn check(&self, server: &Server, at: &str);
+
+    /// Whether a part of the filter's records has come.
+    fn is_arriving(&self) -> bool {
+        false
+    }
+
+    /// Bytes of bits, layers, items and capacity, worked out without the module.
+    fn sizes(&self) -> Option<[usize; 4]> {
+        None
+    }
+
+    /// The same filter, worked out from its payload.
+    fn model(&self) -> Option<Box<dyn Model>> {
+        None
+    }
+}
+
+/// All filters that one program made.
+pub struct Source {
+    pub name: &'static str,
+    pub snapshot: Vec<u8>,
+    pub append_only_files: Vec<Vec<u8>>,
+    pub filters: Vec<Box<dyn Golden>>,
+}
+
+/// Every program and release that there is data of.
+pub fn sources() -> &'static [Source] {
+    static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_sources);
+    &SOURCES
+}
+
+fn read_sources() -> Vec<Source> {
+    let native = Source {
+        name: "0.1.0",
+        snapshot: file("snapshot.rdb.gz"),
+        append_only_files: ["plain.aof.gz", "rewritten.aof.gz"].map(file).into(),
+        filters: filters().into_iter().map(|filter| Box::new(filter) as Box<dyn Golden>).collect(),
+    };
+    let mut sources = vec![native, valkey_bloom::golden::source()];
+    sources.extend(redisbloom::golden::RELEASES.map(redisbloom::golden::source));
+    sources
+}
 
 /// A filter of version 0.1.0, and what it answered.
-struct Golden {
+struct Native {
     key: String,
     entry: Value,
     /// What BF.SCANDUMP gave; of a filter that is arriving, what has come.
@@ -34,19 +95,19 @@ fn file(name: &str) -> Vec<u8> {
     bytes
 }
 
-fn filters() -> Vec<Golden> {
+fn filters() -> Vec<Native> {
     let expected: Value = serde_json::from_slice(&file("expected.json.gz")).expect("JSON");
     let read = |(key, entry): (&String, &Value)| {
         let list = entry.get("scandump_b64").or_else(|| entry.get("loaded_b64")).expect("records");
-        Golden { key: key.clone(), entry: entry.clone(), records: records(list) }
+        Native { key: key.clone(), entry: entry.clone(), records: records_of(list) }
     };
-    let filters: Vec<Golden> = expected.as_object().expect("an object").iter().map(read).collect();
+    let filters: Vec<Native> = expected.as_object().expect("an object").iter().map(read).collect();
     assert_eq!(filters.len(), 9);
     filters
 }
 
-fn records(list: &Value) -> Vec<Record> {
-    let record = |pair: &Value| (pair[0].as_u64().expect("a number"), decoded(&pair[1]));
+fn records_of(list: &Value) -> Vec<Record> {
+    let record = |pair: &Value| (pair[0].as_i64().expect("a number"), decoded(&pair[1]));
     list.as_array().expect("a list").iter().map(record).collect()
 }
 
@@ -68,165 +129,291 @@ fn without_generations(records: &[Record]) -> Vec<Record> {
     records.iter().map(without_generation).collect()
 }
 
-/// All records of a filter.
-fn dumped(client: &mut Connection, key: &str) -> Vec<Record> {
-    let mut records = Vec::new();
-    let mut iterator = 0;
-    loop {
-        let reply = client.run(&format!("BF.SCANDUMP {key} {iterator}"));
-        iterator = reply.elements()[0].number().unsigned_abs();
-        if iterator == 0 {
-            return records;
-        }
-        records.push((iterator, reply.elements()[1].bytes().to_vec()));
-    }
-}
-
-/// A DUMP payload without what the server puts after the value: its version of the format and a checksum.
-fn value_of(payload: &[u8]) -> &[u8] {
-    &payload[..payload.len() - 10]
-}
-
-fn load(client: &mut Connection, key: &str, records: &[Record]) {
-    for (iterator, data) in records {
-        let iterator = iterator.to_string();
-        let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-        assert_eq!(client.call(&words), ok(), "{key}: record {iterator}");
-    }
-}
-
-impl Golden {
-    fn is_arriving(&self) -> bool {
-        self.entry.get("to_come_b64").is_some()
-    }
-
-    fn number(&self, name: &str) -> usize {
-        self.entry[name].as_u64().expect("a number") as usize
-    }
-
+impl Native {
     fn numbers(&self, name: &str) -> Vec<usize> {
         let list = self.entry[name].as_array().expect("a list");
         list.iter().map(|number| number.as_u64().expect("a number") as usize).collect()
     }
 
-    /// What is under a key is this filter, and is written as the same bytes.
-    fn check(&self, client: &mut Connection, at: &str) {
-        let digest = self.entry["debug_digest_value"].as_str().expect("a digest");
-        assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {at}")), digests([digest]), "{}", self.key);
+    fn check_answers(&self, client: &mut Connection, at: &str) {
+        let absent = |client: &mut Connection, items: &[String]| -> Vec<usize> {
+            let present = client.batched(&[b"BF.MEXISTS", at.as_bytes()], items);
+            (0..present.len()).filter(|&number| !present[number]).collect()
+        };
+        assert_eq!(absent(client, &self.items()), self.numbers("missing"), "{}: items that are absent", self.key);
+        let strangers: Vec<String> = (0..2000).map(|number| format!("absent:{number}")).collect();
+        let absent = absent(client, &strangers);
+        let present: Vec<usize> = (0..2000).filter(|number| !absent.contains(number)).collect();
+        assert_eq!(present, self.numbers("absent_that_exist_below_2000"), "{}: false positives", self.key);
+        let card = self.entry["card"].as_i64().expect("a number");
+        assert_eq!(client.run(&format!("BF.CARD {at}")), integer(card), "{}", self.key);
+        let info = client.run(&format!("BF.INFO {at}"));
+        for name in ["Capacity", "Number of filters", "Number of items inserted", "Expansion rate"] {
+            let golden = self.entry["info"][name].as_i64().map_or(Reply::NullBulk, integer);
+            assert_eq!(info.field(name), &golden, "{}: {name}", self.key);
+        }
+        assert!(
+            without_generations(&records(client, at)) == without_generations(&self.records),
+            "{}: BF.SCANDUMP gives other records",
+            self.key
+        );
+    }
+}
+
+impl Golden for Native {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn items(&self) -> Vec<String> {
+        redisbloom::golden::items(0, self.entry["items_offered"].as_u64().expect("a number") as usize)
+    }
+
+    fn payloads(&self) -> Vec<Vec<u8>> {
+        ["dump_b64", "dump_uncompressed_b64"].map(|form| decoded(&self.entry[form])).into()
+    }
+
+    fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+        as_commands(key, &self.records)
+    }
+
+    fn is_arriving(&self) -> bool {
+        self.entry.get("to_come_b64").is_some()
+    }
+
+    fn check(&self, server: &Server, at: &str) {
+        let mut client = server.connect();
+        let expected = self.entry["debug_digest_value"].as_str().expect("a digest");
+        assert_eq!(digest(&mut client, at), array([Reply::Simple(expected.to_owned())]), "{}", self.key);
         if self.is_arriving() {
             assert_eq!(client.run(&format!("BF.CARD {at}")), error("ERR filter is still being loaded"));
         } else {
-            self.check_answers(client, at);
-            assert!(
-                without_generations(&dumped(client, at)) == without_generations(&self.records),
-                "{}: BF.SCANDUMP gives other records",
-                self.key
-            );
+            self.check_answers(&mut client, at);
         }
         // Whether bits are compressed, and how, is the server's affair.
         assert_eq!(client.run("CONFIG SET rdbcompression no"), ok());
         let payload = client.run(&format!("DUMP {at}"));
         let golden = decoded(&self.entry["dump_uncompressed_b64"]);
         assert!(value_of(payload.bytes()) == value_of(&golden), "{}: DUMP gives other bytes", self.key);
-    }
-
-    fn check_answers(&self, client: &mut Connection, at: &str) {
-        let present = client.batched(&[b"BF.MEXISTS", at.as_bytes()], &items(0, self.number("items_offered")));
-        let missing: Vec<usize> = (0..present.len()).filter(|&number| !present[number]).collect();
-        assert_eq!(missing, self.numbers("missing"), "{}: items that are not in", self.key);
-        let strangers: Vec<String> = (0..2000).map(|number| format!("absent:{number}")).collect();
-        let present = client.batched(&[b"BF.MEXISTS", at.as_bytes()], &strangers);
-        let wrong: Vec<usize> = (0..present.len()).filter(|&number| present[number]).collect();
-        assert_eq!(wrong, self.numbers("absent_that_exist_below_2000"), "{}: false positives", self.key);
-        assert_eq!(client.run(&format!("BF.CARD {at}")), integer(self.number("card") as i64), "{}", self.key);
-        let info = client.run(&format!("BF.INFO {at}"));
-        for name in ["Capacity", "Number of filters", "Number of items inserted", "Expansion rate"] {
-            let golden = self.entry["info"][name].as_i64().map_or(Reply::NullBulk, integer);
-            assert_eq!(info.field(name), &golden, "{}: {name}", self.key);
-        }
+        assert_eq!(client.run("CONFIG SET rdbcompression yes"), ok());
     }
 }
 
-fn digests<const N: usize>(digests: [&str; N]) -> Reply {
-    array(digests.map(|digest| Reply::Simple(digest.to_owned())))
+/// Records as the commands that load them.
+pub fn as_commands(key: &str, records: &[Record]) -> Vec<Vec<Vec<u8>>> {
+    let words = |(iterator, data): &Record| {
+        vec![b"BF.LOADCHUNK".into(), key.as_bytes().into(), iterator.to_string().into(), data.clone()]
+    };
+    records.iter().map(words).collect()
+}
+
+/// Commands without the generations of native filters, to compare them.
+fn comparable(commands: &[Vec<Vec<u8>>], source: &Source) -> Vec<Vec<Vec<u8>>> {
+    let record = |words: &Vec<Vec<u8>>| -> Record {
+        (std::str::from_utf8(&words[2]).expect("digits").parse().expect("a number"), words[3].clone())
+    };
+    match source.name {
+        "0.1.0" => as_commands("k", &without_generations(&commands.iter().map(record).collect::<Vec<_>>())),
+        _ => commands.iter().map(|words| words[2..].to_vec()).collect(),
+    }
+}
+
+/// Settings under which no client could make a golden filter.
+const CONTRARY: [&str; 4] =
+    ["bf.max-filter-bytes 100", "bf.expansion-factor 0", "bf.error-rate 0.2", "bf.initial-size 7"];
+
+/// Checks all filters of a source, each of which is also what RESTORE of its payload gives.
+fn check_all(server: &Server, source: &Source) {
+    let mut client = server.connect();
+    // The ceiling under which valkey-bloom gave its answers.
+    client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+    assert_eq!(client.run("DBSIZE"), integer(source.filters.len() as i64), "{}", source.name);
+    for golden in &source.filters {
+        eprintln!("{}: {}", source.name, golden.key());
+        golden.check(server, golden.key());
+        assert_eq!(restore(&mut client, "restored", &golden.payloads()[0]), ok());
+        assert_eq!(digest(&mut client, "restored"), digest(&mut client, golden.key()), "{}", golden.key());
+        client.run("DEL restored");
+    }
 }
 
 #[test]
-fn payloads_of_0_1_0_are_restored() {
+fn a_snapshot_loads_whatever_the_settings_and_a_snapshot_of_ours_keeps_it() {
     on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for golden in filters() {
-            for form in ["dump_b64", "dump_uncompressed_b64"] {
-                let payload = decoded(&golden.entry[form]);
-                let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &payload, b"REPLACE"];
-                assert_eq!(client.call(&words), ok(), "{}", golden.key);
-                golden.check(&mut client, "k");
-            }
-        }
-    });
-}
-
-#[test]
-fn records_of_0_1_0_are_loaded() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for golden in filters() {
-            load(&mut client, &golden.key, &golden.records);
-            golden.check(&mut client, &golden.key);
-            if golden.is_arriving() {
-                load(&mut client, &golden.key, &records(&golden.entry["to_come_b64"]));
-                let becomes = golden.entry["becomes"].as_str().expect("a key");
-                let whole = filters().into_iter().find(|other| other.key == becomes).expect("a key of the data");
-                whole.check(&mut client, &golden.key);
-            } else {
-                // A filter that came in records has the generation of its dump.
-                assert!(dumped(&mut client, &golden.key) == golden.records);
-            }
-        }
-    });
-}
-
-#[test]
-fn a_snapshot_of_0_1_0_loads() {
-    on_every_server(|program| {
-        let server = start_on_snapshot(program, &[], &file("snapshot.rdb.gz"));
-        check_all(&mut server.connect());
-    });
-}
-
-#[test]
-fn append_only_files_of_0_1_0_load_and_are_rewritten_as_they_were() {
-    on_every_server(|program| {
-        for name in ["plain.aof.gz", "rewritten.aof.gz"] {
-            let server = start_on_commands(program, &[], &file(name));
+        for source in sources() {
+            let mut server = start_on_snapshot(program, &CONTRARY, &source.snapshot);
+            check_all(&server, source);
+            let before = server.connect().run("DEBUG DIGEST");
+            server.restart(Stop::Save);
             let mut client = server.connect();
-            check_all(&mut client);
-            rewrite_append_only_file(&mut client);
-            let commands = rewritten_commands(&server);
-            for golden in filters() {
-                let own = commands.iter().filter(|words| words[1] == golden.key.as_bytes());
-                let records: Vec<Record> = own.map(|words| record_of(words)).collect();
-                assert!(
-                    without_generations(&records) == without_generations(&golden.records),
-                    "{name}: {} is rewritten in another way",
-                    golden.key
-                );
+            assert_eq!(client.run("DEBUG DIGEST"), before, "{}", source.name);
+            assert_eq!(client.run("DEBUG RELOAD"), ok());
+            assert_eq!(client.run("DEBUG DIGEST"), before, "{}", source.name);
+        }
+    });
+}
+
+#[test]
+fn an_append_only_file_loads_whatever_the_settings_and_is_rewritten_as_it_was() {
+    on_every_server(|program| {
+        for source in sources() {
+            for file in &source.append_only_files {
+                let mut server = start_on_commands(program, &CONTRARY, file);
+                check_all(&server, source);
+                let before = server.connect().run("DEBUG DIGEST");
+                rewrite_append_only_file(&mut server.connect());
+                let commands = rewritten_commands(&server);
+                for golden in &source.filters {
+                    let own = commands.iter().filter(|words| words[1] == golden.key().as_bytes());
+                    let own: Vec<Vec<Vec<u8>>> = own.cloned().collect();
+                    let expected = golden.commands(golden.key());
+                    assert!(
+                        comparable(&own, source) == comparable(&expected, source) && own[0][0] == expected[0][0],
+                        "{}: {} is rewritten in another way",
+                        source.name,
+                        golden.key()
+                    );
+                }
+                server.restart(Stop::Kill);
+                assert_eq!(server.connect().run("DEBUG DIGEST"), before, "{}", source.name);
             }
         }
     });
 }
 
-fn record_of(words: &[Vec<u8>]) -> Record {
-    assert_eq!(Reply::Bulk(words[0].clone()), bulk("BF.LOADCHUNK"));
-    let iterator = std::str::from_utf8(&words[2]).expect("digits").parse().expect("a number");
-    (iterator, words[3].clone())
+#[test]
+fn every_payload_is_restored_and_no_two_filters_have_one_digest() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("sanitize-dump-payload yes").start();
+        let mut client = server.connect();
+        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+        for source in sources() {
+            let mut seen = Vec::new();
+            for golden in &source.filters {
+                for payload in golden.payloads() {
+                    client.run("DEL k");
+                    assert_eq!(restore(&mut client, "k", &payload), ok(), "{}: {}", source.name, golden.key());
+                    golden.check(&server, "k");
+                }
+                let digest = digest(&mut client, "k");
+                assert!(!seen.contains(&digest), "{}: two filters have one digest", source.name);
+                seen.push(digest);
+            }
+        }
+    });
 }
 
-fn check_all(client: &mut Connection) {
-    assert_eq!(client.run("DBSIZE"), integer(9));
-    for golden in filters() {
-        golden.check(client, &golden.key);
-    }
+#[test]
+fn every_command_of_a_rewritten_file_loads_when_a_client_sends_it() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run(&format!("CONFIG SET {}", valkey_bloom::golden::THEIR_CEILING));
+        for source in sources() {
+            for golden in &source.filters {
+                let commands = golden.commands("k");
+                for command in &commands {
+                    assert_eq!(client.call(command), ok(), "{}: {}", source.name, golden.key());
+                }
+                if !commands.is_empty() {
+                    golden.check(&server, "k");
+                    assert_eq!(restore(&mut client, "restored", &golden.payloads()[0]), ok());
+                    assert_eq!(digest(&mut client, "restored"), digest(&mut client, "k"), "{}", golden.key());
+                }
+                client.run("DEL k restored");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_filter_of_0_1_0_that_was_arriving_arrives() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let filters = filters();
+        let arriving = filters.iter().find(|filter| filter.is_arriving()).expect("a filter that is arriving");
+        load_records(&mut client, "k", &arriving.records);
+        load_records(&mut client, "k", &records_of(&arriving.entry["to_come_b64"]));
+        let becomes = arriving.entry["becomes"].as_str().expect("a key");
+        let whole = filters.iter().find(|filter| filter.key == becomes).expect("a key of the data");
+        whole.check(&server, "k");
+        // A filter that came in records has the generation of its dump.
+        for filter in filters.iter().filter(|filter| !filter.is_arriving()) {
+            load_records(&mut client, "copy", &filter.records);
+            assert!(records(&mut client, "copy") == filter.records, "{}", filter.key);
+            client.run("DEL copy");
+        }
+    });
+}
+
+#[test]
+fn memory_usage_is_the_bits_and_a_little() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for source in sources() {
+            for golden in &source.filters {
+                let Some([bytes, layers, ..]) = golden.sizes() else { continue };
+                assert_eq!(restore(&mut client, "k", &golden.payloads()[0]), ok());
+                let usage = client.run("MEMORY USAGE k").number() as usize;
+                let most = bytes + bytes / 8 + 400 + 200 * layers;
+                assert!((bytes..most).contains(&usage), "{}: {usage} for {bytes} bytes", golden.key());
+                client.run("DEL k");
+            }
+        }
+    });
+}
+
+#[test]
+fn filters_are_counted_and_given_back() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let gauges = |client: &mut Connection| {
+            ["num_filters_across_objects", "num_items_across_objects", "capacity_across_objects", "num_objects"]
+                .map(|name| client.gauge(name))
+        };
+        for source in sources() {
+            let goldens: Vec<_> = source.filters.iter().filter(|golden| golden.sizes().is_some()).collect();
+            let (mut expected, mut bytes) = ([0; 4], 0);
+            for golden in &goldens {
+                assert_eq!(restore(&mut client, golden.key(), &golden.payloads()[0]), ok());
+                let [bits, sizes @ ..] = golden.sizes().expect("sizes");
+                expected.iter_mut().zip(sizes).for_each(|(sum, size)| *sum += size as i64);
+                expected[3] += 1;
+                bytes += bits as i64;
+            }
+            let Some(first) = goldens.first() else { continue };
+            assert_eq!(gauges(&mut client), expected, "{}", source.name);
+            assert!(client.gauge("total_memory_bytes") >= bytes);
+
+            // Every way to make a filter and to lose one keeps the count.
+            let payload = &first.payloads()[0];
+            let [_, layers, items, capacity] = first.sizes().expect("sizes").map(|size| size as i64);
+            assert_eq!(client.run(&format!("COPY {} copy", first.key())), integer(1));
+            assert_eq!(restore(&mut client, "restored", payload), ok());
+            assert_eq!(client.call(&[b"RESTORE", b"restored".as_slice(), b"0", payload, b"REPLACE"]), ok());
+            assert!(restore(&mut client, "broken", &payload[..payload.len() / 2]).is_error());
+            for command in first.commands("copy") {
+                client.call(&command);
+            }
+            assert_eq!(client.run("BF.ADD copy one-more"), integer(1));
+            let more = [2 * layers, 2 * items + 1, 2 * capacity, 2];
+            expected.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            assert_eq!(gauges(&mut client), expected, "{}", source.name);
+            let many: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
+            client.batched(&[b"BF.MADD", b"copy"], &many);
+            let grown = gauges(&mut client);
+            assert!(grown[0] > expected[0] && grown[1] > expected[1] && grown[2] > expected[2], "{grown:?}");
+            assert_eq!(client.run("DEBUG RELOAD"), ok());
+            assert_eq!(gauges(&mut client), grown);
+            assert_eq!(client.run("UNLINK copy"), integer(1));
+            assert_eq!(client.run("SET restored string"), ok());
+            assert_eq!(client.run("FLUSHALL"), ok());
+            client.wait_for_frees();
+            assert_eq!(gauges(&mut client), [0; 4], "{}", source.name);
+            assert_eq!(client.gauge("total_memory_bytes"), 0);
+        }
+    });
 }

@@ -1,6 +1,6 @@
 //! BF.INSERT: creation and adding in one command, with its own spelling of errors.
 
-use crate::harness::{Server, array, error, integer, nil, on_every_server};
+use crate::harness::{Server, array, digest, error, integer, nil, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
 
 #[test]
@@ -163,11 +163,26 @@ fn it_makes_the_filter_that_reserve_makes() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        client.run("BF.RESERVE a 0.001 300 EXPANSION 3 SEED 77");
-        client.run("BF.MADD a x y z");
-        client.run("BF.INSERT b SEED 77 EXPANSION 3 CAPACITY 300 ERROR 0.001 ITEMS x y z");
-        assert_eq!(client.run("DEBUG DIGEST-VALUE a"), client.run("DEBUG DIGEST-VALUE b"));
-        assert_eq!(client.run("BF.INFO a"), client.run("BF.INFO b"));
+        for (reserve, insert) in [
+            ("0.001 300 EXPANSION 3 SEED 77", "SEED 77 EXPANSION 3 CAPACITY 300 ERROR 0.001"),
+            ("0.1 77 NONSCALING SEED 5", "NONSCALING CAPACITY 77 SEED 5 ERROR 0.1"),
+            (
+                "0.01 77 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+                "SEED 000102030405060708090A0B0C0D0E0F CAPACITY 77 HASH siphash",
+            ),
+            ("0.01 77 COUNTING SEED 5", "CAPACITY 77 SEED 5 COUNTING"),
+            ("0.01 77 ROLLING BUCKETS 4 SEED 5", "BUCKETS 4 CAPACITY 77 SEED 5 ROLLING"),
+            ("0.001 77 EXPANSION 3 LAYOUT redisbloom", "ERROR 0.001 CAPACITY 77 EXPANSION 3 LAYOUT redisbloom"),
+            ("0.1 77 NONSCALING LAYOUT redisbloom", "LAYOUT redisbloom NONSCALING CAPACITY 77 ERROR 0.1"),
+            ("0.1 77 EXPANSION 0 LAYOUT redisbloom", "CAPACITY 77 EXPANSION 0 ERROR 0.1 LAYOUT redisbloom"),
+        ] {
+            assert_eq!(client.run(&format!("BF.RESERVE a {reserve}")), ok(), "{reserve}");
+            client.run("BF.MADD a x y z");
+            client.run(&format!("BF.INSERT b {insert} ITEMS x y z"));
+            assert_eq!(digest(&mut client, "a"), digest(&mut client, "b"), "{reserve}");
+            assert_eq!(client.run("BF.INFO a"), client.run("BF.INFO b"), "{reserve}");
+            client.run("DEL a b");
+        }
     });
 }
 

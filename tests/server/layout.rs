@@ -97,7 +97,14 @@ fn redisblooms_capacities_have_redisblooms_limit() {
             let line = format!("BF.INSERT k CAPACITY {capacity} LAYOUT redisbloom ITEMS x");
             assert_eq!(client.run(&line), error("Bad capacity"), "{capacity}");
         }
+        // Within the limit, and more than the ceiling allows.
+        client.run("CONFIG SET bf.max-filter-bytes 1000000");
+        for line in ["BF.RESERVE k 1e-300 1073741824", "BF.RESERVE k 0.01 1073741824", "BF.RESERVE k 0.01 1000000"] {
+            let reply = client.run(&format!("{line} LAYOUT redisbloom"));
+            assert!(reply.error_text().starts_with("ERR Insufficient memory to create filter"), "{line}: {reply:?}");
+        }
         assert_eq!(client.run("EXISTS k"), integer(0));
+        client.run("CONFIG SET bf.max-filter-bytes 4294967296");
         assert_eq!(client.run("BF.RESERVE most 0.25 1073741824 NONSCALING LAYOUT redisbloom"), ok());
         assert_eq!(client.run("BF.INFO most CAPACITY"), array([integer(1 << 30)]));
         assert_eq!(client.run("BF.ADD most x"), integer(1));
@@ -176,26 +183,5 @@ fn an_existing_filter_keeps_its_layout() {
             assert_eq!(client.run(&format!("TYPE {key}")), simple(expected));
         }
         assert_eq!(client.run("BF.INSERT none NOCREATE LAYOUT redisbloom ITEMS x"), error("ERR not found"));
-    });
-}
-
-#[test]
-fn answers_have_the_shape_of_the_protocol() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("bf.layout redisbloom").start();
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            assert_eq!(client.run("BF.ADD k a"), client.answer(true));
-            assert_eq!(client.run("BF.ADD k a"), client.answer(false));
-            assert_eq!(client.run("BF.MADD k a b b"), client.answers([0, 1, 0]));
-            assert_eq!(client.run("BF.INSERT k ITEMS b c"), client.answers([0, 1]));
-            assert_eq!(client.run("BF.EXISTS k a"), client.answer(true));
-            assert_eq!(client.run("BF.MEXISTS k a x c"), client.answers([1, 0, 1]));
-            assert_eq!(client.run("BF.CARD k"), integer(3));
-            let empty: [&[u8]; 3] = [b"BF.ADD", b"k", b""];
-            assert_eq!(client.call(&empty), client.answer(true));
-            assert_eq!(client.call(&empty), client.answer(false));
-        }
     });
 }

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use crate::harness::start_on_commands;
 use crate::harness::{
     Connection, Reply, Server, Stop, array, digest, encode, error, eventually, integer, ok, on_every_server,
     rewritten_commands,
 };
 use crate::persistence::rewrite_append_only_file;
-use crate::redisbloom::golden::start_on_commands;
 
 /// The longest chain of a client.
 const LAYERS: i64 = 1100;
@@ -53,7 +53,7 @@ fn a_clients_chain_ends_where_a_lookup_is_still_cheap() {
             assert_eq!(digest(&mut client, key), before);
             assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &known).iter().all(|&present| present), "{key}");
             assert_eq!(client.call(&["COPY", key, &format!("copy-{key}")]), integer(1));
-            assert_eq!(digest(&mut client, &format!("copy-{key}")), before);
+            assert_eq!(digest(&mut client, format!("copy-{key}")), before);
             let payload = client.call(&["DUMP", key]).bytes().to_vec();
             let restored = format!("restored-{key}");
             assert_eq!(client.call(&[b"RESTORE".as_slice(), restored.as_bytes(), b"0", &payload]), ok());

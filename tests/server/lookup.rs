@@ -3,23 +3,6 @@
 use crate::harness::{Server, array, error, integer, on_every_server};
 
 #[test]
-fn lookups_answer_yes_or_no() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        for protocol in [2, 3] {
-            let mut client = server.connect_speaking(protocol);
-            client.run("FLUSHALL");
-            client.run("BF.MADD k a b");
-            assert_eq!(client.run("BF.EXISTS k a"), client.answer(true));
-            assert_eq!(client.run("bf.exists k z"), client.answer(false));
-            assert_eq!(client.run("BF.MEXISTS k a z b a"), client.answers([1, 0, 1, 1]));
-            assert_eq!(client.run("BF.MEXISTS k z"), client.answers([0]));
-            assert_eq!(client.run("BF.CARD k"), integer(2));
-        }
-    });
-}
-
-#[test]
 fn a_missing_key_holds_nothing() {
     on_every_server(|program| {
         let server = Server::start(program);

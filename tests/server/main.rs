@@ -31,6 +31,7 @@ mod eviction;
 mod fleet;
 mod freeing;
 mod golden;
+mod growth;
 mod growth_limits;
 mod guard;
 mod harness_tests;

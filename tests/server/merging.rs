@@ -1,7 +1,7 @@
 //! BF.MERGE: the union of filters.
 
 use crate::harness::{
-    Connection, Server, catch_up, error, follow, integer, lines, nil, ok, on_every_server, with_append_only_file,
+    Connection, Server, catch_up, error, follow, integer, lines, ok, on_every_server, with_append_only_file,
 };
 
 const NATIVE: &str = "0.001 20000 SEED 500";
@@ -143,7 +143,6 @@ fn what_cannot_be_merged_is_refused_and_nothing_has_changed() {
             assert!(text.starts_with("ERR the union would hold about 2"), "{text}");
             assert!(text.ends_with(" items, the capacity is 20000"), "{text}");
         }
-        assert_eq!(client.run("BF.MERGE a"), error("ERR wrong number of arguments for 'bf.merge' command"));
         assert_eq!(client.run("DEBUG DIGEST"), before);
         assert_eq!(client.info_number("rdb_changes_since_last_save"), changes);
         assert_eq!(client.run("EXISTS new missing"), integer(0));
@@ -200,30 +199,5 @@ fn its_keys_and_rights_are_found() {
         // Above maxmemory it is refused: it may take memory.
         client.run("CONFIG SET maxmemory 1");
         assert!(client.run("BF.MERGE a b").error_text().starts_with("OOM"));
-    });
-}
-
-#[test]
-fn whoever_watches_or_listens_is_told() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let (mut client, mut other, mut listener) = (server.connect(), server.connect(), server.connect());
-        make(&mut client, "a", 0..10);
-        make(&mut client, "b", 10..20);
-        client.run("CONFIG SET notify-keyspace-events KEA");
-        listener.run("SUBSCRIBE __keyspace@0__:a __keyspace@0__:new");
-        let _ = listener.receive().expect("the second channel");
-        client.run("WATCH a");
-        other.run("BF.MERGE a b");
-        assert_eq!(client.pipeline(&["MULTI", "PING", "EXEC"])[2], crate::harness::Reply::NullArray);
-        other.run("BF.MERGE new a");
-        let mut told = Vec::new();
-        while told.last().is_none_or(|event| event != "new bloom.merge") {
-            let event = listener.receive().expect("an event");
-            let words = event.elements();
-            told.push(format!("{} {}", words[1].text().trim_start_matches("__keyspace@0__:"), words[2].text()));
-        }
-        assert_eq!(told, ["a bloom.merge", "new bloom.reserve", "new bloom.merge"]);
-        assert_eq!(client.run("GET missing"), nil(2));
     });
 }

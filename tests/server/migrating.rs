@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use crate::harness::{Server, array, eventually, integer, ok, on_every_server, simple, tool};
-use crate::redisbloom::golden::{TODAY, filters, snapshot, start_on_snapshot};
+use crate::harness::{Server, array, eventually, integer, ok, on_every_server, simple, start_on_snapshot, tool};
+use crate::redisbloom::golden::{TODAY, filters, snapshot};
 
 /// A replica of a server, with all of its data.
 fn follow(replica: &Server, primary: &Server) {
@@ -44,37 +44,6 @@ fn a_server_that_follows_takes_over_with_every_filter() {
         assert_eq!(client.run("BF.ADD younger a"), integer(1));
         eventually("the old one has it all", || digest(&old) == digest(&new));
         assert_eq!(old.connect().run("TYPE younger"), simple("MBbloom--"));
-    });
-}
-
-#[test]
-fn single_keys_move_by_migrate_by_dump_and_by_chunks() {
-    on_every_server(|program| {
-        let old = start_on_snapshot(program, &[], &snapshot(TODAY));
-        let new = Server::start(program);
-        let (mut from, mut to) = (old.connect(), new.connect());
-        for golden in filters(TODAY) {
-            let key = golden.key.as_str();
-            assert_eq!(from.run(&format!("MIGRATE 127.0.0.1 {} {key} 0 10000 COPY", new.port)), ok());
-            golden.check(&new, key);
-
-            let dump = from.run(&format!("DUMP {key}"));
-            assert_eq!(to.call(&[b"RESTORE", key.as_bytes(), b"0", dump.bytes(), b"REPLACE"]), ok());
-            golden.check(&new, key);
-
-            to.run(&format!("DEL {key}"));
-            let mut iterator = "0".to_owned();
-            loop {
-                let reply = from.call(&["BF.SCANDUMP", key, &iterator]);
-                let (next, chunk) = (reply.elements()[0].number().to_string(), reply.elements()[1].bytes().to_vec());
-                if next == "0" {
-                    break;
-                }
-                assert_eq!(to.call(&[b"BF.LOADCHUNK", key.as_bytes(), next.as_bytes(), &chunk]), ok());
-                iterator = next;
-            }
-            golden.check(&new, key);
-        }
     });
 }
 

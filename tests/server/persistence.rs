@@ -1,8 +1,11 @@
-//! What a filter is after its server went away and came back: snapshot, append-only file, both, DEBUG RELOAD.
+//! A filter is the same after a restart, whatever its kind: snapshot, append-only file, both, DEBUG RELOAD.
 
 use std::fs;
 
-use crate::harness::{Connection, Server, Stop, append_only_commands, array, eventually, integer, ok, on_every_server};
+use crate::harness::{
+    Connection, Server, Stop, append_only_commands, array, digest, dump, eventually, integer, ok, on_every_server,
+    restore, rewritten_commands,
+};
 use crate::zoo::{Zoo, assert_same};
 
 #[test]
@@ -44,6 +47,7 @@ fn debug_reload_changes_nothing() {
         let zoo = Zoo::build(&mut client);
         let before = zoo.view(&mut client);
         let whole = client.run("DEBUG DIGEST");
+        client.run("CONFIG SET bf.max-filter-bytes 100");
         for round in ["DEBUG RELOAD", "DEBUG RELOAD again"] {
             assert_eq!(client.run("DEBUG RELOAD"), ok());
             assert_same(round, &before, &zoo.view(&mut client));
@@ -53,7 +57,7 @@ fn debug_reload_changes_nothing() {
 }
 
 #[test]
-fn a_rewritten_append_only_file_brings_everything_back() {
+fn an_append_only_file_brings_everything_back_whatever_the_ceiling_says() {
     on_every_server(|program| {
         for preamble in ["no", "yes"] {
             let mut server = Server::with(program)
@@ -65,26 +69,43 @@ fn a_rewritten_append_only_file_brings_everything_back() {
             let zoo = Zoo::build(&mut client);
             let before = zoo.view(&mut client);
 
+            for key in zoo.keys() {
+                assert_eq!(client.call(&[b"COPY", key, b"copied", b"REPLACE"]), integer(1));
+            }
+            let copied = digest(&mut client, "copied");
+            client.run("CONFIG SET bf.max-filter-bytes 100");
+            client.run("CONFIG REWRITE");
             server.restart(Stop::Kill);
             let mut client = server.connect();
-            assert_same("plain adds in the append-only file", &before, &zoo.view(&mut client));
+            assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "100");
+            assert_same("the commands as they were written", &before, &zoo.view(&mut client));
+            assert_eq!(digest(&mut client, "copied"), copied, "the last copy");
+            for key in zoo.keys() {
+                let payload = dump(&mut client, key);
+                assert!(restore(&mut client, "by-a-client", &payload).is_error(), "{}", key.escape_ascii());
+            }
 
             rewrite_append_only_file(&mut client);
             assert_same("BGREWRITEAOF leaves the server as it was", &before, &zoo.view(&mut client));
             assert_eq!(append_only_commands(&server), Vec::<Vec<Vec<u8>>>::new());
+            if preamble == "no" {
+                let names = [b"BF.LOADCHUNK".as_slice(), b"BF.LOAD", b"PEXPIREAT"];
+                assert!(rewritten_commands(&server).iter().all(|words| names.contains(&words[0].as_slice())));
+            }
             server.restart(Stop::Kill);
             let mut client = server.connect();
             assert_same(&format!("rewrite, preamble {preamble}"), &before, &zoo.view(&mut client));
 
-            // Adds after a rewrite, then another rewrite of what was loaded.
-            client.run("BF.ADD fixed late");
-            client.run("BF.MADD grown late later");
+            // Writes after a rewrite, then another rewrite of what was loaded.
+            client.run("CONFIG SET bf.max-filter-bytes 0");
+            zoo.write(&mut client, 0);
             let before = zoo.view(&mut client);
             server.restart(Stop::Kill);
-            assert_same("adds after a rewrite", &before, &zoo.view(&mut server.connect()));
-            rewrite_append_only_file(&mut server.connect());
-            server.restart(Stop::Kill);
-            assert_same("a second rewrite", &before, &zoo.view(&mut server.connect()));
+            let mut client = server.connect();
+            assert_same("writes after a rewrite", &before, &zoo.view(&mut client));
+            rewrite_append_only_file(&mut client);
+            assert_eq!(client.run("DEBUG LOADAOF"), ok());
+            assert_same("a second rewrite", &before, &zoo.view(&mut client));
         }
     });
 }

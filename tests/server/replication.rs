@@ -1,38 +1,68 @@
-//! A replica has the same bits as its primary: after a full synchronisation, after a partial one, behind another
-//! replica, and whatever its own configuration says.
+//! A replica has its primary's filters, whatever their kind and its own configuration: after a full synchronisation, after
+//! a partial one, and behind another replica.
 
 use std::path::Path;
 
-use crate::harness::{Builder, Connection, Server, catch_up, eventually, follow, integer, ok, on_every_server, simple};
+use crate::harness::{
+    Builder, Connection, Server, catch_up, dump, eventually, follow, integer, ok, on_every_server, restore, simple,
+};
 use crate::zoo::{Zoo, assert_same};
 
-/// A replica whose own settings are as far from the primary's as they can be.
+/// A replica whose own settings would make other filters and refuse those of its primary.
 fn contrary(program: &Path) -> Builder {
-    Server::with(program)
-        .module_words("ERROR_RATE 0.2 INITIAL_SIZE 7")
-        .line("bf.expansion-factor 0")
-        .line("bf.max-filter-bytes 500")
+    [
+        "bf.expansion-factor 0",
+        "bf.max-filter-bytes 500",
+        "bf.hash siphash",
+        "bf.bloom-tightening-ratio 0.9",
+        "bf.bloom-use-random-seed no",
+    ]
+    .iter()
+    .fold(Server::with(program).module_words("ERROR_RATE 0.2 INITIAL_SIZE 7"), |builder, line| builder.line(line))
 }
 
-/// Adds of every kind: creations with defaults, growth, a fixed filter that fills up, a script, a transaction.
+/// The words that make a filter of each kind.
+const KINDS: [(&str, &str); 8] = [
+    ("native", ""),
+    ("keyed", " HASH siphash"),
+    ("windowed", " WINDOW 100000000"),
+    ("sliding", " WINDOW 100000000 SLIDING HASH siphash"),
+    ("rolling", " ROLLING"),
+    ("counting", " COUNTING"),
+    ("redisbloom", " LAYOUT redisbloom"),
+    ("valkey-bloom", " TIGHTENING 0.7"),
+];
+
+/// Creates filters of each kind by every command that creates one, alone, in a transaction and in a script.
 fn write_some(primary: &mut Connection, round: usize) {
-    let items: Vec<String> = (0..2000).map(|number| format!("round {round} item {number}")).collect();
-    for key in ["defaults", "grown"] {
-        primary.batched(&[b"BF.MADD", key.as_bytes()], &items);
+    for (kind, words) in KINDS {
+        let key = |name: &str| format!("{kind}-{name}-{round}");
+        for (name, more) in [("made", ""), ("grown", " EXPANSION 1"), ("full", " NONSCALING")] {
+            primary.run(&format!("BF.INSERT {} CAPACITY 3{more}{words} ITEMS a b a c d e f g h", key(name)));
+        }
+        primary.run(&format!("BF.RESERVE {} 0.001 1000{words}", key("reserved")));
+        primary.run(&format!("BF.INSERT {}{words} CAPACITY 10", key("empty")));
+        let insert = format!("BF.INSERT {}{words} ITEMS a", key("multi"));
+        primary.pipeline(&["MULTI", &insert, &format!("BF.MADD {} a b", key("multi")), "EXEC"]);
+        let script = "redis.call('BF.INSERT', KEYS[1], unpack(ARGV)); redis.call('BF.MADD', KEYS[1], 'a', 'b', 'c')";
+        let script_key = key("script");
+        let arguments = ["EVAL", script, "1", &script_key].into_iter().chain(words.split(' ').skip(1));
+        primary.call(&arguments.chain(["ITEMS", "a", "b", "a"]).collect::<Vec<_>>());
+        assert_eq!(primary.run(&format!("COPY {} {}", key("multi"), key("copied"))), integer(1));
+        assert_eq!(primary.run(&format!("RENAME {} {}", key("script"), key("renamed"))), ok());
+        let payload = dump(primary, key("made"));
+        assert_eq!(restore(primary, key("restored"), &payload), ok());
     }
-    primary.run(&format!("BF.ADD single-{round} x"));
-    primary.run(&format!("BF.MADD several-{round} x y x"));
-    primary.run(&format!("BF.INSERT inserted-{round} CAPACITY 3 EXPANSION 1 ITEMS a b c d e f g h"));
-    primary.run(&format!("BF.INSERT filled-{round} CAPACITY 3 NONSCALING ITEMS a b c d e f g h"));
-    primary.run(&format!("BF.RESERVE reserved-{round} 0.001 1000 EXPANSION 3"));
-    primary.call(&["EVAL", "redis.call('BF.MADD', KEYS[1], 'a', 'b', 'a')", "1", &format!("script-{round}")]);
-    primary.pipeline(&["MULTI", &format!("BF.ADD multi-{round} a"), &format!("BF.MADD multi-{round} a b"), "EXEC"]);
-    primary.run(&format!("COPY multi-{round} copied-{round}"));
-    primary.run(&format!("RENAME single-{round} renamed-{round}"));
-    let payload = primary.run("DUMP grown");
-    let words =
-        ["RESTORE".as_bytes(), &format!("restored-{round}").into_bytes(), b"0", payload.bytes()].map(<[u8]>::to_vec);
-    assert_eq!(primary.call(&words), ok());
+    for layout in ["redisbloom", "native"] {
+        let key = |name: &str| format!("{layout}-{name}-by-default-{round}");
+        assert_eq!(primary.run(&format!("CONFIG SET bf.layout {layout}")), ok());
+        primary.run(&format!("BF.ADD {} x", key("add")));
+        primary.run(&format!("BF.MADD {} x y x", key("madd")));
+        primary.call(&["EVAL", "redis.call('BF.MADD', KEYS[1], 'a', 'b', 'a')", "1", &key("script")]);
+        primary.pipeline(&["MULTI", &format!("BF.ADD {} a", key("multi")), "EXEC"]);
+        let items: Vec<String> = (0..2000).map(|number| format!("round {round} item {number}")).collect();
+        primary.batched(&[b"BF.MADD", format!("{layout}-grown-by-default").as_bytes()], &items);
+    }
 }
 
 /// Compares every filter by what it holds, bit for bit.
@@ -60,55 +90,60 @@ fn a_full_synchronisation_brings_everything() {
             let before = zoo.view(&mut primary);
             let other = contrary(program).line(&format!("repl-diskless-load {load}")).start();
             let mut replica = other.connect();
-            replica.run("BF.ADD of-its-own x");
+            assert_eq!(replica.run("BF.ADD of-its-own x"), integer(1));
             follow(&mut replica, &server);
             assert_eq!(primary.info_number("sync_full"), 1);
             assert_same(&format!("diskless {diskless}, load {load}"), &before, &zoo.view(&mut replica));
             assert_eq!(replica.run("EXISTS of-its-own"), integer(0));
 
-            // What was loaded goes on as the primary's does.
-            for key in ["grown", "empty", "grown-fast"] {
-                let items: Vec<String> = (0..3000).map(|number| format!("new/{number}")).collect();
-                primary.batched(&[b"BF.MADD", key.as_bytes()], &items);
-            }
+            // The replica applies further writes to what it loaded.
+            zoo.write(&mut primary, 0);
             catch_up(&mut primary, &mut replica);
-            assert_same("adds after it", &zoo.view(&mut primary), &zoo.view(&mut replica));
+            assert_same("writes after it", &zoo.view(&mut primary), &zoo.view(&mut replica));
+            assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
         }
     });
 }
 
 #[test]
-fn a_stream_of_adds_makes_the_same_filters_under_any_configuration() {
+fn a_stream_of_commands_makes_the_same_filters_under_any_configuration() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let other = contrary(program).start();
-        let (mut primary, mut replica) = (server.connect(), other.connect());
-        follow(&mut replica, &server);
+        let others = [contrary(program).start(), contrary(program).line("bf.layout redisbloom").start()];
+        let mut primary = server.connect();
+        let mut replicas = others.each_ref().map(Server::connect);
+        replicas.iter_mut().for_each(|replica| follow(replica, &server));
+        let zoo = Zoo::build(&mut primary);
         for round in 0..3 {
             write_some(&mut primary, round);
+            zoo.write(&mut primary, round);
         }
-        catch_up(&mut primary, &mut replica);
-        assert_equal_keys("live stream", &mut primary, &mut replica);
-        assert!(replica.run("BF.ADD defaults x").error_text().starts_with("READONLY"));
-        assert!(replica.run("BF.EXISTS renamed-0 x").truth());
-        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
-        assert_eq!(primary.info_number("sync_full"), 1);
+        let view = zoo.view(&mut primary);
+        for (replica, other) in replicas.iter_mut().zip(&others) {
+            catch_up(&mut primary, replica);
+            assert_same("live stream", &view, &zoo.view(replica));
+            assert_equal_keys("live stream", &mut primary, replica);
+            assert!(replica.run("BF.ADD fixed x").error_text().starts_with("READONLY"));
+            assert!(replica.run("BF.DEL deleted-fixed x").error_text().starts_with("READONLY"));
+            assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
+        }
+        assert_eq!(primary.info_number("sync_full"), 2);
     });
 }
 
 #[test]
 fn a_partial_synchronisation_brings_what_was_missed() {
     on_every_server(|program| {
-        let server = Server::start(program);
+        let server = Server::with(program).line("repl-backlog-size 64mb").start();
         let other = contrary(program).start();
         let (mut primary, mut replica) = (server.connect(), other.connect());
-        write_some(&mut primary, 0);
+        let zoo = Zoo::build(&mut primary);
         follow(&mut replica, &server);
         for round in 1..4 {
-            write_some(&mut primary, round);
             let killed = primary.pipeline(&["CLIENT KILL TYPE replica", "BF.ADD missed a", "BF.MADD missed a b c"]);
             assert_eq!(killed[0], integer(1));
-            write_some(&mut primary, round + 10);
+            write_some(&mut primary, round);
+            zoo.write(&mut primary, round);
             eventually("the replica to come back", || primary.info_number("connected_slaves") == 1);
             catch_up(&mut primary, &mut replica);
             assert_equal_keys("after a cut", &mut primary, &mut replica);
@@ -141,10 +176,12 @@ fn a_promoted_replica_goes_on_by_itself() {
         let other = Server::start(program);
         let (mut primary, mut replica) = (server.connect(), other.connect());
         follow(&mut replica, &server);
+        let zoo = Zoo::build(&mut primary);
         write_some(&mut primary, 0);
         catch_up(&mut primary, &mut replica);
-        replica.run("REPLICAOF NO ONE");
+        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
         write_some(&mut replica, 1);
+        zoo.write(&mut replica, 1);
         // The former primary follows: first it has fewer filters, then the same.
         follow(&mut primary, &other);
         catch_up(&mut replica, &mut primary);

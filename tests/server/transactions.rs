@@ -1,4 +1,6 @@
-//! The commands inside MULTI, inside scripts and functions, and under WATCH.
+//! The commands inside MULTI, inside scripts and functions, under WATCH, and the events that they announce.
+
+use std::path::Path;
 
 use crate::harness::{Server, array, error, integer, nil, ok, on_every_server, simple};
 
@@ -56,7 +58,15 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
         for protocol in [2, 3] {
             let mut client = server.connect_speaking(protocol);
             other.run("DEL k");
-            other.run("BF.MADD k a b");
+            for line in [
+                "BF.RESERVE k 0.01 100 SEED 7",
+                "BF.MADD k a b",
+                "BF.INSERT keyed HASH siphash ITEMS a b",
+                "BF.RESERVE counting 0.01 100 COUNTING",
+                "BF.RESERVE ring 0.01 100 WINDOW 1000",
+            ] {
+                assert!(!other.run(line).is_error(), "{line}");
+            }
             for line in [
                 "BF.ADD k a",
                 "BF.MADD k a b a",
@@ -77,8 +87,11 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 "BF.INSERT missing NOCREATE ITEMS a",
                 "BF.INSERT missing CAPACITY x ITEMS a",
                 "BF.LOADCHUNK missing 2 rubbish",
+                "BF.DEL keyed absent",
+                "BF.MDEL keyed absent absent",
+                "BF.COUNT counting a",
             ] {
-                client.run("WATCH k full missing");
+                client.run("WATCH k full missing keyed counting");
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
@@ -89,17 +102,24 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 "BF.MADD k a d",
                 "BF.INSERT k ITEMS e",
                 "BF.ADD missing x",
-                "BF.RESERVE r 0.1 9",
+                "BF.RESERVE r 0.01 100 SEED 7",
                 "BF.INSERT new CAPACITY 9 ITEMS a",
+                "BF.MDEL keyed b absent",
+                "BF.DEL keyed a",
+                "BF.ADD counting a",
+                "BF.ADD counting a",
+                "BF.ROTATE ring",
+                "BF.MERGE k r",
+                "BF.CLEAR k",
             ] {
-                client.run("WATCH k missing r new");
+                client.run("WATCH k missing r new keyed counting ring");
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
                 let aborted = if protocol == 3 { nil(3) } else { crate::harness::Reply::NullArray };
                 assert_eq!(client.run("EXEC"), aborted, "{line}");
             }
-            other.run("DEL missing r new");
+            other.run("DEL missing r new keyed counting ring");
         }
     });
 }
@@ -143,5 +163,96 @@ fn a_reading_script_cannot_add() {
         let reply = client.call(&["EVAL_RO", "return redis.call('BF.ADD', KEYS[1], 'b')", "1", "k"]);
         assert!(reply.is_error());
         assert_eq!(client.run("BF.CARD k"), integer(1));
+    });
+}
+
+/// The events that commands announce, each with its key.
+fn events_of(program: &Path, lines: &[&str]) -> Vec<String> {
+    let server = Server::with(program).line("notify-keyspace-events KEA").start();
+    let (mut client, mut listener) = (server.connect(), server.connect());
+    listener.run("PSUBSCRIBE __keyevent@0__:*");
+    for line in lines {
+        client.run(line);
+    }
+    client.run("SET end x");
+    let mut events = Vec::new();
+    loop {
+        let message = listener.receive().expect("an event");
+        let [.., channel, key] = message.elements() else { panic!("{message:?}") };
+        let name = channel.text().replace("__keyevent@0__:", "");
+        if name == "set" {
+            return events;
+        }
+        if name.starts_with("bloom.") || name == "del" {
+            events.push(format!("{name} {}", key.text()));
+        }
+    }
+}
+
+#[test]
+fn a_change_of_any_filter_is_announced_and_a_question_is_not() {
+    on_every_server(|program| {
+        for (lines, expected) in [
+            (
+                vec![
+                    "BF.RESERVE k 0.0001 4 WINDOW 1000 BUCKETS 3",
+                    "BF.ADD k a",
+                    "BF.ROTATE k",
+                    "BF.MADD k b c d",
+                    "BF.EXISTS k a",
+                    "BF.RESERVE r 0.0001 4 ROLLING BUCKETS 3",
+                    "BF.MADD r a b",
+                    "BF.MADD r c d e f g h",
+                ],
+                "reserve k, add k, rotate k, scale k, add k, reserve r, add r, rotate r, add r",
+            ),
+            (
+                vec![
+                    "BF.RESERVE k 0.01 100 HASH siphash",
+                    "BF.MADD k a b c",
+                    "BF.DEL k absent",
+                    "BF.MDEL k absent absent",
+                    "BF.DEL k a",
+                    "BF.MDEL k a b absent",
+                ],
+                "reserve k, add k, del k, del k",
+            ),
+            (
+                vec!["BF.RESERVE k 0.01 3 COUNTING", "BF.MADD k a a a", "BF.ADD k a", "BF.COUNT k a"],
+                "reserve k, add k, full k",
+            ),
+            (
+                vec!["BF.RESERVE a 0.01 9 SEED 7", "BF.RESERVE b 0.01 9 SEED 7", "BF.ADD b x", "BF.MERGE a b"],
+                "reserve a, reserve b, add b, merge a",
+            ),
+            (vec!["BF.ADD a x", "BF.MERGE new a", "BF.CLEAR a"], "reserve a, add a, reserve new, merge new, clear a"),
+        ] {
+            let expected: Vec<String> = expected.split(", ").map(|event| format!("bloom.{event}")).collect();
+            assert_eq!(events_of(program, &lines), expected, "{lines:?}");
+        }
+    });
+}
+
+#[test]
+fn a_filter_of_redisblooms_layout_announces_what_a_native_one_does() {
+    on_every_server(|program| {
+        let [native, theirs] = ["CONFIG SET bf.layout native", "CONFIG SET bf.layout redisbloom"].map(|setting| {
+            let lines = [
+                setting,
+                "BF.RESERVE k 1e-6 2 EXPANSION 1",
+                "BF.ADD k a",
+                "BF.ADD k a",
+                "BF.MADD k a b c d e",
+                "BF.MADD k a b",
+                "BF.INSERT k ITEMS e f",
+                "BF.ADD new a",
+                "DEL k",
+            ];
+            events_of(program, &lines)
+        });
+        assert_eq!(theirs, native);
+        for name in ["bloom.reserve k", "bloom.add k", "bloom.scale k", "bloom.add new", "del k"] {
+            assert!(native.iter().any(|event| event == name), "{name} is not among {native:?}");
+        }
     });
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{FULL, create_some};
 use crate::harness::{
-    Connection, Rng, Server, Stop, array, catch_up, digest, error, eventually, integer, lines, ok, on_every_server,
+    Connection, Rng, Server, Stop, array, catch_up, digest, error, follow, integer, ok, on_every_server,
     with_append_only_file,
 };
 
@@ -72,23 +72,6 @@ fn a_delete_counts_down_what_it_finds() {
 }
 
 #[test]
-fn deletes_are_carried_as_what_they_found() {
-    on_every_server(|program| {
-        let mut server = with_append_only_file(program);
-        let mut client = server.connect();
-        client.run("BF.INSERT k CAPACITY 9 COUNTING SEED 1 ITEMS a a b");
-        client.run("BF.MDEL k never a b");
-        client.run("BF.DEL k never");
-        client.run("BF.DEL k a");
-        let expected = ["BF.INSERT k CAPACITY 9 ERROR 0.01 COUNTING SEED 1 ITEMS a a b", "BF.MDEL k a b", "BF.DEL k a"];
-        assert_eq!(lines(&server), expected);
-        let before = digest(&mut client, "k");
-        server.restart(Stop::Kill);
-        assert_eq!(digest(&mut server.connect(), "k"), before);
-    });
-}
-
-#[test]
 fn members_come_and_go_and_a_replica_follows() {
     on_every_server(|program| {
         let mut server = with_append_only_file(program);
@@ -99,8 +82,7 @@ fn members_come_and_go_and_a_replica_follows() {
         plain.come_and_go(&mut primary, "plain", 100);
         let other = Server::start(program);
         let mut replica = other.connect();
-        replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port));
-        eventually("the link to the primary", || replica.info("master_link_status") == "up");
+        follow(&mut replica, &server);
         plain.come_and_go(&mut primary, "plain", 150);
         keyed.come_and_go(&mut primary, "keyed", 150);
         // Of what was never added, too: it may hide others, and the replica hides the same.

@@ -2,8 +2,8 @@
 
 use super::{FILTERS, call, numbered, reserve_all};
 use crate::harness::{
-    Connection, Reply, Server, array, digest, error, eventually, integer, lines, ok, on_every_server,
-    with_append_only_file,
+    Connection, Server, array, digest, error, eventually, integer, lines, load_record, next_record, ok,
+    on_every_server, with_append_only_file,
 };
 
 const CANNOT: &str = "ERR this filter cannot delete: it needs HASH siphash or COUNTING";
@@ -68,40 +68,11 @@ fn what_cannot_delete_says_so_and_a_missing_filter_has_nothing() {
             assert_eq!(client.run("BF.DEL string a"), error(wrong));
             assert_eq!(client.run("BF.MDEL string a b"), error(wrong));
             client.run("BF.RESERVE whole 0.01 100 HASH siphash");
-            let header = client.run("BF.SCANDUMP whole 0");
-            let iterator = header.elements()[0].number().to_string();
-            let words = [b"BF.LOADCHUNK".as_slice(), b"part", iterator.as_bytes(), header.elements()[1].bytes()];
-            assert_eq!(client.call(&words), ok());
+            let header = next_record(&mut client, "whole", 0).expect("a header");
+            assert_eq!(load_record(&mut client, "part", &header), ok());
             assert_eq!(client.run("BF.DEL part a"), error("ERR filter is still being loaded"));
             assert_eq!(client.run("BF.MDEL part a"), error("ERR filter is still being loaded"));
         }
-    });
-}
-
-#[test]
-fn the_server_knows_the_commands() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for (name, arity) in [("bf.del", 3), ("bf.mdel", -3)] {
-            let reply = client.run(&format!("COMMAND INFO {name}"));
-            let fields = reply.elements()[0].elements();
-            assert_eq!((fields[0].text().as_str(), fields[1].number()), (name, arity));
-            let texts = |reply: &Reply| reply.elements().iter().map(Reply::text).collect::<Vec<_>>();
-            let flags = texts(&fields[2]);
-            assert!(flags.contains(&"write".to_owned()) && !flags.contains(&"denyoom".to_owned()), "{flags:?}");
-            let keys: Vec<i64> = fields[3..6].iter().map(Reply::number).collect();
-            assert_eq!(keys, [1, 1, 1]);
-            let spec = &fields[8].elements()[0];
-            let flags = texts(spec.field("flags"));
-            assert!(flags.contains(&"RW".to_owned()) && flags.contains(&"delete".to_owned()), "{flags:?}");
-            let docs = client.run(&format!("COMMAND DOCS {name}"));
-            assert!(docs.elements()[1].field("summary").text().starts_with("Deletes"));
-            let repeated = docs.elements()[1].field("arguments").elements().len();
-            assert_eq!(repeated, 2, "a key and an item");
-            assert!(client.run(&format!("{name} k")).error_text().starts_with("ERR wrong number of arguments"));
-        }
-        assert!(client.run("BF.DEL k a b").error_text().starts_with("ERR wrong number of arguments"));
     });
 }
 

@@ -1,9 +1,10 @@
-//! Reads the append-only file: the commands that a replica would be sent, as they were written.
+//! Reads the append-only file, whose commands are those that a replica would be sent, and starts servers on files that a
+//! test has written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::process::Server;
+use super::process::{Server, Stop};
 
 /// A server that writes its append-only file as commands, and rewrites it when it is told to.
 pub fn with_append_only_file(program: &Path) -> Server {
@@ -32,8 +33,11 @@ pub fn rewritten_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
 }
 
 fn commands_in(file: &Path) -> Vec<Vec<Vec<u8>>> {
-    let bytes = fs::read(file).expect("the append-only file is readable");
-    let mut rest = bytes.as_slice();
+    commands_of(&fs::read(file).expect("the append-only file is readable"))
+}
+
+/// The commands in the bytes of an append-only file, without the SELECTs, each as its words.
+pub fn commands_of(mut rest: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut commands = Vec::new();
     while !rest.is_empty() {
         let words = read_number(&mut rest, b'*');
@@ -64,6 +68,37 @@ pub fn encode<W: AsRef<[u8]>>(commands: impl IntoIterator<Item = impl AsRef<[W]>
         }
     }
     bytes
+}
+
+/// Starts a server on a snapshot.
+pub fn start_on_snapshot(program: &Path, lines: &[&str], snapshot: &[u8]) -> Server {
+    let builder = lines.iter().fold(Server::with(program), |builder, line| builder.line(line));
+    let mut server = builder.start();
+    server.stop(Stop::NoSave);
+    fs::write(server.folder().join("dump.rdb"), snapshot).expect("the snapshot is written");
+    server.start_again();
+    server
+}
+
+/// Starts a server on an append-only file of plain commands.
+pub fn start_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
+    let mut server = stopped_on_commands(program, lines, commands);
+    server.start_again();
+    server
+}
+
+/// Prepares a server that will start on an append-only file of plain commands.
+pub fn stopped_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
+    let builder = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no");
+    let mut server = lines.iter().fold(builder, |builder, line| builder.line(line)).start();
+    server.stop(Stop::NoSave);
+    let folder: PathBuf = server.folder().join("appendonlydir");
+    fs::remove_dir_all(&folder).expect("the server's own file is removed");
+    fs::create_dir(&folder).expect("an empty folder");
+    fs::write(folder.join("appendonly.aof.1.base.aof"), commands).expect("the commands are written");
+    let manifest = "file appendonly.aof.1.base.aof seq 1 type b\n";
+    fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("the manifest is written");
+    server
 }
 
 /// The length of the append-only file in bytes, since the last rewrite.

@@ -1,7 +1,61 @@
-//! DUMP payloads: what the server checks before a module sees a byte is the checksum at the end, so a test that damages a
-//! payload puts that right again.
+//! Filters on their way from one server to another: payloads of DUMP, and records of BF.SCANDUMP.
 
-/// Replaces the last eight bytes of a DUMP payload by the checksum of those before.
+use super::resp::{Connection, Reply, bulk, ok};
+
+/// The bytes at the end of a payload: two for the version of the server's format, eight for the checksum.
+pub const FOOTER: usize = 10;
+
+/// One record of BF.SCANDUMP: its iterator and its data.
+pub type Record = (i64, Vec<u8>);
+
+/// Returns the payload of DUMP.
+pub fn dump(client: &mut Connection, key: impl AsRef<[u8]>) -> Vec<u8> {
+    client.call(&[b"DUMP", key.as_ref()]).bytes().to_vec()
+}
+
+/// Returns a payload without the server's footer, which differs from server to server.
+pub fn value_of(payload: &[u8]) -> &[u8] {
+    &payload[..payload.len() - FOOTER]
+}
+
+/// Restores a payload at a free key, without a time to live.
+pub fn restore(client: &mut Connection, key: impl AsRef<[u8]>, payload: &[u8]) -> Reply {
+    client.call(&[b"RESTORE", key.as_ref(), b"0", payload])
+}
+
+/// Returns the record that follows an iterator, or nothing at the end of the dump.
+pub fn next_record(client: &mut Connection, key: impl AsRef<[u8]>, iterator: i64) -> Option<Record> {
+    let reply = client.call(&[b"BF.SCANDUMP", key.as_ref(), iterator.to_string().as_bytes()]);
+    let [next, data] = reply.elements() else { panic!("not a pair: {reply:?}") };
+    if next.number() == 0 {
+        assert_eq!(data, &bulk(""));
+        return None;
+    }
+    Some((next.number(), data.bytes().to_vec()))
+}
+
+/// Returns all records of a filter.
+pub fn records(client: &mut Connection, key: impl AsRef<[u8]>) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    while let Some(record) = next_record(client, key.as_ref(), records.last().map_or(0, |record| record.0)) {
+        records.push(record);
+    }
+    records
+}
+
+/// Sends one record by BF.LOADCHUNK.
+pub fn load_record(client: &mut Connection, key: impl AsRef<[u8]>, (iterator, data): &Record) -> Reply {
+    client.call(&[b"BF.LOADCHUNK", key.as_ref(), iterator.to_string().as_bytes(), data])
+}
+
+/// Sends records, each of which must be accepted.
+pub fn load_records(client: &mut Connection, key: impl AsRef<[u8]>, records: &[Record]) {
+    for record in records {
+        assert_eq!(load_record(client, key.as_ref(), record), ok(), "record {}", record.0);
+    }
+}
+
+/// Replaces the checksum of a payload, which the server verifies before it calls a module, so that a test can damage the value.
 pub fn with_fixed_checksum(mut payload: Vec<u8>) -> Vec<u8> {
     let body = payload.len() - 8;
     let checksum = crc64(&payload[..body]);

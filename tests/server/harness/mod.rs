@@ -15,8 +15,13 @@ mod version;
 mod watched;
 
 pub use accepted::{PEAK_SLACK_BYTES, is_accepted, restore_by_law, use_and_delete};
-pub use aof::{append_only_commands, append_only_length, encode, lines, rewritten_commands, with_append_only_file};
-pub use dump::with_fixed_checksum;
+pub use aof::{
+    append_only_commands, append_only_length, commands_of, encode, lines, rewritten_commands, start_on_commands,
+    start_on_snapshot, stopped_on_commands, with_append_only_file,
+};
+pub use dump::{
+    FOOTER, Record, dump, load_record, load_records, next_record, records, restore, value_of, with_fixed_checksum,
+};
 pub use figures::figures;
 pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers, tool};
 pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port};

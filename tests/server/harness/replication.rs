@@ -19,7 +19,9 @@ pub fn catch_up(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// The digest of a value: equal for equal values.
-pub fn digest(client: &mut Connection, key: &str) -> Reply {
-    client.run(&format!("DEBUG DIGEST-VALUE {key}"))
+/// Returns the digest of a value, which is the same for equal values only.
+pub fn digest(client: &mut Connection, key: impl AsRef<[u8]>) -> Reply {
+    let reply = client.call(&[b"DEBUG".as_slice(), b"DIGEST-VALUE", key.as_ref()]);
+    assert!(!reply.is_error(), "{}: {reply:?}", key.as_ref().escape_ascii());
+    reply
 }

@@ -4,8 +4,8 @@
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, beside_releases};
 use crate::fleet::{catch_up, follow};
+use crate::harness::records as records_of;
 use crate::harness::{Connection, Reply, Server, Stop, array, integer, ok};
-use crate::redisbloom::dump::scandump;
 
 /// BF.INSERT's options by their first letters. `key` stands for a key of its own.
 const FIRST_LETTERS: [&str; 14] = [
@@ -108,7 +108,7 @@ impl Pair {
                 primary.run(&format!("BF.ADD {key} {item}"));
             }
             let debug = primary.run(&format!("BF.DEBUG {key}"));
-            expected.push(Expected { debug, records: scandump(&mut primary, &key), line, key });
+            expected.push(Expected { debug, records: records_of(&mut primary, &key), line, key });
         }
         catch_up(&mut primary, &mut replica);
         let mut wrong = misunderstood_by(&mut replica, &expected, "a replica");
@@ -132,7 +132,7 @@ fn misunderstood_by(client: &mut Connection, expected: &[Expected], who: &str) -
         let ours = client.run(&format!("BF.DEBUG {key}"));
         if ours != *debug {
             wrong.push(format!("{line}, {who}:\n  ours   {ours:?}\n  theirs {debug:?}"));
-        } else if scandump(client, key) != *records {
+        } else if records_of(client, key) != *records {
             wrong.push(format!("{line}, {who}: the records differ"));
         }
     }
@@ -201,7 +201,7 @@ fn assert_loads_alike(peer: &Peer, order: &[usize], add: bool) {
     for item in 0..60 {
         primary.run(&format!("BF.ADD from {item}"));
     }
-    let records = scandump(&mut primary, "from");
+    let records = records_of(&mut primary, "from");
     assert_eq!(records.len(), 4, "a header and three layers");
     for &place in order {
         let (iterator, data) = (records[place].0.to_string(), &records[place].1);

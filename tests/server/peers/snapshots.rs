@@ -4,8 +4,8 @@
 use super::stream::Stream;
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, extremes};
+use crate::harness::{FOOTER, dump};
 use crate::harness::{Server, Stop, ok};
-use crate::redisbloom::dump::{FOOTER, dump};
 use crate::reliability::scaled;
 
 /// How many random commands make filters.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rng;
+use crate::harness::records;
 use crate::harness::{Connection, Reply, Rng, eventually, integer, ok, simple};
-use crate::redisbloom::dump::scandump;
 
 /// A command's words.
 type Words = Vec<Vec<u8>>;
@@ -137,7 +137,7 @@ impl Stream {
         if self.members.contains_key(&to) {
             return;
         }
-        for (iterator, data) in scandump(clients[0], &from) {
+        for (iterator, data) in records(clients[0], &from) {
             let line = vec![b"BF.LOADCHUNK".to_vec(), to.clone(), iterator.to_string().into_bytes(), data];
             assert_eq!(self.run(clients, line), ok());
         }

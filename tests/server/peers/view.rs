@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::harness::{Connection, Reply, simple};
-use crate::redisbloom::dump::{FOOTER, dump, scandump};
+use crate::harness::{FOOTER, dump, records};
 
 /// The keys of a server's first database.
 #[derive(PartialEq)]
@@ -65,7 +65,7 @@ impl KeyView {
             expires_at_ms: client.call(&[b"PEXPIRETIME", key]),
             info: client.call(&[b"BF.INFO", key]),
             debug: client.call(&[b"BF.DEBUG", key]),
-            records: if is_filter { scandump(client, key) } else { Vec::new() },
+            records: if is_filter { records(client, key) } else { Vec::new() },
             payload,
         }
     }

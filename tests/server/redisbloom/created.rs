@@ -1,9 +1,8 @@
 //! Filters that are created here in RedisBloom's layout are the ones that RedisBloom would have made, byte for byte.
 
-use super::dump::dump;
 use super::golden::{TODAY, filters, info_reply, items};
 use super::model::Model;
-use crate::harness::{Connection, Server, ok, on_every_server};
+use crate::harness::{Connection, Server, dump, ok, on_every_server};
 
 const FOOTER: usize = 10;
 
@@ -43,24 +42,6 @@ fn the_same_words_make_the_same_bytes() {
             let body = golden.payload.len() - FOOTER;
             assert!(ours.len() == golden.payload.len() && ours[..body] == golden.payload[..body], "{}", golden.key);
             golden.check(&server, &golden.key);
-        }
-    });
-}
-
-#[test]
-fn insert_makes_the_filter_that_reserve_makes() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for (key, reserve, insert) in [
-            ("growing", "0.001 77 EXPANSION 3", "ERROR 0.001 CAPACITY 77 EXPANSION 3"),
-            ("fixed", "0.1 77 NONSCALING", "NONSCALING CAPACITY 77 ERROR 0.1"),
-            ("zero", "0.1 77 EXPANSION 0", "CAPACITY 77 EXPANSION 0 ERROR 0.1"),
-        ] {
-            assert_eq!(client.run(&format!("BF.RESERVE {key}-a {reserve} LAYOUT redisbloom")), ok());
-            client.run(&format!("BF.MADD {key}-a x y z"));
-            client.run(&format!("BF.INSERT {key}-b {insert} LAYOUT redisbloom ITEMS x y z"));
-            assert_eq!(dump(&mut client, format!("{key}-a")), dump(&mut client, format!("{key}-b")), "{key}");
         }
     });
 }

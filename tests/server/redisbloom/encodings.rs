@@ -2,8 +2,8 @@
 //! 4, both hashes, sizes that are powers of two, sizes that are no whole number of words, headers of 2018.
 
 use super::golden::{RELEASES, filters, load_chunks, restore};
-use super::growth::{add_to_both, assert_as_the_model};
 use super::model::{FORCE_64, Layer, Model, NO_SCALING};
+use crate::growth::{add_to_both, assert_as_the_model};
 use crate::harness::{Server, on_every_server, simple};
 
 const ENTS_IS_BITS: u64 = 2;

@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use super::payload::{Field, fields_of, payload_of};
-use crate::harness::{Connection, Rng, Server, eventually, integer, ok, on_every_server, with_fixed_checksum};
+use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server, with_fixed_checksum};
 
 const EDGES: [u64; 11] =
     [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, 1 << 53, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];
@@ -122,42 +122,6 @@ fn pairs_of_numbers_may_be_at_an_edge() {
 }
 
 #[test]
-fn bytes_may_be_missing_doubled_or_foreign() {
-    on_every_server(|program| {
-        let (_server, mut client) = start(program);
-        let mut rng = Rng::new(1);
-        let payloads: Vec<Vec<u8>> = (0..=4).map(|encoding| full().payload(encoding)).collect();
-        let mut taken = 0;
-        for round in 0..3000 {
-            let base = &payloads[round % payloads.len()];
-            let (body, footer) = base.split_at(base.len() - 10);
-            let mut body = body.to_vec();
-            for _ in 0..=rng.below(3) {
-                // The first ten bytes say that a module's value follows and which module's.
-                let place = 10 + rng.below(body.len() as u64 - 10) as usize;
-                match rng.below(4) {
-                    0 => drop(body.remove(place)),
-                    1 => body.insert(place, rng.number() as u8),
-                    2 => {
-                        let other = &payloads[rng.below(payloads.len() as u64) as usize];
-                        let from = 10 + rng.below(other.len() as u64 - 20) as usize;
-                        body.truncate(place);
-                        body.extend_from_slice(&other[from..other.len() - 10]);
-                    }
-                    _ => body[place] = [0, 0x7f, 0x80, 0x81, 0xff][rng.below(5) as usize],
-                }
-                if body.len() <= 10 {
-                    break;
-                }
-            }
-            let payload = with_fixed_checksum([&body, footer].concat());
-            taken += usize::from(try_it(&mut client, &format!("round {round}"), &payload));
-        }
-        eprintln!("{taken} of 3000 were taken");
-    });
-}
-
-#[test]
 fn a_string_that_promises_more_than_comes_is_refused() {
     on_every_server(|program| {
         let (server, mut client) = start(program);
@@ -204,5 +168,51 @@ fn a_header_that_announces_much_costs_little() {
         for name in ["num_objects", "num_filters_across_objects", "total_memory_bytes"] {
             assert_eq!(client.gauge(name), 0, "{name}");
         }
+    });
+}
+
+/// A rate halves from layer to layer. There is an end to that, and to the hashes: 998 at 1e-300, and 1100 are allowed.
+#[test]
+fn a_filter_that_cannot_get_more_exact_stays_as_it_was() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.RESERVE k 1e-300 1 EXPANSION 1 LAYOUT redisbloom");
+        let mut members = Vec::new();
+        let refused = (0..1000).find(|number| {
+            let reply = client.run(&format!("BF.ADD k {number}"));
+            if !reply.is_error() {
+                members.push(*number);
+            }
+            reply.is_error()
+        });
+        assert!(refused.is_some_and(|number| (50..200).contains(&number)), "refused: {refused:?}");
+        let digest = client.run("DEBUG DIGEST-VALUE k");
+        assert!(client.run("BF.ADD k one-more").is_error());
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+        for number in members {
+            assert_eq!(client.run(&format!("BF.EXISTS k {number}")), integer(1));
+        }
+        assert_eq!(client.run("DEBUG RELOAD").text(), "OK");
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
+    });
+}
+
+#[test]
+fn a_capacity_that_outgrows_every_number_is_refused() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-filter-bytes 100000000").start();
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE k 0.1 1 EXPANSION 32768 LAYOUT redisbloom"), ok());
+        let items: Vec<String> = (0..40_000).map(|number| number.to_string()).collect();
+        let mut added = 0;
+        for batch in items.chunks(1000) {
+            let words: Vec<&str> = ["BF.MADD", "k"].into_iter().chain(batch.iter().map(String::as_str)).collect();
+            let reply = client.call(&words);
+            added += reply.elements().iter().filter(|answer| !answer.is_error() && answer.truth()).count() as i64;
+        }
+        // One item, then 32768, and the third layer would have 2^30.
+        assert_eq!(client.run("BF.CARD k"), integer(added));
+        assert_eq!(added, 32_769);
     });
 }

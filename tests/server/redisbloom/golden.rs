@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +11,9 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 use super::model::Model;
-use crate::harness::{Reply, Server, Stop, array, integer, ok, simple, with_fixed_checksum};
+use crate::golden::{self, Source};
+use crate::growth;
+use crate::harness::{Record, Reply, Server, array, integer, load_records, ok, simple, with_fixed_checksum};
 
 /// Every release that data is there of.
 pub const RELEASES: [&str; 4] = ["1.0.0", "1.1.1", "2.2.0", "2.6.28"];
@@ -39,7 +41,7 @@ pub struct Golden {
     /// What DUMP gave.
     pub payload: Vec<u8>,
     /// What BF.SCANDUMP gave: iterators and data.
-    pub chunks: Vec<(i64, Vec<u8>)>,
+    pub chunks: Vec<Record>,
 }
 
 /// A file of the data, unpacked.
@@ -115,7 +117,7 @@ fn payload(release: &str, entry: &Value) -> Vec<u8> {
     with_fixed_checksum([&[7], value.as_slice(), &[10, 0], &[0; 8]].concat())
 }
 
-fn chunks(entry: &Value) -> Vec<(i64, Vec<u8>)> {
+fn chunks(entry: &Value) -> Vec<Record> {
     if let Some(places) = entry.get("scandump_in_aof") {
         let file = file("redisbloom-2.6.28.aof");
         let places = places.as_array().expect("a list");
@@ -201,49 +203,52 @@ pub fn info_reply(values: [Option<i64>; 5], protocol: u8) -> Reply {
     Reply::Array(names.into_iter().zip(values).flat_map(|(name, value)| [name, value]).collect())
 }
 
-/// A server that was started on a snapshot.
-pub fn start_on_snapshot(program: &Path, lines: &[&str], snapshot: &[u8]) -> Server {
-    let builder = lines.iter().fold(Server::with(program), |builder, line| builder.line(line));
-    let mut server = builder.start();
-    server.stop(Stop::NoSave);
-    fs::write(server.folder().join("dump.rdb"), snapshot).expect("the snapshot is written");
-    server.start_again();
-    server
-}
-
-/// A server that was started on an append-only file of plain commands.
-pub fn start_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
-    let mut server = stopped_on_commands(program, lines, commands);
-    server.start_again();
-    server
-}
-
-/// A server that is to be started on an append-only file of plain commands.
-pub fn stopped_on_commands(program: &Path, lines: &[&str], commands: &[u8]) -> Server {
-    let builder = Server::with(program).line("appendonly yes").line("aof-use-rdb-preamble no");
-    let mut server = lines.iter().fold(builder, |builder, line| builder.line(line)).start();
-    server.stop(Stop::NoSave);
-    let folder: PathBuf = server.folder().join("appendonlydir");
-    fs::remove_dir_all(&folder).expect("the server's own file is removed");
-    fs::create_dir(&folder).expect("an empty folder");
-    fs::write(folder.join("appendonly.aof.1.base.aof"), commands).expect("the commands are written");
-    let manifest = "file appendonly.aof.1.base.aof seq 1 type b\n";
-    fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("the manifest is written");
-    server
-}
-
 /// RESTOREs a payload.
 pub fn restore(server: &Server, key: &str, payload: &[u8]) {
     let words: [&[u8]; 5] = [b"RESTORE", key.as_bytes(), b"0", payload, b"REPLACE"];
     assert_eq!(server.connect().call(&words), ok(), "RESTORE of {key}");
 }
 
-/// Sends the pairs of a SCANDUMP back.
-pub fn load_chunks(server: &Server, key: &str, chunks: &[(i64, Vec<u8>)]) {
-    let mut client = server.connect();
-    for (iterator, data) in chunks {
-        let iterator = iterator.to_string();
-        let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-        assert_eq!(client.call(&words), ok(), "chunk {iterator} of {key}");
+/// Sends the pairs of BF.SCANDUMP back.
+pub fn load_chunks(server: &Server, key: &str, chunks: &[Record]) {
+    load_records(&mut server.connect(), key, chunks);
+}
+
+/// Everything that a release made.
+pub fn source(release: &'static str) -> Source {
+    let filters = filters(release).into_iter().map(|filter| Box::new(filter) as Box<dyn golden::Golden>).collect();
+    let append_only_files = if release == TODAY { vec![file("redisbloom-2.6.28.aof")] } else { Vec::new() };
+    Source { name: release, snapshot: snapshot(release), append_only_files, filters }
+}
+
+impl golden::Golden for Golden {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn items(&self) -> Vec<String> {
+        items(0, self.offered)
+    }
+
+    fn payloads(&self) -> Vec<Vec<u8>> {
+        vec![self.payload.clone()]
+    }
+
+    fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+        golden::as_commands(key, &self.chunks)
+    }
+
+    fn check(&self, server: &Server, at: &str) {
+        Self::check(self, server, at);
+    }
+
+    fn model(&self) -> Option<Box<dyn growth::Model>> {
+        Some(Box::new(Self::model(self)))
+    }
+
+    fn sizes(&self) -> Option<[usize; 4]> {
+        let model = self.model();
+        let bytes = model.layers.iter().map(|layer| layer.bytes.len()).sum();
+        Some([bytes, model.layers.len(), model.items as usize, model.info()[0]? as usize])
     }
 }

@@ -2,12 +2,13 @@
 //! filter would have to grow (all releases). A replica and the reader of its append-only file go on; where they could lack
 //! an item, they end.
 
-use super::dump::dump;
-use super::golden::{TODAY, snapshot, start_on_commands};
+use super::golden::{TODAY, snapshot};
 use super::model::{Layer, Model};
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use super::words::{assert_ends_the_server, following};
-use crate::harness::{Connection, Server, Stop, array, eventually, integer, on_every_server, simple};
+use crate::harness::{
+    Connection, Server, Stop, array, dump, eventually, integer, on_every_server, simple, start_on_commands,
+};
 
 /// More than a server gets for one filter, and what no machine has.
 const RESERVATIONS: [&str; 3] = [

@@ -1,43 +1,19 @@
-//! BF.LOADCHUNK of a dump that RedisBloom made: the filter is not live before its last byte has come, the chunks come
-//! in order and in pieces of any length.
+//! BF.LOADCHUNK of a dump that RedisBloom made: the chunks come in order and in pieces of any length, and a refusal has
+//! RedisBloom's text.
 
 use super::golden::{Golden, TODAY, filter, filters, load_chunks, restore};
-use crate::harness::{Connection, Reply, Server, error, integer, ok, on_every_server, simple};
+use crate::harness::{Connection, Record, Reply, Server, error, load_record, ok, on_every_server};
 
-pub const LOADING: &str = "ERR filter is still being loaded";
-
-/// Records of a dump: iterators and data.
-pub type Chunks = Vec<(i64, Vec<u8>)>;
+/// Records of a dump.
+pub type Chunks = Vec<Record>;
 
 fn send(client: &mut Connection, key: &str, iterator: i64, data: &[u8]) -> Reply {
-    let iterator = iterator.to_string();
-    let words: [&[u8]; 4] = [b"BF.LOADCHUNK", key.as_bytes(), iterator.as_bytes(), data];
-    client.call(&words)
+    load_record(client, key, &(iterator, data.to_vec()))
 }
 
 /// Eleven layers of 64 bytes and more.
 pub fn golden() -> Golden {
     filter(TODAY, "expansion-1")
-}
-
-pub fn assert_not_live(client: &mut Connection) {
-    assert_eq!(client.run("TYPE k"), simple("bloomgate"));
-    for line in [
-        "BF.ADD k item:1",
-        "BF.MADD k item:1 x",
-        "BF.EXISTS k item:1",
-        "BF.MEXISTS k item:1 x",
-        "BF.CARD k",
-        "BF.INFO k",
-        "BF.INFO k SIZE",
-        "BF.DEBUG k",
-        "BF.INSERT k ITEMS 1",
-        "BF.INSERT k NOCREATE ITEMS 1",
-    ] {
-        assert_eq!(client.run(line), error(LOADING), "{line}");
-    }
-    assert!(client.run("BF.RESERVE k 0.01 100").is_error());
-    assert!(client.run("BF.RESERVE k 0.01 100 LAYOUT redisbloom").is_error());
 }
 
 /// The bits of all layers cut into pieces of `length` bytes and less, none across a layer.
@@ -51,30 +27,6 @@ pub fn pieces(golden: &Golden, length: usize) -> Chunks {
         }
     }
     pieces
-}
-
-#[test]
-fn a_filter_is_live_with_its_last_chunk_and_not_before() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let golden = golden();
-        let (last, others) = golden.chunks.split_last().unwrap();
-        for (iterator, data) in others {
-            assert_eq!(send(&mut client, "k", *iterator, data), ok());
-            assert_not_live(&mut client);
-        }
-        client.run("PEXPIREAT k 4102444800123");
-        assert_eq!(send(&mut client, "k", last.0, &last.1), ok());
-        assert_eq!(client.run("PEXPIRETIME k"), integer(4_102_444_800_123), "the time to live is kept");
-        golden.check(&server, "k");
-        // What comes late changes nothing, whatever it is answered.
-        let digest = client.run("DEBUG DIGEST-VALUE k");
-        for (iterator, data) in &golden.chunks {
-            send(&mut client, "k", *iterator, data);
-        }
-        assert_eq!(client.run("DEBUG DIGEST-VALUE k"), digest);
-    });
 }
 
 #[test]
@@ -203,17 +155,6 @@ fn a_header_comes_where_no_key_is() {
         assert!(send(&mut client, "k", 1, &other.chunks[0].1).is_error());
         load_chunks(&server, "k", &golden.chunks[1..]);
         golden.check(&server, "k");
-    });
-}
-
-#[test]
-fn the_ceiling_binds_a_client_that_loads() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("bf.max-filter-bytes 1000").start();
-        let mut client = server.connect();
-        let reply = send(&mut client, "k", 1, &golden().chunks[0].1);
-        assert!(reply.error_text().starts_with("ERR Insufficient memory"), "{reply:?}");
-        assert_eq!(client.run("EXISTS k"), integer(0));
     });
 }
 

@@ -1,6 +1,7 @@
 //! RedisBloom's filter worked out a second time, from the description of its format alone: hashes, sizes, bits. The
 //! tests ask a server and this model the same questions. Not a line here is the module's.
 
+use super::golden::{Golden, RELEASES, TODAY, filters, items};
 use super::hash::{pair_32, pair_64};
 use super::payload::{read_payload, write_payload};
 
@@ -268,4 +269,37 @@ fn the_model_writes_numbers_as_c_does() {
     for (value, text) in [(0.25, "0.25"), (1.0 / 3.0, "0.333333"), (0.000_1, "0.0001"), (1e-300, "1e-300")] {
         assert_eq!(percent_g(value), text);
     }
+}
+
+/// The model is worth nothing if it does not do what RedisBloom did: it reads its data, and it makes the same data
+/// anew.
+#[test]
+fn the_model_does_what_redisbloom_did() {
+    for release in RELEASES {
+        for golden in filters(release) {
+            let model = golden.model();
+            let strangers: Vec<usize> =
+                (0..20_000).filter(|number| model.contains(format!("absent:{number}").as_bytes())).collect();
+            assert_eq!(strangers, golden.false_positives(), "{release}: {}", golden.key);
+            assert_eq!(model.debug(), golden.debug(), "{release}: {}", golden.key);
+        }
+    }
+    for golden in filters(TODAY).iter().filter(|golden| golden.key != "capped-rate") {
+        let mut model = anew(golden);
+        for item in items(0, golden.offered) {
+            model.add(item.as_bytes());
+        }
+        assert_eq!(model, golden.model(), "{}", golden.key);
+        assert_eq!(model.chunks(model.header()), golden.chunks, "{}", golden.key);
+    }
+}
+
+fn anew(golden: &Golden) -> Model {
+    let Some(words) = &golden.reserve else { return Model::reserve(0.01, 100, 2) };
+    let growth = match words.get(2).map(String::as_str) {
+        Some("EXPANSION") => words[3].parse().expect("a number"),
+        Some(_) => 0,
+        None => 2,
+    };
+    Model::reserve(words[0].parse().expect("a rate"), words[1].parse().expect("a number"), growth)
 }

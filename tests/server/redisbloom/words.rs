@@ -3,12 +3,20 @@
 
 use std::path::Path;
 
-use super::dump::dump;
-use super::golden::{TODAY, snapshot, start_on_commands, stopped_on_commands};
+use super::golden::{TODAY, filter, filters, load_chunks, snapshot};
 use super::model::Model;
-use super::replication::contrary;
-use super::their_primary::{TheirPrimary, encode};
-use crate::harness::{Connection, LAST_WORDS, Server, Stop, eventually, integer, ok, on_every_server, simple};
+use super::their_primary::{TheirPrimary, encode, encode_chunk};
+use crate::golden::as_commands;
+use crate::harness::{
+    Connection, LAST_WORDS, Server, Stop, append_only_commands, dump, eventually, integer, ok, on_every_server, simple,
+    start_on_commands, stopped_on_commands, with_append_only_file,
+};
+
+/// A server whose settings differ from the defaults in all that RedisBloom has no setting for: those two have to agree
+/// in error rate, capacity and expansion, which a creation by an add takes from the settings.
+fn contrary(program: &Path) -> Server {
+    Server::with(program).line("bf.max-filter-bytes 100").line("bf.layout native").start()
+}
 
 /// A filter that today's RedisBloom or 2.6 makes of the line, and the items in it.
 fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
@@ -17,6 +25,49 @@ fn model(rate: f64, capacity: u64, growth: u64, items: &str) -> Model {
         model.add(item.as_bytes());
     }
     model
+}
+
+/// Commands as RedisBloom propagates them, word for word as its clients sent them: also those that added nothing, that
+/// failed inside the reply, that hold words it ignores or options that it knows by their first letters.
+const STREAM: &str = "\
+BF.RESERVE plain 0.01 100
+BF.RESERVE plain 0.01 100
+BF.RESERVE ignoring 0.001 50 EXPANSION 4 FOO BAR
+BF.RESERVE ignoring-more 0.001 50 WITH WORDS
+BF.RESERVE fixed 0.1 5 NONSCALING
+BF.RESERVE zero 0.1 5 EXPANSION 0
+BF.RESERVE loose 0.25 10
+BF.ADD plain a
+BF.ADD plain a
+BF.ADD created a
+BF.MADD created-by-madd a b c a
+BF.MADD fixed a b c d e f g h
+BF.ADD fixed i
+BF.MADD zero a b c d e f g
+BF.INSERT whole CAPACITY 20 ERROR 0.001 EXPANSION 3 ITEMS a b
+BF.INSERT short CAP 20 ERR 0.001 EXP 3 I a b
+BF.INSERT lower cap 20 err 0.001 exp 3 items a b
+BF.INSERT short-fixed CAP 2 NON ITEMS a b
+BF.INSERT short-fixed NOC ITEMS a c d
+BF.INSERT defaults ITEMS a b";
+
+/// The filters that these commands make.
+fn stream_models() -> Vec<(&'static str, Model)> {
+    vec![
+        ("plain", model(0.01, 100, 2, "a")),
+        ("ignoring", model(0.001, 50, 4, "")),
+        ("ignoring-more", model(0.001, 50, 2, "")),
+        ("fixed", model(0.1, 5, 0, "a b c d e f g h i")),
+        ("zero", model(0.1, 5, 0, "a b c d e f g")),
+        ("loose", model(0.25, 10, 2, "")),
+        ("created", model(0.01, 100, 2, "a")),
+        ("created-by-madd", model(0.01, 100, 2, "a b c")),
+        ("whole", model(0.001, 20, 3, "a b")),
+        ("short", model(0.001, 20, 3, "a b")),
+        ("lower", model(0.001, 20, 3, "a b")),
+        ("short-fixed", model(0.01, 2, 0, "a b c d")),
+        ("defaults", model(0.01, 100, 2, "a b")),
+    ]
 }
 
 /// The words after BF.INSERT and the key; no client may say them.
@@ -64,7 +115,16 @@ fn reservations() -> Vec<(&'static str, Model)> {
 
 /// What comes from the primary, and the filters that it makes, by key.
 fn stream() -> (Vec<String>, Vec<(String, Model)>) {
-    let (mut lines, mut models) = (Vec::new(), Vec::new());
+    let mut lines: Vec<String> = STREAM.lines().map(str::to_owned).collect();
+    let mut models: Vec<(String, Model)> =
+        stream_models().into_iter().map(|(key, model)| (key.to_owned(), model)).collect();
+    // Adds that make several filters grow.
+    for number in 0..900 {
+        for (key, model) in models.iter_mut().filter(|(key, _)| ["ignoring", "short", "created"].contains(&&**key)) {
+            lines.push(format!("BF.ADD {key} more/{number}"));
+            model.add(format!("more/{number}").as_bytes());
+        }
+    }
     for (number, (words, model)) in insertions().into_iter().enumerate() {
         lines.push(format!("BF.INSERT insert/{number} {words}"));
         models.push((format!("insert/{number}"), model));
@@ -113,9 +173,12 @@ const OTHER_LAYOUTS: [&str; 3] = [
 #[test]
 fn a_replica_takes_all_words_that_redisbloom_takes() {
     on_every_server(|program| {
-        let (lines, models) = stream();
+        let (lines, mut models) = stream();
         let primary = TheirPrimary::start(snapshot(TODAY));
         let replica = following(program, &primary);
+        for golden in filters(TODAY) {
+            golden.check(&replica, &golden.key);
+        }
         primary.send(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         primary.send(&OTHER_LAYOUTS);
         primary.send(&["SET the-end x"]);
@@ -123,6 +186,15 @@ fn a_replica_takes_all_words_that_redisbloom_takes() {
         eventually("the end of the stream", || client.run("EXISTS the-end") == integer(1));
         assert_as_the_models(&mut client, &lines, &models);
         assert_other_layouts(&mut client);
+        // The way off RedisBloom: the replica takes over and goes on with its filters.
+        assert_eq!(client.run("REPLICAOF NO ONE"), ok());
+        assert_eq!(client.run("CONFIG SET bf.max-filter-bytes 0"), ok());
+        let (_, model) = models.iter_mut().find(|(key, _)| *key == "plain").unwrap();
+        for number in 0..500 {
+            let answer = client.run(&format!("BF.ADD plain after/{number}"));
+            assert_eq!(Some(answer.truth()), model.add(format!("after/{number}").as_bytes()));
+        }
+        assert_as_the_models(&mut client, &lines, &models);
     });
 }
 
@@ -131,10 +203,18 @@ fn its_append_only_file_is_read_as_it_was_taken_and_clients_stay_strict() {
     on_every_server(|program| {
         let (lines, models) = stream();
         let all: Vec<&str> = lines.iter().map(String::as_str).chain(OTHER_LAYOUTS).collect();
-        let server = start_on_commands(program, &[], &encode(&all));
+        let mut server = start_on_commands(program, &[], &encode(&all));
         let mut client = server.connect();
         assert_as_the_models(&mut client, &lines, &models);
         assert_other_layouts(&mut client);
+        // It goes on: what clients ask for is native again, and the file stays readable.
+        client.run("BF.ADD client-s a");
+        assert_eq!(client.run("BF.INSERT another CAP 20 ITEMS a").error_text(), "Unknown argument received");
+        assert!(client.run("BF.RESERVE another 0.01 100 FOO").is_error());
+        server.restart(Stop::Kill);
+        let mut client = server.connect();
+        assert_as_the_models(&mut client, &lines, &models);
+        assert_eq!(client.run("TYPE client-s"), simple("bloomgate"));
         client.run("FLUSHALL");
         for (words, _) in insertions() {
             assert!(client.run(&format!("BF.INSERT k {words}")).is_error(), "{words}");
@@ -175,5 +255,32 @@ fn items_after_words_that_nobody_understands_end_the_server() {
         for line in ["BF.INSERT k HASH md5 ITEMS a", "BF.INSERT k CAPACITY x ITEMS a"] {
             assert_ends_the_server(program, line);
         }
+    });
+}
+
+#[test]
+fn a_time_to_live_in_the_middle_of_a_load_is_kept() {
+    on_every_server(|program| {
+        let golden = filter(TODAY, "grown-default");
+        let mut bytes = Vec::new();
+        for (number, (iterator, data)) in golden.chunks.iter().enumerate() {
+            if number == 3 {
+                bytes.extend(encode(&["PEXPIREAT k 4102444800123"]));
+            }
+            bytes.extend(encode_chunk("k", *iterator, data));
+        }
+        let server = start_on_commands(program, &[], &bytes);
+        assert_eq!(server.connect().run("PEXPIRETIME k"), integer(4_102_444_800_123));
+        golden.check(&server, "k");
+    });
+}
+
+#[test]
+fn a_load_is_carried_word_for_word() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let golden = filter(TODAY, "tiny");
+        load_chunks(&server, "k", &golden.chunks);
+        assert_eq!(append_only_commands(&server), as_commands("k", &golden.chunks));
     });
 }

@@ -10,7 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use crate::harness::{Builder, Connection, Reply, Server, Stop, Version, integer, ok, simple};
+use super::model::Model;
+use crate::golden::{self, Source};
+use crate::growth;
+use crate::harness::{Builder, Connection, Reply, Server, Version, dump, integer, ok, simple, value_of};
 
 /// The ceiling under which the golden answers were given.
 pub const THEIR_CEILING: &str = "bf.bloom-memory-usage-limit 134217728";
@@ -92,7 +95,10 @@ impl Golden {
         assert_eq!(client.run(&format!("BF.CARD {key}")), integer(self.card), "{key}");
         assert_eq!(client.run(&format!("TYPE {key}")), simple("bloomfltr"), "{key}");
         assert_info(client, key, &self.info);
-        assert!(body(&dump(client, key)) == body(&self.dump), "DUMP of {key} is not theirs");
+        for (compression, payload) in [("no", &self.dump_uncompressed), ("yes", &self.dump)] {
+            client.run(&format!("CONFIG SET rdbcompression {compression}"));
+            assert!(value_of(&dump(client, key)) == value_of(payload), "DUMP of {key} is not theirs");
+        }
     }
 }
 
@@ -119,28 +125,6 @@ pub fn assert_info(client: &mut Connection, key: &str, theirs: &Value) {
     assert_eq!(ours, theirs, "BF.INFO {key}");
 }
 
-/// DUMP of a key.
-pub fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
-    client.run(&format!("DUMP {key}")).bytes().to_vec()
-}
-
-/// A DUMP without the server's version and checksum after it, which differ from server to server.
-pub fn body(payload: &[u8]) -> &[u8] {
-    &payload[..payload.len() - 10]
-}
-
-/// DEBUG DIGEST-VALUE of one key.
-pub fn digest(client: &mut Connection, key: &str) -> Reply {
-    let reply = client.run(&format!("DEBUG DIGEST-VALUE {key}"));
-    assert!(!reply.is_error(), "{key}: {reply:?}");
-    reply
-}
-
-/// RESTORE without a time to live.
-pub fn restore(client: &mut Connection, key: &str, payload: &[u8]) -> Reply {
-    client.call(&[b"RESTORE".as_slice(), key.as_bytes(), b"0", payload])
-}
-
 /// BF.LOAD.
 pub fn load(client: &mut Connection, key: &str, payload: &[u8]) -> Reply {
     client.call(&[b"BF.LOAD".as_slice(), key.as_bytes(), payload])
@@ -157,44 +141,45 @@ pub fn server_with_goldens(builder: Builder) -> (Server, Connection, Vec<Golden>
     (server, client, goldens)
 }
 
-/// A server that started from this snapshot.
-pub fn started_from_snapshot(builder: Builder, snapshot: &[u8]) -> Server {
-    let mut server = builder.start();
-    server.stop(Stop::NoSave);
-    fs::write(server.folder().join("dump.rdb"), snapshot).expect("the snapshot is written");
-    server.start_again();
-    server
-}
-
-/// A server that started from this append-only file: commands, no snapshot in front.
-pub fn started_from_append_only_file(builder: Builder, commands: &[u8]) -> Server {
-    let mut server = builder.line("appendonly yes").start();
-    server.stop(Stop::NoSave);
-    put_append_only_file(&server, commands);
-    server.start_again();
-    server
-}
-
-/// Puts a file of commands in the place of a stopped server's append-only file.
-pub fn put_append_only_file(server: &Server, commands: &[u8]) {
-    let folder = server.folder().join("appendonlydir");
-    fs::remove_dir_all(&folder).expect("the old file goes");
-    fs::create_dir(&folder).expect("a folder");
-    fs::write(folder.join("appendonly.aof.1.incr.aof"), commands).expect("the file is written");
-    let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
-    fs::write(folder.join("appendonly.aof.manifest"), manifest).expect("the manifest is written");
-}
-
-/// Commands as they stand in an append-only file.
-pub fn as_commands(commands: &[Vec<Vec<u8>>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for command in commands {
-        bytes.extend(format!("*{}\r\n", command.len()).bytes());
-        for word in command {
-            bytes.extend(format!("${}\r\n", word.len()).bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
+/// Everything that valkey-bloom made.
+pub fn source() -> Source {
+    Source {
+        name: "valkey-bloom",
+        snapshot: unpacked("snapshot.rdb.gz"),
+        append_only_files: vec![unpacked("rewritten.aof.gz")],
+        filters: goldens().into_iter().map(|filter| Box::new(filter) as Box<dyn golden::Golden>).collect(),
     }
-    bytes
+}
+
+impl golden::Golden for Golden {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn items(&self) -> Vec<String> {
+        self.items.clone()
+    }
+
+    fn payloads(&self) -> Vec<Vec<u8>> {
+        vec![self.dump.clone(), self.dump_uncompressed.clone()]
+    }
+
+    fn commands(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+        vec![vec![b"BF.LOAD".into(), key.into(), self.payload.clone()]]
+    }
+
+    fn check(&self, server: &Server, at: &str) {
+        self.assert_is_at(&mut server.connect(), at);
+    }
+
+    fn model(&self) -> Option<Box<dyn growth::Model>> {
+        Some(Box::new(Model::from_payload(&self.payload)))
+    }
+
+    fn sizes(&self) -> Option<[usize; 4]> {
+        let layers = Model::from_payload(&self.payload).layers;
+        let (bytes, capacity) =
+            (layers.iter().map(|layer| layer.bits.len()), layers.iter().map(|layer| layer.capacity));
+        Some([bytes.sum(), layers.len(), self.card as usize, capacity.sum::<i64>() as usize])
+    }
 }

@@ -3,14 +3,38 @@
 
 use std::fs;
 
-use super::damage::{is_restored, memory, victims};
-use super::golden::{goldens, load, restore, unpacked};
+use super::golden::{goldens, load, unpacked};
 use super::model::{Field, Model, dump_of};
-use crate::harness::{Connection, Reply, Server, error, integer, is_accepted, on_every_server};
-use crate::hostile_payloads::start;
+use crate::harness::{
+    Connection, Reply, Server, error, integer, is_accepted, on_every_server, restore, with_fixed_checksum,
+};
+use crate::hostile_payloads::{is_restored, start};
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;
+
+/// Filters small enough to damage byte by byte: fixed, growing, grown.
+pub fn victims() -> Vec<Model> {
+    [(5, 0.1, 0.5, 0, 5), (10, 0.01, 0.5, 2, 4), (2, 0.2, 0.7, 1, 6), (1, 0.3, 0.5, 4, 5)]
+        .into_iter()
+        .map(|(capacity, rate, tightening, expansion, items)| {
+            let mut model = Model::new(capacity, rate, tightening, expansion, [0x5a; 32]);
+            model.add_all((0..items).map(|number| number.to_string()));
+            model
+        })
+        .collect()
+}
+
+/// BF.LOAD at `k`; whether it was accepted.
+fn is_loaded(client: &mut Connection, payload: &[u8]) -> bool {
+    let reply = load(client, "k", payload);
+    is_accepted(client, &reply)
+}
+
+/// How much the server holds and the most that it held.
+fn memory(client: &mut Connection) -> (i64, i64) {
+    (client.info_number("used_memory"), client.info_number("used_memory_peak"))
+}
 
 /// What is changed, and how.
 type Change = (&'static str, fn(&mut Model));
@@ -233,6 +257,40 @@ fn a_damaged_snapshot_is_refused_with_a_reason() {
                 .refuses_to_start();
             assert!(log.contains("bloomgate: cannot load a filter:"), "byte {place} = {byte}: {log}");
             assert!(!log.contains("panicked at") && !log.contains("BUG REPORT"), "{log}");
+        }
+    });
+}
+
+#[test]
+fn every_byte_before_the_bits_of_a_real_filter_may_be_anything() {
+    on_every_server(|program| {
+        let (_server, mut client) = start(program);
+        for golden in goldens().iter().filter(|golden| golden.payload.len() < 6000) {
+            // After the head of the filter and of its first sub-filter only bits and further sub-filters follow.
+            for place in 0..30 + 8 + 45 {
+                for mask in [0x01, 0x80, 0xff] {
+                    let mut damaged = golden.payload.clone();
+                    damaged[place] ^= mask;
+                    is_loaded(&mut client, &damaged);
+                    let mut damaged = golden.dump_uncompressed.clone();
+                    damaged[HEAD + place] ^= mask;
+                    is_restored(&mut client, &with_fixed_checksum(damaged));
+                }
+            }
+        }
+        assert_eq!(client.run("PING").text(), "PONG");
+    });
+}
+
+#[test]
+fn values_that_are_left_out_are_an_error() {
+    on_every_server(|program| {
+        let (_server, mut client) = start(program);
+        for model in victims() {
+            let fields = model.fields();
+            for length in 0..fields.len() {
+                assert!(!is_restored(&mut client, &dump_of(&fields[..length])), "{length} of {} values", fields.len());
+            }
         }
     });
 }

@@ -3,11 +3,10 @@
 
 use std::path::Path;
 
-use super::golden::{body, dump};
 use super::model::{FIXED_SEED, Model};
 use crate::harness::{
-    Connection, Reply, Server, Version, append_only_commands, append_only_length, array, bulk, error, integer, ok,
-    on_every_server, simple,
+    Connection, Reply, Server, Version, append_only_commands, append_only_length, array, bulk, dump, error, integer,
+    ok, on_every_server, simple, value_of,
 };
 
 /// Bytes that are no text, among them a line's end and a zero.
@@ -84,7 +83,7 @@ fn what_is_made_has_the_bits_of_theirs() {
             let expected: Vec<Reply> =
                 [b"a", b"b", b"c"].iter().map(|item| integer(i64::from(model.add(*item).unwrap()))).collect();
             assert_eq!(reply, array(expected), "{options}");
-            assert!(body(&dump(&mut client, "k")) == body(&model.dump()), "{options}");
+            assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()), "{options}");
             client.run("DEL k");
         }
     });
@@ -105,13 +104,13 @@ fn a_seed_is_random_unless_the_setting_says_otherwise() {
         let mut model = Model::new(100, 0.01, 0.5, 2, FIXED_SEED);
         model.add(b"one");
         assert_eq!(model.is_seed_random, 0);
-        assert!(body(&made("no")) == body(&model.dump()));
-        assert!(body(&made("no")) == body(&model.dump()));
+        assert!(value_of(&made("no")) == value_of(&model.dump()));
+        assert!(value_of(&made("no")) == value_of(&model.dump()));
         // A seed that is given counts as random.
         insert(&mut client, "BF.INSERT given SEED {seed}");
         let model = Model::new(100, 0.01, 0.5, 2, SEED);
         assert_eq!(model.is_seed_random, 1);
-        assert!(body(&dump(&mut client, "given")) == body(&model.dump()));
+        assert!(value_of(&dump(&mut client, "given")) == value_of(&model.dump()));
     });
 }
 
@@ -203,7 +202,7 @@ fn a_filter_that_is_there_keeps_its_own_parameters() {
         let mut model = Model::new(5, 0.01, 0.7, 2, SEED);
         model.add(b"a");
         model.add(b"b");
-        assert!(body(&dump(&mut client, "k")) == body(&model.dump()));
+        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
     });
 }
 

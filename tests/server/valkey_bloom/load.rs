@@ -3,54 +3,14 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::golden::{
-    THEIR_CEILING, digest, goldens, load, restore, started_from_append_only_file, started_from_snapshot, unpacked,
-};
+use super::golden::{THEIR_CEILING, goldens, load};
 use super::model::Model;
 use crate::harness::{
-    Connection, Reply, Server, Stop, append_only_commands, append_only_length, array, bulk, error, eventually, integer,
-    ok, on_every_server,
+    Connection, Server, Stop, append_only_commands, append_only_length, array, digest, error, eventually, follow,
+    integer, ok, on_every_server, restore,
 };
 
 const DECODING_FAILED: &str = "ERR bloom object decoding failed";
-
-#[test]
-fn the_server_knows_the_command() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        let reply = client.run("COMMAND INFO bf.load");
-        let fields = reply.elements()[0].elements();
-        assert_eq!(fields[0].text(), "bf.load");
-        assert_eq!(fields[1], integer(3));
-        let flags: Vec<String> = fields[2].elements().iter().map(Reply::text).collect();
-        for flag in ["write", "denyoom", "module"] {
-            assert!(flags.iter().any(|word| word == flag), "{flag}: {flags:?}");
-        }
-        assert!(!flags.iter().any(|word| word == "readonly" || word == "fast"), "{flags:?}");
-        assert_eq!(fields[3..6], [integer(1), integer(1), integer(1)]);
-        assert!(fields[8].elements()[0].field("flags").elements().iter().any(|flag| flag.text() == "RW"));
-        assert_eq!(client.call(&["COMMAND", "GETKEYS", "bf.load", "the-key", "x"]), array([bulk("the-key")]));
-        let docs = client.run("COMMAND DOCS bf.load");
-        let docs = docs.field("bf.load");
-        assert!(docs.field("summary").text().len() > 10);
-        assert!(docs.field("complexity").text().starts_with("O("));
-        assert_eq!(docs.field("module").text(), "bf");
-        assert_eq!(docs.field("arguments").elements()[0].field("name").text(), "key");
-    });
-}
-
-#[test]
-fn a_wrong_number_of_words_is_said() {
-    on_every_server(|program| {
-        let server = Server::start(program);
-        let mut client = server.connect();
-        for line in ["BF.LOAD", "BF.LOAD k", "BF.LOAD k payload more"] {
-            let expected = error("ERR wrong number of arguments for 'bf.load' command");
-            assert_eq!(client.run(line), expected, "{line}");
-        }
-    });
-}
 
 #[test]
 fn a_name_that_is_taken_stays_what_it_is() {
@@ -111,8 +71,7 @@ fn bytes_after_the_end_are_let_pass_and_carried_word_for_word() {
         let mut server = Server::with(program).line(THEIR_CEILING).line("appendonly yes").start();
         let other = Server::start(program);
         let (mut client, mut replica) = (server.connect(), other.connect());
-        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", server.port)), ok());
-        eventually("the link to the primary", || replica.info("master_link_status") == "up");
+        follow(&mut replica, &server);
         let goldens = goldens();
         for golden in &goldens {
             for after in [b"".as_slice(), b"\0", b" some bytes \r\n after the end"] {
@@ -188,39 +147,6 @@ fn the_ceiling_binds_a_client() {
         assert_eq!(load(&mut client, "k", &golden.payload), ok());
         assert_eq!(restore(&mut client, "restored", &golden.dump), ok());
         assert_eq!(digest(&mut client, "k"), digest(&mut client, "restored"));
-    });
-}
-
-/// The same that a filter over their own limit met elsewhere: a server that refused to start.
-#[test]
-fn the_ceiling_never_binds_a_snapshot_the_append_only_file_or_a_primary() {
-    on_every_server(|program| {
-        let low = || Server::with(program).line("bf.max-filter-bytes 500");
-        let primary = Server::start(program);
-        let mut first = primary.connect();
-        let goldens = goldens();
-        let before = goldens.iter().map(|golden| load(&mut first, &golden.key, &golden.payload)).collect::<Vec<_>>();
-        assert!(before.iter().all(|reply| *reply == ok()));
-
-        let snapshot = started_from_snapshot(low(), &unpacked("snapshot.rdb.gz"));
-        let file = started_from_append_only_file(low(), &unpacked("rewritten.aof.gz"));
-        let follower = low().start();
-        let mut replica = follower.connect();
-        assert_eq!(replica.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), ok());
-        eventually("the link to the primary", || replica.info("master_link_status") == "up");
-        let mut all = [snapshot.connect(), file.connect(), replica];
-        for client in &mut all {
-            assert_eq!(client.run("CONFIG GET bf.max-filter-bytes").elements()[1].text(), "500");
-            for golden in &goldens {
-                assert_eq!(digest(client, &golden.key), digest(&mut first, &golden.key), "{}", golden.key);
-            }
-        }
-        // And in the live stream.
-        let [.., replica] = &mut all;
-        load(&mut first, "later", &goldens[0].payload);
-        restore(&mut first, "restored later", &goldens[0].dump);
-        let expected = first.run("DEBUG DIGEST");
-        eventually("the replica to be equal", || replica.run("DEBUG DIGEST") == expected);
     });
 }
 

@@ -1,12 +1,11 @@
 //! Filters of valkey-bloom's layout: data that valkey-bloom made, and what becomes of it here.
 
-mod damage;
 mod data;
-mod golden;
+pub mod golden;
 mod growth;
-mod hostile;
+pub mod hostile;
 mod insert;
 mod keys;
 mod load;
-mod model;
+pub mod model;
 mod replication;

@@ -3,15 +3,12 @@
 
 use serde_json::Value;
 
-use super::golden::{
-    THEIR_CEILING, as_commands, assert_info, body, decoded, digest, dump, load, restore, server_with_goldens,
-    started_from_append_only_file, stream, unpacked,
-};
+use super::golden::{THEIR_CEILING, assert_info, decoded, stream, unpacked};
 use super::insert::{SEED, insert, server_with_append_only_file};
 use super::model::Model;
 use crate::harness::{
-    Connection, Reply, Server, Stop, append_only_commands, catch_up, error, eventually, follow, integer, ok,
-    on_every_server,
+    Connection, Reply, Server, Stop, append_only_commands, catch_up, commands_of, digest, dump, encode, error, follow,
+    integer, ok, on_every_server, start_on_commands, value_of,
 };
 
 /// Compares the keys with those that stood after their stream of commands.
@@ -23,33 +20,8 @@ fn assert_keys_after(client: &mut Connection) {
         assert_eq!(client.run(&format!("TYPE {key}")).text(), "bloomfltr", "{key}");
         assert_info(client, key, &facts["info"]);
         assert_eq!(client.run(&format!("BF.CARD {key}")), integer(facts["card"].as_i64().unwrap()), "{key}");
-        assert!(body(&dump(client, key)) == body(&decoded(&facts["dump_b64"])), "DUMP of {key}");
+        assert!(value_of(&dump(client, key)) == value_of(&decoded(&facts["dump_b64"])), "DUMP of {key}");
     }
-}
-
-/// The commands of their stream, each as its words.
-fn their_stream() -> Vec<Vec<Vec<u8>>> {
-    let bytes = unpacked("stream.aof.gz");
-    let mut rest = bytes.as_slice();
-    let number = |rest: &mut &[u8]| {
-        let end = rest.iter().position(|&byte| byte == b'\r').expect("an end of line");
-        let number: usize = std::str::from_utf8(&rest[1..end]).unwrap().parse().unwrap();
-        *rest = &rest[end + 2..];
-        number
-    };
-    let mut commands = Vec::new();
-    while !rest.is_empty() {
-        let mut words = Vec::new();
-        for _ in 0..number(&mut rest) {
-            let length = number(&mut rest);
-            words.push(rest[..length].to_vec());
-            rest = &rest[length + 2..];
-        }
-        if words[0] != b"SELECT" {
-            commands.push(words);
-        }
-    }
-    commands
 }
 
 /// A reply of theirs as a list: one answer, none for OK, or the answers of many items.
@@ -75,8 +47,7 @@ fn assert_equal(primary: &mut Connection, replica: &mut Connection) {
 #[test]
 fn their_stream_in_the_append_only_file_gives_their_filters() {
     on_every_server(|program| {
-        let builder = Server::with(program).line(THEIR_CEILING);
-        let mut server = started_from_append_only_file(builder, &unpacked("stream.aof.gz"));
+        let mut server = start_on_commands(program, &[THEIR_CEILING], &unpacked("stream.aof.gz"));
         assert_keys_after(&mut server.connect());
         server.restart(Stop::Kill);
         assert_keys_after(&mut server.connect());
@@ -100,7 +71,7 @@ fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
             .start();
         let (mut primary, mut replica) = (server.connect(), other.connect());
         follow(&mut replica, &server);
-        let mut carried = their_stream().into_iter().peekable();
+        let mut carried = commands_of(&unpacked("stream.aof.gz")).into_iter().peekable();
         for step in stream()["steps"].as_array().unwrap() {
             let words: Vec<&str> = step["cmd"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
             let expected = as_list(&step["reply"]);
@@ -125,54 +96,6 @@ fn their_stream_sent_by_a_client_gives_their_answers_and_equal_replicas() {
         assert_equal(&mut primary, &mut replica);
         assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
         assert_eq!(primary.info_number("sync_full"), 1);
-    });
-}
-
-#[test]
-fn a_primary_and_its_replica_are_equal() {
-    on_every_server(|program| {
-        let (server, mut primary, goldens) = server_with_goldens(Server::with(program));
-        let other = Server::with(program).line("bf.bloom-tightening-ratio 0.9").line("bf.max-filter-bytes 100").start();
-        let mut replica = other.connect();
-        follow(&mut replica, &server);
-        assert_equal(&mut primary, &mut replica);
-        for round in 0..3 {
-            let items: Vec<String> = (0..3000).map(|number| format!("round {round} item {number}")).collect();
-            for golden in goldens.iter().filter(|golden| golden.info.as_array().unwrap().len() == 16) {
-                primary.batched(&[b"BF.MADD", golden.key.as_bytes()], &items);
-            }
-            primary.run("BF.ADD r-0.001-1000-ns one-too-many");
-            let golden = &goldens[round];
-            load(&mut primary, &format!("loaded {round}"), &golden.payload);
-            restore(&mut primary, &format!("restored {round}"), &golden.dump);
-            primary.run(&format!("COPY {} copy-{round}", golden.key));
-            primary.run(&format!("RENAME copy-{round} renamed-{round}"));
-            primary.run(&format!("BF.INSERT made-{round} TIGHTENING 0.7 CAPACITY 3 ITEMS a b c d e f g h"));
-            primary.run(&format!("BF.INSERT empty-{round} TIGHTENING 0.7"));
-            primary.run(&format!("BF.INSERT full-{round} TIGHTENING 0.7 CAPACITY 3 NONSCALING ITEMS a b c d e"));
-            primary.pipeline(&["MULTI", &format!("BF.INSERT multi-{round} TIGHTENING 0.2 ITEMS a"), "EXEC"]);
-            assert_equal(&mut primary, &mut replica);
-            primary.run("CLIENT KILL TYPE replica");
-            eventually("the replica to come back", || primary.info_number("connected_slaves") == 1);
-        }
-        assert!(!other.log().contains("== CRITICAL =="), "the replica met a command that failed");
-        assert_eq!(primary.info_number("sync_full"), 1);
-    });
-}
-
-#[test]
-fn an_append_only_file_of_ours_gives_the_same_filters() {
-    on_every_server(|program| {
-        let (mut server, mut client, goldens) = server_with_goldens(Server::with(program).line("appendonly yes"));
-        let items: Vec<String> = (0..5000).map(|number| format!("more {number}")).collect();
-        for golden in goldens.iter().filter(|golden| golden.info.as_array().unwrap().len() == 16) {
-            client.batched(&[b"BF.MADD", golden.key.as_bytes()], &items);
-        }
-        let before: Vec<Reply> = goldens.iter().map(|golden| digest(&mut client, &golden.key)).collect();
-        server.restart(Stop::Kill);
-        let mut client = server.connect();
-        let after: Vec<Reply> = goldens.iter().map(|golden| digest(&mut client, &golden.key)).collect();
-        assert_eq!(before, after);
     });
 }
 
@@ -207,10 +130,10 @@ fn a_creation_is_carried_in_their_words() {
             assert_eq!(show(&written), show(&words), "{options}");
         }
         assert_eq!(append_only_commands(&server).len(), cases.len());
-        let before: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, &format!("k{number}"))).collect();
+        let before: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, format!("k{number}"))).collect();
         server.restart(Stop::Kill);
         let mut client = server.connect();
-        let after: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, &format!("k{number}"))).collect();
+        let after: Vec<Reply> = (0..cases.len()).map(|number| digest(&mut client, format!("k{number}"))).collect();
         assert_eq!(before, after);
     });
 }
@@ -247,7 +170,7 @@ fn a_random_seed_is_carried_with_the_creation() {
         assert_eq!((written[8].as_slice(), written[9].len()), (b"SEED".as_slice(), 32));
         let mut model = Model::new(100, 0.01, 0.5, 2, written[9].as_slice().try_into().unwrap());
         model.add(b"a");
-        assert!(body(&dump(&mut client, "k")) == body(&model.dump()));
+        assert!(value_of(&dump(&mut client, "k")) == value_of(&model.dump()));
         let before = digest(&mut client, "k");
         server.restart(Stop::Kill);
         assert_eq!(digest(&mut server.connect(), "k"), before);
@@ -301,8 +224,8 @@ fn ranges_bind_clients_and_never_the_stream() {
             creation("plain", 2, &["a"]),
             add.map(|word| word.as_bytes().to_vec()).to_vec(),
         ];
-        let builder = Server::with(program).line("rdbcompression no").line("bf.max-filter-bytes 100");
-        let server = started_from_append_only_file(builder, &as_commands(&commands));
+        let settings = ["rdbcompression no", "bf.max-filter-bytes 100"];
+        let server = start_on_commands(program, &settings, &encode(&commands));
         let mut client = server.connect();
         for (key, expansion, items) in [
             ("far", 100_000, ["a"].as_slice()),
@@ -313,7 +236,7 @@ fn ranges_bind_clients_and_never_the_stream() {
             let mut model = Model::new(1, 0.01, 0.5, expansion, SEED);
             model.add_all(items);
             assert_eq!(client.run(&format!("BF.CARD {key}")), integer(items.len() as i64), "{key}");
-            assert!(body(&dump(&mut client, key)) == body(&model.dump()), "{key}");
+            assert!(value_of(&dump(&mut client, key)) == value_of(&model.dump()), "{key}");
         }
         assert!(!server.log().contains("== CRITICAL =="), "a command of the file failed");
         let reply = insert(&mut client, "BF.INSERT new SEED {seed} EXPANSION 32769 ITEMS a");

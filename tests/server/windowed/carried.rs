@@ -1,42 +1,8 @@
-//! What replicas and the append-only file get, transactions and scripts, a change of roles, events.
+//! What replicas and the append-only file get of a ring, in transactions, in scripts and after a change of roles.
 
 use super::two_buckets;
 use crate::fleet::{catch_up, follow};
-use crate::harness::{Connection, Server, digest, eventually, lines, ok, on_every_server, with_append_only_file};
-
-#[test]
-fn a_creation_is_carried_with_its_first_bucket() {
-    on_every_server(|program| {
-        let server = with_append_only_file(program);
-        let mut client = server.connect();
-        for (command, expected) in [
-            (
-                "BF.RESERVE a 0.01 100 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
-                "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 SLIDING BUCKETS 4 SEED 5",
-            ),
-            (
-                "BF.INSERT b NONSCALING CAPACITY 9 WINDOW 60 SEED 5 ITEMS x y x",
-                "BF.INSERT b CAPACITY 9 ERROR 0.01 NONSCALING WINDOW 60 BUCKETS 8 SEED 5",
-            ),
-            (
-                "BF.INSERT c CAPACITY 9 ROLLING SEED 5 ITEMS x y x",
-                "BF.INSERT c CAPACITY 9 ERROR 0.01 ROLLING BUCKETS 8 SEED 5",
-            ),
-        ] {
-            let before = lines(&server).len();
-            assert!(!client.run(command).is_error(), "{command}");
-            let carried = lines(&server).split_off(before);
-            assert_eq!(carried[0], expected, "{command}");
-            let rolls = command.contains("ROLLING");
-            let turns = carried.iter().filter(|line| line.starts_with("BF.ROTATE ")).count();
-            assert_eq!(turns, usize::from(!rolls), "{carried:?}");
-            assert!(!command.contains("ITEMS") || carried.last().unwrap().ends_with(" x y"), "{carried:?}");
-        }
-        let digest = client.run("DEBUG DIGEST");
-        assert_eq!(client.run("DEBUG LOADAOF"), ok());
-        assert_eq!(client.run("DEBUG DIGEST"), digest);
-    });
-}
+use crate::harness::{Connection, digest, eventually, lines, ok, on_every_server, with_append_only_file};
 
 /// Adds to three rings while time goes on; the last item.
 fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {
@@ -113,48 +79,5 @@ fn time_stands_still_in_a_script_where_the_server_keeps_it() {
         let turns = lines(&server).split_off(before).iter().filter(|line| line.starts_with("BF.ROTATE")).count();
         let is_old = client.info("redis_version").starts_with("7.0");
         assert!(turns <= 1 || is_old, "{turns} buckets began in one script");
-    });
-}
-
-#[test]
-fn buckets_that_begin_are_announced() {
-    on_every_server(|program| {
-        let server = Server::with(program).line("notify-keyspace-events KEA").start();
-        let (mut client, mut listener) = (server.connect(), server.connect());
-        listener.run("PSUBSCRIBE __keyevent@0__:*");
-        for line in [
-            "BF.RESERVE k 0.0001 4 WINDOW 1000 BUCKETS 3",
-            "BF.ADD k a",
-            "BF.ROTATE k",
-            "BF.MADD k b c d",
-            "BF.RESERVE r 0.0001 4 ROLLING BUCKETS 3",
-            "BF.MADD r a b",
-            "BF.MADD r c d e f g h",
-            "SET end x",
-        ] {
-            assert!(!client.run(line).is_error(), "{line}");
-        }
-        let mut events = Vec::new();
-        while events.last().is_none_or(|last: &String| !last.ends_with(" end")) {
-            let message = listener.receive().expect("an event");
-            let [.., channel, key] = message.elements() else { panic!("{message:?}") };
-            let name = channel.text().replace("__keyevent@0__:", "");
-            if name.starts_with("bloom.") || name == "set" {
-                events.push(format!("{name} {}", key.text()));
-            }
-        }
-        let expected = [
-            "bloom.reserve k",
-            "bloom.add k",
-            "bloom.rotate k",
-            "bloom.scale k",
-            "bloom.add k",
-            "bloom.reserve r",
-            "bloom.add r",
-            "bloom.rotate r",
-            "bloom.add r",
-            "set end",
-        ];
-        assert_eq!(events, expected);
     });
 }

@@ -112,7 +112,6 @@ fn what_cannot_be_turned_says_why() {
         client.run("BF.RESERVE plain 0.01 100");
         client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
         client.run("SET string x");
-        let arity = "ERR wrong number of arguments for 'BF.ROTATE' command";
         for (command, refusal) in [
             ("BF.ROTATE missing", "ERR not found"),
             ("BF.ROTATE plain", "ERR this filter has no WINDOW"),
@@ -120,9 +119,6 @@ fn what_cannot_be_turned_says_why() {
             ("BF.ROTATE string", "WRONGTYPE Operation against a key holding the wrong kind of value"),
         ] {
             assert_eq!(client.run(command), error(refusal), "{command}");
-        }
-        for command in ["BF.ROTATE k 1", "BF.ROTATE k 5 1700000000000 1700000100000 50"] {
-            assert_eq!(client.run(command).error_text().to_lowercase(), arity.to_lowercase(), "{command}");
         }
     });
 }

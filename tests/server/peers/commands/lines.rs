@@ -1,8 +1,8 @@
 //! Command lines for both: the words that the commands know, at times shortened or in another case, words that nobody
 //! knows, numbers at their edges, keys of other types, and dumps whole and in parts.
 
+use crate::harness::records;
 use crate::harness::{Connection, Rng};
-use crate::redisbloom::dump::scandump;
 
 /// A command's words.
 pub type Words = Vec<Vec<u8>>;
@@ -224,7 +224,7 @@ impl<'a> Lines<'a> {
             return Vec::new();
         }
         let to = self.key();
-        let mut records = scandump(self.client, &from);
+        let mut records = records(self.client, &from);
         match self.rng.below(10) {
             0 => drop(records.remove(self.rng.below(records.len() as u64) as usize)),
             1 => records.reverse(),

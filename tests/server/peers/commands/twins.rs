@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::differences::{DIFFERENCES, Difference, LOADING};
 use super::lines::{Lines, Words};
+use crate::harness::records;
 use crate::harness::{Connection, Reply, Rng, Server};
 use crate::peers::view::View;
-use crate::redisbloom::dump::scandump;
 
 /// So many lines are sent to one set of keys.
 pub const LINES: usize = 150;
@@ -95,7 +95,7 @@ impl Twins {
         if !name.eq_ignore_ascii_case(b"BF.LOADCHUNK") || self.header(key).iter().any(Reply::is_error) {
             return true;
         }
-        scandump(&mut self.ours, key) == scandump(&mut self.theirs, key)
+        records(&mut self.ours, key) == records(&mut self.theirs, key)
     }
 
     fn note_unknown(&mut self, exchange: &Exchange, after: [Reply; 2]) {
