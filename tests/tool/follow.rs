@@ -387,7 +387,7 @@ fn killed_followers_lose_nothing() {
             );
             let cached = client.run(&format!("GET {{users}}:{id}"));
             assert!(
-                cached == nil(2) || cached == bulk(&version.to_string()),
+                cached == nil(2) || cached == bulk(version.to_string()),
                 "{id}: {cached:?}, not {version}\n{}",
                 follower.log()
             );
