@@ -16,6 +16,8 @@ mod model;
 mod queues;
 mod state;
 mod table;
+#[cfg(test)]
+mod tidying;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};

@@ -15,23 +15,6 @@ const ITEMS: u64 = 2;
 /// The most leases, and the most NONEs: fewer than cache keys, so that some are evicted.
 const MAX: usize = 2;
 
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).unwrap()
-    }
-}
-
 /// What a client asked: a cache key, a filter by its number, an item, and which conditions it named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Question {
@@ -54,7 +37,7 @@ struct Client {
 /// The guard, and what the model knows besides.
 struct World {
     guard: Guard<Question>,
-    rng: Rng,
+    rng: fastrand::Rng,
     now: Instant,
     /// Which cache keys have a value.
     values: [bool; KEYS],
@@ -89,7 +72,7 @@ impl World {
     fn new(seed: u64) -> Self {
         Self {
             guard: Guard::default(),
-            rng: Rng(seed),
+            rng: fastrand::Rng::with_seed(seed),
             now: 1,
             values: [false; KEYS],
             in_flight: [false; KEYS],
@@ -116,16 +99,16 @@ impl World {
 
     fn question(&mut self) -> Question {
         // Mostly one item of one filter for a cache key, as it should be.
-        let key = self.rng.index(KEYS);
-        let odd = self.rng.below(8) == 0;
-        let filter = if odd { self.rng.index(FILTERS) } else { key % FILTERS };
-        let item = if odd { self.rng.below(ITEMS) } else { 0 };
-        Question { key, filter, item, has_while: self.rng.below(2) == 0, has_unless: self.rng.below(2) == 0 }
+        let key = self.rng.usize(..KEYS);
+        let odd = self.rng.u64(..8) == 0;
+        let filter = if odd { self.rng.usize(..FILTERS) } else { key % FILTERS };
+        let item = if odd { self.rng.u64(..ITEMS) } else { 0 };
+        Question { key, filter, item, has_while: self.rng.u64(..2) == 0, has_unless: self.rng.u64(..2) == 0 }
     }
 
     fn grant(&mut self, question: Question) -> u64 {
         let (key, item) = (key_id(question.key), self.item_id(question));
-        let end = self.now + 1 + self.rng.below(20);
+        let end = self.now + 1 + self.rng.u64(..20);
         self.last_token += 1;
         let token = self.last_token;
         self.guard.grant(key, item, token, (self.now, end), MAX).unwrap();
@@ -174,8 +157,8 @@ impl World {
         if !self.guard.all_held(key) && !has_lease {
             assert!(!matches!(answer, Some(Some(_))), "a caller overtakes the waiters");
         }
-        if answer.is_none() && self.rng.below(4) > 0 {
-            let wait = if self.rng.below(2) == 0 { 1000 } else { 1 + self.rng.below(30) };
+        if answer.is_none() && self.rng.u64(..4) > 0 {
+            let wait = if self.rng.u64(..2) == 0 { 1000 } else { 1 + self.rng.u64(..30) };
             self.last_client += 1;
             let (client, deadline) = (self.last_client, self.now + wait);
             let filter = filter_key(question.filter);
@@ -190,8 +173,8 @@ impl World {
         }
         // Mostly one of the last, which may still be good.
         let tokens = self.tokens.len();
-        let back = if self.rng.below(8) == 0 { tokens } else { tokens.min(4) };
-        let place = tokens - 1 - self.rng.index(back);
+        let back = if self.rng.u64(..8) == 0 { tokens } else { tokens.min(4) };
+        let place = tokens - 1 - self.rng.usize(..back);
         let (token, question, granted_for) = self.tokens[place];
         let (key, item) = (key_id(question.key), self.item_id(question));
         if !self.guard.holds(key, item, token, self.now) {
@@ -199,7 +182,7 @@ impl World {
         }
         assert_eq!(item, granted_for, "a token is taken for the item and the filter that it was granted for");
         self.tokens.swap_remove(place);
-        match self.rng.below(4) {
+        match self.rng.u64(..4) {
             0 => self.guard.end(key),
             3 => self.back_off(question.key),
             1 => {
@@ -208,7 +191,7 @@ impl World {
             }
             _ => {
                 self.values[question.key] = false;
-                let end = self.now + 1 + self.rng.below(20);
+                let end = self.now + 1 + self.rng.u64(..20);
                 self.guard.note_no_row(key, item, (self.now, end), MAX);
                 let expected = if item.filter.is_missing() { Standing::Free } else { Standing::NoRow };
                 assert_eq!(self.guard.standing(key, item, Asker::Waiter, true, self.now), expected);
@@ -221,8 +204,8 @@ impl World {
     /// A write of a row begins or ends, or the key of WHILE comes or goes. The end of a write is announced right after it, in
     /// the same transaction.
     fn feed(&mut self) {
-        let key = self.rng.index(KEYS);
-        match self.rng.below(3) {
+        let key = self.rng.usize(..KEYS);
+        match self.rng.u64(..3) {
             0 => self.beats = !self.beats,
             _ if self.in_flight[key] => {
                 self.in_flight[key] = false;
@@ -235,7 +218,7 @@ impl World {
     }
 
     fn back_off(&mut self, key: usize) {
-        let end = self.now + 1 + self.rng.below(20);
+        let end = self.now + 1 + self.rng.u64(..20);
         self.guard.back_off(key_id(key), (self.now, end), MAX);
         self.backs_off[key] = end;
         // Of more than the limit, the one that ends first is evicted; of two that end together, either.
@@ -250,8 +233,8 @@ impl World {
 
     /// A client changes or deletes the value of a cache key, by a command of the server.
     fn void(&mut self) {
-        let key = self.rng.index(KEYS);
-        self.values[key] = self.rng.below(2) == 0;
+        let key = self.rng.usize(..KEYS);
+        self.values[key] = self.rng.u64(..2) == 0;
         let held = self.guard.is_backed_off(key_id(key), self.now);
         self.guard.void(key_id(key));
         assert!(!self.guard.has_lease(key_id(key), self.now));
@@ -273,9 +256,9 @@ impl World {
     }
 
     fn replace_filter(&mut self) {
-        let filter = self.rng.index(FILTERS);
+        let filter = self.rng.usize(..FILTERS);
         self.last_instance += 1;
-        let instance = (self.rng.below(2) == 0).then_some(self.last_instance);
+        let instance = (self.rng.u64(..2) == 0).then_some(self.last_instance);
         self.instances[filter] = instance;
         self.guard.end_leases_waited_for(filter_key(filter));
         for client in self.clients.values().filter(|client| client.question.filter == filter) {
@@ -307,7 +290,7 @@ impl World {
     fn send(&mut self) {
         let Some((client, key, token)) = self.unsent.pop() else { return };
         let held = self.holder(key);
-        let is_gone = self.rng.below(4) == 0;
+        let is_gone = self.rng.u64(..4) == 0;
         self.guard.finish(client, is_gone);
         let is_ended = is_gone && token.is_some() && token == held;
         assert_eq!(self.holder(key), held.filter(|_| !is_ended), "{key:?}: {token:?} of {client}, gone: {is_gone}");
@@ -367,7 +350,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.below(100) {
+        match self.rng.u64(..100) {
             0..45 => self.fetch(),
             45..65 => self.fill(),
             65..72 => self.changed(),
@@ -375,13 +358,13 @@ impl World {
             75..80 => self.replace_filter(),
             80..82 => self.end_all(|guard| guard.end_all()),
             82..84 => {
-                let epoch = self.rng.below(2);
+                let epoch = self.rng.u64(..2);
                 self.end_all(|guard| guard.see_epochs([epoch, 0]));
             }
             84..86 => self.void(),
             86..88 => self.leave(),
             88..92 => self.send(),
-            _ => self.now += self.rng.below(5),
+            _ => self.now += self.rng.u64(..5),
         }
         if self.guard.next_due().is_none_or(|at| at > self.now) {
             assert_eq!(self.guard.forgotten(self.now), None, "the timer will not go off for it");
@@ -390,7 +373,7 @@ impl World {
         assert!(self.clients.is_empty() || !self.guard.is_idle());
         assert!(self.clients.values().all(|client| self.guard.knows(key_id(client.question.key))));
         // Commands may come in one transaction: the timer goes off after it.
-        if self.rng.below(3) > 0 {
+        if self.rng.u64(..3) > 0 {
             self.go_off();
             assert_eq!(self.guard.forgotten(self.now), None);
         }
@@ -423,94 +406,4 @@ fn a_waiter_gets_an_answer_or_waits_to_its_end() {
         answers.iter().all(|count| *count > 500),
         "a value or absent, a lease, come again, a back-off: {answers:?}"
     );
-}
-
-/// A guard with a lease of the first cache key until 1000, and one client that waits for it.
-fn with_a_waiter() -> (Guard<&'static str>, ItemId) {
-    let mut guard = Guard::default();
-    let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
-    guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), filter_key(0), 1, "question", false, (0, 5000)).unwrap();
-    (guard, item)
-}
-
-#[test]
-fn the_alarm_does_not_fill_with_leases_that_were_taken_over() {
-    let (mut guard, item) = with_a_waiter();
-    for number in 0..10_000 {
-        let other = ItemId { item: [number % 2, 0], ..item };
-        guard.grant(key_id(0), other, number, (0, 1000 + number), MAX).unwrap();
-    }
-    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
-    assert_eq!(guard.forgotten(0), None);
-    assert!(guard.take(1, 0).is_some());
-}
-
-#[test]
-fn the_alarm_does_not_fill_with_waiters_that_left() {
-    let (mut guard, _) = with_a_waiter();
-    for waiter in 2..10_000 {
-        guard.join(key_id(0), filter_key(0), waiter, "question", false, (0, 5000)).unwrap();
-        guard.leave(waiter).unwrap();
-    }
-    assert!(guard.alarm_entries() < 100, "{}", guard.alarm_entries());
-    assert_eq!(guard.forgotten(0), None);
-    // What is needed is still there: the end of the lease, the waiter's own time, and the sweep.
-    assert_eq!((guard.take_due(1000), guard.take_due(4999)), (Some(Due::Serve(key_id(0))), None));
-    assert!(std::iter::from_fn(|| guard.take_due(5000)).any(|due| due == Due::Deadline(1, 0)));
-    guard.leave(1).unwrap();
-    while guard.take_due(10_000).is_some() {}
-    assert!(guard.is_idle(), "the lease is swept");
-}
-
-#[test]
-fn a_waiter_whose_queue_is_due_is_not_tidied_away() {
-    let (mut guard, _) = with_a_waiter();
-    guard.end(key_id(0));
-    for waiter in 2..1000 {
-        guard.join(key_id(0), filter_key(0), waiter, "question", false, (0, 5000)).unwrap();
-        guard.leave(waiter).unwrap();
-    }
-    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
-}
-
-#[test]
-fn a_lease_that_expires_is_not_tidied_away_before_its_waiters_are_served() {
-    let (mut guard, _) = with_a_waiter();
-    for waiter in 2..1000 {
-        guard.join(key_id(1), filter_key(0), waiter, "question", false, (1000, 5000)).unwrap();
-        guard.leave(waiter).unwrap();
-    }
-    assert!(std::iter::from_fn(|| guard.take_due(1000)).any(|due| due == Due::Serve(key_id(0))));
-}
-
-#[test]
-fn a_caller_that_finds_waiters_and_no_lease_schedules_them() {
-    let (mut guard, item) = with_a_waiter();
-    guard.end(key_id(0));
-    // As if memory for the entry was refused.
-    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
-    assert_eq!(guard.take_due(0), None);
-    assert_eq!(guard.standing(key_id(0), item, Asker::Caller, true, 0), Standing::Leased(1));
-    assert_eq!(guard.take_due(0), Some(Due::Serve(key_id(0))));
-}
-
-#[test]
-fn a_client_that_joins_as_the_lease_expires_is_served() {
-    let mut guard = Guard::default();
-    let item = ItemId { filter: FilterId::existing(1), item: [0, 0] };
-    guard.grant(key_id(0), item, 1, (0, 1000), MAX).unwrap();
-    guard.join(key_id(0), filter_key(0), 1, "question", false, (1000, 5000)).unwrap();
-    assert_eq!(guard.take_due(1000), Some(Due::Serve(key_id(0))));
-}
-
-#[test]
-fn expired_records_are_removed_as_others_come() {
-    let mut guard = Guard::<()>::default();
-    for number in 0..50_000 {
-        let item = ItemId { filter: FilterId::existing(1), item: [number, 0] };
-        let key = CacheKeyId { database: 0, name: [number, 1] };
-        guard.grant(key, item, number, (number, number + 10), 1_000_000).unwrap();
-    }
-    assert!(guard.records() < 20, "{}", guard.records());
 }

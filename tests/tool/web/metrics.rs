@@ -82,6 +82,7 @@ fn metrics_equal_the_servers_figures() {
         let keys = fill(&mut client);
         client.run("BF.FETCH kind:0 nobody cache:1");
         client.run("BF.FETCH kind:0 item1 cache:2");
+        client.run("BF.MCHANGED kind:0 ITEMS item1 cache:3");
         let web = Web::start(&server, &[]);
         web.state_when("samples of all filters", |state| {
             state["filters"].as_array().unwrap().len() == keys.len() && is_sampled(state)
@@ -101,6 +102,7 @@ fn metrics_equal_the_servers_figures() {
             ("bloomgate_adds_total", "adds"),
             ("bloomgate_new_items_total", "new_items"),
             ("bloomgate_leases", "leases"),
+            ("bloomgate_guard_batches_total", "batches"),
         ] {
             assert_eq!(value(name, None), client.gauge(field) as f64, "{name}");
         }

@@ -12,7 +12,7 @@ use crate::stats::Stats;
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
-const NODE_METRICS: [(&str, &str, &str, bool); 23] = [
+const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
     ("bf_bloom_total_memory_bytes", "bloomgate_memory_bytes", "", false),
     ("bf_bloom_num_objects", "bloomgate_filters", "", false),
     ("bf_bloom_num_filters_across_objects", "bloomgate_layers", "", false),
@@ -29,6 +29,9 @@ const NODE_METRICS: [(&str, &str, &str, bool); 23] = [
     ("bf_bloom_fetches_load", "bloomgate_fetches_total", ",answer=\"load\"", true),
     ("bf_bloom_fetches_wait", "bloomgate_fetches_total", ",answer=\"wait\"", true),
     ("bf_bloom_fetches_unguarded", "bloomgate_fetches_unguarded_total", "", true),
+    ("bf_bloom_fetches_held", "bloomgate_fetches_held_total", "", true),
+    ("bf_bloom_batches", "bloomgate_guard_batches_total", "", true),
+    ("bf_bloom_backoffs", "bloomgate_backoffs_total", "", true),
     ("bf_bloom_fills", "bloomgate_fills_total", "", true),
     ("bf_bloom_fills_refused", "bloomgate_fills_refused_total", "", true),
     ("bf_bloom_leases", "bloomgate_leases", "", false),
