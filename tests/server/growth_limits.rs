@@ -69,10 +69,13 @@ fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
                 assert!(asked > available && available < 4000, "{key}: {asked} asked, {available} available");
                 assert!(client.run(&format!("BF.INFO {key}")).field("Size").number() <= 4000);
                 let before = state(&mut client, key);
-                sizes_of_a_refusal(&client.run(&format!("BF.ADD {key} something-new")));
+                // A full filter reports one new item in a hundred as present.
+                let mut is_absent =
+                    |item: &String| client.run(&format!("BF.EXISTS {key} {item}")) == client.answer(false);
+                let new = (0..100).map(|number| format!("new-{number}")).find(|item| is_absent(item)).unwrap();
+                sizes_of_a_refusal(&client.run(&format!("BF.ADD {key} {new}")));
                 for command in [format!("BF.INSERT {key} ITEMS"), format!("BF.MADD {key}")] {
-                    let words: Vec<&str> =
-                        command.split(' ').chain([known[0].as_str(), "something-new", "x"]).collect();
+                    let words: Vec<&str> = command.split(' ').chain([known[0].as_str(), new.as_str(), "x"]).collect();
                     let reply = client.call(&words);
                     assert_eq!((reply.elements().len(), &reply.elements()[0]), (2, &client.answer(false)), "{key}");
                     sizes_of_a_refusal(&reply.elements()[1]);
@@ -80,11 +83,11 @@ fn the_ceiling_binds_growth_and_leaves_the_filter_as_it_was() {
                 assert_eq!(state(&mut client, key), before, "{key}");
                 assert!(client.batched(&[b"BF.MEXISTS", key.as_bytes()], &known).iter().all(|&present| present));
                 assert!(!client.batched(&[b"BF.MADD", key.as_bytes()], &known).iter().any(|&new| new));
-                assert_eq!(client.run(&format!("BF.EXISTS {key} something-new")), client.answer(false));
+                assert_eq!(client.run(&format!("BF.EXISTS {key} {new}")), client.answer(false));
                 // With more room it grows.
                 client.run("CONFIG SET bf.max-filter-bytes 0");
                 let layers = client.run(&format!("BF.INFO {key}")).field("Number of filters").number();
-                assert_eq!(client.run(&format!("BF.ADD {key} something-new")), client.answer(true));
+                assert_eq!(client.run(&format!("BF.ADD {key} {new}")), client.answer(true));
                 let info = client.run(&format!("BF.INFO {key}"));
                 assert_eq!(info.field("Number of filters"), &integer(layers + 1), "{key}");
                 assert!(info.field("Size").number() > 4000, "{key}");
