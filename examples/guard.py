@@ -1,4 +1,4 @@
-"""The guard from Python, with redis-py: how a service reads, writes and deletes rows. docs/guard.md has the reasons. The
+"""The guard from Python, with redis-py: how a service reads, writes and deletes rows. docs/guard.md has the protocol. The
 client's socket timeout has to be longer than LEASE_MS, because the server may hold a reply back for that long."""
 
 import time

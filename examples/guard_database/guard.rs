@@ -1,4 +1,4 @@
-//! A client of the guard: how a service reads, writes and deletes a row. docs/guard.md gives the reasons.
+//! A client of the guard: how a service reads, writes and deletes a row. docs/guard.md has the protocol.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-"""The guard in front of a database, for threads. docs/guard.md has the protocol and its reasons."""
+"""The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons."""
 
 from __future__ import annotations
 
