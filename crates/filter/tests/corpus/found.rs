@@ -65,3 +65,15 @@ pub fn bits_that_have_not_come(all: &Inputs) {
     }
     holds(all, NATIVE_SNAPSHOT, "redisbloom-arriving-with-bits-that-have-not-come", &data);
 }
+
+/// A dump that omits a changed table has more records than the table's entries need. A value that had received such records wrote
+/// empty ones in their place, and did not recognize them.
+pub fn records_beyond_the_last_entry(all: &Inputs) {
+    let numbers = |all: &[u64]| all.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    let rate = 0.01_f64.to_bits();
+    // An arriving filter with a keyed hash and one layer of 128 bytes, one record of cells, and three after it.
+    let front = [numbers(&[1, 2, 2, rate, 100, 0]), b"a key, 16 bytes.".to_vec()].concat();
+    let (layer, position) = ([1, 1, rate, 100, 0, 7, 1, 2], [9, 4, 0]);
+    let data = [front, numbers(&layer), numbers(&position), numbers(&[128]), vec![0; 128], numbers(&[0])].concat();
+    holds(all, NATIVE_SNAPSHOT, "arriving-with-records-beyond-the-last-entry", &data);
+}

@@ -41,7 +41,7 @@ macro_rules! for_each_kind {
                 hashes_without_end no_bits_at_a_rate_near_one numbers_of_layers payloads_that_end_too_early
                 sizes_that_overflow;
             found: a_capacity_that_grows_beyond_63_bits a_sum_that_growing_brings_to_its_end bits_that_have_not_come
-                items_that_are_our_magic;
+                items_that_are_our_magic records_beyond_the_last_entry;
             refusals: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots
                 valkey_bloom_snapshots_and_loads;
             seeds: native_dumps native_snapshots redisbloom_dumps redisbloom_snapshots valkey_bloom_snapshots_and_loads;
