@@ -108,7 +108,8 @@ impl Pair {
     /// Detaches the replica briefly and lets it write something.
     pub fn resynchronise(&mut self) {
         let mut replica = self.replica();
-        assert_eq!(replica.run("REPLICAOF NO ONE"), ok());
+        // A replica that is still loading data does not accept the command yet.
+        eventually("the replica to leave its primary", || replica.run("REPLICAOF NO ONE") == ok());
         replica.run("BF.ADD of-the-replica item");
         let port = self.server().port;
         follow(&mut replica, port);
