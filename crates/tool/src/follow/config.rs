@@ -108,6 +108,21 @@ impl Config {
         Ok(config)
     }
 
+    /// Returns how to connect to PostgreSQL, with the password of the environment if the URL has none.
+    ///
+    /// # Errors
+    /// The URL is invalid.
+    pub fn settings(&self) -> Result<postgres::Config> {
+        let mut settings: postgres::Config = self.database.parse().map_err(|_| {
+            anyhow!("`database` must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]")
+        })?;
+        if let (None, Ok(password)) = (settings.get_password(), std::env::var("PGPASSWORD")) {
+            settings.password(password);
+        }
+        settings.application_name(&self.slot);
+        Ok(settings)
+    }
+
     /// Returns the name of the publication.
     pub fn publication(&self) -> &str {
         self.publication.as_deref().unwrap_or(&self.slot)

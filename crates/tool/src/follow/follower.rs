@@ -68,18 +68,8 @@ impl Follower {
     /// # Errors
     /// The configuration does not fit the database; a lost connection. `None` after a signal.
     pub fn start(config: &Config, stopping: &AtomicBool) -> Result<Option<Self>> {
-        let mut settings: postgres::Config = config.database.parse().map_err(|_| {
-            anyhow::anyhow!("`database` must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]")
-        })?;
-        if let (None, Ok(password)) = (settings.get_password(), std::env::var("PGPASSWORD")) {
-            settings.password(password);
-        }
-        settings.application_name(&config.slot);
-        let mut database = settings.connect(NoTls).context("cannot reach the PostgreSQL server")?;
-        let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
-        database.batch_execute(&text.join(";"))?;
-        // Else this session would wait for itself where the follower is a synchronous standby.
-        database.batch_execute("SET synchronous_commit = local")?;
+        let settings = config.settings()?;
+        let mut database = connect(&settings)?;
         let level: String = database.query_one("SHOW wal_level", &[])?.try_get(0)?;
         ensure!(level == "logical", "PostgreSQL's wal_level is {level}: set wal_level = logical and restart it");
         let tables =
@@ -344,6 +334,19 @@ impl Work {
         }
         commands
     }
+}
+
+/// Opens a session in PostgreSQL.
+///
+/// # Errors
+/// It cannot be reached.
+pub fn connect(settings: &postgres::Config) -> Result<Client> {
+    let mut database = settings.connect(NoTls).context("cannot reach the PostgreSQL server")?;
+    let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
+    database.batch_execute(&text.join(";"))?;
+    // Else this session would wait for itself where the follower is a synchronous standby.
+    database.batch_execute("SET synchronous_commit = local")?;
+    Ok(database)
 }
 
 /// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs.

@@ -6,6 +6,7 @@ mod fill;
 mod follower;
 mod lsn;
 mod pgoutput;
+mod status;
 mod store;
 mod stream;
 mod table;
@@ -43,6 +44,7 @@ Example: users.toml
   max-lag   = \"1s\"
 
   bloomgate follow users.toml
+  bloomgate follow --status users.toml
 
 Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
@@ -52,6 +54,9 @@ the tables; the database needs wal_level = logical and
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
+    /// Print how far the follower is behind, and exit. Exits with status 1 without a heartbeat
+    #[arg(long)]
+    status: bool,
     /// The configuration file
     config: PathBuf,
 }
@@ -59,6 +64,9 @@ pub struct Arguments {
 /// Runs the subcommand until SIGTERM or SIGINT.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
+    if arguments.status {
+        return status::print(&config);
+    }
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;

@@ -1,6 +1,8 @@
 //! The follower's writes to the Redis or Valkey server. Each is a transaction that only the follower with the current epoch can
 //! execute, so that one that was replaced and did not notice changes nothing.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
@@ -70,6 +72,12 @@ impl Store {
     /// Whether the heartbeat exists.
     pub fn has_heartbeat(&mut self, keys: &Keys) -> Result<bool> {
         Ok(self.server.ask(cmd("EXISTS").arg(&keys.feed), &keys.feed)? == Value::Int(1))
+    }
+
+    /// Returns how old the filter's knowledge is at most, or `None` without a heartbeat.
+    pub fn age(&mut self, keys: &Keys, max_lag: Duration) -> Result<Option<Duration>> {
+        let left: i64 = from_redis_value(self.server.ask(cmd("PTTL").arg(&keys.feed), &keys.feed)?)?;
+        Ok(u64::try_from(left).ok().map(|left| max_lag.saturating_sub(Duration::from_millis(left))))
     }
 
     /// Returns the clock of the node that holds the keys, in milliseconds.
