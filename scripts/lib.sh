@@ -81,6 +81,17 @@ rust_is_recent() {
   at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
 }
 
+# postgres_folder: prints the folder with PostgreSQL's programs, or fails. Debian installs each version into its own folder, and
+# Homebrew outside the PATH. The newest version comes last.
+postgres_folder() {
+  local program newest=''
+  for program in "$(command -v initdb)" /opt/homebrew/opt/postgresql*/bin/initdb /usr/local/opt/postgresql*/bin/initdb \
+    /usr/lib/postgresql/*/bin/initdb; do
+    [ ! -x "$program" ] || newest=${program%/initdb}
+  done
+  [ -n "$newest" ] && say "$newest"
+}
+
 have_nightly() {
   have rustup && rustup run nightly cargo --version >/dev/null 2>&1
 }
