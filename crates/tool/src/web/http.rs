@@ -1,7 +1,5 @@
-//! HTTP: routes, and the headers of every response. One thread serves all connections. It never waits for the Redis server,
-//! only for the sampler.
+//! The routes of the page, and the headers of every response. Requests never wait for the Redis server, only for the sampler.
 
-use std::convert::Infallible;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,22 +10,17 @@ use anyhow::Result;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::task::{LocalSet, spawn_local};
 
 use super::board::Board;
-use super::connections::Connections;
 use super::gate::{self, Door};
 use super::query::Query;
 use super::sampler::Question;
 use super::{json, metrics, names, plan};
+use crate::{http, prometheus};
 
-/// How long a connection may be idle, or take to send a request's header.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request waits for the answer about an item.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -83,41 +76,11 @@ impl Site {
 /// # Errors
 /// The listener cannot be used.
 pub fn serve(listener: TcpListener, site: Site) -> Result<()> {
-    listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, accept(listener, Rc::new(site)))
-}
-
-async fn accept(listener: TcpListener, site: Rc<Site>) -> Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut connections = Connections::default();
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors. Some will be closed soon.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let usage = connections.make_room();
-        let (site, used) = (Rc::clone(&site), Rc::clone(&usage));
-        let task = spawn_local(async move {
-            let service = service_fn(|request| {
-                let (site, used) = (Rc::clone(&site), Rc::clone(&used));
-                async move {
-                    used.begin();
-                    let answer = answer(&site, &request).await;
-                    used.end();
-                    Ok::<_, Infallible>(answer)
-                }
-            });
-            // A client that disconnects is not an error.
-            _ = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-        connections.add(task.abort_handle(), usage);
-    }
+    let site = Rc::new(site);
+    http::serve(listener, move |request| {
+        let site = Rc::clone(&site);
+        async move { answer(&site, &request).await }
+    })
 }
 
 async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -140,7 +103,7 @@ async fn answer(site: &Site, request: &Request<Incoming>) -> Response<Full<Bytes
     }
     let query = Query::of(request.uri().query().unwrap_or_default());
     match path {
-        "/metrics" => respond(StatusCode::OK, metrics::TYPE, metrics::text(&site.board, site.metrics_filters)),
+        "/metrics" => respond(StatusCode::OK, prometheus::TYPE, metrics::text(&site.board, site.metrics_filters)),
         "/api/state" => respond_json(Ok(json::state(&site.board))),
         "/api/filter" => respond_json(filter(site, &query)),
         "/api/plan" => respond_json(plan::answer(&query).map_err(|text| (StatusCode::BAD_REQUEST, text))),

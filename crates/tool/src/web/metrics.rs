@@ -1,15 +1,12 @@
-//! `/metrics`: the Prometheus text format, version 0.0.4. The number of series is limited: about thirty per node, and about
+//! `/metrics` of the page. The number of series is limited: about thirty per node, and about
 //! fifteen for each filter with its own series.
 
 use std::cmp::Reverse;
-use std::fmt::{Display, Write};
 
 use super::board::{Board, State};
 use super::names::readable;
+use crate::prometheus::{Metrics, escaped};
 use crate::stats::Stats;
-
-/// The content type.
-pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
 const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
@@ -70,135 +67,102 @@ const FILTER_METRICS: [(&str, &str, Number); 15] = [
 /// Returns all metrics. The `filters_max` largest filters have their own series.
 pub fn text(board: &Board, filters_max: usize) -> String {
     let state = board.state();
-    let mut page = Page::default();
-    page.sampler(&state, filters_max);
-    page.nodes(&state);
-    page.filters(&state, filters_max);
-    page.0
+    let mut metrics = Metrics::default();
+    sampler(&mut metrics, &state, filters_max);
+    nodes(&mut metrics, &state);
+    filters(&mut metrics, &state, filters_max);
+    metrics.text()
 }
 
-#[derive(Default)]
-struct Page(String);
+fn sampler(metrics: &mut Metrics, state: &State, filters_max: usize) {
+    let is_up = state.problem.is_none() && state.samples > 0;
+    metrics.describe("bloomgate_up", "gauge", "Whether the last sample succeeded.");
+    metrics.sample("bloomgate_up", "", u8::from(is_up));
+    metrics.describe("bloomgate_samples_total", "counter", "Number of samples.");
+    metrics.sample("bloomgate_samples_total", "", state.samples);
+    metrics.describe("bloomgate_sample_timestamp_seconds", "gauge", "Time of the last sample.");
+    metrics.sample("bloomgate_sample_timestamp_seconds", "", state.sampled_ms as f64 / 1000.0);
+    metrics.describe("bloomgate_sample_duration_seconds", "gauge", "Duration of the last sample, pauses included.");
+    metrics.sample("bloomgate_sample_duration_seconds", "", state.took.as_secs_f64());
+    metrics.describe("bloomgate_watched_filters", "gauge", "Filters that are sampled.");
+    metrics.sample("bloomgate_watched_filters", "", state.filters.len());
+    metrics.describe("bloomgate_unwatched_filters", "gauge", "Filters found beyond --max.");
+    metrics.sample("bloomgate_unwatched_filters", "", state.left_out);
+    let without = state.filters.len().saturating_sub(filters_max);
+    metrics.describe("bloomgate_filters_without_series", "gauge", "Sampled filters beyond --metrics-filters.");
+    metrics.sample("bloomgate_filters_without_series", "", without);
+}
 
-impl Page {
-    fn sampler(&mut self, state: &State, filters_max: usize) {
-        let is_up = state.problem.is_none() && state.samples > 0;
-        self.metric("bloomgate_up", "gauge", "Whether the last sample succeeded.");
-        self.sample("bloomgate_up", "", u8::from(is_up));
-        self.metric("bloomgate_samples_total", "counter", "Number of samples.");
-        self.sample("bloomgate_samples_total", "", state.samples);
-        self.metric("bloomgate_sample_timestamp_seconds", "gauge", "Time of the last sample.");
-        self.sample("bloomgate_sample_timestamp_seconds", "", state.sampled_ms as f64 / 1000.0);
-        self.metric("bloomgate_sample_duration_seconds", "gauge", "Duration of the last sample, pauses included.");
-        self.sample("bloomgate_sample_duration_seconds", "", state.took.as_secs_f64());
-        self.metric("bloomgate_watched_filters", "gauge", "Filters that are sampled.");
-        self.sample("bloomgate_watched_filters", "", state.filters.len());
-        self.metric("bloomgate_unwatched_filters", "gauge", "Filters found beyond --max.");
-        self.sample("bloomgate_unwatched_filters", "", state.left_out);
-        let without = state.filters.len().saturating_sub(filters_max);
-        self.metric("bloomgate_filters_without_series", "gauge", "Sampled filters beyond --metrics-filters.");
-        self.sample("bloomgate_filters_without_series", "", without);
+fn nodes(metrics: &mut Metrics, state: &State) {
+    if state.nodes.is_empty() {
+        return;
     }
-
-    fn nodes(&mut self, state: &State) {
-        if state.nodes.is_empty() {
-            return;
-        }
-        self.metric("bloomgate_build_info", "gauge", "Versions, as labels.");
-        for node in &state.nodes {
-            let version = |name: &str| escaped(node.info.text(name).unwrap_or_default());
-            let labels = format!(
-                "node=\"{}\",module=\"{}\",server=\"{}\",tool=\"{}\"",
-                escaped(&node.address),
-                version("bf_version"),
-                version(if node.info.text("valkey_version").is_some() { "valkey_version" } else { "redis_version" }),
-                env!("CARGO_PKG_VERSION")
+    metrics.describe("bloomgate_build_info", "gauge", "Versions, as labels.");
+    for node in &state.nodes {
+        let version = |name: &str| escaped(node.info.text(name).unwrap_or_default());
+        let labels = format!(
+            "node=\"{}\",module=\"{}\",server=\"{}\",tool=\"{}\"",
+            escaped(&node.address),
+            version("bf_version"),
+            version(if node.info.text("valkey_version").is_some() { "valkey_version" } else { "redis_version" }),
+            env!("CARGO_PKG_VERSION")
+        );
+        metrics.sample("bloomgate_build_info", &labels, 1);
+    }
+    let mut last = "";
+    for (field, name, labels, only_grows) in NODE_METRICS {
+        if name != last {
+            let kind = if only_grows { "counter" } else { "gauge" };
+            metrics.describe(
+                name,
+                kind,
+                &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and similar fields" }),
             );
-            self.sample("bloomgate_build_info", &labels, 1);
+            last = name;
         }
-        let mut last = "";
-        for (field, name, labels, only_grows) in NODE_METRICS {
-            if name != last {
-                let kind = if only_grows { "counter" } else { "gauge" };
-                self.metric(
-                    name,
-                    kind,
-                    &format!("{field} of INFO bf{}.", if labels.is_empty() { "" } else { " and similar fields" }),
-                );
-                last = name;
-            }
-            for node in &state.nodes {
-                if let Some(number) = node.info.number(field) {
-                    self.sample(name, &format!("node=\"{}\"{labels}", escaped(&node.address)), number);
-                }
-            }
-        }
-        self.metric("bloomgate_server_keys", "gauge", "Keys of the database.");
         for node in &state.nodes {
-            self.sample("bloomgate_server_keys", &format!("node=\"{}\"", escaped(&node.address)), node.keys);
-        }
-    }
-
-    fn filters(&mut self, state: &State, filters_max: usize) {
-        let with_stats = |(key, filter): (_, &'_ super::board::Filter)| Some((key, filter.stats.clone()?));
-        let mut filters: Vec<(&Vec<u8>, Stats)> = state.filters.iter().filter_map(with_stats).collect();
-        filters.sort_by_key(|(_, stats)| Reverse(stats.size_bytes));
-        filters.truncate(filters_max);
-        if filters.is_empty() {
-            return;
-        }
-        let filters: Vec<(String, Stats)> =
-            filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
-        self.metric("bloomgate_filter_info", "gauge", "Describes a filter by its labels.");
-        for (key, stats) in &filters {
-            let Stats { kind, layout, hash, .. } = stats;
-            let (kind, layout, hash) = (escaped(kind), escaped(layout), escaped(hash));
-            let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\"");
-            self.sample("bloomgate_filter_info", &labels, 1);
-        }
-        for (name, help, number) in FILTER_METRICS {
-            let mut samples = filters.iter().filter_map(|(key, stats)| Some((key, number(stats)?))).peekable();
-            if samples.peek().is_none() {
-                continue;
-            }
-            let name = format!("bloomgate_filter_{name}");
-            self.metric(&name, "gauge", help);
-            for (key, number) in samples {
-                // A rate can be as small as 1e-300.
-                if number > 0.0 && number < 1e-6 {
-                    self.sample(&name, key, format_args!("{number:e}"));
-                } else {
-                    self.sample(&name, key, number);
-                }
+            if let Some(number) = node.info.number(field) {
+                metrics.sample(name, &format!("node=\"{}\"{labels}", escaped(&node.address)), number);
             }
         }
     }
-
-    fn metric(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing into a string does not fail.
-        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
-        _ = if labels.is_empty() {
-            writeln!(self.0, "{name} {value}")
-        } else {
-            writeln!(self.0, "{name}{{{labels}}} {value}")
-        };
+    metrics.describe("bloomgate_server_keys", "gauge", "Keys of the database.");
+    for node in &state.nodes {
+        metrics.sample("bloomgate_server_keys", &format!("node=\"{}\"", escaped(&node.address)), node.keys);
     }
 }
 
-/// Escapes backslashes, quotes and line feeds in the value of a label.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped_as_the_format_requires() {
-        assert_eq!(escaped(&readable(b"a\"b\\c\nd\xff")), "a\\\"b\\\\\\\\c\\\\nd\\\\xff");
+fn filters(metrics: &mut Metrics, state: &State, filters_max: usize) {
+    let with_stats = |(key, filter): (_, &'_ super::board::Filter)| Some((key, filter.stats.clone()?));
+    let mut filters: Vec<(&Vec<u8>, Stats)> = state.filters.iter().filter_map(with_stats).collect();
+    filters.sort_by_key(|(_, stats)| Reverse(stats.size_bytes));
+    filters.truncate(filters_max);
+    if filters.is_empty() {
+        return;
+    }
+    let filters: Vec<(String, Stats)> =
+        filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
+    metrics.describe("bloomgate_filter_info", "gauge", "Describes a filter by its labels.");
+    for (key, stats) in &filters {
+        let Stats { kind, layout, hash, .. } = stats;
+        let (kind, layout, hash) = (escaped(kind), escaped(layout), escaped(hash));
+        let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\"");
+        metrics.sample("bloomgate_filter_info", &labels, 1);
+    }
+    for (name, help, number) in FILTER_METRICS {
+        let mut samples = filters.iter().filter_map(|(key, stats)| Some((key, number(stats)?))).peekable();
+        if samples.peek().is_none() {
+            continue;
+        }
+        let name = format!("bloomgate_filter_{name}");
+        metrics.describe(&name, "gauge", help);
+        for (key, number) in samples {
+            // A rate can be as small as 1e-300.
+            if number > 0.0 && number < 1e-6 {
+                metrics.sample(&name, key, format_args!("{number:e}"));
+            } else {
+                metrics.sample(&name, key, number);
+            }
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! open pages cost the server nothing.
 
 mod board;
-mod connections;
 mod gate;
 mod history;
 mod http;

@@ -1,4 +1,4 @@
-//! The open connections of the page. Their number is limited. A new connection closes the least recently used one, so clients
+//! The open connections. Their number is limited. A new connection closes the least recently used one, so clients
 //! that hold connections open cannot lock others out.
 
 use std::cell::Cell;
