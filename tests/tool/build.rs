@@ -130,6 +130,8 @@ fn a_signal_stops_a_build_and_removes_the_partial_file() {
     for signal in ["INT", "TERM"] {
         // The build waits for its input, which does not end.
         let mut running = Running(command(words).stdin(Stdio::piped()).spawn().unwrap());
+        // Waiting for a process closes its input if it is not taken out.
+        let _input = running.0.stdin.take();
         let partial = folder.path().join("out.partial");
         eventually("the partial file", || partial.exists());
         let kill = format!("kill -{signal} {}", running.0.id());
