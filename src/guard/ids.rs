@@ -30,6 +30,12 @@ pub struct ItemId {
 }
 
 impl ItemId {
+    /// Returns 64 bits for a hash table.
+    #[inline]
+    pub const fn short(self) -> u64 {
+        self.item[0] ^ self.filter.0
+    }
+
     /// An item of no filter, for a record that belongs to a cache key alone.
     pub const fn none(key: CacheKeyId) -> Self {
         Self { filter: FilterId(0), item: key.name }
@@ -101,13 +107,14 @@ impl Hasher for AsItIs {
 impl Hash for CacheKeyId {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.name[0] ^ u64::from(self.database.cast_unsigned()));
+        state.write_u64(self.short());
     }
 }
 
-impl Hash for ItemId {
+impl CacheKeyId {
+    /// Returns 64 bits for a hash table.
     #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.item[0] ^ self.filter.0);
+    pub const fn short(self) -> u64 {
+        self.name[0] ^ self.database.cast_unsigned() as u64
     }
 }

@@ -5,12 +5,10 @@
 //! BF.CHANGED names its cache key. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
 //! WAIT expires.
 
-use std::collections::TryReserveError;
-
 use super::alarm::{Alarm, Due};
 use super::ids::{CacheKeyId, FilterId, ItemId};
 use super::queues::{Left, Queues, WaiterId};
-use super::table::{Instant, Known, Table};
+use super::table::{Instant, Known, OutOfMemory, Table};
 
 /// Expired records are swept this often, in milliseconds, and this many of each sort at a time.
 const SWEEP_EVERY: Instant = 1000;
@@ -122,7 +120,7 @@ impl<Q> Guard<Q> {
         token: u64,
         (now, end): (Instant, Instant),
         max: usize,
-    ) -> Result<(), TryReserveError> {
+    ) -> Result<(), OutOfMemory> {
         let noted = self.note(key, item, Known::Lease(token), (now, end), max);
         if self.queues.has(key) {
             // If memory is refused, the waiters wait until WAIT expires.
@@ -313,7 +311,7 @@ impl<Q> Guard<Q> {
         known: Known,
         (now, end): (Instant, Instant),
         max: usize,
-    ) -> Result<(), TryReserveError> {
+    ) -> Result<(), OutOfMemory> {
         self.table.sweep(now, SWEPT_WITH_EACH);
         self.table.remove(key);
         while let Some(evicted) = self.table.evict(known, max) {

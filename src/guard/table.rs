@@ -1,9 +1,9 @@
-//! The records: leases, NONEs and back-offs. A cache key has at most one of them.
+//! The records: leases, NONEs and back-offs. A cache key has at most one of them. There may be tens of thousands, so a record is
+//! small: 72 bytes, and some 25 in two hash tables and a heap.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, TryReserveError};
+use hashbrown::HashTable;
 
-use super::ids::{ByHash, CacheKeyId, FilterId, ItemId};
+use super::ids::{CacheKeyId, FilterId, ItemId};
 
 /// A time of a monotonic clock, in milliseconds.
 pub type Instant = u64;
@@ -20,141 +20,189 @@ pub enum Known {
     BackOff,
 }
 
+/// The server refused memory.
+#[derive(Debug)]
+pub struct OutOfMemory;
+
+/// The index of a record.
+type Place = u32;
+
+/// The index of no record.
+const NOWHERE: Place = Place::MAX;
+
 /// The record of a cache key.
 #[derive(Clone, Copy, Debug)]
 struct Record {
+    /// The cache key, in two fields because [`CacheKeyId`] has padding.
+    name: [u64; 2],
+    database: i32,
     item: ItemId,
-    known: Known,
-    end: Instant,
-    /// Tells the record from earlier ones of the same cache key.
-    number: u64,
-    /// The neighbours in the list of cache keys with the same item. The list is doubly linked: removing one of very many
-    /// cache keys of an item takes no longer than removing one of a few.
-    before: Option<CacheKeyId>,
-    after: Option<CacheKeyId>,
+    /// A lease's.
+    token: u64,
+    deadline: Deadline,
+    /// The neighbours in the list of records with the same item. The list is doubly linked: removing one of very many cache
+    /// keys of an item takes no longer than removing one of a few. The list of free places uses only `after`.
+    before: Place,
+    after: Place,
+    /// The index in the heap of its sort.
+    in_heap: u32,
 }
 
-/// The records of one sort by their end. The entry of a removed record stays until it comes to the top, or until such entries
-/// outnumber the records.
+const _: () = assert!(size_of::<Record>() == 72);
+
+/// The end of a record, and its sort in the two low bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline(u64);
+
+/// The records by their places. Places of removed records are used again.
+struct Records {
+    all: Vec<Record>,
+    /// The first free place.
+    free: Place,
+}
+
+/// The records of one sort: a binary heap by their ends. The first is the one that ends first.
 #[derive(Default)]
-struct Ends {
-    entries: BinaryHeap<Reverse<(Instant, u64, CacheKeyId)>>,
-    records: usize,
-}
+struct Heap(Vec<Place>);
 
-/// The records. An operation costs a few lookups in hash tables; inserting also costs the logarithm of their number, and now
-/// and then a pass over all of them.
+/// The records. An operation costs a few lookups in hash tables; inserting and removing also cost the logarithm of their
+/// number.
 #[derive(Default)]
 pub struct Table {
-    records: ByHash<CacheKeyId, Record>,
-    /// The first cache key of each item's list.
-    items: ByHash<ItemId, CacheKeyId>,
-    leases: Ends,
-    nones: Ends,
-    back_offs: Ends,
-    next_number: u64,
+    records: Records,
+    /// All records, by their cache keys.
+    keys: HashTable<Place>,
+    /// The first record of each item's list, by the items.
+    items: HashTable<Place>,
+    /// By sort.
+    heaps: [Heap; 3],
 }
 
 impl Table {
     /// What is known of a cache key for this item, and until when. A record of another item, or of another instance of the
     /// filter, does not apply.
     pub fn known(&self, key: CacheKeyId, item: ItemId, now: Instant) -> Option<(Known, Instant)> {
-        let record = self.records.get(&key)?;
-        (record.item == item && record.end > now).then_some((record.known, record.end))
+        let record = self.live(key, now)?;
+        (record.item == item).then_some((record.known(), record.deadline.end()))
     }
 
     /// Whether a cache key has a record.
     #[inline]
     pub fn has(&self, key: CacheKeyId) -> bool {
-        self.records.contains_key(&key)
+        self.get(key).is_some()
     }
 
     /// When the lease of a cache key expires, whatever its item; nothing if there is no live lease.
     pub fn lease_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
-        let record = self.records.get(&key)?;
-        (matches!(record.known, Known::Lease(_)) && record.end > now).then_some(record.end)
+        let record = self.live(key, now)?;
+        matches!(record.known(), Known::Lease(_)).then_some(record.deadline.end())
     }
 
     /// When the back-off of a cache key expires; nothing if there is no live one.
     pub fn back_off_end(&self, key: CacheKeyId, now: Instant) -> Option<Instant> {
-        let record = self.records.get(&key)?;
-        (record.known == Known::BackOff && record.end > now).then_some(record.end)
+        let record = self.live(key, now)?;
+        (record.known() == Known::BackOff).then_some(record.deadline.end())
     }
 
     /// Whether the record of a cache key is a back-off, live or not.
     pub fn is_backed_off(&self, key: CacheKeyId) -> bool {
-        self.records.get(&key).is_some_and(|record| record.known == Known::BackOff)
+        self.get(key).is_some_and(|record| record.known() == Known::BackOff)
     }
 
     /// Whether the lease of a cache key has this token.
     pub fn has_token(&self, key: CacheKeyId, token: u64) -> bool {
-        self.records.get(&key).is_some_and(|record| record.known == Known::Lease(token))
+        self.get(key).is_some_and(|record| record.known() == Known::Lease(token))
     }
 
     /// Inserts a record that holds until `end`, in place of the one that the cache key had.
     ///
     /// # Errors
     /// If memory is refused. The old record is removed all the same.
-    pub fn insert(&mut self, key: CacheKeyId, item: ItemId, known: Known, end: Instant) -> Result<(), TryReserveError> {
+    pub fn insert(&mut self, key: CacheKeyId, item: ItemId, known: Known, end: Instant) -> Result<(), OutOfMemory> {
         self.remove(key);
-        self.records.try_reserve(1)?;
-        self.items.try_reserve(1)?;
-        self.ends(known).entries.try_reserve(1)?;
-
-        let number = self.next_number;
-        self.next_number += 1;
-        let after = self.items.insert(item, key);
-        if let Some(after) = after.and_then(|after| self.records.get_mut(&after)) {
-            after.before = Some(key);
+        let Self { records, keys, items, heaps } = self;
+        let heap = heaps.get_mut(sort(known)).ok_or(OutOfMemory)?;
+        let has_room = records.reserve()
+            && keys.try_reserve(1, |place| records.hash_of_key(*place)).is_ok()
+            && items.try_reserve(1, |place| records.hash_of_item(*place)).is_ok()
+            && heap.0.try_reserve(1).is_ok();
+        if !has_room {
+            return Err(OutOfMemory);
         }
-        self.records.insert(key, Record { item, known, end, number, before: None, after });
-        let ends = self.ends(known);
-        ends.entries.push(Reverse((end, number, key)));
-        ends.records += 1;
-        self.tidy(known);
+
+        let first = items.find_mut(item.short(), |first| records.get(*first).is_some_and(|other| other.item == item));
+        let record = Record {
+            name: key.name,
+            database: key.database,
+            item,
+            token: if let Known::Lease(token) = known { token } else { 0 },
+            deadline: Deadline::new(end, known),
+            before: NOWHERE,
+            after: first.as_deref().copied().unwrap_or(NOWHERE),
+            in_heap: 0,
+        };
+        let place = records.put(record);
+        if let Some(first) = first {
+            *first = place;
+        } else {
+            items.insert_unique(item.short(), place, |place| records.hash_of_item(*place));
+        }
+        if let Some(after) = records.get_mut(record.after) {
+            after.before = place;
+        }
+        keys.insert_unique(key.short(), place, |place| records.hash_of_key(*place));
+        heap.push(place, records);
         Ok(())
     }
 
     /// Removes the record of a cache key. Returns whether there was one.
     pub fn remove(&mut self, key: CacheKeyId) -> bool {
-        let Some(record) = self.records.remove(&key) else { return false };
-        self.ends(record.known).records -= 1;
-        if let Some(after) = record.after.and_then(|after| self.records.get_mut(&after)) {
-            after.before = record.before;
+        let Self { records, keys, items, heaps } = self;
+        let is_it = |place: &Place| records.get(*place).is_some_and(|record| record.key() == key);
+        let Ok(entry) = keys.find_entry(key.short(), is_it) else { return false };
+        let (place, _) = entry.remove();
+        let Some(&Record { item, deadline, before, after, in_heap, .. }) = records.get(place) else { return false };
+        if let Some(after) = records.get_mut(after) {
+            after.before = before;
         }
-        match (record.before.and_then(|before| self.records.get_mut(&before)), record.after) {
-            (Some(before), after) => before.after = after,
-            (None, Some(after)) => _ = self.items.insert(record.item, after),
-            (None, None) => _ = self.items.remove(&record.item),
+        if let Some(before) = records.get_mut(before) {
+            before.after = after;
+        } else if let Ok(mut first) = items.find_entry(item.short(), |first| *first == place) {
+            if after == NOWHERE {
+                first.remove();
+            } else {
+                *first.get_mut() = after;
+            }
         }
+        if let Some(heap) = heaps.get_mut(deadline.sort()) {
+            heap.remove(in_heap, records);
+        }
+        records.release(place);
         true
     }
 
     /// Makes room for one more record: removes the record of this sort that is nearest its end, if there are `max` or more.
     /// Returns its cache key.
     pub fn evict(&mut self, known: Known, max: usize) -> Option<CacheKeyId> {
-        while self.ends(known).records >= max.max(1) {
-            let Reverse((_, number, key)) = self.ends(known).entries.pop()?;
-            if self.remove_numbered(key, number) {
-                return Some(key);
-            }
-        }
-        None
+        let heap = self.heaps.get(sort(known)).filter(|heap| heap.0.len() >= max)?;
+        let key = heap.first(&self.records)?.key();
+        self.remove(key).then_some(key)
     }
 
     /// One of the cache keys that have a record of this item.
     pub fn key_of(&self, item: ItemId) -> Option<CacheKeyId> {
-        self.items.get(&item).copied()
+        let is_it = |first: &Place| self.records.get(*first).is_some_and(|record| record.item == item);
+        self.items.find(item.short(), is_it).and_then(|first| self.records.get(*first)).map(Record::key)
     }
 
-    /// Removes the NONEs of all items of a filter. Visits every record; removes them all if memory for a list is refused.
+    /// Removes the NONEs of all items of a filter. Visits every NONE; removes every record if memory for a list is refused.
     pub fn remove_nones_of(&mut self, filter: FilterId) {
-        let is_one = |record: &Record| record.known == Known::NoRow && record.item.filter == filter;
+        let [_, nones, _] = &self.heaps;
         let mut keys = Vec::new();
-        if keys.try_reserve_exact(self.nones.records).is_err() {
+        if keys.try_reserve_exact(nones.0.len()).is_err() {
             return self.clear();
         }
-        keys.extend(self.records.iter().filter(|(_, record)| is_one(record)).map(|(key, _)| *key));
+        keys.extend(nones.iter(&self.records).filter(|record| record.item.filter == filter).map(Record::key));
         for key in keys {
             self.remove(key);
         }
@@ -162,67 +210,194 @@ impl Table {
 
     /// Removes every record.
     pub fn clear(&mut self) {
-        *self = Self { next_number: self.next_number, ..Self::default() };
+        *self = Self::default();
     }
 
     /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.keys.is_empty()
     }
 
     /// The number of records, expired ones included.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.records.len()
+        self.keys.len()
     }
 
     /// Removes up to `most` expired records of each sort.
     pub fn sweep(&mut self, now: Instant, most: usize) {
-        for known in [Known::Lease(0), Known::NoRow, Known::BackOff] {
+        for sort in 0..self.heaps.len() {
             for _ in 0..most {
-                let entries = &mut self.ends(known).entries;
-                if entries.peek().is_none_or(|Reverse((end, ..))| *end > now) {
-                    break;
-                }
-                let Some(Reverse((_, number, key))) = entries.pop() else { break };
-                self.remove_numbered(key, number);
+                let first = self.heaps.get(sort).and_then(|heap| heap.first(&self.records));
+                let Some(key) = first.filter(|record| record.deadline.end() <= now).map(Record::key) else { break };
+                self.remove(key);
             }
         }
     }
 
-    /// The numbers of live leases and NONEs. Visits every record.
+    /// The numbers of live leases and NONEs. Visits every one.
     pub fn counts(&self, now: Instant) -> (u64, u64) {
-        let live = self.records.values().filter(|record| record.end > now);
-        live.fold((0, 0), |(leases, nones), record| match record.known {
-            Known::Lease(_) => (leases + 1, nones),
-            Known::NoRow => (leases, nones + 1),
-            Known::BackOff => (leases, nones),
-        })
+        let live = |heap: &Heap| heap.iter(&self.records).filter(|record| record.deadline.end() > now).count() as u64;
+        let [leases, nones, _] = &self.heaps;
+        (live(leases), live(nones))
     }
 
-    const fn ends(&mut self, known: Known) -> &mut Ends {
-        match known {
-            Known::Lease(_) => &mut self.leases,
-            Known::NoRow => &mut self.nones,
-            Known::BackOff => &mut self.back_offs,
+    #[inline]
+    fn get(&self, key: CacheKeyId) -> Option<&Record> {
+        let is_it = |place: &Place| self.records.get(*place).is_some_and(|record| record.key() == key);
+        self.keys.find(key.short(), is_it).and_then(|place| self.records.get(*place))
+    }
+
+    /// The record of a cache key, unless it has expired.
+    fn live(&self, key: CacheKeyId, now: Instant) -> Option<&Record> {
+        self.get(key).filter(|record| record.deadline.end() > now)
+    }
+}
+
+/// Returns the index of the heap for records like this.
+const fn sort(known: Known) -> usize {
+    match known {
+        Known::Lease(_) => 0,
+        Known::NoRow => 1,
+        Known::BackOff => 2,
+    }
+}
+
+impl Deadline {
+    /// An end beyond the range, in a hundred million years, is the end of the range.
+    fn new(end: Instant, known: Known) -> Self {
+        Self(end.min(Instant::MAX >> 2) << 2 | sort(known) as u64)
+    }
+
+    const fn end(self) -> Instant {
+        self.0 >> 2
+    }
+
+    const fn sort(self) -> usize {
+        (self.0 & 3) as usize
+    }
+}
+
+impl Record {
+    const fn key(&self) -> CacheKeyId {
+        CacheKeyId { database: self.database, name: self.name }
+    }
+
+    const fn known(&self) -> Known {
+        match self.deadline.sort() {
+            0 => Known::Lease(self.token),
+            1 => Known::NoRow,
+            _ => Known::BackOff,
+        }
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self { all: Vec::new(), free: NOWHERE }
+    }
+}
+
+impl Records {
+    #[inline]
+    fn get(&self, place: Place) -> Option<&Record> {
+        self.all.get(place as usize)
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Record> {
+        self.all.get_mut(place as usize)
+    }
+
+    fn hash_of_key(&self, place: Place) -> u64 {
+        self.get(place).map_or(0, |record| record.key().short())
+    }
+
+    fn hash_of_item(&self, place: Place) -> u64 {
+        self.get(place).map_or(0, |record| record.item.short())
+    }
+
+    /// Makes room for one more record. Returns whether there is any.
+    fn reserve(&mut self) -> bool {
+        self.free != NOWHERE || (self.all.len() < NOWHERE as usize && self.all.try_reserve(1).is_ok())
+    }
+
+    /// Stores a record, for which there is room.
+    fn put(&mut self, record: Record) -> Place {
+        let free = self.free;
+        if let Some(place) = self.get_mut(free) {
+            let next = std::mem::replace(place, record).after;
+            self.free = next;
+            return free;
+        }
+        self.all.push(record);
+        Place::try_from(self.all.len() - 1).unwrap_or(NOWHERE)
+    }
+
+    fn release(&mut self, place: Place) {
+        let free = self.free;
+        if let Some(record) = self.get_mut(place) {
+            record.after = free;
+            self.free = place;
+        }
+    }
+}
+
+impl Heap {
+    fn first<'r>(&self, records: &'r Records) -> Option<&'r Record> {
+        records.get(*self.0.first()?)
+    }
+
+    fn iter<'r>(&'r self, records: &'r Records) -> impl Iterator<Item = &'r Record> {
+        self.0.iter().filter_map(|place| records.get(*place))
+    }
+
+    /// Adds a record. There is room for it.
+    fn push(&mut self, place: Place, records: &mut Records) {
+        self.0.push(place);
+        self.sift(self.0.len() - 1, records);
+    }
+
+    fn remove(&mut self, index: u32, records: &mut Records) {
+        let index = index as usize;
+        if index < self.0.len() {
+            self.0.swap_remove(index);
+        }
+        // Unless it was the last one.
+        if index < self.0.len() {
+            self.sift(index, records);
         }
     }
 
-    /// Removes the record with this number, if it is still there. Returns whether it was.
-    fn remove_numbered(&mut self, key: CacheKeyId, number: u64) -> bool {
-        self.records.get(&key).is_some_and(|record| record.number == number) && self.remove(key)
+    /// Moves the record at `index` up or down to where it belongs.
+    fn sift(&mut self, mut index: usize, records: &mut Records) {
+        while index > 0 && self.deadline(index, records) < self.deadline((index - 1) / 2, records) {
+            self.0.swap(index, (index - 1) / 2);
+            self.tell(index, records);
+            index = (index - 1) / 2;
+        }
+        loop {
+            let children = [2 * index + 1, 2 * index + 2].into_iter().filter(|child| *child < self.0.len());
+            let Some(child) = children.min_by_key(|child| self.deadline(*child, records)) else { break };
+            if self.deadline(index, records) <= self.deadline(child, records) {
+                break;
+            }
+            self.0.swap(index, child);
+            self.tell(index, records);
+            index = child;
+        }
+        self.tell(index, records);
     }
 
-    /// Removes the entries of removed records, once they outnumber the others.
-    fn tidy(&mut self, known: Known) {
-        let (records, ends) = match known {
-            Known::Lease(_) => (&self.records, &mut self.leases),
-            Known::NoRow => (&self.records, &mut self.nones),
-            Known::BackOff => (&self.records, &mut self.back_offs),
-        };
-        if ends.entries.len() > 2 * ends.records + 64 {
-            ends.entries
-                .retain(|Reverse((_, number, key))| records.get(key).is_some_and(|record| record.number == *number));
+    fn deadline(&self, index: usize, records: &Records) -> Option<Deadline> {
+        Some(records.get(*self.0.get(index)?)?.deadline)
+    }
+
+    /// Tells the record at `index` that it is there.
+    fn tell(&self, index: usize, records: &mut Records) {
+        if let (Some(record), Ok(index)) =
+            (self.0.get(index).and_then(|place| records.get_mut(*place)), index.try_into())
+        {
+            record.in_heap = index;
         }
     }
 }
@@ -332,11 +507,30 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_removed_records_do_not_pile_up() {
+    fn places_of_removed_records_are_used_again() {
         let mut table = Table::default();
         for round in 0..10_000 {
-            lease(&mut table, 1, round, 1_000_000 - round);
+            lease(&mut table, round % 3, round, 1_000_000 - round);
+            table.remove(key((round + 1) % 3));
         }
-        assert!(table.leases.entries.len() <= 66, "{}", table.leases.entries.len());
+        assert!(table.records.all.len() <= 3, "{}", table.records.all.len());
+    }
+
+    #[test]
+    fn many_records_are_swept_in_the_order_of_their_ends() {
+        let mut table = Table::default();
+        let end = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+        for number in 0..5000 {
+            lease(&mut table, number, number, end(number));
+        }
+        for number in (0..5000).step_by(3) {
+            assert!(table.remove(key(number)));
+        }
+        let mut ends = Vec::new();
+        while let Some(key) = table.evict(Known::Lease(0), 1) {
+            ends.push(end(key.name[0]));
+        }
+        assert!(ends.is_sorted() && ends.len() == 3333, "{}", ends.len());
+        assert!(table.is_empty() && table.items.is_empty());
     }
 }
