@@ -50,6 +50,11 @@ class Guard(Generic[V]):
     counts (WAIT), within `replicas_timeout_ms`; `aof`: whether it must be in the append-only file on disk (WAITAOF).
     `announce_to`: filters that are being filled, to which each id is announced first.
 
+    Feed: `feed=True` is for a table that `bloomgate follow` follows (docs/feed.md). The writers need no guard then: `changed`,
+    `announce`, `confirm` and `forget` do nothing, because the follower makes these calls for every writer. No row is absent
+    unless the follower's heartbeat exists, and a row with a write in flight is waited for. `announce_to`, `replicas` and
+    `aof` are refused. The follower's `cache-key` must be `prefix`, followed by its `item`.
+
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
 
     `counts` has the guard's events by name; python/README.md lists them."""
@@ -93,7 +98,7 @@ class Guard(Generic[V]):
         return self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     def announce(self, *ids: Item) -> None:
-        """A writer's first call, before the commit. If it raises, do not commit."""
+        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
         self._run(self._steps.announce(ids))
 
     def confirm(self, *ids: Item) -> None:
@@ -101,13 +106,17 @@ class Guard(Generic[V]):
         then it raises Unconfirmed.
 
         If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
-        lands after this call leaves the old row cached."""
+        lands after this call leaves the old row cached.
+
+        With `feed=True` it does nothing."""
         self._run(self._steps.confirm(ids))
 
     @contextmanager
     def changed(self, *ids: Item) -> Iterator[None]:
         """Announces ids, and confirms them at the end of the `with` block, whatever happens in it. The transaction that
-        inserts, changes or deletes the rows has to end inside the block, its outcome known."""
+        inserts, changes or deletes the rows has to end inside the block, its outcome known.
+
+        With `feed=True` it does nothing: the follower announces each change."""
         self.announce(*ids)
         try:
             yield
@@ -116,7 +125,7 @@ class Guard(Generic[V]):
 
     def forget(self, *ids: Item) -> None:
         """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-        `hash="siphash"`."""
+        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
         self._run(self._steps.forget(ids))
 
     def _run(self, steps: Steps[R]) -> R:

@@ -11,7 +11,7 @@ from typing import Any, Generic
 
 from .codec import Codec, V
 from .errors import ModuleMissing
-from .guard_words import Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
+from .guard_words import FeedKeys, Fetched, GuardOptions, cache_prefix, milliseconds, parse_fetch, parse_fill, parse_mfetch
 from .items import Key, item_bytes
 from .log import Grumble
 from .steps import Ask, Call
@@ -68,6 +68,7 @@ class GuardCommands(Generic[V]):
         self.counts: Counter[str] = Counter()
         self.telemetry = Telemetry(self.filter)
         self.near = options.near
+        self.feed = FeedKeys(self.filter) if options.feed else None
         self.grumble = Grumble()
         self.has_answered = False
         self.has_batches = True
@@ -87,7 +88,8 @@ class GuardCommands(Generic[V]):
 
     def fetch_options(self, stale_ms: int) -> list[Word]:
         stale: list[Word] = ["STALE", stale_ms] if stale_ms else []
-        return ["LEASE", self.options.lease_ms, *stale]
+        feed: list[Word] = ["WHILE", self.feed.heartbeat, "UNLESS", self.feed.in_flight] if self.feed is not None else []
+        return ["LEASE", self.options.lease_ms, *stale, *feed]
 
     def fetch(
         self,
@@ -106,8 +108,20 @@ class GuardCommands(Generic[V]):
         `replace` is for rows whose cached value could not be decoded: it asks for the lease to replace the value. STALE with
         the longest time gives one caller a token for any value with a time to live; a value without one, which is never
         stale, gets one first. Deleting the value instead would not be safe: every caller that has seen it would delete what
-        the first of them has filled since."""
+        the first of them has filled since.
+
+        An id whose cache key would be one of the follower's own keys is not sent: those keys hold no rows, and a fill would
+        overwrite them. Such a row is read from the database."""
         answers: list[Any] = []
+        own = [id for id in ids if self.feed.own(self.prefix + id)] if self.feed is not None else []
+        if own:
+            others = [id for id in ids if id not in own]
+            if others:
+                answers = yield from self.fetch(others, replace, wait_ms, finished, stale_ms)
+            by_id = dict(zip(others, answers, strict=True))
+            refused = ValueError(f"the cache key of {own[0]!r} is a key of the follower")
+            self.failed(refused)
+            return [by_id.get(id, refused) for id in ids]
         marks = self.near.begin(self.prefix + id for id in ids) if self.near is not None else {}
         try:
             if self.has_batches and len(ids) > 1 and not replace:

@@ -126,13 +126,17 @@ class GuardSteps(GuardLoads[V]):
         return None
 
     def announce(self, ids: Sequence[Item]) -> Steps[None]:
-        """A writer's first call: raises the first error."""
+        """A writer's first call: raises the first error. With a feed, the follower makes the writers' calls."""
+        if self.feed is not None:
+            return
         for outcome in (yield from self.changed([item_bytes(id) for id in ids])):
             if isinstance(outcome, Exception):
                 raise outcome
 
     def confirm(self, ids: Sequence[Item]) -> Steps[None]:
         """A writer's second call: repeated until the server has answered for every id, for up to `patience` seconds."""
+        if self.feed is not None:
+            return
         deadline = time.monotonic() + self.options.patience
         left = [item_bytes(id) for id in ids]
         while left:
@@ -181,6 +185,8 @@ class GuardSteps(GuardLoads[V]):
 
     def forget(self, ids: Sequence[Item]) -> Steps[None]:
         """Deletes ids from the filter: raises the first error."""
+        if self.feed is not None:
+            return
         for start in range(0, len(ids), BATCH):
             part = [item_bytes(id) for id in ids[start : start + BATCH]]
             [answers] = yield Ask([Call(["BF.MDEL", self.filter, *part])])

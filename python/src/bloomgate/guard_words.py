@@ -26,6 +26,7 @@ class GuardWords(TypedDict, total=False):
     soft_timeout: float | None
     beta: float
     near: NearCache | None
+    feed: bool
     patience: float
     prefix: Key | None
     announce_to: Sequence[Key]
@@ -47,6 +48,7 @@ class GuardOptions:
     soft_timeout: float | None = None
     beta: float = 1.0
     near: NearCache | None = None
+    feed: bool = False
     patience: float = 30.0
     prefix: Key | None = None
     announce_to: Sequence[Key] = ()
@@ -70,6 +72,8 @@ class GuardOptions:
         for name, number in [("fail_safe", self.fail_safe), ("soft_timeout", self.soft_timeout or 0), ("beta", self.beta)]:
             if not 0 <= number <= MOST_SECONDS:
                 raise ValueError(f"{name} is from 0 to {MOST_SECONDS}, not {number!r}")
+        if self.feed and (self.announce_to or self.replicas or self.aof):
+            raise ValueError("with feed=True the follower announces changes: announce_to, replicas and aof have no effect")
 
     @property
     def fail_safe_ms(self) -> int:
@@ -141,13 +145,27 @@ def in_slot_of(filter: bytes) -> bytes:
     if closed > opened + 1:
         return filter
     if b"}" in filter:
-        raise ValueError(f"no other key shares the slot of {filter!r}: pass a prefix, or rename the filter")
+        raise ValueError(f"no other key shares the slot of {filter!r}: rename the filter, or, without a feed, pass a prefix")
     return b"{" + filter + b"}"
 
 
 def cache_prefix(filter: bytes) -> bytes:
     """Returns what precedes an id in the name of its cache key."""
     return in_slot_of(filter) + b":"
+
+
+class FeedKeys:
+    """The keys of `bloomgate follow` beside a filter, named by the rule of crates/tool/src/follow/config.rs."""
+
+    def __init__(self, filter: bytes) -> None:
+        base = in_slot_of(filter)
+        self.heartbeat = base + b":feed"
+        self.in_flight = base + b":feed:open"
+        self._filling = base + b":filling"
+
+    def own(self, key: bytes) -> bool:
+        """Whether a name is the follower's. Every name that begins with the heartbeat's and a colon is reserved for it."""
+        return key in (self.heartbeat, self._filling) or key.startswith(self.heartbeat + b":")
 
 
 def filling_name(filter: bytes) -> bytes:

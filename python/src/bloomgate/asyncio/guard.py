@@ -92,7 +92,7 @@ class Guard(Generic[V]):
         return await self._run(ManyRows(self._steps, ids, load_many, ttl).get())
 
     async def announce(self, *ids: Item) -> None:
-        """A writer's first call, before the commit. If it raises, do not commit."""
+        """A writer's first call, before the commit. If it raises, do not commit. With `feed=True` it does nothing."""
         await self._run(self._steps.announce(ids))
 
     async def confirm(self, *ids: Item) -> None:
@@ -100,13 +100,17 @@ class Guard(Generic[V]):
         then it raises Unconfirmed.
 
         If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that
-        lands after this call leaves the old row cached."""
+        lands after this call leaves the old row cached.
+
+        With `feed=True` it does nothing."""
         await self._run(self._steps.confirm(ids))
 
     @asynccontextmanager
     async def changed(self, *ids: Item) -> AsyncIterator[None]:
         """Announces ids, and confirms them at the end of the `async with` block, whatever happens in it. The transaction
-        that inserts, changes or deletes the rows has to end inside the block, its outcome known."""
+        that inserts, changes or deletes the rows has to end inside the block, its outcome known.
+
+        With `feed=True` it does nothing: the follower announces each change."""
         await self.announce(*ids)
         try:
             yield
@@ -115,7 +119,7 @@ class Guard(Generic[V]):
 
     async def forget(self, *ids: Item) -> None:
         """Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
-        `hash="siphash"`."""
+        `hash="siphash"`. With `feed=True` it does nothing: the follower deletes the ids of deleted rows."""
         await self._run(self._steps.forget(ids))
 
     async def _run(self, steps: Steps[R]) -> R:
