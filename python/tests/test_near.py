@@ -21,6 +21,7 @@ from server import PATIENCE, eventually
 
 import bloomgate.asyncio
 from bloomgate import Filter, Guard, Json, NearCache
+from bloomgate.tracking import Tracking
 
 KEY = "{rows}:1"
 HOUR = 3600.0
@@ -206,6 +207,42 @@ def test_a_lost_connection_drops_everything(start: Start) -> None:
         assert guard.get(1, fails) == b"one"
         client.set(KEY, b"two")
         eventually("the change", lambda: guard.get(1, fails) == b"two")
+
+
+async def test_a_server_that_dies_drops_everything(start: Start) -> None:
+    """Also while no connection can be made again: the changes of that time are reported to nobody."""
+    server = start()
+    with redis.Redis(port=server.port, socket_timeout=PATIENCE) as client:
+        Filter(client, "rows").insert(range(10), capacity=100)
+        fill(client, b"one")
+        threads = tracked(client)
+        async with redis.asyncio.Redis(port=server.port, socket_timeout=PATIENCE) as aclient:
+            near = NearCache(100, HOUR)
+            tasks = bloomgate.asyncio.Guard(aclient, "rows", near=near)
+            assert await tasks.get(100, fails) is None
+            await until(lambda: tasks._tracking.is_active)
+            values = dict.fromkeys(range(10), b"one")
+            assert threads.get_many(range(10), fails) == values == await tasks.get_many(range(10), fails)
+            assert len(threads._steps.near) == len(near) == 10
+            server.process.kill()
+            await until(lambda: not len(near) and not len(threads._steps.near))
+            server.start()
+
+
+def test_values_from_before_the_tracking_are_dropped(filled: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_connect = threading.Event()
+    connection = Tracking._connection
+
+    def later(tracking: Tracking) -> Any:
+        assert may_connect.wait(PATIENCE)
+        return connection(tracking)
+
+    monkeypatch.setattr(Tracking, "_connection", later)
+    guard: Guard[bytes] = Guard(filled, "rows", near=NearCache(100, HOUR))
+    assert guard.get(1, fails) == b"one" and guard.get(1, fails) == b"one" and guard.counts["near hit"] == 1
+    filled.set(KEY, b"two")
+    may_connect.set()
+    eventually("the change", lambda: guard.get(1, fails) == b"two")
 
 
 def test_a_user_that_may_not_track(filled: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
