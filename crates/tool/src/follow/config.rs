@@ -27,8 +27,7 @@ pub struct Config {
     pub slot: String,
     /// The name of the publication, `slot` unless given.
     pub publication: Option<String>,
-    /// The only mode is `eventual`.
-    #[allow(dead_code, reason = "there is only one")]
+    /// Whether COMMIT waits.
     pub mode: Mode,
     #[serde(rename = "table", default)]
     pub tables: Vec<Table>,
@@ -40,6 +39,8 @@ pub struct Config {
 pub enum Mode {
     /// Without waiting for the follower.
     Eventual,
+    /// Once the follower has announced the transaction to readers.
+    Synchronous,
 }
 
 /// A table and its filter.
@@ -119,6 +120,7 @@ impl Config {
         if let (None, Ok(password)) = (settings.get_password(), std::env::var("PGPASSWORD")) {
             settings.password(password);
         }
+        // The name in `synchronous_standby_names`.
         settings.application_name(&self.slot);
         Ok(settings)
     }
@@ -139,6 +141,10 @@ pub struct Keys {
     pub position: String,
     /// The number of the follower that may write.
     pub epoch: String,
+    /// The journal: cache keys with a write in flight. Readers give it to UNLESS.
+    pub open: String,
+    /// Exists while a follower is at work, whether or not there is a heartbeat.
+    pub alive: String,
     /// The filter that a fill builds.
     pub filling: String,
 }
@@ -151,13 +157,16 @@ impl Keys {
             feed: format!("{base}:feed"),
             position: format!("{base}:feed:position"),
             epoch: format!("{base}:feed:epoch"),
+            open: format!("{base}:feed:open"),
+            alive: format!("{base}:feed:alive"),
             filling: format!("{base}:filling"),
         }
     }
 
     /// Whether it is one of these keys.
     pub fn contains(&self, key: &[u8]) -> bool {
-        [&self.filter, &self.feed, &self.position, &self.epoch, &self.filling].iter().any(|own| own.as_bytes() == key)
+        let own = [&self.filter, &self.feed, &self.position, &self.epoch, &self.open, &self.alive, &self.filling];
+        own.iter().any(|own| own.as_bytes() == key)
     }
 }
 
@@ -171,6 +180,11 @@ impl Table {
     pub fn can_delete(&self) -> bool {
         let words: Vec<_> = self.create.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
         words.windows(2).any(|pair| pair == ["hash", "siphash"])
+    }
+
+    /// Whether the filter refuses items once it is full.
+    pub fn is_fixed(&self) -> bool {
+        self.create.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("nonscaling"))
     }
 
     /// Returns the hash tag of the table's keys.
@@ -251,6 +265,12 @@ max-lag = "1s"
         assert!(table.can_delete());
         let keys = Keys::of("users");
         assert_eq!((keys.filter.as_str(), keys.feed.as_str()), ("users", "{users}:feed"));
+    }
+
+    #[test]
+    fn there_are_two_modes() {
+        assert_eq!(Config::parse(FILE).unwrap().mode, Mode::Eventual);
+        assert_eq!(Config::parse(&FILE.replace("eventual", "synchronous")).unwrap().mode, Mode::Synchronous);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! reader asks a partial filter.
 
 use std::io::BufRead;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -16,14 +15,12 @@ use super::table::Table;
 /// Items in one BF.MADD, and commands in one pipeline.
 const ITEMS: usize = 1000;
 const COMMANDS: usize = 32;
-/// How often `meanwhile` is called.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Fills the filter of a table from what is visible now, and stores the position. The caller holds a stream whose confirmed
 /// position is `position`, so that every transaction that this cannot see is still to come. The heartbeat and all cached values
 /// are deleted: the values may be older than what the stream still brings.
 ///
-/// Calls `meanwhile` about once a second. Returns the number of rows.
+/// Calls `meanwhile` often. Returns the number of rows.
 ///
 /// # Errors
 /// A lost connection; the filter refuses an item.
@@ -33,7 +30,7 @@ pub fn fill(
     table: &Table,
     epoch: u64,
     position: &Position,
-    mut meanwhile: impl FnMut() -> Result<()>,
+    mut meanwhile: impl FnMut(&mut Store) -> Result<()>,
 ) -> Result<u64> {
     let keys = &table.keys;
     let begin = [
@@ -52,7 +49,7 @@ pub fn fill(
         .collect();
     let query = format!("COPY (SELECT {} FROM ONLY {}) TO STDOUT", names.join(", "), table.quoted);
     let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;
-    let (mut rows, mut next_call) = (0, Instant::now() + INTERVAL);
+    let mut rows = 0;
     let (mut line, mut items, mut row) =
         (Vec::new(), Vec::with_capacity(ITEMS * COMMANDS), vec![Field::Null; table.columns.len()]);
     loop {
@@ -70,14 +67,13 @@ pub fn fill(
         if is_end {
             break;
         }
-        if rows % 1024 == 0 && Instant::now() >= next_call {
-            meanwhile()?;
-            next_call = Instant::now() + INTERVAL;
+        if rows % 1024 == 0 {
+            meanwhile(store)?;
         }
     }
     drop(reader);
     for pattern in table.patterns() {
-        store.delete_values(&pattern, |key| keys.contains(key))?;
+        store.delete_values(&pattern, |key| keys.contains(key), &mut meanwhile)?;
     }
     let finish = [
         cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned(),

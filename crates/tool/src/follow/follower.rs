@@ -1,56 +1,66 @@
-//! The follower's loop: it receives transactions, waits until other sessions can see them, applies them to the filters and cached
-//! values, stores the position, and confirms it to PostgreSQL.
+//! The follower's loop: it receives transactions, hands them to its mode, and keeps up the heartbeat.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use postgres::{Client, NoTls};
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, cmd};
 
-use super::config::Config;
+use super::config::{Config, Mode};
 use super::fill::fill;
+use super::journal::Journal;
 use super::lsn::Lsn;
 use super::pgoutput;
-use super::store::{Position, Replaced, Store};
-use super::stream::{Arrived, Step, Transaction};
+use super::pulse::{INTERVAL as PULSE, Pulse};
+use super::slot::{ensure_slot, take_slot};
+use super::standbys;
+use super::store::{Position, Replaced, Stopped, Store, ensure_filter};
+use super::stream::Arrived;
 use super::table::{Table, check_publication};
 use super::visibility::Snapshot;
-use super::wire::{Event, Refused, TEXT_SETTINGS, Wire};
+use super::wire::{Event, TEXT_SETTINGS, Wire};
 use crate::report::counted;
 use crate::server::Lost;
 
-/// SQLSTATE of a slot that another process uses.
-const OBJECT_IN_USE: &str = "55006";
-/// How often a standby tries to take the slot.
-const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
-/// A standby terminates the other follower's connection after the heartbeat was missing for this long.
-const TAKEOVER: Duration = Duration::from_secs(10);
 /// How often the list of running transactions is read while transactions wait.
-const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
+pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest wait for the stream, so that a signal is noticed.
 const WAIT: Duration = Duration::from_millis(100);
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
-/// Pairs in one BF.MCHANGED, and items in one BF.MDEL.
-const PAIRS: usize = 1000;
+/// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
+/// after another.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A follower that holds the slot.
 pub struct Follower {
-    database: Client,
-    wire: Wire,
-    store: Store,
-    tables: Vec<Table>,
+    mode: Mode,
+    slot: String,
+    pub(super) database: Client,
+    pub(super) wire: Wire,
+    pub(super) store: Store,
+    pub(super) tables: Vec<Table>,
     /// For each table.
-    epochs: Vec<u64>,
-    positions: Vec<Lsn>,
+    pub(super) epochs: Vec<u64>,
+    pub(super) positions: Vec<Lsn>,
+    pub(super) journals: Vec<Journal>,
     /// PostgreSQL's system identifier and timeline.
-    system: String,
-    arrived: Arrived,
+    pub(super) system: String,
+    pub(super) arrived: Arrived,
     /// What is confirmed to PostgreSQL.
-    confirmed: Lsn,
+    pub(super) confirmed: Lsn,
+    /// What is stored as every table's position, or is below it. Synchronous mode announces up to there.
+    pub(super) done: Lsn,
+    /// Announced transactions that are not released: their ends and 64-bit ids.
+    pub(super) announced: BTreeMap<Lsn, u64>,
+    /// The last one, and when it was taken.
+    pub(super) snapshot: Snapshot,
+    pub(super) last_look: Instant,
+    pub(super) pulse: Pulse,
     beat: Beat,
 }
 
@@ -60,18 +70,21 @@ struct Beat {
     next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
     pending: Option<(Lsn, Vec<u64>)>,
+    /// Why there is no heartbeat in synchronous mode.
+    objection: Option<String>,
+    /// Since when there has been no objection.
+    fine_since: Option<Instant>,
 }
 
 impl Follower {
     /// Connects, takes the slot, and fills the filters that need it. Waits while another follower has the slot.
     ///
     /// # Errors
-    /// The configuration does not fit the database; a lost connection. `None` after a signal.
-    pub fn start(config: &Config, stopping: &AtomicBool) -> Result<Option<Self>> {
+    /// The configuration does not fit the database; a lost connection; [`Stopped`].
+    pub fn start(config: &Config, stopping: &Arc<AtomicBool>) -> Result<Self> {
         let settings = config.settings()?;
         let mut database = connect(&settings)?;
-        let level: String = database.query_one("SHOW wal_level", &[])?.try_get(0)?;
-        ensure!(level == "logical", "PostgreSQL's wal_level is {level}: set wal_level = logical and restart it");
+        check_settings(config, &mut database)?;
         let tables =
             config.tables.iter().map(|table| Table::of_catalogue(&mut database, table)).collect::<Result<Vec<_>>>()?;
         check_publication(&mut database, config.publication(), &tables)?;
@@ -84,7 +97,7 @@ impl Follower {
         let system = format!("{system_id} {timeline}");
         ensure_slot(&mut database, &mut wire, &config.slot)?;
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping)? {
-            return Ok(None);
+            return Err(Stopped.into());
         }
         let epochs = tables.iter().map(|table| store.raise_epoch(&table.keys)).collect::<Result<Vec<_>>>()?;
         let confirmed: String = database
@@ -93,44 +106,105 @@ impl Follower {
                 &[&config.slot],
             )?
             .try_get(0)?;
-        let interval = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT) / 4;
-        let arrived = Arrived::of_tables(&tables);
-        let beat = Beat { interval, next: Instant::now(), pending: None };
-        let (confirmed, positions) = (confirmed.parse()?, Vec::new());
-        let mut follower = Self { database, wire, store, tables, epochs, positions, system, arrived, confirmed, beat };
-        for index in 0..follower.tables.len() {
-            let position = follower.check_position(index)?;
-            follower.positions.push(position);
-        }
-        Ok(Some(follower))
-    }
-
-    /// Returns the position of a table's filter, after a fill if it needs one.
-    fn check_position(&mut self, index: usize) -> Result<Lsn> {
-        let table = self.tables.get(index).context("a table")?;
-        let (position, exists) = self.store.state(&table.keys)?;
-        let reason = match position {
-            _ if !exists => "there is no filter",
-            None => "it has no position",
-            Some(position) if position.origin != origin(&self.system, table) => {
-                "it belongs to another database, timeline or table"
-            }
-            Some(position) if position.lsn < self.confirmed => "it is older than the slot: the server has lost data",
-            Some(position) => {
-                eprintln!("bloomgate: {} continues at {}", table.config.name, position.lsn);
-                return Ok(position.lsn);
-            }
+        let confirmed = confirmed.parse()?;
+        let lag = tables.iter().map(|table| table.config.max_lag).min().unwrap_or(WAIT);
+        let interval = (lag / 4).min(PULSE);
+        let (now, first) = (Instant::now(), tables.first().zip(epochs.first()).context("a table")?);
+        let pulse = Pulse::new(first.0.keys.clone(), *first.1, stopping);
+        let mut follower = Self {
+            mode: config.mode,
+            slot: config.slot.clone(),
+            snapshot: Snapshot::take(&mut database)?,
+            last_look: now,
+            arrived: Arrived::of_tables(&tables),
+            beat: Beat { interval, next: now, pending: None, objection: None, fine_since: None },
+            positions: vec![Lsn(0); tables.len()],
+            journals: tables.iter().map(|_| Journal::default()).collect(),
+            announced: BTreeMap::new(),
+            done: confirmed,
+            database,
+            wire,
+            store,
+            tables,
+            epochs,
+            system,
+            confirmed,
+            pulse,
         };
-        eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
-        self.fill(index)
+        follower.resume()?;
+        Ok(follower)
     }
 
-    fn fill(&mut self, index: usize) -> Result<Lsn> {
+    /// Continues where the last follower ended: releases what it announced, and fills the filters that need it.
+    fn resume(&mut self) -> Result<()> {
+        self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+        let mut unfit = Vec::new();
+        for index in 0..self.tables.len() {
+            if let Some(reason) = self.check_position(index)? {
+                unfit.push((index, reason));
+            }
+        }
+        if unfit.is_empty() {
+            // COMMITs may wait for what the last follower has announced and not confirmed.
+            self.continue_from_positions()?;
+        }
+        // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
+        self.release_up_to(self.confirmed)?;
+        for (index, reason) in unfit {
+            let table = self.tables.get(index).context("a table")?;
+            eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
+            self.refill(index)?;
+        }
+        self.continue_from_positions()?;
+        if self.mode == Mode::Eventual { self.release_up_to(Lsn(u64::MAX)) } else { Ok(()) }
+    }
+
+    fn continue_from_positions(&mut self) -> Result<()> {
+        self.done = self.positions.iter().min().copied().unwrap_or(self.confirmed);
+        self.confirm(self.done)
+    }
+
+    /// Reads the position and the journal of a table. Returns why its filter must be filled, or `None`.
+    fn check_position(&mut self, index: usize) -> Result<Option<&'static str>> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let (stored, exists) = self.store.state(&table.keys)?;
+        let has_origin = stored.as_ref().is_some_and(|stored| stored.origin == origin(&self.system, table));
+        let lsn = stored.as_ref().map_or(Lsn(0), |stored| stored.lsn);
+        let is_lost = if stored.is_some() { !has_origin || lsn < self.confirmed } else { exists };
+        if is_lost {
+            if self.mode == Mode::Synchronous {
+                self.forget_values(index)?;
+            }
+        } else if stored.is_none() {
+            self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.open).to_owned()])?;
+        } else {
+            let journal = self.store.journal(&table.keys)?;
+            self.adopt(index, journal)?;
+        }
+        let table = self.tables.get(index).context("a table")?;
+        Ok(match &stored {
+            _ if !exists => Some("there is no filter"),
+            None => Some("it has no position"),
+            Some(_) if !has_origin => Some("it belongs to another database, timeline or table"),
+            Some(_) if is_lost => Some("it is older than the slot: the server has lost data"),
+            Some(_) => {
+                eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
+                *self.positions.get_mut(index).context("a table")? = lsn;
+                None
+            }
+        })
+    }
+
+    /// Fills the filter of a table. Every transaction up to the confirmed position must be visible.
+    pub(super) fn refill(&mut self, index: usize) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
         let position = Position { origin: origin(&self.system, table), lsn: self.confirmed };
-        let (begin, wire, confirmed) = (Instant::now(), &mut self.wire, self.confirmed);
-        // PostgreSQL ends a stream whose client is silent.
-        let meanwhile = || wire.confirm(confirmed, false);
+        let begin = Instant::now();
+        let (pulse, wire) = (&mut self.pulse, &mut self.wire);
+        let meanwhile = |store: &mut Store| {
+            pulse.ensure_running()?;
+            pulse.beat(store, wire, position.lsn)
+        };
         let rows = fill(&mut self.database, &mut self.store, table, *epoch, &position, meanwhile)?;
         eprintln!(
             "bloomgate: {} has {} ({:.1} s)",
@@ -149,20 +223,32 @@ impl Follower {
                 }
             );
         }
-        Ok(confirmed)
+        *self.positions.get_mut(index).context("a table")? = position.lsn;
+        Ok(())
     }
 
     /// Follows the log until a signal.
     ///
     /// # Errors
     /// A lost connection; [`Replaced`]; a filter that cannot be filled.
-    pub fn run(&mut self, stopping: &AtomicBool) -> Result<()> {
+    pub fn run(&mut self) -> Result<()> {
         loop {
-            let is_stopping = stopping.load(Relaxed);
-            self.receive()?;
-            self.apply_visible()?;
+            let is_stopping = self.pulse.ensure_running().is_err();
+            if is_stopping {
+                thread::sleep(VISIBILITY_INTERVAL);
+            } else {
+                self.receive()?;
+            }
+            match self.mode {
+                Mode::Eventual => self.apply_visible()?,
+                Mode::Synchronous => {
+                    self.announce()?;
+                    self.release()?;
+                }
+            }
             self.beat()?;
             if is_stopping && self.arrived.waiting.is_empty() {
+                self.release_at_end()?;
                 return self.wire.confirm(self.confirmed, false);
             }
         }
@@ -170,10 +256,10 @@ impl Follower {
 
     /// Reads what has arrived, or waits for it.
     fn receive(&mut self) -> Result<()> {
-        let mut timeout = match (self.arrived.waiting.is_empty(), &self.beat.pending) {
-            (false, _) => VISIBILITY_INTERVAL,
-            (true, Some(_)) => WAIT,
-            (true, None) => self.beat.next.saturating_duration_since(Instant::now()).min(WAIT),
+        let mut timeout = if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+            VISIBILITY_INTERVAL
+        } else {
+            self.beat.next.saturating_duration_since(Instant::now()).min(WAIT)
         };
         while self.arrived.steps < STEPS {
             let Some(event) = self.wire.next(timeout)? else { return Ok(()) };
@@ -194,103 +280,101 @@ impl Follower {
         Ok(())
     }
 
-    /// Applies the transactions that other sessions can see, in the order of the log.
-    fn apply_visible(&mut self) -> Result<()> {
-        if self.arrived.waiting.is_empty() {
-            return Ok(());
-        }
-        let snapshot = Snapshot::take(&mut self.database)?;
-        let mut group = Vec::new();
-        while self.arrived.waiting.front().is_some_and(|transaction| snapshot.shows(transaction.xid)) {
-            group.extend(self.arrived.pop());
-        }
-        let Some(last) = group.last() else { return Ok(()) };
-        let end = last.end;
-        for index in 0..self.tables.len() {
-            if let Err(error) = self.apply(index, &group, end) {
-                if error.is::<Lost>() || error.is::<Replaced>() {
-                    return Err(error);
-                }
-                // The filter is missing or full.
-                eprintln!("bloomgate: {error:#}");
-                let position = self.fill(index)?;
-                if let Some(stored) = self.positions.get_mut(index) {
-                    *stored = position;
-                }
-                self.apply(index, &group, end)?;
-            }
-        }
-        self.confirm(end)
-    }
-
-    /// Applies a group to one table, and stores the position.
-    fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
-        let table = self.tables.get(index).context("a table")?;
-        let position = self.positions.get_mut(index).context("a table")?;
-        let epoch = *self.epochs.get(index).context("a table")?;
-        let mut work = Work::default();
-        for (_, step) in group
-            .iter()
-            .filter(|transaction| transaction.end > *position)
-            .flat_map(|t| &t.steps)
-            .filter(|(at, _)| *at == index)
-        {
-            match step {
-                Step::Change(change) => work.add(change, table.deletes),
-                Step::Truncate => {
-                    // First the leases, so that a reader that has read an old row cannot fill it in after the scan.
-                    self.store.transact(&table.keys, epoch, &[cmd("BF.CLEAR").arg(&table.keys.filter).to_owned()])?;
-                    for pattern in table.patterns() {
-                        self.store.delete_values(&pattern, |key| table.keys.contains(key))?;
-                    }
-                    work = Work::default();
-                }
-            }
-        }
-        let mut commands = work.into_commands(&table.keys.filter);
-        let stored = Position { origin: origin(&self.system, table), lsn: end.max(*position) };
-        commands.push(cmd("SET").arg(&table.keys.position).arg(stored.to_string()).to_owned());
-        let replies = self.store.transact(&table.keys, epoch, &commands)?;
-        // Without its filter BF.MCHANGED still deletes the values, and announces nothing.
-        let is_missing = |reply: &Value| {
-            matches!(reply, Value::Nil) || matches!(reply, Value::Array(all) if all.contains(&Value::Nil))
-        };
-        ensure!(!replies.iter().any(is_missing), "the filter {} is missing", table.keys.filter);
-        *position = stored.lsn;
-        Ok(())
-    }
-
-    fn confirm(&mut self, position: Lsn) -> Result<()> {
+    pub(super) fn confirm(&mut self, position: Lsn) -> Result<()> {
         self.confirmed = self.confirmed.max(position);
         self.wire.confirm(self.confirmed, false)
     }
 
-    /// Extends the heartbeat once the log is applied up to a position that was read after the server's time.
+    /// Returns the position up to which readers see every change.
+    fn settled(&self) -> Lsn {
+        match self.mode {
+            Mode::Eventual => self.arrived.idle_position(self.confirmed),
+            Mode::Synchronous => {
+                self.announced.first_key_value().map_or(self.done, |(first, _)| self.done.min(Lsn(first.0 - 1)))
+            }
+        }
+    }
+
+    /// Extends the heartbeat once readers see every change up to a position that was read after the server's time.
     fn beat(&mut self) -> Result<()> {
-        let applied = self.arrived.idle_position(self.confirmed);
-        if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= applied) {
+        let settled = self.settled();
+        if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
             for (index, time_ms) in times.into_iter().enumerate() {
                 let table = self.tables.get(index).context("a table")?;
                 let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;
-                *position = (*position).max(applied);
+                *position = (*position).max(settled);
                 let stored = Position { origin: origin(&self.system, table), lsn: *position };
                 let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
-                let commands = [
-                    cmd("SET").arg(&table.keys.position).arg(stored.to_string()).to_owned(),
-                    cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned(),
-                ];
-                self.store.transact(&table.keys, *epoch, &commands)?;
+                let beat =
+                    cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();
+                self.store.transact(&table.keys, *epoch, &[stored.store(&table.keys), beat])?;
             }
-            self.confirm(applied)?;
+            self.confirm(settled)?;
         }
-        if self.beat.pending.is_none() && Instant::now() >= self.beat.next {
+        self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+        if Instant::now() >= self.beat.next {
             self.beat.next = Instant::now() + self.beat.interval;
-            let times = self.tables.iter().map(|table| self.store.time_ms(&table.keys)).collect::<Result<_>>()?;
-            let wanted: String =
-                self.database.query_one("SELECT pg_current_wal_insert_lsn()::text", &[])?.try_get(0)?;
-            self.beat.pending = Some((wanted.parse()?, times));
+            self.begin_beat()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the servers' times and then the end of the log, unless a heartbeat is pending or would be untrue.
+    fn begin_beat(&mut self) -> Result<()> {
+        let times = self.tables.iter().map(|table| self.store.time_ms(&table.keys)).collect::<Result<_>>()?;
+        let row = self.database.query_one(
+            "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text, current_setting('synchronous_standby_names'),                     current_setting('wal_sender_timeout')",
+            &[],
+        )?;
+        self.snapshot = Snapshot::parse(row.try_get(1)?)?;
+        if self.mode == Mode::Synchronous && !self.is_demanded(row.try_get(2)?, row.try_get(3)?)? {
+            return Ok(());
+        }
+        if self.beat.pending.is_none() {
+            self.beat.pending = Some((row.try_get::<_, &str>(0)?.parse()?, times));
             self.wire.confirm(self.confirmed, true)?;
         }
+        Ok(())
+    }
+
+    /// Whether every COMMIT has waited for this follower for some time. Otherwise deletes the heartbeat, and says why once.
+    fn is_demanded(&mut self, names: &str, timeout: &str) -> Result<bool> {
+        let mut objection = standbys::objection(names, &self.slot);
+        if timeout == "0" {
+            objection.get_or_insert("wal_sender_timeout = 0 lets COMMIT wait for a broken connection".to_owned());
+        }
+        if objection.is_none() {
+            if self.beat.objection.take().is_some() {
+                eprintln!("bloomgate: every COMMIT waits for this follower");
+            }
+            return Ok(self.beat.fine_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED);
+        }
+        (self.beat.fine_since, self.beat.pending) = (None, None);
+        if objection != self.beat.objection {
+            for (table, epoch) in self.tables.iter().zip(&self.epochs) {
+                self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
+            }
+            eprintln!("bloomgate: no heartbeat: {}", objection.as_deref().unwrap_or_default());
+            self.beat.objection = objection;
+        }
+        Ok(false)
+    }
+
+    /// Executes commands on one table, and then stores its position.
+    ///
+    /// # Errors
+    /// The filter is missing or full; [`Lost`]; [`Replaced`].
+    pub(super) fn store_position(&mut self, index: usize, mut commands: Vec<Cmd>, lsn: Lsn) -> Result<()> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let position = Position { origin: origin(&self.system, table), lsn }.store(&table.keys);
+        if table.config.is_fixed() {
+            // A full filter refuses items while the other commands take effect.
+            ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+            commands.clear();
+        }
+        commands.push(position);
+        ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+        *self.positions.get_mut(index).context("a table")? = lsn;
         Ok(())
     }
 }
@@ -300,40 +384,13 @@ fn origin(system: &str, table: &Table) -> String {
     format!("{system} {}", table.oid)
 }
 
-/// What a group of transactions does to one table. The last operation on an item decides.
-#[derive(Default)]
-struct Work {
-    pairs: BTreeSet<(Vec<u8>, Vec<u8>)>,
-    /// Whether the item has a row at the end.
-    items: BTreeMap<Vec<u8>, bool>,
-}
-
-impl Work {
-    fn add(&mut self, change: &super::table::Change, deletes: bool) {
-        self.pairs.extend(change.pairs.iter().cloned());
-        if deletes {
-            self.items.extend(change.gone.iter().map(|item| (item.clone(), false)));
-            self.items.extend(change.put.iter().map(|item| (item.clone(), true)));
-        }
+/// Returns an error that a new filter does not solve. Otherwise the filter is missing or full.
+pub fn refill_or_fail(error: Error) -> Result<()> {
+    if error.is::<Lost>() || error.is::<Replaced>() || error.is::<Stopped>() {
+        return Err(error);
     }
-
-    fn into_commands(self, filter: &str) -> Vec<Cmd> {
-        let mut commands = Vec::new();
-        let pairs: Vec<_> = self.pairs.into_iter().collect();
-        for chunk in pairs.chunks(PAIRS) {
-            let mut command = cmd("BF.MCHANGED");
-            command.arg(filter).arg("ITEMS");
-            for (item, key) in chunk {
-                command.arg(item).arg(key);
-            }
-            commands.push(command);
-        }
-        let gone: Vec<_> = self.items.into_iter().filter(|(_, has_row)| !has_row).map(|(item, _)| item).collect();
-        for chunk in gone.chunks(PAIRS) {
-            commands.push(cmd("BF.MDEL").arg(filter).arg(chunk).to_owned());
-        }
-        commands
-    }
+    eprintln!("bloomgate: {error:#}");
+    Ok(())
 }
 
 /// Opens a session in PostgreSQL.
@@ -349,61 +406,16 @@ pub fn connect(settings: &postgres::Config) -> Result<Client> {
     Ok(database)
 }
 
-/// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs.
-fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str) -> Result<()> {
-    let row = database.query_opt(
-        "SELECT plugin::text, database = current_database(), wal_status FROM pg_replication_slots WHERE slot_name = $1",
-        &[&name],
-    )?;
-    if let Some(row) = row {
-        let (plugin, is_here): (Option<String>, Option<bool>) = (row.try_get(0)?, row.try_get(1)?);
-        ensure!(
-            plugin.as_deref() == Some("pgoutput") && is_here == Some(true),
-            "the replication slot {name} belongs to something else: name another `slot`"
-        );
-        if row.try_get::<_, Option<String>>(2)?.as_deref() != Some("lost") {
-            return Ok(());
-        }
-        eprintln!("bloomgate: PostgreSQL has removed the log that the slot {name} needs: making the slot again");
-        database.execute("SELECT pg_drop_replication_slot($1)", &[&name])?;
-    }
-    eprintln!("bloomgate: creating the replication slot {name}; this waits for running transactions");
-    wire.query(&format!("CREATE_REPLICATION_SLOT {name} LOGICAL pgoutput NOEXPORT_SNAPSHOT"))?;
+fn check_settings(config: &Config, database: &mut Client) -> Result<()> {
+    let row =
+        database.query_one("SELECT current_setting('wal_level'), current_setting('synchronous_standby_names')", &[])?;
+    let (level, names): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+    ensure!(level == "logical", "PostgreSQL's wal_level is {level}: set wal_level = logical and restart it");
+    let is_listed = standbys::lists(names, &config.slot) || standbys::lists(names, "*");
+    ensure!(
+        config.mode == Mode::Synchronous || !is_listed,
+        "synchronous_standby_names = '{names}' lets COMMIT wait for {}, which applies a transaction after its COMMIT: remove the name, or set          mode = \"synchronous\"",
+        config.slot
+    );
     Ok(())
-}
-
-/// Starts the stream. While another follower has the slot, waits for that one to end or to fail. Returns false after a signal.
-fn take_slot(
-    config: &Config,
-    database: &mut Client,
-    wire: &mut Wire,
-    store: &mut Store,
-    tables: &[Table],
-    stopping: &AtomicBool,
-) -> Result<bool> {
-    let (mut is_told, mut last_sign) = (false, Instant::now());
-    while !stopping.load(Relaxed) {
-        match wire.start_stream(&config.slot, Lsn(0), config.publication()) {
-            Ok(()) => return Ok(true),
-            Err(error) if error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE) => {}
-            Err(error) => return Err(error),
-        }
-        if !is_told {
-            eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
-            is_told = true;
-        }
-        if let Some(table) = tables.first()
-            && store.has_heartbeat(&table.keys)?
-        {
-            last_sign = Instant::now();
-        }
-        if last_sign.elapsed() >= TAKEOVER {
-            eprintln!("bloomgate: there was no heartbeat for {} s: taking over", TAKEOVER.as_secs());
-            let text = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
-            database.execute(text, &[&config.slot])?;
-            last_sign = Instant::now();
-        }
-        thread::sleep(STANDBY_INTERVAL);
-    }
-    Ok(false)
 }

@@ -1,18 +1,26 @@
 //! `bloomgate follow`: keeps filters and cached values up to date from PostgreSQL's log, so that no writer of the database needs to
-//! know about the guard. `follower` has the loop, `wire` and `pgoutput` the stream, `store` the writes.
+//! know about the guard. `follower` has the loop, `eventual` and `synchronous` its two modes, `wire` and `pgoutput` the stream, `store` the
+//! writes.
 
 mod config;
+mod eventual;
 mod fill;
 mod follower;
+mod journal;
 mod lsn;
 mod pgoutput;
+mod pulse;
+mod slot;
+mod standbys;
 mod status;
 mod store;
 mod stream;
+mod synchronous;
 mod table;
 mod template;
 mod visibility;
 mod wire;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,8 +31,9 @@ use std::time::Duration;
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use config::Config;
+use config::{Config, Mode};
 use follower::Follower;
+use store::Stopped;
 
 /// The pause before another attempt after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,7 +43,7 @@ Example: users.toml
   database = \"postgres://gate@db/shop\"    # PGPASSWORD has the password
   server   = \"redis://cache:6379\"
   slot     = \"bloomgate\"
-  mode     = \"eventual\"
+  mode     = \"eventual\"                  # or \"synchronous\": COMMIT waits for the follower
   [[table]]
   name      = \"public.users\"
   filter    = \"{users}\"
@@ -46,7 +55,8 @@ Example: users.toml
   bloomgate follow users.toml
   bloomgate follow --status users.toml
 
-Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed. The role needs REPLICATION, and SELECT on
+Readers ask BF.FETCH {users} ID {users}:ID WHILE {users}:feed, and in synchronous mode
+UNLESS {users}:feed:open. The role needs REPLICATION, and SELECT on
 the tables; the database needs wal_level = logical and
   CREATE PUBLICATION bloomgate FOR TABLE public.users";
 
@@ -73,21 +83,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut has_run = false;
     loop {
-        let result = Follower::start(&config, &stopping).and_then(|follower| match follower {
-            Some(mut follower) => {
-                has_run = true;
-                follower.run(&stopping)
-            }
-            None => Ok(()),
+        let result = Follower::start(&config, &stopping).and_then(|mut follower| {
+            has_run = true;
+            follower.run()
         });
         match result {
-            Ok(()) => {
-                eprintln!("bloomgate: stopped");
+            // Before the first success, it is the configuration that is wrong.
+            Err(error) if !error.is::<Stopped>() && !has_run => return Err(error),
+            Err(error) if !error.is::<Stopped>() => eprintln!("bloomgate: {error:#}; trying again"),
+            _ => {
+                let note = match config.mode {
+                    Mode::Eventual => "",
+                    Mode::Synchronous => {
+                        "; COMMIT waits until a follower runs or synchronous_standby_names no longer lists this one"
+                    }
+                };
+                eprintln!("bloomgate: stopped{note}");
                 return Ok(());
             }
-            // Before the first success, it is the configuration that is wrong.
-            Err(error) if !has_run => return Err(error),
-            Err(error) => eprintln!("bloomgate: {error:#}; trying again"),
         }
         if stopping.load(Relaxed) {
             return Ok(());

@@ -7,8 +7,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
 use super::config::{Keys, Table as TableConfig};
+use super::journal::Journal;
 use super::lsn::Lsn;
 use crate::server::{Lost, Options, Server};
+
+/// How long a follower counts as alive after its last sign.
+const ALIVE: Duration = Duration::from_secs(5);
 
 /// How far the log is applied to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,18 @@ impl std::fmt::Display for Replaced {
 }
 
 impl std::error::Error for Replaced {}
+
+/// A signal has ended the work.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("stopped by a signal")
+    }
+}
+
+impl std::error::Error for Stopped {}
 
 /// The server, and the epoch of this follower for each table.
 pub struct Store {
@@ -69,9 +85,21 @@ impl Store {
         Ok((position, exists))
     }
 
-    /// Whether the heartbeat exists.
-    pub fn has_heartbeat(&mut self, keys: &Keys) -> Result<bool> {
-        Ok(self.server.ask(cmd("EXISTS").arg(&keys.feed), &keys.feed)? == Value::Int(1))
+    /// Whether a follower is at work.
+    pub fn is_alive(&mut self, keys: &Keys) -> Result<bool> {
+        Ok(self.server.ask(cmd("EXISTS").arg(&keys.alive), &keys.alive)? == Value::Int(1))
+    }
+
+    /// Shows for some seconds that this follower is at work.
+    pub fn show_alive(&mut self, keys: &Keys, epoch: u64) -> Result<()> {
+        let sign = cmd("SET").arg(&keys.alive).arg(epoch).arg("PX").arg(ALIVE.as_millis().to_string()).to_owned();
+        self.transact(keys, epoch, &[sign]).map(drop)
+    }
+
+    /// Reads the journal.
+    pub fn journal(&mut self, keys: &Keys) -> Result<Journal> {
+        let fields = self.server.ask(cmd("HGETALL").arg(&keys.open), &keys.open)?;
+        Journal::of_fields(from_redis_value(fields)?).with_context(|| format!("cannot read {}", keys.open))
     }
 
     /// Returns how old the filter's knowledge is at most, or `None` without a heartbeat.
@@ -130,9 +158,14 @@ impl Store {
         self.server.ask_all(commands, key)
     }
 
-    /// Deletes all cached values whose keys match a pattern, a few at a time. The follower's own keys, of which `is_own` tells, may
-    /// match it, too.
-    pub fn delete_values(&mut self, pattern: &str, is_own: impl Fn(&[u8]) -> bool) -> Result<()> {
+    /// Deletes all cached values whose keys match a pattern, a few at a time, and calls `meanwhile` in between. The follower's own keys,
+    /// which `is_own` recognizes, may match the pattern, too.
+    pub fn delete_values(
+        &mut self,
+        pattern: &str,
+        is_own: impl Fn(&[u8]) -> bool,
+        mut meanwhile: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         for node in self.server.nodes() {
             let mut cursor = "0".to_owned();
             loop {
@@ -149,6 +182,7 @@ impl Store {
                 for key in found.into_iter().filter(|key| !is_own(key)) {
                     self.server.ask(cmd("UNLINK").arg(&key), &key)?;
                 }
+                meanwhile(self)?;
                 if next == "0" {
                     break;
                 }
@@ -166,6 +200,11 @@ impl Position {
         let (origin, lsn) = text.rsplit_once(' ')?;
         Some(Self { origin: origin.to_owned(), lsn: lsn.parse().ok()? })
     }
+
+    /// Returns the command that stores it.
+    pub fn store(&self, keys: &Keys) -> Cmd {
+        cmd("SET").arg(&keys.position).arg(self.to_string()).to_owned()
+    }
 }
 
 impl std::fmt::Display for Position {
@@ -182,6 +221,14 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
         command.arg(word);
     }
     command
+}
+
+/// Fails if a reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
+pub fn ensure_filter(keys: &Keys, replies: &[Value]) -> Result<()> {
+    let is_missing =
+        |reply: &Value| matches!(reply, Value::Nil) || matches!(reply, Value::Array(all) if all.contains(&Value::Nil));
+    ensure!(!replies.iter().any(is_missing), "the filter {} is missing", keys.filter);
+    Ok(())
 }
 
 fn ensure_no_error(reply: &Value) -> Result<()> {

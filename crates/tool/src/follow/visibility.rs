@@ -23,7 +23,11 @@ impl Snapshot {
         Self::parse(row.try_get(0)?)
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    /// Parses PostgreSQL's text for a snapshot.
+    ///
+    /// # Errors
+    /// The text has another form.
+    pub fn parse(text: &str) -> Result<Self> {
         let mut parts = text.splitn(3, ':');
         let mut number = || parts.next().and_then(|part| part.parse().ok());
         let (xmin, xmax) = number().zip(number()).with_context(|| format!("`{text}` is not a snapshot"))?;
@@ -34,12 +38,16 @@ impl Snapshot {
 
     /// Whether a transaction that the log shows as committed has become visible to new snapshots.
     pub fn shows(&self, xid: u32) -> bool {
-        let xid = self.full(xid);
+        self.shows_full(self.full(xid))
+    }
+
+    /// As [`Self::shows`], for a 64-bit id.
+    pub fn shows_full(&self, xid: u64) -> bool {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
     /// Returns the 64-bit id: the one with these low bits that is nearest to `xmax`.
-    fn full(&self, xid: u32) -> u64 {
+    pub fn full(&self, xid: u32) -> u64 {
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_possible_wrap,

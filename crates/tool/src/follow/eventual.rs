@@ -1,0 +1,58 @@
+//! Eventual mode: applies each transaction once other sessions can see it, and confirms it afterwards. No COMMIT waits.
+
+use anyhow::{Context, Result};
+use redis::cmd;
+
+use super::follower::{Follower, refill_or_fail};
+use super::lsn::Lsn;
+use super::stream::{Step, Transaction};
+use super::visibility::Snapshot;
+use super::work::{Work, chunked, steps};
+
+impl Follower {
+    /// Applies the transactions that other sessions can see, in the order of the log.
+    pub(super) fn apply_visible(&mut self) -> Result<()> {
+        if self.arrived.waiting.is_empty() {
+            return Ok(());
+        }
+        let snapshot = Snapshot::take(&mut self.database)?;
+        let mut group = Vec::new();
+        while self.arrived.waiting.front().is_some_and(|transaction| snapshot.shows(transaction.xid)) {
+            group.extend(self.arrived.pop());
+        }
+        let Some(last) = group.last() else { return Ok(()) };
+        let end = last.end;
+        for index in 0..self.tables.len() {
+            if let Err(error) = self.apply(index, &group, end) {
+                refill_or_fail(error)?;
+                self.refill(index)?;
+                self.apply(index, &group, end)?;
+            }
+        }
+        self.confirm(end)
+    }
+
+    /// Applies a group to one table, and stores the position.
+    fn apply(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+        let table = self.tables.get(index).context("a table")?;
+        let position = *self.positions.get(index).context("a table")?;
+        let epoch = *self.epochs.get(index).context("a table")?;
+        let mut work = Work::default();
+        for (transaction, step) in steps(group, position, index) {
+            match step {
+                Step::Change(change) => work.add(change, transaction, table.deletes),
+                Step::Truncate => {
+                    // First the leases, so that a reader that has read an old row cannot fill it in after the scan.
+                    self.store.transact(&table.keys, epoch, &[cmd("BF.CLEAR").arg(&table.keys.filter).to_owned()])?;
+                    for pattern in table.patterns() {
+                        self.store.delete_values(&pattern, |key| table.keys.contains(key), |_| Ok(()))?;
+                    }
+                    work = Work::default();
+                }
+            }
+        }
+        let mut commands = work.changes(&table.keys.filter);
+        commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
+        self.store_position(index, commands, end.max(position))
+    }
+}

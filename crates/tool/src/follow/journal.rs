@@ -1,0 +1,278 @@
+//! The journal of a table: its cache keys with a write in flight. It is the hash that readers give to UNLESS, so it outlives the
+//! follower. Each field is a cache key; its value names the last transaction that wrote it, and that transaction's items.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use super::lsn::Lsn;
+use super::work::Work;
+
+/// The field that stands for every cache key.
+pub const EVERY_KEY: &[u8] = b"*";
+/// With more cache keys than this, a group is announced as [`EVERY_KEY`].
+pub const MANY: usize = 10_000;
+
+/// The value of a field.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// The position after the transaction's commit record, and its 64-bit id.
+    pub end: Lsn,
+    pub xid: u64,
+    /// Items, each with whether its row was deleted.
+    items: Vec<(Vec<u8>, bool)>,
+    /// Whether `items` has every item that was announced with this key since its last release.
+    is_complete: bool,
+}
+
+/// The entries of a table, as they are in the server.
+#[derive(Debug, Default)]
+pub struct Journal {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// Cache keys by the end of a transaction. Some have a later entry by now.
+    by_end: BTreeMap<Lsn, Vec<Vec<u8>>>,
+    /// Items whose row is gone, by the end of the transaction that deleted it. A later row with the same item takes it out.
+    gone: BTreeMap<Vec<u8>, Lsn>,
+}
+
+/// What a release removes.
+#[derive(Debug, Default, PartialEq)]
+pub struct Due {
+    /// Cache keys, each with an item.
+    pub keys: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether [`EVERY_KEY`] is among them.
+    pub is_every: bool,
+    pub gone: Vec<Vec<u8>>,
+}
+
+impl Entry {
+    /// Returns the value of the field: `16/B374D848 1234 =` or, if items are missing, `16/B374D848 1234 ~`, and for each item `+2:42` or, if its
+    /// row was deleted, `-2:42`.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = format!("{} {} {}", self.end, self.xid, if self.is_complete { '=' } else { '~' }).into_bytes();
+        for (item, is_gone) in &self.items {
+            bytes.extend(format!("{}{}:", if *is_gone { '-' } else { '+' }, item.len()).as_bytes());
+            bytes.extend(item);
+        }
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut parts = bytes.splitn(3, |byte| *byte == b' ');
+        let mut text = || std::str::from_utf8(parts.next()?).ok();
+        let (end, xid) = (text()?.parse().ok()?, text()?.parse().ok()?);
+        let (mark, mut rest) = parts.next()?.split_first()?;
+        let mut items = Vec::new();
+        while let Some((sign, tail)) = rest.split_first() {
+            let colon = tail.iter().position(|byte| *byte == b':')?;
+            let length: usize = std::str::from_utf8(tail.get(..colon)?).ok()?.parse().ok()?;
+            let start = colon + 1;
+            let stop = start.checked_add(length)?;
+            items.push((tail.get(start..stop)?.to_vec(), *sign == b'-'));
+            rest = tail.get(stop..)?;
+        }
+        Some(Self { end, xid, items, is_complete: *mark == b'=' })
+    }
+}
+
+impl Journal {
+    /// Reads the journal that an earlier follower left.
+    ///
+    /// # Errors
+    /// A value has another form.
+    pub fn of_fields(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Self> {
+        let mut entries = Vec::new();
+        for (key, value) in fields {
+            let shown =
+                || format!("the journal has an invalid entry for the cache key {}", String::from_utf8_lossy(&key));
+            let entry = Entry::parse(&value).with_context(shown)?;
+            entries.push((key, entry));
+        }
+        let mut journal = Self::default();
+        // If items are missing, a deleted item might have a row again. It stays in the filter as a false positive.
+        if entries.iter().all(|(_, entry)| entry.is_complete) {
+            let mut last: BTreeMap<&[u8], (Lsn, bool)> = BTreeMap::new();
+            for (_, entry) in &entries {
+                for (item, is_gone) in &entry.items {
+                    let latest = last.entry(item).or_default();
+                    *latest = (*latest).max((entry.end, *is_gone));
+                }
+            }
+            let gone = last.into_iter().filter(|(_, (_, is_gone))| *is_gone);
+            journal.gone = gone.map(|(item, (end, _))| (item.to_vec(), end)).collect();
+        }
+        journal.insert(entries);
+        Ok(journal)
+    }
+
+    /// Returns the transactions that have entries: the ends and the 64-bit ids.
+    pub fn transactions(&self) -> impl Iterator<Item = (Lsn, u64)> {
+        self.entries.values().map(|entry| (entry.end, entry.xid))
+    }
+
+    /// Returns the entries that announce a group. `every`: the last transaction that needs [`EVERY_KEY`]. `full` extends an id
+    /// to 64 bits.
+    pub fn entries(&self, work: &Work, every: Option<(Lsn, u32)>, full: impl Fn(u32) -> u64) -> Vec<(Vec<u8>, Entry)> {
+        let last = work.keys.values().map(|touched| (touched.end, touched.xid)).max();
+        let is_many = work.keys.len() > MANY;
+        let every = if is_many { every.max(last) } else { every };
+        let mut entries = Vec::new();
+        if let Some((end, xid)) = every {
+            let entry = Entry { end, xid: full(xid), ..Entry::default() };
+            entries.push((EVERY_KEY.to_vec(), entry));
+        }
+        if is_many {
+            return entries;
+        }
+        for (key, touched) in &work.keys {
+            let is_gone = |item: &Vec<u8>| matches!(work.items.get(item), Some((false, _)));
+            let items = touched.items.iter().map(|item| (item.clone(), is_gone(item))).collect();
+            let is_complete = self
+                .entries
+                .get(key)
+                .is_none_or(|old| old.is_complete && old.items.iter().all(|(item, _)| touched.items.contains(item)));
+            entries.push((key.clone(), Entry { end: touched.end, xid: full(touched.xid), items, is_complete }));
+        }
+        entries
+    }
+
+    /// Notes a group that is announced.
+    pub fn announce(&mut self, entries: Vec<(Vec<u8>, Entry)>, work: &Work) {
+        for (item, (has_row, end)) in &work.items {
+            if *has_row {
+                self.gone.remove(item);
+            } else {
+                self.gone.insert(item.clone(), *end);
+            }
+        }
+        self.insert(entries);
+    }
+
+    fn insert(&mut self, entries: Vec<(Vec<u8>, Entry)>) {
+        for (key, entry) in entries {
+            self.by_end.entry(entry.end).or_default().push(key.clone());
+            self.entries.insert(key, entry);
+        }
+    }
+
+    /// Returns what can be released once all transactions up to `end` are visible: the cache keys without a later entry.
+    pub fn due(&self, end: Lsn) -> Due {
+        let mut due = Due::default();
+        for key in self.by_end.range(..=end).flat_map(|(_, keys)| keys) {
+            let Some(entry) = self.entries.get(key).filter(|entry| entry.end <= end) else { continue };
+            if key == EVERY_KEY {
+                due.is_every = true;
+            } else {
+                due.keys.push((key.clone(), entry.items.first().map(|(item, _)| item.clone()).unwrap_or_default()));
+            }
+        }
+        due.keys.sort();
+        due.keys.dedup();
+        due.gone = self.gone.iter().filter(|(_, at)| **at <= end).map(|(item, _)| item.clone()).collect();
+        due
+    }
+
+    /// Notes a release.
+    pub fn release(&mut self, end: Lsn) {
+        let later = self.by_end.split_off(&Lsn(end.0 + 1));
+        for key in std::mem::replace(&mut self.by_end, later).into_values().flatten() {
+            if self.entries.get(&key).is_some_and(|entry| entry.end <= end) {
+                self.entries.remove(&key);
+            }
+        }
+        self.gone.retain(|_, at| *at > end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::follow::stream::Transaction;
+    use crate::follow::table::Change;
+
+    fn group(changes: &[(u64, &str, &str, bool)]) -> Work {
+        let mut work = Work::default();
+        for (end, item, key, is_gone) in changes {
+            let [item, key] = [item, key].map(|text| text.as_bytes().to_vec());
+            let (put, gone) = if *is_gone { (None, Some(item.clone())) } else { (Some(item.clone()), None) };
+            let transaction = Transaction { xid: u32::try_from(*end).unwrap(), end: Lsn(*end), steps: Vec::new() };
+            work.add(&Change { pairs: vec![(item, key)], put, gone }, &transaction, true);
+        }
+        work
+    }
+
+    fn announce(journal: &mut Journal, changes: &[(u64, &str, &str, bool)]) {
+        let work = group(changes);
+        let entries = journal.entries(&work, None, u64::from);
+        journal.announce(entries, &work);
+    }
+
+    /// What a follower that starts now reads.
+    fn read(journal: &Journal) -> Journal {
+        let fields = journal.entries.iter().map(|(key, entry)| (key.clone(), entry.to_bytes())).collect();
+        Journal::of_fields(fields).unwrap()
+    }
+
+    fn names(due: &Due) -> (Vec<&str>, Vec<&str>) {
+        let text = |bytes: &'_ Vec<u8>| -> &'static str { String::from_utf8(bytes.clone()).unwrap().leak() };
+        (due.keys.iter().map(|(key, _)| text(key)).collect(), due.gone.iter().map(text).collect())
+    }
+
+    #[test]
+    fn values_keep_every_item() {
+        let items = vec![(b"a b:1".to_vec(), false), (Vec::new(), true), (vec![0, 255, b'\n'], true)];
+        let entry = Entry { end: Lsn(1 << 40), xid: u64::MAX, items, is_complete: true };
+        let bytes = entry.to_bytes();
+        assert_eq!(Entry::parse(&bytes), Some(entry));
+        for length in 1..3 {
+            assert_eq!(Entry::parse(&bytes[..bytes.len() - length]), None);
+        }
+        assert!(Journal::of_fields(vec![(b"key".to_vec(), b"1".to_vec())]).is_err());
+    }
+
+    #[test]
+    fn a_key_is_released_by_its_last_transaction() {
+        let mut journal = Journal::default();
+        announce(&mut journal, &[(1, "1", "k1", false), (1, "2", "k2", true)]);
+        announce(&mut journal, &[(2, "1", "k1", true), (3, "3", "k3", false)]);
+        for journal in [&journal, &read(&journal)] {
+            assert_eq!(names(&journal.due(Lsn(1))), (vec!["k2"], vec!["2"]));
+            assert_eq!(names(&journal.due(Lsn(2))), (vec!["k1", "k2"], vec!["1", "2"]));
+        }
+        journal.release(Lsn(2));
+        assert_eq!(names(&journal.due(Lsn(9))), (vec!["k3"], vec![]));
+        assert_eq!(journal.transactions().collect::<Vec<_>>(), [(Lsn(3), 3)]);
+    }
+
+    #[test]
+    fn an_item_with_a_row_again_is_not_deleted() {
+        let mut journal = Journal::default();
+        announce(&mut journal, &[(1, "1", "old", true)]);
+        announce(&mut journal, &[(2, "1", "new", false)]);
+        for journal in [&journal, &read(&journal)] {
+            assert_eq!(names(&journal.due(Lsn(1))), (vec!["old"], vec![]));
+        }
+        // Another row takes over the cache key of that row, so the journal no longer tells that item 1 has a row.
+        announce(&mut journal, &[(3, "2", "new", false)]);
+        assert_eq!(names(&read(&journal).due(Lsn(9))), (vec!["new", "old"], vec![]));
+    }
+
+    #[test]
+    fn large_groups_and_truncations_hold_every_key() {
+        let mut journal = Journal::default();
+        let rows: Vec<_> = (0..=MANY).map(|row| (row as u64 + 1, format!("{row}"))).collect();
+        let changes: Vec<_> = rows.iter().map(|(end, key)| (*end, key.as_str(), key.as_str(), true)).collect();
+        announce(&mut journal, &changes);
+        assert_eq!(journal.entries.len(), 1);
+        assert!(!journal.due(Lsn(MANY as u64)).is_every);
+        let due = journal.due(Lsn(MANY as u64 + 1));
+        assert_eq!((due.is_every, due.keys.len(), due.gone.len()), (true, 0, MANY + 1));
+        // A follower that reads the journal does not know the items.
+        assert_eq!(read(&journal).due(Lsn(u64::MAX)).gone.len(), 0);
+        let entries = journal.entries(&group(&[(8, "1", "k1", false)]), Some((Lsn(7), 7)), u64::from);
+        assert_eq!(
+            entries.iter().map(|(key, entry)| (&key[..], entry.xid)).collect::<Vec<_>>(),
+            [(EVERY_KEY, 7), (b"k1", 8)]
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! Synchronous mode: a COMMIT waits until the follower has announced its transaction to readers.
+//!
+//! A group of transactions passes three stages, in the order of the log. *Announce*: one transaction of the server enters the cache keys
+//! in the journal, where readers wait for them, deletes the cached values, adds the items, and stores the position. *Confirm*: PostgreSQL
+//! makes the group visible, and the COMMITs return. *Release*: once the group is visible, its cache keys leave the journal, unless a later
+//! group has entered them again, and the items of deleted rows leave the filter.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use redis::{Cmd, cmd};
+
+use super::follower::{Follower, VISIBILITY_INTERVAL, refill_or_fail};
+use super::journal::{EVERY_KEY, Journal};
+use super::lsn::Lsn;
+use super::pulse::Pulse;
+use super::store::ensure_filter;
+use super::stream::{Step, Transaction};
+use super::visibility::Snapshot;
+use super::work::{CHUNK, Work, changes, chunked, steps};
+use crate::report::counted;
+
+/// The most commands in one transaction of a group with many rows.
+const COMMANDS: usize = 10;
+/// How long SIGTERM waits for announced transactions to become visible.
+const LAST_RELEASE: Duration = Duration::from_secs(10);
+
+impl Follower {
+    /// Announces all transactions that have arrived, and confirms them. A position that a keepalive told is stored and confirmed as
+    /// well, because COMMITs of other tables wait for it.
+    pub(super) fn announce(&mut self) -> Result<()> {
+        let group: Vec<_> = std::iter::from_fn(|| self.arrived.pop()).collect();
+        let last = group.last().map_or(self.done, |transaction| transaction.end);
+        let end = self.arrived.idle_position(last);
+        if end <= self.done {
+            return Ok(());
+        }
+        for index in 0..self.tables.len() {
+            if let Err(error) = self.announce_to(index, &group, end) {
+                refill_or_fail(error)?;
+                self.release_up_to(self.done)?;
+                self.refill(index)?;
+                self.announce_to(index, &group, end)?;
+            }
+        }
+        let announced = group.iter().filter(|transaction| !transaction.steps.is_empty());
+        self.announced.extend(announced.map(|transaction| (transaction.end, self.snapshot.full(transaction.xid))));
+        self.done = end;
+        self.confirm(end)
+    }
+
+    /// Announces a group to the readers of one table.
+    fn announce_to(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+        let table = self.tables.get(index).context("a table")?;
+        let (position, epoch) = self.positions.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let journal = self.journals.get(index).context("a table")?;
+        if end <= *position {
+            return Ok(());
+        }
+        let (mut work, mut truncated) = (Work::default(), None);
+        for (transaction, step) in steps(group, *position, index) {
+            match step {
+                Step::Change(change) => work.add(change, transaction, table.deletes),
+                Step::Truncate => {
+                    work = Work::default();
+                    truncated = Some((transaction.end, transaction.xid));
+                }
+            }
+        }
+        let entries = journal.entries(&work, truncated, |xid| self.snapshot.full(xid));
+        let mut commands = Vec::new();
+        for chunk in entries.chunks(CHUNK) {
+            let mut command = cmd("HSET");
+            command.arg(&table.keys.open);
+            for (key, entry) in chunk {
+                command.arg(key).arg(entry.to_bytes());
+            }
+            commands.push(command);
+        }
+        if truncated.is_some() {
+            commands.push(cmd("BF.CLEAR").arg(&table.keys.filter).to_owned());
+        }
+        commands.extend(work.changes(&table.keys.filter));
+        // The journal holds every key while a large group is announced in parts. The position follows the last part.
+        while commands.len() > COMMANDS && entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
+            let rest = commands.split_off(COMMANDS);
+            ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+            commands = rest;
+        }
+        self.store_position(index, commands, end)?;
+        self.journals.get_mut(index).context("a table")?.announce(entries, &work);
+        Ok(())
+    }
+
+    /// Releases the cache keys of transactions that other sessions can see. Asks PostgreSQL at most once a millisecond.
+    pub(super) fn release(&mut self) -> Result<()> {
+        if self.announced.is_empty() || self.last_look.elapsed() < VISIBILITY_INTERVAL {
+            return Ok(());
+        }
+        self.snapshot = Snapshot::take(&mut self.database)?;
+        self.last_look = Instant::now();
+        let mut visible = None;
+        while let Some(first) = self.announced.first_entry().filter(|first| self.snapshot.shows_full(*first.get())) {
+            visible = Some(*first.key());
+            first.remove();
+        }
+        let Some(end) = visible else { return Ok(()) };
+        (0..self.tables.len()).try_for_each(|index| self.release_from(index, end))
+    }
+
+    /// Releases the cache keys of one table that no transaction after `end` holds.
+    fn release_from(&mut self, index: usize, end: Lsn) -> Result<()> {
+        let table = self.tables.get(index).context("a table")?;
+        let (epoch, journal) = self.epochs.get(index).zip(self.journals.get_mut(index)).context("a table")?;
+        let due = journal.due(end);
+        let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
+        let every = EVERY_KEY.to_vec();
+        if due.is_every {
+            for pattern in table.patterns() {
+                let meanwhile = |store: &mut _| self.pulse.beat(store, &mut self.wire, self.confirmed);
+                self.store.delete_values(&pattern, |key| table.keys.contains(key), meanwhile)?;
+            }
+            fields.push(&every);
+        }
+        let mut commands = chunked("HDEL", &table.keys.open, fields.into_iter());
+        commands.extend(changes(&table.keys.filter, due.keys.iter().map(|(key, item)| (item, key))));
+        commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
+        if !commands.is_empty() {
+            // A filter that is missing denies nothing. The next announcement fills it.
+            self.store.transact(&table.keys, *epoch, &commands)?;
+        }
+        journal.release(end);
+        Ok(())
+    }
+
+    /// Waits until all announced transactions up to `end` are visible and released.
+    ///
+    /// # Errors
+    /// A signal; a lost connection.
+    pub(super) fn release_up_to(&mut self, end: Lsn) -> Result<()> {
+        self.release_while(end, |pulse| pulse.ensure_running().map(|()| true))
+    }
+
+    /// Releases everything before the follower ends. Gives up after some seconds: another synchronous standby may be away.
+    pub(super) fn release_at_end(&mut self) -> Result<()> {
+        let until = Instant::now() + LAST_RELEASE;
+        self.release_while(self.done, |_| Ok(Instant::now() < until))?;
+        if !self.announced.is_empty() {
+            let count = counted(self.announced.len() as u64, "transaction");
+            eprintln!("bloomgate: not visible yet: {count}, which the next follower will release");
+        }
+        Ok(())
+    }
+
+    fn release_while(&mut self, end: Lsn, goes_on: impl Fn(&Pulse) -> Result<bool>) -> Result<()> {
+        loop {
+            self.release()?;
+            if self.announced.first_key_value().is_none_or(|(first, _)| *first > end) || !goes_on(&self.pulse)? {
+                return Ok(());
+            }
+            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            thread::sleep(VISIBILITY_INTERVAL);
+        }
+    }
+
+    /// Reads the journal of a table. Its transactions are released once they are visible, like those that this follower announces.
+    pub(super) fn adopt(&mut self, index: usize, journal: Journal) -> Result<()> {
+        self.announced.extend(journal.transactions());
+        *self.journals.get_mut(index).context("a table")? = journal;
+        Ok(())
+    }
+
+    /// Deletes the cached values of a table whose server has lost data. Readers wait meanwhile.
+    pub(super) fn forget_values(&mut self, index: usize) -> Result<()> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let keys = &table.keys;
+        let begin: [Cmd; 2] = [
+            cmd("DEL").arg(&keys.feed).arg(&keys.position).arg(&keys.open).to_owned(),
+            cmd("HSET").arg(&keys.open).arg(EVERY_KEY).arg("0/0 0 ~").to_owned(),
+        ];
+        self.store.transact(keys, *epoch, &begin)?;
+        for pattern in table.patterns() {
+            let meanwhile = |store: &mut _| {
+                self.pulse.ensure_running()?;
+                self.pulse.beat(store, &mut self.wire, self.confirmed)
+            };
+            self.store.delete_values(&pattern, |key| keys.contains(key), meanwhile)?;
+        }
+        self.store.transact(keys, *epoch, &[cmd("DEL").arg(&keys.open).to_owned()])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! `follow`: writers that know nothing of the guard, and readers that see their changes.
+
+mod eventual;
+mod promise;
+mod synchronous;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use postgres::Client;
+use tempfile::TempDir;
+
+use crate::database::Database;
+use crate::harness::{Server, eventually, integer};
+use crate::running::{Running, command};
+
+const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+    CREATE PUBLICATION bloomgate FOR TABLE users";
+
+const USERS_TABLE: &str = r#"
+[[table]]
+name = "public.users"
+filter = "{users}"
+create = "0.000001 100000 HASH siphash"
+item = "{id}"
+cache-key = "{users}:{id}"
+max-lag = "2s"
+"#;
+
+/// Returns the permissions that the documentation asks for.
+fn permissions() -> String {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/feed.md")).unwrap();
+    let words = page.split("```\n+").nth(1).unwrap().split("\n```").next().unwrap();
+    format!("+{}", words.replace('\n', " "))
+}
+
+/// A database, a server, and the configuration of a follower between them.
+struct World {
+    mode: &'static str,
+    database: Database,
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    fn new(program: &Path, schema: &str, tables: &str) -> Self {
+        Self::with_mode("eventual", program, schema, tables)
+    }
+
+    fn with_mode(mode: &'static str, program: &Path, schema: &str, tables: &str) -> Self {
+        let (database, server) = (Database::logical(), Server::start(program));
+        server.connect().run(&format!("ACL SETUSER follower on >secret ~* -@all {}", permissions()));
+        database.connect().unwrap().batch_execute(schema).unwrap();
+        let world = Self { mode, database, server, folder: tempfile::tempdir().unwrap() };
+        world.configure(tables);
+        world
+    }
+
+    fn configure(&self, tables: &str) {
+        let text = format!(
+            "database = \"{}\"\nserver = \"redis://follower:secret@127.0.0.1:{}\"\nslot = \"bloomgate\"\nmode = \"{}\"\n{tables}",
+            self.database.url(),
+            self.server.port,
+            self.mode
+        );
+        std::fs::write(self.path(), text).unwrap();
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("follow.toml")
+    }
+
+    fn follow(&self) -> Follower {
+        let mut child = command(["follow"]).arg(self.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                lines.lock().unwrap().push_str(&format!("{line}\n"));
+            }
+        });
+        Follower { running: Running(child), log }
+    }
+
+    /// A follower whose heartbeat has come.
+    fn following(&self) -> Follower {
+        let follower = self.follow();
+        let mut client = self.server.connect();
+        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+        follower
+    }
+
+    fn session(&self) -> Client {
+        self.database.connect().unwrap()
+    }
+}
+
+/// Waits for something that the follower does.
+#[track_caller]
+fn soon(condition: impl FnMut() -> bool) {
+    eventually("an effect of the follower", condition);
+}
+
+struct Follower {
+    running: Running,
+    log: Arc<Mutex<String>>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- log of the follower\n{}---", self.log());
+        }
+    }
+}
+
+impl Follower {
+    fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.running.0.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Sends SIGTERM, and expects a good end.
+    fn end(&mut self) {
+        self.signal("-TERM");
+        assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
+    }
+}

@@ -1,0 +1,397 @@
+//! Synchronous mode: COMMIT waits for the announcement, readers wait for the release, and nothing is left open.
+
+use std::ffi::OsStr;
+use std::thread;
+
+use postgres::Client;
+
+use super::{Follower, USERS, USERS_TABLE, World, soon};
+use crate::harness::{Connection, Reply, Server, bulk, integer, nil, on_every_server};
+use crate::running::run;
+
+/// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
+const FOLLOWER: &str = "bloomgate";
+const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
+
+impl World {
+    /// A database with a synchronous follower whose heartbeat has begun.
+    pub fn synchronous(program: &std::path::Path) -> (Self, Follower) {
+        let world = Self::with_mode("synchronous", program, USERS, USERS_TABLE);
+        let follower = world.follow();
+        soon(|| follower.log().contains("no heartbeat: synchronous_standby_names = ''"));
+        world.demand(FOLLOWER);
+        world.wait_for_heartbeat();
+        (world, follower)
+    }
+
+    pub fn demand(&self, names: &str) {
+        let mut session = self.session();
+        session.batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).unwrap();
+        session.batch_execute("SELECT pg_reload_conf()").unwrap();
+        soon(|| session.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0) == names);
+    }
+
+    pub fn wait_for_heartbeat(&self) {
+        let mut client = self.server.connect();
+        soon(|| client.run("EXISTS {users}:feed") == integer(1));
+    }
+
+    /// Waits until this many COMMITs wait for a standby.
+    fn wait_for_waiting_commits(&self, count: i64) {
+        let mut session = self.session();
+        let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        soon(|| session.query_one(text, &[]).unwrap().get::<_, i64>(0) == count);
+    }
+
+    /// Runs statements in the background that wait until `finish` has made them return.
+    fn while_waiting(&self, statements: &[&str], test: impl FnOnce(), finish: impl FnOnce()) {
+        thread::scope(|scope| {
+            // Where the test fails, the COMMITs must return all the same.
+            let cleanup = Cleanup(self);
+            for text in statements {
+                scope.spawn(|| self.session().batch_execute(text).unwrap());
+            }
+            self.wait_for_waiting_commits(statements.len() as i64);
+            test();
+            finish();
+            std::mem::forget(cleanup);
+        });
+    }
+}
+
+/// Lets every COMMIT return where a test fails.
+pub struct Cleanup<'a>(pub &'a World);
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
+                    AND pid <> pg_backend_pid()";
+        if thread::panicking()
+            && let Ok(mut session) = self.0.database.connect()
+        {
+            _ = session.batch_execute("ALTER SYSTEM RESET synchronous_standby_names");
+            _ = session.batch_execute("SELECT pg_reload_conf()");
+            _ = session.batch_execute(text);
+        }
+    }
+}
+
+fn pause(server: &Server, signal: &str) {
+    let pid = server.process_id().to_string();
+    assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+}
+
+/// The parts of the answer to a reader that gives WHILE and UNLESS.
+pub fn ask(client: &mut Connection, id: u64) -> Vec<String> {
+    let (text, key) = (id.to_string(), format!("{{users}}:{id}"));
+    let words =
+        ["BF.FETCH", "{users}", &text, &key, "LEASE", "2000", "WHILE", "{users}:feed", "UNLESS", "{users}:feed:open"];
+    match client.call(&words) {
+        Reply::Array(parts) => {
+            parts.iter().map(|part| if let Reply::Integer(n) = part { n.to_string() } else { part.text() }).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(client: &mut Connection, id: u64) -> String {
+    ask(client, id).swap_remove(0)
+}
+
+/// Caches the version of a row, as a reader does.
+fn cache(client: &mut Connection, database: &mut Client, id: u64) {
+    soon(|| {
+        let parts = ask(client, id);
+        if parts[0] == "load" {
+            let version: i32 =
+                database.query_one("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap().get(0);
+            let (id, key, value) = (id.to_string(), format!("{{users}}:{id}"), version.to_string());
+            client.call(&["BF.FILL", "{users}", &id, &key, &parts[1], "VALUE", &value, "EX", "600"]);
+        }
+        parts[0] == "hit"
+    });
+}
+
+fn open_keys(client: &mut Connection) -> i64 {
+    client.run("HLEN {users}:feed:open").number()
+}
+
+#[test]
+fn a_commit_waits_for_the_server() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        assert_ne!(answer(&mut client, 1), "absent");
+        cache(&mut client, &mut session, 1);
+        soon(|| answer(&mut client, 2) == "absent");
+
+        pause(&world.server, "-STOP");
+        let statements = ["UPDATE users SET version = 2 WHERE id = 1", "INSERT INTO users VALUES (2, 1)"];
+        let seen = || {
+            let text = "SELECT sum(version) FROM users";
+            assert_eq!(world.session().query_one(text, &[]).unwrap().get::<_, i64>(0), 1, "it is visible");
+        };
+        world.while_waiting(&statements, seen, || pause(&world.server, "-CONT"));
+        // Both COMMITs have returned.
+        assert_ne!(answer(&mut client, 1), "hit");
+        assert_ne!(answer(&mut client, 2), "absent");
+        soon(|| open_keys(&mut client) == 0);
+        // Other tables are not announced, and their COMMITs return all the same.
+        session.batch_execute("CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1)").unwrap();
+        follower.end();
+    });
+}
+
+#[test]
+fn readers_wait_until_an_announced_change_is_visible() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
+        cache(&mut client, &mut session, 1);
+        cache(&mut client, &mut session, 2);
+        world.demand(WITH_GHOST);
+        let statements = [
+            "UPDATE users SET version = 2 WHERE id = 1",
+            "DELETE FROM users WHERE id = 3",
+            "BEGIN; INSERT INTO users VALUES (4, 1); DELETE FROM users WHERE id = 4; INSERT INTO users VALUES (4, 2); COMMIT",
+        ];
+        let announced = || {
+            let mut client = world.server.connect();
+            soon(|| open_keys(&mut client) == 3);
+            let answers: Vec<_> = (1..=4).map(|id| answer(&mut client, id)).collect();
+            assert_eq!(answers, ["wait", "hit", "wait", "wait"]);
+        };
+        world.while_waiting(&statements, announced, || world.demand(FOLLOWER));
+        soon(|| open_keys(&mut client) == 0);
+        world.wait_for_heartbeat();
+        let answers: Vec<_> = (1..=4).map(|id| answer(&mut client, id)).collect();
+        assert_eq!(answers, ["load", "hit", "absent", "load"]);
+        follower.end();
+    });
+}
+
+#[test]
+fn the_next_follower_releases_what_a_killed_one_has_announced() {
+    on_every_server(|program| {
+        let (world, follower) = World::synchronous(program);
+        let mut client = world.server.connect();
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
+        world.demand(WITH_GHOST);
+        let mut next = None;
+        let statements = ["UPDATE users SET version = 2 WHERE id = 1", "DELETE FROM users WHERE id = 2"];
+        let kill = || {
+            let mut client = world.server.connect();
+            soon(|| open_keys(&mut client) == 2);
+            drop(follower);
+            assert_eq!(answer(&mut client, 1), "wait");
+            let epoch = client.run("GET {users}:feed:epoch").text();
+            let follower = next.insert(world.follow());
+            soon(|| follower.log().contains("continues at"));
+            // It shows that it is alive after it has adopted the journal.
+            soon(|| client.run("GET {users}:feed:alive").text() > epoch);
+            client.run("DEL {users}:feed:alive");
+            soon(|| client.run("EXISTS {users}:feed:alive") == integer(1));
+            assert_eq!((open_keys(&mut client), answer(&mut client, 1).as_str()), (2, "wait"));
+        };
+        world.while_waiting(&statements, kill, || world.demand(FOLLOWER));
+        soon(|| open_keys(&mut client) == 0);
+        world.wait_for_heartbeat();
+        let answers: Vec<_> = (1..=3).map(|id| answer(&mut client, id)).collect();
+        assert_eq!(answers, ["load", "absent", "load"]);
+        next.unwrap().end();
+    });
+}
+
+#[test]
+fn sigterm_leaves_nothing_open() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let mut client = world.server.connect();
+        world.demand(WITH_GHOST);
+        let terminate = || {
+            let mut client = world.server.connect();
+            soon(|| open_keys(&mut client) == 1);
+            follower.signal("-TERM");
+        };
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], terminate, || world.demand(FOLLOWER));
+        follower.end();
+        assert_eq!(open_keys(&mut client), 0);
+        assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
+        assert!(follower.log().contains("stopped; COMMIT waits"), "{}", follower.log());
+        // While there is no follower, COMMIT waits.
+        let absent = || assert_eq!(world.server.connect().run("BF.EXISTS {users} 2"), integer(0));
+        let mut next = None;
+        world.while_waiting(&["INSERT INTO users VALUES (2, 1)"], absent, || next = Some(world.follow()));
+        assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1));
+        next.unwrap().end();
+    });
+}
+
+#[test]
+fn without_a_demand_for_this_follower_there_is_no_heartbeat() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let mut client = world.server.connect();
+        for (names, reason) in [
+            ("other, bloomgate", "demands 1 of 2"),
+            ("ANY 1 (bloomgate, other)", "demands 1 of 2"),
+            ("*", "accepts any standby"),
+            ("other", "does not list bloomgate"),
+        ] {
+            world.demand(names);
+            soon(|| follower.log().contains(&format!("no heartbeat: synchronous_standby_names = '{names}' {reason}")));
+            assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{names}");
+            assert_ne!(answer(&mut client, 77), "absent");
+        }
+        let times = follower.log().matches("no heartbeat").count();
+        assert_eq!(times, 5, "{}", follower.log());
+        world.demand(FOLLOWER);
+        world.wait_for_heartbeat();
+        world.session().batch_execute("INSERT INTO users VALUES (77, 1)").unwrap();
+        assert_ne!(answer(&mut client, 77), "absent");
+        follower.end();
+        // Eventual mode would wait for its own COMMITs.
+        let eventual = std::fs::read_to_string(world.path()).unwrap().replace("\"synchronous\"", "\"eventual\"");
+        std::fs::write(world.path(), eventual).unwrap();
+        run([OsStr::new("follow"), world.path().as_os_str()]).refused("remove the name");
+    });
+}
+
+#[test]
+fn a_slot_is_not_created_while_commits_wait_for_it() {
+    on_every_server(|program| {
+        let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
+        world.demand(FOLLOWER);
+        let refused = || {
+            let path = world.path();
+            run([OsStr::new("follow"), path.as_os_str()]).refused("cannot create the slot bloomgate");
+        };
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], refused, || world.demand(""));
+    });
+}
+
+#[test]
+fn truncations_and_large_transactions_hold_every_key() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (100000, 1)").unwrap();
+        cache(&mut client, &mut session, 100_000);
+        world.demand(WITH_GHOST);
+        let held = |by: &'static str| {
+            move |client: &mut Connection| {
+                soon(|| client.run("HEXISTS {users}:feed:open *") == integer(1) && open_keys(client) == 1);
+                assert_eq!(answer(client, 100_000), "wait", "{by}");
+            }
+        };
+        let large = "INSERT INTO users SELECT id, 1 FROM generate_series(1, 25000) id";
+        world.while_waiting(
+            &[large],
+            || held("a large transaction")(&mut world.server.connect()),
+            || world.demand(FOLLOWER),
+        );
+        for id in [1, 12_500, 25_000] {
+            assert_ne!(answer(&mut client, id), "absent");
+        }
+        soon(|| open_keys(&mut client) == 0);
+        cache(&mut client, &mut session, 7);
+        world.demand(WITH_GHOST);
+        let truncate =
+            "BEGIN; INSERT INTO users VALUES (30000, 1); TRUNCATE users; INSERT INTO users VALUES (30001, 1); COMMIT";
+        let check = || {
+            let mut client = world.server.connect();
+            soon(|| open_keys(&mut client) == 2);
+            assert_eq!((answer(&mut client, 7).as_str(), answer(&mut client, 30_001).as_str()), ("wait", "wait"));
+        };
+        world.while_waiting(&[truncate], check, || world.demand(FOLLOWER));
+        soon(|| open_keys(&mut client) == 0);
+        world.wait_for_heartbeat();
+        assert_eq!(client.run("GET {users}:7"), nil(2));
+        let answers = [7, 30_000, 30_001].map(|id| answer(&mut client, id));
+        assert_eq!(answers, ["absent", "absent", "load"]);
+        session.batch_execute("DELETE FROM users").unwrap();
+        soon(|| answer(&mut client, 30_001) == "absent");
+        follower.end();
+    });
+}
+
+#[test]
+fn a_lost_filter_is_filled_before_commits_return() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 2000) id").unwrap();
+        let position = client.run("GET {users}:feed:position").text();
+        client.run("DEL {users}");
+        session.batch_execute("INSERT INTO users VALUES (2001, 1); DELETE FROM users WHERE id = 2000").unwrap();
+        assert_eq!(client.run("BF.EXISTS {users} 2001"), integer(1));
+        assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
+        soon(|| answer(&mut client, 2000) == "absent");
+        follower.end();
+        // A server that comes back with an earlier position, an old value and an entry that was released long ago.
+        client.call(&["SET", "{users}:feed:position", &position]);
+        client.run("SET {users}:5 0");
+        client.run("HSET {users}:feed:open {users}:6 0/0");
+        let mut follower = world.follow();
+        soon(|| follower.log().contains("has lost data"));
+        world.wait_for_heartbeat();
+        cache(&mut client, &mut session, 5);
+        assert_eq!(client.run("GET {users}:5"), bulk("1"));
+        assert_eq!(open_keys(&mut client), 0);
+        follower.end();
+    });
+}
+
+#[test]
+fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
+    on_every_server(|program| {
+        let (world, zombie) = World::synchronous(program);
+        let mut client = world.server.connect();
+        zombie.signal("-STOP");
+        let mut second = None;
+        let mut follow = || {
+            let second = second.insert(world.follow());
+            soon(|| second.log().contains("standing by"));
+        };
+        // The COMMIT returns once the second follower has taken over.
+        world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], &mut follow, || ());
+        let mut second = second.unwrap();
+        assert!(second.log().contains("taking over"), "{}", second.log());
+        assert_ne!(answer(&mut client, 1), "absent");
+        let epoch = client.run("GET {users}:feed:epoch");
+        zombie.signal("-CONT");
+        soon(|| zombie.log().contains("standing by"));
+        world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        assert_ne!(answer(&mut client, 2), "absent");
+        assert_eq!(client.run("GET {users}:feed:epoch"), epoch);
+        second.end();
+    });
+}
+
+#[test]
+fn a_follower_with_an_old_epoch_writes_nothing() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let mut client = world.server.connect();
+        client.run("INCR {users}:feed:epoch");
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        assert!(follower.log().contains("another follower took over; trying again"), "{}", follower.log());
+        assert_ne!(answer(&mut client, 1), "absent");
+        follower.end();
+    });
+}
+
+#[test]
+fn a_signal_ends_a_fill() {
+    on_every_server(|program| {
+        let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
+        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
+        let mut follower = world.follow();
+        soon(|| follower.log().contains("filling"));
+        follower.end();
+        assert!(!follower.log().contains("has 500,000 rows"), "{}", follower.log());
+        assert_eq!(world.server.connect().run("EXISTS {users} {users}:feed {users}:feed:open"), integer(0));
+    });
+}
