@@ -20,7 +20,7 @@ const COMMANDS: usize = 32;
 /// position is `position`, so that every transaction that this cannot see is still to come. The heartbeat and all cached values
 /// are deleted: the values may be older than what the stream still brings.
 ///
-/// Calls `meanwhile` often. Returns the number of rows.
+/// Calls `meanwhile` after each batch of rows. Returns the number of rows.
 ///
 /// # Errors
 /// A lost connection; the filter refuses an item.
@@ -40,6 +40,26 @@ pub fn fill(
     store
         .transact(keys, epoch, &begin)
         .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
+    let rows = copy(client, table, |items| {
+        add(store, &keys.filling, items)?;
+        meanwhile(store)
+    })?;
+    for pattern in table.patterns() {
+        store.delete_values(&pattern, |key| keys.contains(key), &mut meanwhile)?;
+    }
+    let finish = [
+        cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned(),
+        cmd("SET").arg(&keys.position).arg(position.to_string()).to_owned(),
+    ];
+    store.transact(keys, epoch, &finish)?;
+    Ok(rows)
+}
+
+/// Copies the items of all rows that are visible, and passes them on in batches. Returns the number of rows.
+///
+/// # Errors
+/// PostgreSQL rejects COPY; a lost connection; the errors of `pass`.
+pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>]) -> Result<()>) -> Result<u64> {
     let identity: Vec<_> =
         table.columns.iter().enumerate().filter(|(_, column)| column.is_identity).map(|(index, _)| index).collect();
     let names: Vec<_> = identity
@@ -61,29 +81,21 @@ pub fn fill(
             rows += 1;
         }
         if items.len() == ITEMS * COMMANDS || (is_end && !items.is_empty()) {
-            add(store, &keys.filling, &items)?;
+            pass(&items)?;
             items.clear();
         }
         if is_end {
             break;
         }
-        if rows % 1024 == 0 {
-            meanwhile(store)?;
-        }
     }
-    drop(reader);
-    for pattern in table.patterns() {
-        store.delete_values(&pattern, |key| keys.contains(key), &mut meanwhile)?;
-    }
-    let finish = [
-        cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned(),
-        cmd("SET").arg(&keys.position).arg(position.to_string()).to_owned(),
-    ];
-    store.transact(keys, epoch, &finish)?;
     Ok(rows)
 }
 
-fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
+/// Adds items to a filter.
+///
+/// # Errors
+/// The filter refuses an item; a lost connection.
+pub fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
     let mut commands = Pipeline::new();
     for chunk in items.chunks(ITEMS) {
         commands.cmd("BF.MADD").arg(key).arg(chunk);

@@ -18,7 +18,7 @@ use super::pgoutput;
 use super::pulse::{INTERVAL as PULSE, Pulse};
 use super::slot::{ensure_slot, take_slot};
 use super::standbys;
-use super::store::{Position, Replaced, Stopped, Store, ensure_filter};
+use super::store::{Position, Replaced, Stopped, Store, has_filter};
 use super::stream::Arrived;
 use super::table::{Table, check_publication};
 use super::visibility::Snapshot;
@@ -40,6 +40,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub struct Follower {
     mode: Mode,
     slot: String,
+    pub(super) settings: postgres::Config,
     pub(super) database: Client,
     pub(super) wire: Wire,
     pub(super) store: Store,
@@ -48,6 +49,7 @@ pub struct Follower {
     pub(super) epochs: Vec<u64>,
     pub(super) positions: Vec<Lsn>,
     pub(super) journals: Vec<Journal>,
+    pub(super) filters: Vec<FilterState>,
     /// PostgreSQL's system identifier and timeline.
     pub(super) system: String,
     pub(super) arrived: Arrived,
@@ -61,15 +63,25 @@ pub struct Follower {
     pub(super) snapshot: Snapshot,
     pub(super) last_look: Instant,
     pub(super) pulse: Pulse,
-    beat: Beat,
+    pub(super) beat: Beat,
+}
+
+/// Whether a table has its filter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum FilterState {
+    Complete,
+    /// It is missing, and will be filled. Only in synchronous mode, in which COMMITs go on.
+    Missing,
+    /// It is being filled, under another key.
+    Filling,
 }
 
 /// The heartbeat.
-struct Beat {
+pub struct Beat {
     interval: Duration,
     next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
-    pending: Option<(Lsn, Vec<u64>)>,
+    pub(super) pending: Option<(Lsn, Vec<u64>)>,
     /// Why there is no heartbeat in synchronous mode.
     objection: Option<String>,
     /// Since when there has been no objection.
@@ -120,7 +132,9 @@ impl Follower {
             beat: Beat { interval, next: now, pending: None, objection: None, fine_since: None },
             positions: vec![Lsn(0); tables.len()],
             journals: tables.iter().map(|_| Journal::default()).collect(),
+            filters: vec![FilterState::Complete; tables.len()],
             announced: BTreeMap::new(),
+            settings,
             done: confirmed,
             database,
             wire,
@@ -152,8 +166,12 @@ impl Follower {
         self.release_up_to(self.confirmed)?;
         for (index, reason) in unfit {
             let table = self.tables.get(index).context("a table")?;
+            *self.positions.get_mut(index).context("a table")? = self.confirmed;
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
-            self.refill(index)?;
+            match self.mode {
+                Mode::Eventual => self.refill(index)?,
+                Mode::Synchronous => self.lose_filter(index)?,
+            }
         }
         self.continue_from_positions()?;
         if self.mode == Mode::Eventual { self.release_up_to(Lsn(u64::MAX)) } else { Ok(()) }
@@ -166,17 +184,15 @@ impl Follower {
 
     /// Reads the position and the journal of a table. Returns why its filter must be filled, or `None`.
     fn check_position(&mut self, index: usize) -> Result<Option<&'static str>> {
-        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let table = self.tables.get(index).context("a table")?;
         let (stored, exists) = self.store.state(&table.keys)?;
         let has_origin = stored.as_ref().is_some_and(|stored| stored.origin == origin(&self.system, table));
         let lsn = stored.as_ref().map_or(Lsn(0), |stored| stored.lsn);
-        let is_lost = if stored.is_some() { !has_origin || lsn < self.confirmed } else { exists };
+        let is_lost = !has_origin || lsn < self.confirmed;
         if is_lost {
             if self.mode == Mode::Synchronous {
                 self.forget_values(index)?;
             }
-        } else if stored.is_none() {
-            self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.open).to_owned()])?;
         } else {
             let journal = self.store.journal(&table.keys)?;
             self.adopt(index, journal)?;
@@ -206,23 +222,7 @@ impl Follower {
             pulse.beat(store, wire, position.lsn)
         };
         let rows = fill(&mut self.database, &mut self.store, table, *epoch, &position, meanwhile)?;
-        eprintln!(
-            "bloomgate: {} has {} ({:.1} s)",
-            table.config.filter,
-            counted(rows, "row"),
-            begin.elapsed().as_secs_f64()
-        );
-        if !table.deletes {
-            eprintln!(
-                "bloomgate: items of deleted rows stay in {}: {}",
-                table.config.filter,
-                if table.config.can_delete() {
-                    "other rows might have the same item"
-                } else {
-                    "only HASH siphash can delete"
-                }
-            );
-        }
+        report_fill(table, rows, begin);
         *self.positions.get_mut(index).context("a table")? = position.lsn;
         Ok(())
     }
@@ -244,6 +244,9 @@ impl Follower {
                 Mode::Synchronous => {
                     self.announce()?;
                     self.release()?;
+                    if !is_stopping {
+                        self.fill_missing()?;
+                    }
                 }
             }
             self.beat()?;
@@ -256,11 +259,15 @@ impl Follower {
 
     /// Reads what has arrived, or waits for it.
     fn receive(&mut self) -> Result<()> {
-        let mut timeout = if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+        let timeout = if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             VISIBILITY_INTERVAL
         } else {
             self.beat.next.saturating_duration_since(Instant::now()).min(WAIT)
         };
+        self.receive_within(timeout)
+    }
+
+    pub(super) fn receive_within(&mut self, mut timeout: Duration) -> Result<()> {
         while self.arrived.steps < STEPS {
             let Some(event) = self.wire.next(timeout)? else { return Ok(()) };
             match event {
@@ -330,7 +337,7 @@ impl Follower {
         if self.mode == Mode::Synchronous && !self.is_demanded(row.try_get(2)?, row.try_get(3)?)? {
             return Ok(());
         }
-        if self.beat.pending.is_none() {
+        if self.beat.pending.is_none() && self.filters.iter().all(|filter| *filter == FilterState::Complete) {
             self.beat.pending = Some((row.try_get::<_, &str>(0)?.parse()?, times));
             self.wire.confirm(self.confirmed, true)?;
         }
@@ -367,20 +374,44 @@ impl Follower {
     pub(super) fn store_position(&mut self, index: usize, mut commands: Vec<Cmd>, lsn: Lsn) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
         let position = Position { origin: origin(&self.system, table), lsn }.store(&table.keys);
+        let is_missing = self.filters.get(index) == Some(&FilterState::Missing);
         if table.config.is_fixed() {
             // A full filter refuses items while the other commands take effect.
-            ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
+            ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
             commands.clear();
         }
         commands.push(position);
-        ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+        let replies = self.store.transact(&table.keys, *epoch, &commands)?;
+        ensure!(is_missing || has_filter(&replies), "the filter {} is missing", table.keys.filter);
         *self.positions.get_mut(index).context("a table")? = lsn;
         Ok(())
     }
 }
 
+/// Reports a fill.
+pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
+    eprintln!(
+        "bloomgate: {} has {} ({:.1} s)",
+        table.config.filter,
+        counted(rows, "row"),
+        begin.elapsed().as_secs_f64()
+    );
+    if !table.deletes {
+        eprintln!(
+            "bloomgate: items of deleted rows stay in {}: {}",
+            table.config.filter,
+            if table.config.can_delete() {
+                "other rows might have the same item"
+            } else {
+                "only HASH siphash can delete"
+            }
+        );
+    }
+}
+
 /// Returns what a position belongs to: a system, a timeline, and a table. One that was dropped and created again is another.
-fn origin(system: &str, table: &Table) -> String {
+pub fn origin(system: &str, table: &Table) -> String {
     format!("{system} {}", table.oid)
 }
 

@@ -10,6 +10,7 @@ mod journal;
 mod lsn;
 mod pgoutput;
 mod pulse;
+mod refill;
 mod slot;
 mod standbys;
 mod status;

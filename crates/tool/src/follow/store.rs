@@ -223,12 +223,11 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
     command
 }
 
-/// Fails if a reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
-pub fn ensure_filter(keys: &Keys, replies: &[Value]) -> Result<()> {
+/// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
+pub fn has_filter(replies: &[Value]) -> bool {
     let is_missing =
         |reply: &Value| matches!(reply, Value::Nil) || matches!(reply, Value::Array(all) if all.contains(&Value::Nil));
-    ensure!(!replies.iter().any(is_missing), "the filter {} is missing", keys.filter);
-    Ok(())
+    !replies.iter().any(is_missing)
 }
 
 fn ensure_no_error(reply: &Value) -> Result<()> {

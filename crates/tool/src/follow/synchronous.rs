@@ -8,14 +8,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
-use super::follower::{Follower, VISIBILITY_INTERVAL, refill_or_fail};
+use super::follower::{FilterState, Follower, VISIBILITY_INTERVAL, refill_or_fail};
 use super::journal::{EVERY_KEY, Journal};
 use super::lsn::Lsn;
 use super::pulse::Pulse;
-use super::store::ensure_filter;
+use super::store::has_filter;
 use super::stream::{Step, Transaction};
 use super::visibility::Snapshot;
 use super::work::{CHUNK, Work, changes, chunked, steps};
@@ -38,9 +38,11 @@ impl Follower {
         }
         for index in 0..self.tables.len() {
             if let Err(error) = self.announce_to(index, &group, end) {
+                if self.filters.get(index) != Some(&FilterState::Complete) {
+                    return Err(error);
+                }
                 refill_or_fail(error)?;
-                self.release_up_to(self.done)?;
-                self.refill(index)?;
+                self.lose_filter(index)?;
                 self.announce_to(index, &group, end)?;
             }
         }
@@ -54,7 +56,12 @@ impl Follower {
     fn announce_to(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
         let (position, epoch) = self.positions.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let journal = self.journals.get(index).context("a table")?;
+        let (journal, state) = self.journals.get(index).zip(self.filters.get(index)).context("a table")?;
+        let (filter, exists) = match state {
+            FilterState::Complete => (&table.keys.filter, true),
+            FilterState::Missing => (&table.keys.filter, false),
+            FilterState::Filling => (&table.keys.filling, true),
+        };
         if end <= *position {
             return Ok(());
         }
@@ -78,14 +85,15 @@ impl Follower {
             }
             commands.push(command);
         }
-        if truncated.is_some() {
-            commands.push(cmd("BF.CLEAR").arg(&table.keys.filter).to_owned());
+        if truncated.is_some() && exists {
+            commands.push(cmd("BF.CLEAR").arg(filter).to_owned());
         }
-        commands.extend(work.changes(&table.keys.filter));
+        commands.extend(work.changes(filter));
         // The journal holds every key while a large group is announced in parts. The position follows the last part.
         while commands.len() > COMMANDS && entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
             let rest = commands.split_off(COMMANDS);
-            ensure_filter(&table.keys, &self.store.transact(&table.keys, *epoch, &commands)?)?;
+            let replies = self.store.transact(&table.keys, *epoch, &commands)?;
+            ensure!(!exists || has_filter(&replies), "the filter {filter} is missing");
             commands = rest;
         }
         self.store_position(index, commands, end)?;
@@ -125,9 +133,11 @@ impl Follower {
         }
         let mut commands = chunked("HDEL", &table.keys.open, fields.into_iter());
         commands.extend(changes(&table.keys.filter, due.keys.iter().map(|(key, item)| (item, key))));
-        commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
+        if self.filters.get(index) == Some(&FilterState::Complete) {
+            commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
+        }
         if !commands.is_empty() {
-            // A filter that is missing denies nothing. The next announcement fills it.
+            // A filter that is missing denies nothing.
             self.store.transact(&table.keys, *epoch, &commands)?;
         }
         journal.release(end);

@@ -14,6 +14,7 @@ const EXACT_TYPES: [u32; 14] = [16, 17, 18, 19, 20, 21, 23, 25, 26, 1043, 1082, 
 const PLAIN_TYPES: [u32; 6] = [20, 21, 23, 26, 1082, 2950];
 
 /// A followed table.
+#[derive(Clone)]
 pub struct Table {
     pub config: config::Table,
     pub keys: Keys,

@@ -1,0 +1,84 @@
+//! Fills a filter in synchronous mode while COMMITs go on. The announcements add their items to the filter under construction, so it has
+//! every row: the older ones by COPY, which begins when all confirmed transactions are visible, and the later ones by their announcements.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result};
+use postgres::error::SqlState;
+use redis::cmd;
+
+use super::fill::{add, copy};
+use super::follower::{FilterState, Follower, connect, origin, report_fill};
+use super::store::{Position, Stopped, reserve};
+use super::table::Table;
+
+impl Follower {
+    /// Deletes the heartbeat and the filter of a table, which is filled later.
+    pub(super) fn lose_filter(&mut self, index: usize) -> Result<()> {
+        let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
+        let keys = &table.keys;
+        let delete = cmd("DEL").arg(&keys.feed).arg(&keys.filter).arg(&keys.filling).to_owned();
+        self.store.transact(keys, *epoch, &[delete])?;
+        self.beat.pending = None;
+        self.set_state(index, FilterState::Missing)
+    }
+
+    fn set_state(&mut self, index: usize, state: FilterState) -> Result<()> {
+        *self.filters.get_mut(index).context("a table")? = state;
+        Ok(())
+    }
+
+    /// Fills a missing filter once all announced transactions are visible.
+    pub(super) fn fill_missing(&mut self) -> Result<()> {
+        let Some(index) = self.filters.iter().position(|filter| *filter == FilterState::Missing) else { return Ok(()) };
+        if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let table = self.tables.get(index).context("a table")?.clone();
+        let epoch = *self.epochs.get(index).context("a table")?;
+        let delete = cmd("DEL").arg(&table.keys.filling).to_owned();
+        self.store
+            .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
+            .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
+        self.set_state(index, FilterState::Filling)?;
+        match self.copy_rows(&table) {
+            Ok(rows) => {
+                let lsn = *self.positions.get(index).context("a table")?;
+                let finish = [
+                    cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
+                    Position { origin: origin(&self.system, &table), lsn }.store(&table.keys),
+                ];
+                self.store.transact(&table.keys, epoch, &finish)?;
+                report_fill(&table, rows, begin);
+                self.set_state(index, FilterState::Complete)
+            }
+            Err(error) if error.is::<Stopped>() || is_locked(&error) => {
+                self.store.transact(&table.keys, epoch, &[delete])?;
+                self.set_state(index, FilterState::Missing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies the rows of a table, and announces what arrives meanwhile.
+    fn copy_rows(&mut self, table: &Table) -> Result<u64> {
+        // The follower's own session looks for visible transactions meanwhile.
+        let mut database = connect(&self.settings)?;
+        // A transaction that has locked the table may wait for this follower.
+        database.batch_execute("SET lock_timeout = '1s'")?;
+        copy(&mut database, table, |items| {
+            add(&mut self.store, &table.keys.filling, items)?;
+            self.pulse.ensure_running()?;
+            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            self.receive_within(Duration::ZERO)?;
+            self.announce()?;
+            self.release()
+        })
+    }
+}
+
+fn is_locked(error: &Error) -> bool {
+    let code = error.chain().find_map(|cause| cause.downcast_ref::<postgres::Error>()).and_then(postgres::Error::code);
+    code == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
