@@ -71,11 +71,11 @@ class Postgres:
 class Follow:
     """A running `bloomgate follow`."""
 
-    def __init__(self, folder: Path, database: Postgres, port: int, tables: str) -> None:
+    def __init__(self, folder: Path, database: Postgres, port: int, mode: str, tables: str) -> None:
         program = from_environment("BLOOMGATE_TOOL", "the command-line tool")
         config, self.log = folder / "follow.toml", folder / "follow.log"
         head = [("database", database.url), ("server", f"redis://127.0.0.1:{port}"), ("slot", "bloomgate")]
-        lines = [f'{name} = "{value}"\n' for name, value in [*head, ("mode", "eventual")]]
+        lines = [f'{name} = "{value}"\n' for name, value in [*head, ("mode", mode)]]
         config.write_text("".join(lines) + tables)
         with self.log.open("ab") as log:
             self.process = launch([program, "follow", config], stdout=log, stderr=log)

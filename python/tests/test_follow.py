@@ -8,7 +8,9 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,23 +102,41 @@ def client(server: Server) -> redis.Redis:
 
 @pytest.fixture
 def follow(
-    tmp_path: Path, database: Postgres, writer: psycopg.Connection[Any], server: Server, client: redis.Redis
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: Postgres,
+    writer: psycopg.Connection[Any],
+    server: Server,
+    client: redis.Redis,
 ) -> Iterator[Follow]:
-    """A follower of all tables, once each has a heartbeat at the key that the guard takes for it."""
+    """A follower of all tables, once each has a heartbeat at the key that the guard takes for it. Its parameter is
+    the mode."""
+    mode = getattr(request, "param", "eventual")
     tables = [TABLE.format(name=name, filter=filter, prefix=prefix) for name, (filter, prefix) in FILTERS.items()]
-    follow = Follow(tmp_path, database, server.port, "".join(tables))
+    follow = Follow(tmp_path, database, server.port, mode, "".join(tables))
     try:
+        if mode == "synchronous":
+            eventually("the filters", lambda: follow.check() or "SET synchronous_standby_names" in follow.log.read_text())
+            demand(writer, "FIRST 1 (bloomgate)")
         for filter, _ in FILTERS.values():
             heartbeat = Guard(client, filter, feed=True)._steps.feed.heartbeat
-            eventually(f"the heartbeat {heartbeat!r}\n", lambda key=heartbeat: follow.check() or client.exists(key))
+            eventually(f"the heartbeat {heartbeat!r}", lambda key=heartbeat: follow.check() or client.exists(key))
         yield follow
     finally:
+        demand(writer, "")
         follow.end()
         writer.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
         eventually(
             "the end of the slot", lambda: not writer.execute("SELECT FROM pg_replication_slots WHERE active").fetchall()
         )
         writer.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+def demand(session: psycopg.Connection[Any], standbys: str) -> None:
+    """Sets the standbys that COMMIT waits for."""
+    session.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
+    session.execute("SELECT pg_reload_conf()")
+    eventually("the setting", lambda: session.execute("SHOW synchronous_standby_names").fetchall() == [(standbys,)])
 
 
 @pytest.mark.parametrize("table", FILTERS)
@@ -160,6 +180,41 @@ async def test_readers_with_a_near_cache_and_tasks(
             eventually("the update in the near cache", lambda wanted=f"version {number}": threads.get(1) == wanted)
             while await tasks.aget(1) != f"version {number}":
                 await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("follow", ["synchronous"], indirect=True)
+async def test_no_reader_is_behind_a_commit(
+    follow: Follow, database: Postgres, writer: psycopg.Connection[Any], server: Server, client: redis.Redis
+) -> None:
+    """Once COMMIT has returned, every reader has the row, while other readers fill the cache all the time."""
+    threads = Readers(writer, "users", Guard(client, "{users}", codec=Json(), feed=True, fail_safe=3600))
+    stops = threading.Event()
+
+    def read() -> None:
+        with database.connect() as session, server.client() as own:
+            reader = Readers(session, "users", Guard(own, "{users}", codec=Json(), feed=True))
+            while not stops.is_set():
+                reader.get(1)
+                reader.get_many([1, 2, 2000])
+
+    with ThreadPoolExecutor() as pool:
+        crowd = [pool.submit(read) for _ in range(3)]
+        try:
+            async with redis.asyncio.Redis(port=server.port, socket_timeout=PATIENCE) as aclient:
+                tasks = Readers(writer, "users", bloomgate.asyncio.Guard(aclient, "{users}", codec=Json(), feed=True))
+                for number in range(200):
+                    name = f"version {number}"
+                    writer.execute("UPDATE users SET name = %s WHERE id = 1", (name,))
+                    assert threads.get(1) == name and await tasks.aget(1) == name
+                    writer.execute("DELETE FROM users WHERE id = 2000")
+                    assert threads.get(2000) is None and await tasks.aget(2000) is None
+                    writer.execute("INSERT INTO users VALUES (2000, %s)", (name,))
+                    assert await tasks.aget(2000) == name and threads.get_many([1, 2000]) == {1: name, 2000: name}
+        finally:
+            stops.set()
+        for one in crowd:
+            one.result()
+    assert threads.guard.counts["hit"] > 0 and tasks.guard.counts["hit"] > 0
 
 
 def test_a_follower_that_has_ended(follow: Follow, writer: psycopg.Connection[Any], client: redis.Redis) -> None:
