@@ -1,6 +1,7 @@
 //! `follow`: writers that know nothing of the guard, and readers that see their changes.
 
 mod eventual;
+mod fills;
 mod promise;
 mod synchronous;
 

@@ -37,14 +37,14 @@ impl World {
     }
 
     /// Waits until this many COMMITs wait for a standby.
-    fn wait_for_waiting_commits(&self, count: i64) {
+    pub fn wait_for_waiting_commits(&self, count: i64) {
         let mut session = self.session();
         let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         soon(|| session.query_one(text, &[]).unwrap().get::<_, i64>(0) == count);
     }
 
     /// Runs statements in the background that wait until `finish` has made them return.
-    fn while_waiting(&self, statements: &[&str], test: impl FnOnce(), finish: impl FnOnce()) {
+    pub fn while_waiting(&self, statements: &[&str], test: impl FnOnce(), finish: impl FnOnce()) {
         thread::scope(|scope| {
             // Where the test fails, the COMMITs must return all the same.
             let cleanup = Cleanup(self);

@@ -1,5 +1,4 @@
-//! Fills a filter with the items of all rows. It is built under another key and renamed, together with its position, so that no
-//! reader asks a partial filter.
+//! Fills a filter with the items of all rows. It is built under another key and renamed, so that no reader asks a partial filter.
 
 use std::io::BufRead;
 
@@ -17,8 +16,8 @@ const ITEMS: usize = 1000;
 const COMMANDS: usize = 32;
 
 /// Fills the filter of a table from what is visible now, and stores the position. The caller holds a stream whose confirmed
-/// position is `position`, so that every transaction that this cannot see is still to come. The heartbeat and all cached values
-/// are deleted: the values may be older than what the stream still brings.
+/// position is `position`, and every transaction up to there is visible, so those that this cannot see are still to come. The
+/// heartbeat and all cached values are deleted: the values may be older than what the stream still brings.
 ///
 /// Calls `meanwhile` after each batch of rows. Returns the number of rows.
 ///
@@ -44,14 +43,13 @@ pub fn fill(
         add(store, &keys.filling, items)?;
         meanwhile(store)
     })?;
+    // The leases that were granted without this filter end here. Otherwise a reader that has read an old row could fill it in after
+    // the scan.
+    store.transact(keys, epoch, &[cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned()])?;
     for pattern in table.patterns() {
         store.delete_values(&pattern, |key| keys.contains(key), &mut meanwhile)?;
     }
-    let finish = [
-        cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned(),
-        cmd("SET").arg(&keys.position).arg(position.to_string()).to_owned(),
-    ];
-    store.transact(keys, epoch, &finish)?;
+    store.transact(keys, epoch, &[position.store(keys)])?;
     Ok(rows)
 }
 
@@ -91,17 +89,17 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
     Ok(rows)
 }
 
-/// Adds items to a filter.
+/// Adds items to a filter that exists.
 ///
 /// # Errors
-/// The filter refuses an item; a lost connection.
+/// The filter is missing or refuses an item; a lost connection.
 pub fn add(store: &mut Store, key: &str, items: &[Vec<u8>]) -> Result<()> {
     let mut commands = Pipeline::new();
     for chunk in items.chunks(ITEMS) {
-        commands.cmd("BF.MADD").arg(key).arg(chunk);
+        commands.cmd("BF.INSERT").arg(key).arg("NOCREATE").arg("ITEMS").arg(chunk);
     }
-    for reply in store.send(&mut commands, key)? {
-        let redis::Value::Array(replies) = reply else { bail!("the server's reply to BF.MADD is not an array") };
+    for reply in store.send(&commands, key)? {
+        let redis::Value::Array(replies) = reply else { bail!("the server's reply to BF.INSERT is not an array") };
         if let Some(redis::Value::ServerError(error)) =
             replies.iter().find(|reply| matches!(reply, redis::Value::ServerError(_)))
         {

@@ -1,4 +1,4 @@
-//! The follower's loop: it receives transactions, hands them to its mode, and keeps up the heartbeat.
+//! The follower's loop: it receives transactions and hands them to its mode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use postgres::{Client, NoTls};
-use redis::{Cmd, cmd};
+use redis::Cmd;
 
 use super::config::{Config, Mode};
 use super::fill::fill;
@@ -21,7 +21,7 @@ use super::standbys;
 use super::store::{Position, Replaced, Stopped, Store, has_filter};
 use super::stream::Arrived;
 use super::table::{Table, check_publication};
-use super::visibility::Snapshot;
+use super::visibility::{Snapshot, unfinished};
 use super::wire::{Event, TEXT_SETTINGS, Wire};
 use crate::report::counted;
 use crate::server::Lost;
@@ -32,14 +32,10 @@ pub const VISIBILITY_INTERVAL: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_millis(100);
 /// The most steps that wait in memory before the stream is read on.
 const STEPS: usize = 50_000;
-/// How long `synchronous_standby_names` must have been right before the heartbeat begins: PostgreSQL's processes read the setting one
-/// after another.
-const SETTLED: Duration = Duration::from_secs(1);
-
 /// A follower that holds the slot.
 pub struct Follower {
-    mode: Mode,
-    slot: String,
+    pub(super) mode: Mode,
+    pub(super) slot: String,
     pub(super) settings: postgres::Config,
     pub(super) database: Client,
     pub(super) wire: Wire,
@@ -78,14 +74,20 @@ pub enum FilterState {
 
 /// The heartbeat.
 pub struct Beat {
-    interval: Duration,
-    next: Instant,
+    pub(super) interval: Duration,
+    pub(super) next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
     pub(super) pending: Option<(Lsn, Vec<u64>)>,
     /// Why there is no heartbeat in synchronous mode.
-    objection: Option<String>,
+    pub(super) objection: Option<String>,
     /// Since when there has been no objection.
-    fine_since: Option<Instant>,
+    pub(super) fine_since: Option<Instant>,
+}
+
+impl Beat {
+    fn new(interval: Duration) -> Self {
+        Self { interval, next: Instant::now(), pending: None, objection: None, fine_since: None }
+    }
 }
 
 impl Follower {
@@ -129,7 +131,7 @@ impl Follower {
             snapshot: Snapshot::take(&mut database)?,
             last_look: now,
             arrived: Arrived::of_tables(&tables),
-            beat: Beat { interval, next: now, pending: None, objection: None, fine_since: None },
+            beat: Beat::new(interval),
             positions: vec![Lsn(0); tables.len()],
             journals: tables.iter().map(|_| Journal::default()).collect(),
             filters: vec![FilterState::Complete; tables.len()],
@@ -164,6 +166,9 @@ impl Follower {
         }
         // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
         self.release_up_to(self.confirmed)?;
+        if self.mode == Mode::Eventual && !unfit.is_empty() {
+            self.await_running(|_| Ok(()))?;
+        }
         for (index, reason) in unfit {
             let table = self.tables.get(index).context("a table")?;
             *self.positions.get_mut(index).context("a table")? = self.confirmed;
@@ -175,6 +180,23 @@ impl Follower {
         }
         self.continue_from_positions()?;
         if self.mode == Mode::Eventual { self.release_up_to(Lsn(u64::MAX)) } else { Ok(()) }
+    }
+
+    /// Waits until every transaction that is running now is visible or rolled back. One whose COMMIT waits for another standby may be
+    /// before the slot's position.
+    pub(super) fn await_running(&mut self, mut meanwhile: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let (first, begin, mut is_told) = (unfinished(&mut self.database)?, Instant::now(), false);
+        while !unfinished(&mut self.database)?.is_disjoint(&first) {
+            if !is_told && begin.elapsed() >= Duration::from_secs(1) {
+                eprintln!("bloomgate: waiting for running transactions");
+                is_told = true;
+            }
+            self.pulse.ensure_running()?;
+            self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            meanwhile(self)?;
+            thread::sleep(10 * VISIBILITY_INTERVAL);
+        }
+        Ok(())
     }
 
     fn continue_from_positions(&mut self) -> Result<()> {
@@ -292,81 +314,6 @@ impl Follower {
         self.wire.confirm(self.confirmed, false)
     }
 
-    /// Returns the position up to which readers see every change.
-    fn settled(&self) -> Lsn {
-        match self.mode {
-            Mode::Eventual => self.arrived.idle_position(self.confirmed),
-            Mode::Synchronous => {
-                self.announced.first_key_value().map_or(self.done, |(first, _)| self.done.min(Lsn(first.0 - 1)))
-            }
-        }
-    }
-
-    /// Extends the heartbeat once readers see every change up to a position that was read after the server's time.
-    fn beat(&mut self) -> Result<()> {
-        let settled = self.settled();
-        if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
-            for (index, time_ms) in times.into_iter().enumerate() {
-                let table = self.tables.get(index).context("a table")?;
-                let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;
-                *position = (*position).max(settled);
-                let stored = Position { origin: origin(&self.system, table), lsn: *position };
-                let expires_ms = time_ms + u64::try_from(table.config.max_lag.as_millis())?;
-                let beat =
-                    cmd("SET").arg(&table.keys.feed).arg(wanted.to_string()).arg("PXAT").arg(expires_ms).to_owned();
-                self.store.transact(&table.keys, *epoch, &[stored.store(&table.keys), beat])?;
-            }
-            self.confirm(settled)?;
-        }
-        self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
-        if Instant::now() >= self.beat.next {
-            self.beat.next = Instant::now() + self.beat.interval;
-            self.begin_beat()?;
-        }
-        Ok(())
-    }
-
-    /// Reads the servers' times and then the end of the log, unless a heartbeat is pending or would be untrue.
-    fn begin_beat(&mut self) -> Result<()> {
-        let times = self.tables.iter().map(|table| self.store.time_ms(&table.keys)).collect::<Result<_>>()?;
-        let row = self.database.query_one(
-            "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text, current_setting('synchronous_standby_names'),                     current_setting('wal_sender_timeout')",
-            &[],
-        )?;
-        self.snapshot = Snapshot::parse(row.try_get(1)?)?;
-        if self.mode == Mode::Synchronous && !self.is_demanded(row.try_get(2)?, row.try_get(3)?)? {
-            return Ok(());
-        }
-        if self.beat.pending.is_none() && self.filters.iter().all(|filter| *filter == FilterState::Complete) {
-            self.beat.pending = Some((row.try_get::<_, &str>(0)?.parse()?, times));
-            self.wire.confirm(self.confirmed, true)?;
-        }
-        Ok(())
-    }
-
-    /// Whether every COMMIT has waited for this follower for some time. Otherwise deletes the heartbeat, and says why once.
-    fn is_demanded(&mut self, names: &str, timeout: &str) -> Result<bool> {
-        let mut objection = standbys::objection(names, &self.slot);
-        if timeout == "0" {
-            objection.get_or_insert("wal_sender_timeout = 0 lets COMMIT wait for a broken connection".to_owned());
-        }
-        if objection.is_none() {
-            if self.beat.objection.take().is_some() {
-                eprintln!("bloomgate: every COMMIT waits for this follower");
-            }
-            return Ok(self.beat.fine_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED);
-        }
-        (self.beat.fine_since, self.beat.pending) = (None, None);
-        if objection != self.beat.objection {
-            for (table, epoch) in self.tables.iter().zip(&self.epochs) {
-                self.store.transact(&table.keys, *epoch, &[cmd("DEL").arg(&table.keys.feed).to_owned()])?;
-            }
-            eprintln!("bloomgate: no heartbeat: {}", objection.as_deref().unwrap_or_default());
-            self.beat.objection = objection;
-        }
-        Ok(false)
-    }
-
     /// Executes commands on one table, and then stores its position.
     ///
     /// # Errors
@@ -445,7 +392,8 @@ fn check_settings(config: &Config, database: &mut Client) -> Result<()> {
     let is_listed = standbys::lists(names, &config.slot) || standbys::lists(names, "*");
     ensure!(
         config.mode == Mode::Synchronous || !is_listed,
-        "synchronous_standby_names = '{names}' lets COMMIT wait for {}, which applies a transaction after its COMMIT: remove the name, or set          mode = \"synchronous\"",
+        "synchronous_standby_names = '{names}' lets COMMIT wait for {}, which applies a transaction after its COMMIT: remove the name, or set \
+         mode = \"synchronous\"",
         config.slot
     );
     Ok(())

@@ -46,6 +46,11 @@ pub struct Due {
 }
 
 impl Entry {
+    /// An entry of [`EVERY_KEY`].
+    pub fn without_items(end: Lsn, xid: u64) -> Self {
+        Self { end, xid, ..Self::default() }
+    }
+
     /// Returns the value of the field: `16/B374D848 1234 =` or, if items are missing, `16/B374D848 1234 ~`, and for each item `+2:42` or, if its
     /// row was deleted, `-2:42`.
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -118,8 +123,7 @@ impl Journal {
         let every = if is_many { every.max(last) } else { every };
         let mut entries = Vec::new();
         if let Some((end, xid)) = every {
-            let entry = Entry { end, xid: full(xid), ..Entry::default() };
-            entries.push((EVERY_KEY.to_vec(), entry));
+            entries.push((EVERY_KEY.to_vec(), Entry::without_items(end, full(xid))));
         }
         if is_many {
             return entries;

@@ -6,6 +6,7 @@ mod config;
 mod eventual;
 mod fill;
 mod follower;
+mod heartbeat;
 mod journal;
 mod lsn;
 mod pgoutput;

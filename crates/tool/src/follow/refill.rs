@@ -9,8 +9,10 @@ use redis::cmd;
 
 use super::fill::{add, copy};
 use super::follower::{FilterState, Follower, connect, origin, report_fill};
+use super::journal::{EVERY_KEY, Entry};
 use super::store::{Position, Stopped, reserve};
 use super::table::Table;
+use super::work::Work;
 
 impl Follower {
     /// Deletes the heartbeat and the filter of a table, which is filled later.
@@ -45,11 +47,18 @@ impl Follower {
         match self.copy_rows(&table) {
             Ok(rows) => {
                 let lsn = *self.positions.get(index).context("a table")?;
+                // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
+                // by a scan, and every cache key is in the journal meanwhile.
+                let every = Entry::without_items(lsn, 0);
                 let finish = [
                     cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
+                    cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
                     Position { origin: origin(&self.system, &table), lsn }.store(&table.keys),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
+                let journal = self.journals.get_mut(index).context("a table")?;
+                journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
+                self.announced.entry(lsn).or_insert(0);
                 report_fill(&table, rows, begin);
                 self.set_state(index, FilterState::Complete)
             }
@@ -63,6 +72,11 @@ impl Follower {
 
     /// Copies the rows of a table, and announces what arrives meanwhile.
     fn copy_rows(&mut self, table: &Table) -> Result<u64> {
+        self.await_running(|follower| {
+            follower.receive_within(Duration::ZERO)?;
+            follower.announce()?;
+            follower.release()
+        })?;
         // The follower's own session looks for visible transactions meanwhile.
         let mut database = connect(&self.settings)?;
         // A transaction that has locked the table may wait for this follower.

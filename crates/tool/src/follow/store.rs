@@ -150,12 +150,15 @@ impl Store {
         }
     }
 
-    /// Sends commands in one go. Returns their replies.
+    /// Sends commands in one go, and to no other node if the slot has moved meanwhile: a key that was not copied yet would be
+    /// missing there. Returns their replies.
     ///
     /// # Errors
     /// The first error among the replies; [`Lost`].
-    pub fn send(&mut self, commands: &mut Pipeline, key: &str) -> Result<Vec<Value>> {
-        self.server.ask_all(commands, key)
+    pub fn send(&mut self, commands: &Pipeline, key: &str) -> Result<Vec<Value>> {
+        let replies = self.server.exchange_at(commands, key)?;
+        replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).try_for_each(ensure_no_error)?;
+        Ok(replies)
     }
 
     /// Deletes all cached values whose keys match a pattern, a few at a time, and calls `meanwhile` in between. The follower's own keys,

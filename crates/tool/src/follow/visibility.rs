@@ -1,5 +1,7 @@
 //! Which transactions other sessions can see. The log has 32 bits of a transaction's id, a snapshot has all 64.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result};
 use postgres::Client;
 
@@ -56,6 +58,17 @@ impl Snapshot {
         let distance = xid.wrapping_sub(self.xmax as u32) as i32;
         self.xmax.wrapping_add_signed(distance.into())
     }
+}
+
+/// Returns the ids of all transactions that have one and have not ended. A snapshot does not have them all: its `xmax` is the id
+/// after the last one that ended.
+///
+/// # Errors
+/// A lost connection.
+pub fn unfinished(client: &mut Client) -> Result<HashSet<String>> {
+    let query = "SELECT transactionid::text FROM pg_locks WHERE locktype = 'transactionid' AND granted";
+    let rows = client.query(query, &[]).context("lost the PostgreSQL server")?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+//! Fills: what is not visible yet when a fill begins, and what readers fill in meanwhile. And the status, which shows the rest.
+
+use std::ffi::OsStr;
+
+use super::{USERS, USERS_TABLE, World, soon};
+use crate::harness::{Reply, eventually, integer, nil, on_every_server};
+use crate::running::run;
+
+#[test]
+fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        world.demand("ghost");
+        // The slot begins behind the commit record of row 2: it waits for transactions that were running, in two steps.
+        let begin = || {
+            let mut session = world.session();
+            session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
+            session
+        };
+        let mut first = begin();
+        let follower = world.follow();
+        soon(|| follower.log().contains("creating the replication slot"));
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
+        let mut session = world.session();
+        soon(|| session.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1);
+        let mut second = begin();
+        first.batch_execute("ROLLBACK").unwrap();
+        world.while_waiting(
+            &["INSERT INTO users VALUES (2, 1)"],
+            || {
+                second.batch_execute("ROLLBACK").unwrap();
+                soon(|| follower.log().contains("waiting for running transactions"));
+            },
+            || world.demand(""),
+        );
+        world.wait_for_heartbeat();
+        let mut client = world.server.connect();
+        assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1), "{}", follower.log());
+    });
+}
+
+#[test]
+fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
+    const READERS: usize = 300;
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let mut writer = world.session();
+        writer.batch_execute(&format!("INSERT INTO users SELECT id, 1 FROM generate_series(1, {READERS}) id")).unwrap();
+        let mut client = world.server.connect();
+        // The scan for cached values takes a while.
+        client.run("DEBUG POPULATE 1000000 other 1");
+        let tokens: Vec<String> = (1..=READERS)
+            .map(|id| match client.run(&format!("BF.FETCH {{users}} {id} {{users}}:{id} LEASE 600000")) {
+                Reply::Array(parts) if parts[0].text() == "load" => parts[1].text(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        writer.batch_execute("UPDATE users SET version = 2").unwrap();
+        let follower = world.follow();
+        let mut answered = 0;
+        eventually("the heartbeat", || {
+            if let Some(token) = tokens.get(answered) {
+                let id = answered + 1;
+                client.run(&format!("BF.FILL {{users}} {id} {{users}}:{id} {token} VALUE 1 EX 600"));
+                answered += 1;
+            }
+            client.run("EXISTS {users}:feed") == integer(1)
+        });
+        assert!(answered > 10, "the fill was too fast: {answered}");
+        for id in 1..=READERS {
+            assert_eq!(client.run(&format!("GET {{users}}:{id}")), nil(2), "{id} of {answered}: {}", follower.log());
+        }
+    });
+}
+
+#[test]
+fn the_status_tells_how_far_the_follower_is_behind() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let status = || run([OsStr::new("follow"), OsStr::new("--status"), world.path().as_os_str()]);
+        let before = status();
+        assert_eq!(before.status, Some(1), "{before:?}");
+        assert!(before.text().contains("slot bloomgate: it does not exist"), "{before:?}");
+        assert!(before.text().contains("{users}, which is missing: no heartbeat, no position"), "{before:?}");
+
+        let mut follower = world.following();
+        let now = status().success();
+        assert!(now.text().contains("slot bloomgate: a follower is connected (pid "), "{now:?}");
+        assert!(now.text().contains("public.users in the filter {users}: at most "), "{now:?}");
+
+        follower.end();
+        eventually("the heartbeat to expire", || status().status == Some(1));
+        let after = status();
+        assert!(after.text().contains("slot bloomgate: no follower is connected"), "{after:?}");
+        assert!(after.stderr.contains("no heartbeat of {users}"), "{after:?}");
+    });
+}
