@@ -4,6 +4,8 @@
 //!
 //! The model runs the module's own state machine (`src/guard/state.rs`). `walks.rs` repeats random walks of the model on real
 //! servers with the module, and compares every reply.
+//!
+//! `feed` has another model, of `bloomgate follow`, which uses the server of this one.
 // This whole crate is test code: a panic is how a test fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::unreachable)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
@@ -18,6 +20,7 @@ mod guard {
     pub mod table;
 }
 mod checks;
+mod feed;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../server/harness/mod.rs"]
 mod harness;

@@ -274,7 +274,12 @@ impl Server {
 
     /// BF.RESERVE.
     pub fn reserve(&mut self, name: Name) {
-        self.filters[name as usize] = Some(Filter { instance: 2, has_bits: false, is_deleted: false });
+        self.put_empty(name, 2);
+    }
+
+    /// Puts an empty filter at a name: BF.RESERVE, or BF.CLEAR, which gives the filter another instance.
+    pub fn put_empty(&mut self, name: Name, instance: u8) {
+        self.filters[name as usize] = Some(Filter { instance, has_bits: false, is_deleted: false });
         self.replaced(name);
     }
 

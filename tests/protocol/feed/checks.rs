@@ -1,0 +1,125 @@
+//! The checks: every promise holds in every state of every scenario, and each rule that is left out breaks one.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::answers::{CONVERGES, NO_LATE_ABSENT, NO_OLD_VALUE, NO_WRONG_ABSENT};
+use super::rules::{ALL, Rule};
+use super::scenarios::{
+    SCENARIOS, Scenario, eventual, eventual_loss, eventual_truncate, first_fill, stale_journal, synchronous,
+    synchronous_loss, synchronous_loss_of_value, synchronous_truncate,
+};
+use super::world::World;
+use crate::checks::size;
+use crate::scenarios::Size;
+
+/// Visits every state of a world. Everything that has to be reachable is.
+fn holds(name: &str, world: World) {
+    let start = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let checker = world.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    println!("{name}: {} states in {:.1} s", checker.unique_state_count(), start.elapsed().as_secs_f64());
+    let found = checker.discoveries();
+    let broken: Vec<_> = found.iter().filter(|(name, _)| World::is_promise(name)).collect();
+    for (promise, path) in &broken {
+        println!("not \"{promise}\": {:#?}\n{:#?}", (*path).clone().into_actions(), path.last_state());
+    }
+    assert!(broken.is_empty(), "{name}");
+    assert_eq!(world.unreached(|name| found.contains_key(name)), Vec::<&str>::new(), "{name}: not reached");
+}
+
+#[test]
+fn every_promise_of_the_feed_holds_in_every_state() {
+    for (name, scenario) in SCENARIOS {
+        holds(name, scenario(size(), None));
+    }
+}
+
+/// Where a rule is left out, and the promises that are broken then.
+fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
+    match rule {
+        Rule::GiveUnless => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
+        Rule::GiveWhile => &[(eventual, NO_LATE_ABSENT)],
+        Rule::ApplyWhenVisible => &[(eventual, CONVERGES)],
+        Rule::StoreWithChanges => &[(eventual, NO_LATE_ABSENT), (eventual, CONVERGES)],
+        Rule::LastDecides => &[(eventual, NO_LATE_ABSENT), (eventual, CONVERGES)],
+        Rule::StoreBeforeConfirm => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
+        Rule::ReleaseWhenVisible => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
+        Rule::KeepLater => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
+        Rule::Announce => &[(synchronous, NO_WRONG_ABSENT), (synchronous, NO_OLD_VALUE)],
+        Rule::ReadJournal => &[(synchronous, CONVERGES)],
+        Rule::SkipStored => &[(synchronous, NO_WRONG_ABSENT), (eventual, NO_LATE_ABSENT)],
+        Rule::CheckEpoch => &[(synchronous, NO_WRONG_ABSENT), (eventual, NO_LATE_ABSENT)],
+        Rule::EpochFirst => &[(eventual, NO_LATE_ABSENT)],
+        Rule::NoticeLoss => &[(synchronous_loss, NO_WRONG_ABSENT), (eventual_loss, NO_LATE_ABSENT)],
+        Rule::CompareWithSlot => &[(synchronous_loss, NO_WRONG_ABSENT), (eventual_loss, NO_LATE_ABSENT)],
+        Rule::DeleteBeat => &[],
+        Rule::AwaitRunning => &[(synchronous_loss, NO_WRONG_ABSENT), (first_fill, NO_LATE_ABSENT)],
+        Rule::PassFirst => &[(stale_journal, CONVERGES)],
+        Rule::NoRedirect => &[(eventual_loss, NO_LATE_ABSENT)],
+        Rule::ScanOnFill => &[(synchronous_loss_of_value, NO_OLD_VALUE), (first_fill, CONVERGES)],
+        Rule::RenameFirst => &[(synchronous_loss_of_value, NO_OLD_VALUE), (first_fill, CONVERGES)],
+        Rule::MarkFill => &[(synchronous_loss_of_value, NO_OLD_VALUE)],
+        Rule::MarkFirst => &[(synchronous_loss_of_value, CONVERGES)],
+        Rule::AnnounceToBoth => &[(synchronous_loss, NO_WRONG_ABSENT)],
+        Rule::ClearFirst => &[(eventual_truncate, CONVERGES)],
+        Rule::ScanOnTruncate => &[(synchronous_truncate, NO_OLD_VALUE), (eventual_truncate, CONVERGES)],
+        Rule::HoldAll => &[(synchronous_truncate, NO_OLD_VALUE)],
+        Rule::HoldUntilScanned => &[(synchronous_truncate, NO_OLD_VALUE)],
+        Rule::CatchUpFirst => &[(eventual, NO_LATE_ABSENT)],
+        Rule::TimeFirst => &[(eventual, NO_LATE_ABSENT)],
+    }
+}
+
+/// Searches a scenario without a rule until a promise is broken. One thread searches in order of length, so the steps that it
+/// finds are the fewest.
+fn breaks(scenario: Scenario, rule: Rule, promise: &'static str) -> bool {
+    let world = scenario(Size::Small, Some(rule));
+    let checker = world.checker().finish_when(HasDiscoveries::AnyOf([promise].into())).spawn_bfs().join();
+    let Some(path) = checker.discovery(promise) else {
+        println!("without {rule:?}: \"{promise}\" holds, {} states", checker.unique_state_count());
+        return false;
+    };
+    println!(
+        "without {rule:?}: not \"{promise}\" ({} states): {:?}",
+        checker.unique_state_count(),
+        path.into_actions()
+    );
+    true
+}
+
+/// The rules that are needed nowhere.
+fn unneeded(next: &AtomicUsize) -> Vec<Rule> {
+    let mut unneeded = Vec::new();
+    while let Some(rule) = ALL.get(next.fetch_add(1, Relaxed)) {
+        let places = broken_without(*rule);
+        if !places.iter().all(|(scenario, promise)| breaks(*scenario, *rule, promise)) || places.is_empty() {
+            unneeded.push(*rule);
+        }
+    }
+    unneeded
+}
+
+#[test]
+fn each_rule_of_the_feed_is_needed() {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let unneeded: Vec<Rule> = std::thread::scope(|scope| {
+        let searches: Vec<_> = (0..threads).map(|_| scope.spawn(|| unneeded(&next))).collect();
+        searches.into_iter().flat_map(|search| search.join().unwrap()).collect()
+    });
+    assert_eq!(unneeded, [Rule::DeleteBeat], "promises depend on all other rules");
+}
+
+/// Steps that no promise depends on. docs/feed-proof.md lists them.
+#[test]
+fn no_promise_of_the_feed_needs_these() {
+    for scenario in [synchronous, synchronous_loss, synchronous_truncate] {
+        holds("(a) without BF.MCHANGED", World { announces_early: false, ..scenario(Size::Small, None) });
+    }
+    for scenario in [synchronous_loss, stale_journal, eventual_loss, first_fill] {
+        holds("a fill that leaves the heartbeat", scenario(Size::Small, Some(Rule::DeleteBeat)));
+    }
+}

@@ -1,0 +1,296 @@
+//! What a follower does: groups of transactions, in eventual and in synchronous mode, TRUNCATE, and the heartbeat.
+
+use super::fill::Step as Filling;
+use super::rules::Rule;
+use super::world::{Op, Open, State, Who, World};
+use crate::server::{Name, Version};
+
+/// What a follower has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Step {
+    #[default]
+    None,
+    /// The cached values are deleted next, for a TRUNCATE in the group that ends here.
+    Scan(Version),
+    /// The group that ends here is applied or released next.
+    Apply(Version),
+}
+
+/// A follower.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Follower {
+    pub epoch: Option<u8>,
+    /// The life of the server to which it is connected.
+    pub life: u8,
+    /// Whether it has compared its position with the slot's.
+    pub is_checked: bool,
+    /// What it has received. `None`: it has a stream, and may receive everything.
+    pub received: Option<Version>,
+    /// The last transaction that is applied, or has been through (a).
+    pub done: Version,
+    /// Groups that wait for (c), by their last transactions.
+    pub groups: Vec<Version>,
+    pub step: Step,
+    pub fill: Option<Filling>,
+    /// For the heartbeat: the last transaction whose COMMIT had returned when the time was taken, and the end of the log.
+    pub time: Option<Version>,
+    pub log_end: Option<Version>,
+}
+
+impl Follower {
+    /// Whether there is nothing that it has begun.
+    pub fn is_idle(&self) -> bool {
+        self.is_checked
+            && self.epoch.is_some()
+            && self.step == Step::None
+            && self.fill.is_none()
+            && self.groups.is_empty()
+    }
+}
+
+/// A step of a follower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Move {
+    Raise,
+    Check,
+    /// Eventual mode: begins with the transactions up to this one.
+    Begin(Version),
+    /// Deletes the cached values after a TRUNCATE.
+    Scan,
+    /// Eventual mode: applies the changes.
+    Apply,
+    /// (a) for the transactions up to this one.
+    Announce(Version),
+    /// (b)
+    Confirm(Version),
+    /// (c) for the first group.
+    Release,
+    Fill(Filling),
+    TakeTime,
+    ReadLog,
+    Beat,
+}
+
+impl World {
+    /// Lists the possible steps of a follower.
+    pub fn moves(&self, state: &State, who: Who, mut add: impl FnMut(Move)) {
+        let Some(follower) = &state.followers[who as usize] else { return };
+        if let Some(first) = self.starting_move(follower) {
+            return add(first);
+        }
+        let database = &state.database;
+        let received = follower.received.unwrap_or(database.logged);
+        if let Some(step) = follower.fill.filter(|_| self.may_fill(state, follower)) {
+            add(Move::Fill(step));
+        }
+        let is_busy = (follower.step != Step::None || follower.fill.is_some()) && !self.is_synchronous();
+        let is_unmarked = follower.fill == Some(Filling::Begin) && !self.lacks(Rule::MarkFirst);
+        if self.is_synchronous() && !is_unmarked {
+            (follower.done + 1..=received).for_each(|to| add(Move::Announce(to)));
+        }
+        match follower.step {
+            Step::Scan(_) => add(Move::Scan),
+            Step::Apply(_) => add(if self.is_synchronous() { Move::Release } else { Move::Apply }),
+            Step::None if is_busy => {}
+            Step::None if self.is_synchronous() => {
+                if let Some(first) = follower.groups.first()
+                    && (*first <= database.visible || self.lacks(Rule::ReleaseWhenVisible))
+                {
+                    add(Move::Release);
+                }
+            }
+            Step::None => {
+                let to = if self.lacks(Rule::ApplyWhenVisible) { received } else { received.min(database.visible) };
+                (follower.done + 1..=to).for_each(|to| add(Move::Begin(to)));
+            }
+        }
+        let to = if self.lacks(Rule::StoreBeforeConfirm) { received } else { follower.done };
+        if database.confirmed < Some(to) && who == Who::Active && !is_busy {
+            add(Move::Confirm(to));
+        }
+        // Another beat with the same promise would change nothing.
+        let is_beating = follower.time.is_some() || follower.log_end.is_some();
+        let may_beat = is_beating || state.store.beat < Some(database.returned) && who == Who::Active;
+        if self.beats && !is_busy && may_beat {
+            self.beat_moves(follower, add);
+        }
+    }
+
+    fn beat_moves(&self, follower: &Follower, mut add: impl FnMut(Move)) {
+        match (follower.time, follower.log_end) {
+            (None, None) => add(if self.lacks(Rule::TimeFirst) { Move::ReadLog } else { Move::TakeTime }),
+            (None, Some(_)) => add(Move::TakeTime),
+            (Some(_), None) => add(Move::ReadLog),
+            (Some(_), Some(end)) => {
+                let has_passed = follower.done >= end && follower.groups.iter().all(|group| *group > end);
+                if (has_passed || self.lacks(Rule::CatchUpFirst)) && follower.fill.is_none() {
+                    add(Move::Beat);
+                }
+            }
+        }
+    }
+
+    /// Takes a step of a follower. It ends if it learns that it was replaced, or that the server has lost data.
+    pub fn follow(&self, state: &mut State, who: Who, a_move: Move) {
+        let mut follower = state.followers[who as usize].take().unwrap();
+        if self.take_step(state, &mut follower, a_move) {
+            state.followers[who as usize] = Some(follower);
+        }
+    }
+
+    /// Takes a step. Returns whether the follower goes on.
+    fn take_step(&self, state: &mut State, follower: &mut Follower, a_move: Move) -> bool {
+        let is_guarded = matches!(a_move, Move::Apply | Move::Announce(_) | Move::Release | Move::Beat);
+        if is_guarded && !self.may_write(state, follower) {
+            return false;
+        }
+        match a_move {
+            Move::Raise => World::raise(state, follower),
+            Move::Check => self.check(state, follower),
+            Move::Begin(to) => return self.begin(state, follower, to),
+            Move::Scan => {
+                if !self.lacks(Rule::ScanOnTruncate) {
+                    state.store.server.keys[0].value = None;
+                }
+                let Step::Scan(to) = follower.step else { panic!("nothing is to be deleted") };
+                let is_released = self.is_synchronous() && follower.groups.first() != Some(&to);
+                follower.step = if is_released { Step::None } else { Step::Apply(to) };
+            }
+            Move::Apply => self.apply(state, follower),
+            Move::Announce(to) => self.announce(state, follower, to),
+            Move::Confirm(to) => state.database.confirmed = Some(to),
+            Move::Release => self.release(state, follower),
+            Move::Fill(step) => return self.fill(state, follower, step),
+            Move::TakeTime => follower.time = Some(state.database.returned),
+            Move::ReadLog => follower.log_end = Some(state.database.logged),
+            Move::Beat => {
+                state.store.beat = follower.time.take();
+                follower.log_end = None;
+                state.is_whole = true;
+            }
+        }
+        true
+    }
+
+    /// Eventual mode: begins with a group. A TRUNCATE clears the filter at once.
+    fn begin(&self, state: &mut State, follower: &mut Follower, to: Version) -> bool {
+        let truncates = (follower.done + 1..=to).any(|version| self.op(version) == Op::Truncate);
+        if !truncates || self.lacks(Rule::ClearFirst) {
+            follower.step = if truncates { Step::Scan(to) } else { Step::Apply(to) };
+            if self.lacks(Rule::StoreWithChanges) {
+                if !self.may_write(state, follower) {
+                    return false;
+                }
+                state.store.position = Some(to);
+            }
+            return true;
+        }
+        if !self.may_write(state, follower) {
+            return false;
+        }
+        if state.store.has_filter() {
+            state.store.put_empty(Name::Rows);
+            follower.step = Step::Scan(to);
+        } else {
+            follower.fill = Some(Filling::Begin);
+        }
+        true
+    }
+
+    /// Eventual mode: one transaction with the changes of a group, and the position.
+    fn apply(&self, state: &mut State, follower: &mut Follower) {
+        let Step::Apply(to) = std::mem::take(&mut follower.step) else { panic!("there is no group") };
+        let mut group: Vec<_> = (follower.done + 1..=to).map(|version| self.op(version)).collect();
+        group.retain(|op| *op != Op::Other);
+        let from = group.iter().rposition(|op| *op == Op::Truncate).map_or(0, |place| place + 1);
+        if from > 0 && self.lacks(Rule::ClearFirst) && state.store.has_filter() {
+            state.store.put_empty(Name::Rows);
+        }
+        let changes = &group[from..];
+        if !changes.is_empty() {
+            state.store.server.changed(Name::Rows, 0);
+        }
+        let deletes = changes.last() == Some(&Op::Delete);
+        if deletes || (self.lacks(Rule::LastDecides) && changes.contains(&Op::Delete)) {
+            state.store.server.delete();
+        }
+        state.store.position = Some(to);
+        if changes.is_empty() || state.store.has_filter() {
+            follower.done = to;
+        } else {
+            follower.fill = Some(Filling::Begin);
+        }
+    }
+
+    /// BF.MCHANGED, also for the filter that is being filled.
+    fn changed(&self, state: &mut State, follower: &Follower) {
+        let is_filling = follower.fill.is_some_and(|step| step != Filling::Begin);
+        if is_filling && !self.lacks(Rule::AnnounceToBoth) {
+            state.store.server.changed(Name::Filling, 0);
+        }
+        state.store.server.changed(Name::Rows, 0);
+    }
+
+    /// (a)
+    fn announce(&self, state: &mut State, follower: &mut Follower, to: Version) {
+        for version in follower.done + 1..=to {
+            let op = self.op(version);
+            if op == Op::Other {
+                continue;
+            }
+            if op == Op::Truncate {
+                if !self.lacks(Rule::HoldAll) {
+                    state.store.all_open = Some(version);
+                }
+                for name in [Name::Rows, Name::Filling] {
+                    if state.store.server.exists(name) && !self.lacks(Rule::ClearFirst) {
+                        state.store.put_empty(name);
+                    }
+                }
+            } else {
+                state.store.open = Some(Open { version, deletes: op == Op::Delete });
+                if self.announces_early {
+                    self.changed(state, follower);
+                }
+            }
+        }
+        state.store.position = state.store.position.max(Some(to));
+        follower.done = to;
+        follower.groups.push(to);
+        self.fill_if_missing(state, follower);
+    }
+
+    fn fill_if_missing(&self, state: &State, follower: &mut Follower) {
+        if !state.store.has_filter() && follower.fill.is_none() {
+            follower.fill = Some(Filling::Begin);
+        }
+    }
+
+    /// (c). The cached values are deleted before a TRUNCATE is released.
+    fn release(&self, state: &mut State, follower: &mut Follower) {
+        let group = follower.groups[0];
+        let is_done = |version: &Version| *version <= group;
+        let truncates = state.store.all_open.is_some_and(|version| is_done(&version));
+        let is_scanned = matches!(std::mem::take(&mut follower.step), Step::Apply(_));
+        if truncates && !is_scanned && !self.lacks(Rule::HoldUntilScanned) {
+            follower.step = Step::Scan(group);
+            return;
+        }
+        state.store.all_open.take_if(|version| is_done(version));
+        let keeps_later = !self.lacks(Rule::KeepLater);
+        let released = state.store.open.take_if(|open| !keeps_later || is_done(&open.version));
+        if let Some(open) = released {
+            if !self.lacks(Rule::Announce) {
+                self.changed(state, follower);
+            }
+            if open.deletes {
+                state.store.server.delete();
+            }
+            self.fill_if_missing(state, follower);
+        }
+        follower.groups.remove(0);
+        if truncates && !is_scanned {
+            follower.step = Step::Scan(group);
+        }
+    }
+}
