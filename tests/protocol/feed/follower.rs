@@ -242,8 +242,9 @@ impl World {
                 if !self.lacks(Rule::HoldAll) {
                     state.store.all_open = Some(version);
                 }
+                let creates = |name| name == Name::Rows && !self.lacks(Rule::CreateMissing);
                 for name in [Name::Rows, Name::Filling] {
-                    if state.store.server.exists(name) && !self.lacks(Rule::ClearFirst) {
+                    if (state.store.server.exists(name) || creates(name)) && !self.lacks(Rule::ClearFirst) {
                         state.store.put_empty(name);
                     }
                 }

@@ -75,6 +75,8 @@ rules! {
     // TRUNCATE.
     /// TRUNCATE ends all leases by BF.CLEAR, before the cached values are deleted.
     ClearFirst,
+    /// In synchronous mode, TRUNCATE creates the filter if it is missing.
+    CreateMissing,
     /// TRUNCATE deletes the cached values.
     ScanOnTruncate,
     /// In synchronous mode, TRUNCATE holds all cache keys.

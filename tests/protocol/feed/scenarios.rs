@@ -10,7 +10,7 @@ pub type Scenario = fn(Size, Option<Rule>) -> World;
 /// All scenarios, by name.
 pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("synchronous: restarts, takeovers", synchronous),
-    ("synchronous: TRUNCATE", synchronous_truncate),
+    ("synchronous: TRUNCATE, and the filter is deleted", synchronous_truncate),
     ("synchronous: the server loses data, and a row is inserted", synchronous_loss),
     ("synchronous: the server loses data, and a row is updated", synchronous_loss_of_value),
     ("synchronous: the server loses data, and a delete is in flight", stale_journal),
@@ -50,7 +50,7 @@ pub fn synchronous_truncate(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let script: &[Op] = if is_large { &[Op::Put, Op::Truncate, Op::Put] } else { &[Op::Truncate, Op::Put] };
     let base = world(Mode::Synchronous, true, script, without);
-    World { readers: if is_large { 2 } else { 1 }, crashes: is_large.into(), ..base }
+    World { has_zombies: false, beats: true, drops: 1, ..base }
 }
 
 pub fn synchronous_loss(size: Size, without: Option<Rule>) -> World {
