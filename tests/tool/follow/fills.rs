@@ -1,9 +1,11 @@
-//! Fills: what is not visible yet when a fill begins, and what readers fill in meanwhile. And the status, which shows the rest.
+//! Fills: what is not visible yet when a fill begins, and what readers fill in meanwhile. And the status and the metrics.
 
 use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use super::{USERS, USERS_TABLE, World, soon};
-use crate::harness::{Reply, eventually, integer, nil, on_every_server};
+use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server};
 use crate::running::run;
 
 #[test]
@@ -94,5 +96,32 @@ fn the_status_tells_how_far_the_follower_is_behind() {
         let after = status();
         assert!(after.text().contains("slot bloomgate: no follower is connected"), "{after:?}");
         assert!(after.stderr.contains("no heartbeat of {users}"), "{after:?}");
+    });
+}
+
+#[test]
+fn the_metrics_count_what_was_applied() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let port = free_port();
+        let text = std::fs::read_to_string(world.path()).unwrap();
+        std::fs::write(world.path(), format!("metrics = \"127.0.0.1:{port}\"\n{text}")).unwrap();
+        let mut follower = world.following();
+        let metric = |name: &str| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            let value = text.lines().find_map(|line| line.strip_prefix(&format!("bloomgate_follow_{name} ")));
+            value.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().unwrap()
+        };
+        assert_eq!((metric("fills_total"), metric("changes_total")), (1.0, 0.0));
+        let begun = metric("applied_timestamp_seconds");
+        world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3) id").unwrap();
+        soon(|| metric("changes_total") == 3.0);
+        assert_eq!((metric("transactions_total"), metric("failures_total")), (1.0, 0.0));
+        assert_eq!(metric("state{state=\"following\"}"), 1.0);
+        soon(|| metric("applied_timestamp_seconds") > begun && metric("lag_bytes") == 0.0);
+        follower.end();
     });
 }

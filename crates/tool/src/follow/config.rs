@@ -1,6 +1,7 @@
 //! The configuration file of the follower, in TOML.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub publication: Option<String>,
     /// Whether COMMIT waits.
     pub mode: Mode,
+    /// Where metrics for Prometheus are served, at `/metrics`: an address and a port.
+    pub metrics: Option<SocketAddr>,
     #[serde(rename = "table", default)]
     pub tables: Vec<Table>,
 }

@@ -29,6 +29,7 @@ impl Follower {
                 self.apply(index, &group, end)?;
             }
         }
+        self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
         self.confirm(end)
     }
 

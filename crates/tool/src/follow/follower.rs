@@ -14,6 +14,7 @@ use super::config::{Config, Mode};
 use super::fill::fill;
 use super::journal::Journal;
 use super::lsn::Lsn;
+use super::metrics::{Metrics, State};
 use super::pgoutput;
 use super::pulse::{INTERVAL as PULSE, Pulse};
 use super::slot::{ensure_slot, take_slot};
@@ -60,6 +61,7 @@ pub struct Follower {
     pub(super) last_look: Instant,
     pub(super) pulse: Pulse,
     pub(super) beat: Beat,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// Whether a table has its filter.
@@ -95,7 +97,7 @@ impl Follower {
     ///
     /// # Errors
     /// The configuration does not fit the database; a lost connection; [`Stopped`].
-    pub fn start(config: &Config, stopping: &Arc<AtomicBool>) -> Result<Self> {
+    pub fn start(config: &Config, stopping: &Arc<AtomicBool>, metrics: &Arc<Metrics>) -> Result<Self> {
         let settings = config.settings()?;
         let mut database = connect(&settings)?;
         check_settings(config, &mut database)?;
@@ -110,7 +112,7 @@ impl Follower {
         };
         let system = format!("{system_id} {timeline}");
         ensure_slot(&mut database, &mut wire, &config.slot)?;
-        if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping)? {
+        if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }
         let epochs = tables.iter().map(|table| store.raise_epoch(&table.keys)).collect::<Result<Vec<_>>>()?;
@@ -146,6 +148,7 @@ impl Follower {
             system,
             confirmed,
             pulse,
+            metrics: Arc::clone(metrics),
         };
         follower.resume()?;
         Ok(follower)
@@ -237,6 +240,7 @@ impl Follower {
     pub(super) fn refill(&mut self, index: usize) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
         let position = Position { origin: origin(&self.system, table), lsn: self.confirmed };
+        self.metrics.enter(State::Filling);
         let begin = Instant::now();
         let (pulse, wire) = (&mut self.pulse, &mut self.wire);
         let meanwhile = |store: &mut Store| {
@@ -245,6 +249,8 @@ impl Follower {
         };
         let rows = fill(&mut self.database, &mut self.store, table, *epoch, &position, meanwhile)?;
         report_fill(table, rows, begin);
+        self.metrics.count_fill();
+        self.metrics.enter(State::Following);
         *self.positions.get_mut(index).context("a table")? = position.lsn;
         Ok(())
     }
@@ -254,6 +260,7 @@ impl Follower {
     /// # Errors
     /// A lost connection; [`Replaced`]; a filter that cannot be filled.
     pub fn run(&mut self) -> Result<()> {
+        self.metrics.enter(State::Following);
         loop {
             let is_stopping = self.pulse.ensure_running().is_err();
             if is_stopping {
@@ -272,6 +279,8 @@ impl Follower {
                 }
             }
             self.beat()?;
+            let open = self.journals.iter().map(Journal::len).sum();
+            self.metrics.progress(self.arrived.end(), self.confirmed, self.arrived.waiting.len(), open);
             if is_stopping && self.arrived.waiting.is_empty() {
                 self.release_at_end()?;
                 return self.wire.confirm(self.confirmed, false);

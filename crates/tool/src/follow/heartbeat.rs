@@ -31,6 +31,7 @@ impl Follower {
     pub(super) fn beat(&mut self) -> Result<()> {
         let settled = self.settled();
         if let Some((wanted, times)) = self.beat.pending.take_if(|(wanted, _)| *wanted <= settled) {
+            self.metrics.applied(times.iter().min().copied().unwrap_or(0));
             for (index, time_ms) in times.into_iter().enumerate() {
                 let table = self.tables.get(index).context("a table")?;
                 let (epoch, position) = self.epochs.get(index).zip(self.positions.get_mut(index)).context("a table")?;

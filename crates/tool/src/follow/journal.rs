@@ -110,6 +110,11 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Returns the transactions that have entries: the ends and the 64-bit ids.
     pub fn transactions(&self) -> impl Iterator<Item = (Lsn, u64)> {
         self.entries.values().map(|entry| (entry.end, entry.xid))

@@ -9,6 +9,7 @@ mod follower;
 mod heartbeat;
 mod journal;
 mod lsn;
+mod metrics;
 mod pgoutput;
 mod pulse;
 mod refill;
@@ -35,6 +36,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use config::{Config, Mode};
 use follower::Follower;
+use metrics::{Metrics, State};
 use store::Stopped;
 
 /// The pause before another attempt after a failure.
@@ -83,16 +85,21 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
     }
+    let metrics = config.metrics.map(Metrics::serve).transpose()?.unwrap_or_default();
     let mut has_run = false;
     loop {
-        let result = Follower::start(&config, &stopping).and_then(|mut follower| {
+        metrics.enter(State::Connecting);
+        let result = Follower::start(&config, &stopping, &metrics).and_then(|mut follower| {
             has_run = true;
             follower.run()
         });
         match result {
             // Before the first success, it is the configuration that is wrong.
             Err(error) if !error.is::<Stopped>() && !has_run => return Err(error),
-            Err(error) if !error.is::<Stopped>() => eprintln!("bloomgate: {error:#}; trying again"),
+            Err(error) if !error.is::<Stopped>() => {
+                metrics.count_failure();
+                eprintln!("bloomgate: {error:#}; trying again");
+            }
             _ => {
                 let note = match config.mode {
                     Mode::Eventual => "",

@@ -10,6 +10,7 @@ use redis::cmd;
 use super::fill::{add, copy};
 use super::follower::{FilterState, Follower, connect, origin, report_fill};
 use super::journal::{EVERY_KEY, Entry};
+use super::metrics::State;
 use super::store::{Position, Stopped, reserve};
 use super::table::Table;
 use super::work::Work;
@@ -44,6 +45,7 @@ impl Follower {
             .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
             .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
         self.set_state(index, FilterState::Filling)?;
+        self.metrics.enter(State::Filling);
         match self.copy_rows(&table) {
             Ok(rows) => {
                 let lsn = *self.positions.get(index).context("a table")?;
@@ -60,6 +62,8 @@ impl Follower {
                 journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
                 self.announced.entry(lsn).or_insert(0);
                 report_fill(&table, rows, begin);
+                self.metrics.count_fill();
+                self.metrics.enter(State::Following);
                 self.set_state(index, FilterState::Complete)
             }
             Err(error) if error.is::<Stopped>() || is_locked(&error) => {

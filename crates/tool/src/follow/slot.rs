@@ -9,6 +9,7 @@ use postgres::Client;
 
 use super::config::Config;
 use super::lsn::Lsn;
+use super::metrics::{Metrics, State};
 use super::standbys;
 use super::store::Store;
 use super::table::Table;
@@ -64,6 +65,7 @@ pub fn take_slot(
     store: &mut Store,
     tables: &[Table],
     stopping: &AtomicBool,
+    metrics: &Metrics,
 ) -> Result<bool> {
     let (mut is_told, mut last_sign) = (false, Instant::now());
     while !stopping.load(Relaxed) {
@@ -73,6 +75,7 @@ pub fn take_slot(
             Err(error) => return Err(error),
         }
         if !is_told {
+            metrics.enter(State::Standby);
             eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
             is_told = true;
         }

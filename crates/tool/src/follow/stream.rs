@@ -46,6 +46,11 @@ impl Arrived {
         Self { tables, ..Self::default() }
     }
 
+    /// Returns the end of the log, as far as PostgreSQL has told it.
+    pub fn end(&self) -> Lsn {
+        self.waiting.back().map_or(self.told, |last| last.end.max(self.told))
+    }
+
     /// Takes a message.
     ///
     /// # Errors

@@ -48,6 +48,7 @@ impl Follower {
         }
         let announced = group.iter().filter(|transaction| !transaction.steps.is_empty());
         self.announced.extend(announced.map(|transaction| (transaction.end, self.snapshot.full(transaction.xid))));
+        self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
         self.done = end;
         self.confirm(end)
     }

@@ -1,0 +1,161 @@
+//! The follower's metrics. The follower's thread writes them, another serves them, so that they are readable while the follower
+//! waits for PostgreSQL or the server.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::lsn::Lsn;
+use crate::http;
+use crate::prometheus::{self, Metrics as Text};
+
+/// What the follower is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It connects, or waits before it tries again.
+    Connecting,
+    /// Another follower has the slot.
+    Standby,
+    /// It fills a filter from its table.
+    Filling,
+    /// It follows the log.
+    Following,
+}
+
+const STATES: [(State, &str); 4] = [
+    (State::Connecting, "connecting"),
+    (State::Standby, "standby"),
+    (State::Filling, "filling"),
+    (State::Following, "following"),
+];
+
+/// The metrics of this process.
+#[derive(Default)]
+pub struct Metrics {
+    state: AtomicU8,
+    /// The end of the log, as PostgreSQL has told it.
+    log_end: AtomicU64,
+    confirmed: AtomicU64,
+    waiting: AtomicU64,
+    open_keys: AtomicU64,
+    /// A time of the server, in milliseconds since 1970. Readers see all commits before it.
+    applied_ms: AtomicU64,
+    transactions: AtomicU64,
+    changes: AtomicU64,
+    fills: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Metrics {
+    /// Serves the metrics from now on.
+    ///
+    /// # Errors
+    /// The address is in use or not one of this machine.
+    pub fn serve(address: SocketAddr) -> Result<Arc<Self>> {
+        let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        let metrics = Arc::new(Self::default());
+        let served = Arc::clone(&metrics);
+        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+            let served = http::serve(listener, move |request| std::future::ready(answer(&served, &request)));
+            if let Err(error) = served {
+                eprintln!("bloomgate: cannot serve metrics: {error:#}");
+            }
+        })?;
+        Ok(metrics)
+    }
+
+    /// Records what the follower does now.
+    pub fn enter(&self, state: State) {
+        self.state.store(state as u8, Relaxed);
+    }
+
+    /// Records how far the log reaches and is confirmed, how many transactions wait in memory, and how many cache keys are open.
+    pub fn progress(&self, log_end: Lsn, confirmed: Lsn, waiting: usize, open_keys: usize) {
+        self.log_end.fetch_max(log_end.0, Relaxed);
+        self.confirmed.store(confirmed.0, Relaxed);
+        self.waiting.store(waiting as u64, Relaxed);
+        self.open_keys.store(open_keys as u64, Relaxed);
+    }
+
+    /// Records that readers see all commits before this time of the server, in milliseconds since 1970.
+    pub fn applied(&self, before_ms: u64) {
+        self.applied_ms.store(before_ms, Relaxed);
+    }
+
+    /// Counts transactions that have been applied (in synchronous mode: announced), and their changes of followed rows.
+    pub fn count_transactions(&self, transactions: usize, changes: usize) {
+        self.transactions.fetch_add(transactions as u64, Relaxed);
+        self.changes.fetch_add(changes as u64, Relaxed);
+    }
+
+    /// Counts a fill.
+    pub fn count_fill(&self) {
+        self.fills.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a failure after which the follower starts again.
+    pub fn count_failure(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the metrics in Prometheus' format.
+    fn text(&self) -> String {
+        let mut text = Text::default();
+        let name = "bloomgate_follow_state";
+        text.describe(name, "gauge", "1 for the state that the follower is in.");
+        let state = self.state.load(Relaxed);
+        for (other, label) in STATES {
+            text.sample(name, &format!("state=\"{label}\""), u8::from(other as u8 == state));
+        }
+        let (end, confirmed) = (self.log_end.load(Relaxed), self.confirmed.load(Relaxed));
+        let mut sample = |name: &str, kind: &str, help: &str, value: f64| {
+            let name = format!("bloomgate_follow_{name}");
+            text.describe(&name, kind, help);
+            text.sample(&name, "", value);
+        };
+        sample("lag_bytes", "gauge", "Log that has not been confirmed.", end.saturating_sub(confirmed) as f64);
+        let applied = self.applied_ms.load(Relaxed) as f64 / 1000.0;
+        sample(
+            "applied_timestamp_seconds",
+            "gauge",
+            "Readers see all commits before this time of the server.",
+            applied,
+        );
+        for (name, kind, help, value) in [
+            ("waiting_transactions", "gauge", "Transactions that have arrived and are not applied.", &self.waiting),
+            ("open_keys", "gauge", "Cache keys with a write in flight, in synchronous mode.", &self.open_keys),
+            (
+                "transactions_total",
+                "counter",
+                "Transactions applied, or announced in synchronous mode.",
+                &self.transactions,
+            ),
+            ("changes_total", "counter", "Changes of followed rows in them.", &self.changes),
+            ("fills_total", "counter", "Filters filled from their tables.", &self.fills),
+            ("failures_total", "counter", "Failures after which the follower started again.", &self.failures),
+        ] {
+            sample(name, kind, help, value.load(Relaxed) as f64);
+        }
+        text.text()
+    }
+}
+
+fn answer(metrics: &Metrics, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, metrics.text()),
+        (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned()),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(prometheus::TYPE));
+    response
+}
