@@ -46,9 +46,11 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// The server, and the epoch of this follower for each table.
+/// The server.
 pub struct Store {
     server: Server,
+    /// The epoch's key that the connection watches, and what it had then.
+    watched: Option<(String, Option<u64>)>,
 }
 
 impl Store {
@@ -68,7 +70,7 @@ impl Store {
                 "the server at {node} may evict the filter (maxmemory-policy {policy}): use a volatile policy or noeviction"
             );
         }
-        Ok(Self { server })
+        Ok(Self { server, watched: None })
     }
 
     /// Makes this follower the one that may write. Returns its epoch.
@@ -121,20 +123,31 @@ impl Store {
     /// [`Replaced`]; an error among the replies, after which the commands were executed all the same; [`Lost`], after which they
     /// may have been.
     pub fn transact(&mut self, keys: &Keys, epoch: u64, commands: &[Cmd]) -> Result<Vec<Value>> {
-        let mut guard = Pipeline::new();
-        guard.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
-        let replies = self.server.exchange_at(&guard, &keys.epoch)?;
-        let stored: Option<u64> = from_redis_value(replies.into_iter().nth(1).context(NO_REPLY)?)?;
+        let mut watch = Pipeline::new();
+        watch.cmd("WATCH").arg(&keys.epoch).cmd("GET").arg(&keys.epoch);
+        let stored = match self.watched.take() {
+            Some((key, stored)) if key == keys.epoch => stored,
+            _ => epoch_in(self.server.exchange_at(&watch, &keys.epoch)?.pop())?,
+        };
         if stored != Some(epoch) {
             return Err(Replaced.into());
         }
         let mut transaction = Pipeline::new();
         transaction.cmd("MULTI");
-        for command in commands {
+        for command in commands.iter().chain([&cmd("EXEC")]) {
             transaction.add_command(command.clone());
         }
-        transaction.cmd("EXEC");
-        let replies = self.server.exchange_at(&transaction, &keys.epoch)?;
+        // The next transaction then takes one round trip. In a cluster it might go to another node.
+        let watches_again = !self.server.is_cluster();
+        if watches_again {
+            watch.cmd_iter().for_each(|command| _ = transaction.add_command(command.clone()));
+        }
+        let mut replies = self.server.exchange_at(&transaction, &keys.epoch)?;
+        if watches_again {
+            let stored = epoch_in(replies.pop());
+            replies.pop();
+            self.watched = stored.ok().map(|stored| (keys.epoch.clone(), stored));
+        }
         match replies.into_iter().last().context(NO_REPLY)? {
             Value::Array(replies) => {
                 for reply in &replies {
@@ -231,6 +244,12 @@ pub fn has_filter(replies: &[Value]) -> bool {
     let is_missing =
         |reply: &Value| matches!(reply, Value::Nil) || matches!(reply, Value::Array(all) if all.contains(&Value::Nil));
     !replies.iter().any(is_missing)
+}
+
+fn epoch_in(reply: Option<Value>) -> Result<Option<u64>> {
+    let reply = reply.context(NO_REPLY)?;
+    ensure_no_error(&reply)?;
+    Ok(from_redis_value(reply)?)
 }
 
 fn ensure_no_error(reply: &Value) -> Result<()> {
