@@ -66,6 +66,7 @@ pub enum Section {
     Pauses,
     Kinds,
     Guard,
+    Feed,
     Instructions,
 }
 

@@ -32,6 +32,12 @@ impl Processors {
         let own = std::process::id().to_string();
         let _ = Command::new("taskset").args(["-apc", &self.client, &own]).output();
     }
+
+    /// Lets this program use all processors again.
+    pub fn spread_this_program(&self) {
+        let own = std::process::id().to_string();
+        let _ = Command::new("taskset").args(["-apc", &self.all, &own]).output();
+    }
 }
 
 /// Returns a command that runs a program on some processors, if the system supports that.

@@ -17,6 +17,10 @@ mod answers;
 mod arguments;
 mod callgrind;
 mod client;
+#[allow(dead_code, reason = "the tests need more of it")]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is the tests'")]
+#[path = "../../tests/guard/database.rs"]
+mod database;
 mod grid;
 #[allow(dead_code, unused_imports, reason = "the tests need more of it")]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is the tests'")]

@@ -47,6 +47,12 @@ impl Database {
         Self::start(&["wal_level=logical"])
     }
 
+    /// As [`Self::logical`], and a commit is on disk before it returns.
+    #[allow(dead_code, reason = "only the benchmark needs it")]
+    pub fn durable() -> Self {
+        Self::start(&["wal_level=logical", "fsync=on", "full_page_writes=on"])
+    }
+
     fn start(settings: &[&str]) -> Self {
         let programs = find_programs();
         let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");

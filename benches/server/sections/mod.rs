@@ -3,6 +3,7 @@
 mod chain;
 mod commands;
 mod disk;
+mod feed;
 mod guard;
 mod instructions;
 mod kinds;
@@ -33,6 +34,7 @@ pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()>
         Section::Pauses => pauses::run(bench, results),
         Section::Kinds => kinds::run(bench, results),
         Section::Guard => guard::run(bench, results),
+        Section::Feed => feed::run(bench, results),
         Section::Instructions => instructions::run(bench, results),
     }
 }
