@@ -14,6 +14,7 @@ mod ids;
 #[cfg(test)]
 mod model;
 mod queues;
+mod records;
 mod state;
 mod table;
 #[cfg(test)]

@@ -1,69 +1,14 @@
-//! The records: leases, NONEs and back-offs. A cache key has at most one of them. There may be tens of thousands, so a record is
-//! small: 72 bytes, and some 25 in two hash tables and a heap.
+//! The table of leases, NONEs and back-offs, by cache keys and by items. A cache key has at most one record.
 
 use hashbrown::HashTable;
 
 use super::ids::{CacheKeyId, FilterId, ItemId};
-
-/// A time of a monotonic clock, in milliseconds.
-pub type Instant = u64;
-
-/// What a record says of its cache key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// A caller loads its value and holds this token.
-    Lease(u64),
-    /// The item has no row.
-    NoRow,
-    /// The value could not be loaded, and no lease is granted. The record is for every item of the cache key, and is found by
-    /// none: its item is [`ItemId::none`].
-    BackOff,
-}
+use super::records::{Deadline, Heap, NOWHERE, Place, Record, Records, sort};
+pub use super::records::{Instant, Known};
 
 /// The server refused memory.
 #[derive(Debug)]
 pub struct OutOfMemory;
-
-/// The index of a record.
-type Place = u32;
-
-/// The index of no record.
-const NOWHERE: Place = Place::MAX;
-
-/// The record of a cache key.
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    /// The cache key, in two fields because [`CacheKeyId`] has padding.
-    name: [u64; 2],
-    database: i32,
-    item: ItemId,
-    /// A lease's.
-    token: u64,
-    deadline: Deadline,
-    /// The neighbours in the list of records with the same item. The list is doubly linked: removing one of very many cache
-    /// keys of an item takes no longer than removing one of a few. The list of free places uses only `after`.
-    before: Place,
-    after: Place,
-    /// The index in the heap of its sort.
-    in_heap: u32,
-}
-
-const _: () = assert!(size_of::<Record>() == 72);
-
-/// The end of a record, and its sort in the two low bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Deadline(u64);
-
-/// The records by their places. Places of removed records are used again.
-struct Records {
-    all: Vec<Record>,
-    /// The first free place.
-    free: Place,
-}
-
-/// The records of one sort: a binary heap by their ends. The first is the one that ends first.
-#[derive(Default)]
-struct Heap(Vec<Place>);
 
 /// The records. An operation costs a few lookups in hash tables; inserting and removing also cost the logarithm of their
 /// number.
@@ -125,7 +70,7 @@ impl Table {
         let has_room = records.reserve()
             && keys.try_reserve(1, |place| records.hash_of_key(*place)).is_ok()
             && items.try_reserve(1, |place| records.hash_of_item(*place)).is_ok()
-            && heap.0.try_reserve(1).is_ok();
+            && heap.reserve();
         if !has_room {
             return Err(OutOfMemory);
         }
@@ -184,7 +129,7 @@ impl Table {
     /// Makes room for one more record: removes the record of this sort that is nearest its end, if there are `max` or more.
     /// Returns its cache key.
     pub fn evict(&mut self, known: Known, max: usize) -> Option<CacheKeyId> {
-        let heap = self.heaps.get(sort(known)).filter(|heap| heap.0.len() >= max)?;
+        let heap = self.heaps.get(sort(known)).filter(|heap| heap.len() >= max)?;
         let key = heap.first(&self.records)?.key();
         self.remove(key).then_some(key)
     }
@@ -199,7 +144,7 @@ impl Table {
     pub fn remove_nones_of(&mut self, filter: FilterId) {
         let [_, nones, _] = &self.heaps;
         let mut keys = Vec::new();
-        if keys.try_reserve_exact(nones.0.len()).is_err() {
+        if keys.try_reserve_exact(nones.len()).is_err() {
             return self.clear();
         }
         keys.extend(nones.iter(&self.records).filter(|record| record.item.filter == filter).map(Record::key));
@@ -251,154 +196,6 @@ impl Table {
     /// The record of a cache key, unless it has expired.
     fn live(&self, key: CacheKeyId, now: Instant) -> Option<&Record> {
         self.get(key).filter(|record| record.deadline.end() > now)
-    }
-}
-
-/// Returns the index of the heap for records like this.
-const fn sort(known: Known) -> usize {
-    match known {
-        Known::Lease(_) => 0,
-        Known::NoRow => 1,
-        Known::BackOff => 2,
-    }
-}
-
-impl Deadline {
-    /// An end beyond the range, in a hundred million years, is the end of the range.
-    fn new(end: Instant, known: Known) -> Self {
-        Self(end.min(Instant::MAX >> 2) << 2 | sort(known) as u64)
-    }
-
-    const fn end(self) -> Instant {
-        self.0 >> 2
-    }
-
-    const fn sort(self) -> usize {
-        (self.0 & 3) as usize
-    }
-}
-
-impl Record {
-    const fn key(&self) -> CacheKeyId {
-        CacheKeyId { database: self.database, name: self.name }
-    }
-
-    const fn known(&self) -> Known {
-        match self.deadline.sort() {
-            0 => Known::Lease(self.token),
-            1 => Known::NoRow,
-            _ => Known::BackOff,
-        }
-    }
-}
-
-impl Default for Records {
-    fn default() -> Self {
-        Self { all: Vec::new(), free: NOWHERE }
-    }
-}
-
-impl Records {
-    #[inline]
-    fn get(&self, place: Place) -> Option<&Record> {
-        self.all.get(place as usize)
-    }
-
-    fn get_mut(&mut self, place: Place) -> Option<&mut Record> {
-        self.all.get_mut(place as usize)
-    }
-
-    fn hash_of_key(&self, place: Place) -> u64 {
-        self.get(place).map_or(0, |record| record.key().short())
-    }
-
-    fn hash_of_item(&self, place: Place) -> u64 {
-        self.get(place).map_or(0, |record| record.item.short())
-    }
-
-    /// Makes room for one more record. Returns whether there is any.
-    fn reserve(&mut self) -> bool {
-        self.free != NOWHERE || (self.all.len() < NOWHERE as usize && self.all.try_reserve(1).is_ok())
-    }
-
-    /// Stores a record, for which there is room.
-    fn put(&mut self, record: Record) -> Place {
-        let free = self.free;
-        if let Some(place) = self.get_mut(free) {
-            let next = std::mem::replace(place, record).after;
-            self.free = next;
-            return free;
-        }
-        self.all.push(record);
-        Place::try_from(self.all.len() - 1).unwrap_or(NOWHERE)
-    }
-
-    fn release(&mut self, place: Place) {
-        let free = self.free;
-        if let Some(record) = self.get_mut(place) {
-            record.after = free;
-            self.free = place;
-        }
-    }
-}
-
-impl Heap {
-    fn first<'r>(&self, records: &'r Records) -> Option<&'r Record> {
-        records.get(*self.0.first()?)
-    }
-
-    fn iter<'r>(&'r self, records: &'r Records) -> impl Iterator<Item = &'r Record> {
-        self.0.iter().filter_map(|place| records.get(*place))
-    }
-
-    /// Adds a record. There is room for it.
-    fn push(&mut self, place: Place, records: &mut Records) {
-        self.0.push(place);
-        self.sift(self.0.len() - 1, records);
-    }
-
-    fn remove(&mut self, index: u32, records: &mut Records) {
-        let index = index as usize;
-        if index < self.0.len() {
-            self.0.swap_remove(index);
-        }
-        // Unless it was the last one.
-        if index < self.0.len() {
-            self.sift(index, records);
-        }
-    }
-
-    /// Moves the record at `index` up or down to where it belongs.
-    fn sift(&mut self, mut index: usize, records: &mut Records) {
-        while index > 0 && self.deadline(index, records) < self.deadline((index - 1) / 2, records) {
-            self.0.swap(index, (index - 1) / 2);
-            self.tell(index, records);
-            index = (index - 1) / 2;
-        }
-        loop {
-            let children = [2 * index + 1, 2 * index + 2].into_iter().filter(|child| *child < self.0.len());
-            let Some(child) = children.min_by_key(|child| self.deadline(*child, records)) else { break };
-            if self.deadline(index, records) <= self.deadline(child, records) {
-                break;
-            }
-            self.0.swap(index, child);
-            self.tell(index, records);
-            index = child;
-        }
-        self.tell(index, records);
-    }
-
-    fn deadline(&self, index: usize, records: &Records) -> Option<Deadline> {
-        Some(records.get(*self.0.get(index)?)?.deadline)
-    }
-
-    /// Tells the record at `index` that it is there.
-    fn tell(&self, index: usize, records: &mut Records) {
-        if let (Some(record), Ok(index)) =
-            (self.0.get(index).and_then(|place| records.get_mut(*place)), index.try_into())
-        {
-            record.in_heap = index;
-        }
     }
 }
 
@@ -513,7 +310,7 @@ mod tests {
             lease(&mut table, round % 3, round, 1_000_000 - round);
             table.remove(key((round + 1) % 3));
         }
-        assert!(table.records.all.len() <= 3, "{}", table.records.all.len());
+        assert!(table.records.places() <= 3, "{}", table.records.places());
     }
 
     #[test]

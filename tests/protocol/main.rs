@@ -16,6 +16,7 @@ mod guard {
     pub mod alarm;
     pub mod ids;
     pub mod queues;
+    pub mod records;
     pub mod state;
     pub mod table;
 }
