@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use postgres::Client;
 use tempfile::TempDir;
@@ -78,12 +78,12 @@ impl World {
         let mut child = command(["follow"]).arg(self.path()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (lines, output) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 lines.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
-        Follower { running: Running(child), log }
+        Follower { running: Running(child), log, reader: Some(reader) }
     }
 
     /// A follower whose heartbeat has come.
@@ -108,6 +108,7 @@ fn soon(condition: impl FnMut() -> bool) {
 struct Follower {
     running: Running,
     log: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Drop for Follower {
@@ -132,5 +133,8 @@ impl Follower {
     fn end(&mut self) {
         self.signal("-TERM");
         assert!(self.running.0.wait().unwrap().success(), "{}", self.log());
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the log is complete");
+        }
     }
 }
