@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Connection, Server, eventually, figures, ok, on_every_server};
+use crate::harness::{Connection, Server, eventually, figures, integer, ok, on_every_server};
 use crate::nodes::{Cluster, id, slot};
 use crate::running::{Ended, run, run_slowly, run_with, url};
 
@@ -123,8 +123,11 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
             moved += move_slot(&cluster, slot(&format!("{{{shard}}}")));
         }
         assert!(moved >= 8, "{moved} keys were moved");
-        // Its replica takes over.
+        // Its replica takes over, and must have the shards that have just moved.
         let victim = primary_of(&cluster, slot("{9}"));
+        let mut client = cluster.servers[victim].connect();
+        assert_eq!(client.run("SET {9}:mark 1"), ok());
+        assert_eq!(client.run("WAIT 1 60000"), integer(1));
         cluster.servers[victim].stop(crate::harness::Stop::Kill);
         let ended = stream.join().unwrap().success();
         let mut written: HashMap<&str, u32> = HashMap::new();
