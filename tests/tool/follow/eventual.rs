@@ -115,7 +115,7 @@ fn without_a_follower_nothing_is_denied_after_the_lag() {
         soon(|| client.run("EXISTS {users}:feed") == integer(0));
         assert_eq!(fetch(&mut client, 2), "load");
         let mut follower = world.following();
-        assert!(follower.log().contains("continues at"), "{}", follower.log());
+        follower.says("continues at");
         assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1));
         follower.end();
     });
@@ -148,7 +148,7 @@ fn a_lost_or_older_filter_is_filled_again() {
         client.call(&[&b"SET"[..], b"{users}:feed:position", &position]);
         client.run("SET {users}:5 1");
         let mut follower = world.following();
-        assert!(follower.log().contains("has lost data"), "{}", follower.log());
+        follower.says("has lost data");
         assert_eq!(look_up(&mut client, &mut reader, 5), Some(2));
         assert_eq!(client.run("BF.EXISTS {users} 102"), integer(1));
         follower.end();
@@ -161,10 +161,10 @@ fn another_follower_stands_by_and_takes_over() {
         let world = World::new(program, USERS, USERS_TABLE);
         let first = world.following();
         let mut second = world.follow();
-        soon(|| second.log().contains("standing by"));
+        second.says("standing by");
         drop(first);
         let mut client = world.server.connect();
-        soon(|| second.log().contains("continues at"));
+        second.says("continues at");
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
         second.end();
@@ -207,7 +207,7 @@ max-lag = "2s"
             soon(|| client.call(&["GET", key]) == nil(2));
         }
         assert_eq!(client.call(&["GET", "{members}:mail:other@x"]), bulk("old"));
-        assert!(follower.log().contains("items of deleted rows stay in {members}"), "{}", follower.log());
+        follower.says("items of deleted rows stay in {members}");
         follower.end();
     });
 }

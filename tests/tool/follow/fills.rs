@@ -22,7 +22,7 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
         };
         let mut first = begin();
         let follower = world.follow();
-        soon(|| follower.log().contains("creating the replication slot"));
+        follower.says("creating the replication slot");
         let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
         let mut session = world.session();
         soon(|| session.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1);
@@ -32,7 +32,7 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
             &["INSERT INTO users VALUES (2, 1)"],
             || {
                 second.batch_execute("ROLLBACK").unwrap();
-                soon(|| follower.log().contains("waiting for running transactions"));
+                follower.says("waiting for running transactions");
             },
             || world.demand(""),
         );

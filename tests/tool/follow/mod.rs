@@ -124,6 +124,12 @@ impl Follower {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Waits until the log contains a text. The lines arrive later than their effects.
+    #[track_caller]
+    fn says(&self, text: &str) {
+        soon(|| self.log().contains(text));
+    }
+
     fn signal(&self, signal: &str) {
         let pid = self.running.0.id().to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());

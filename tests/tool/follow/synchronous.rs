@@ -18,7 +18,7 @@ impl World {
     pub fn synchronous(program: &std::path::Path) -> (Self, Follower) {
         let world = Self::with_mode("synchronous", program, USERS, USERS_TABLE);
         let follower = world.follow();
-        soon(|| follower.log().contains("no heartbeat: synchronous_standby_names = ''"));
+        follower.says("no heartbeat: synchronous_standby_names = ''");
         world.demand(FOLLOWER);
         world.wait_for_heartbeat();
         (world, follower)
@@ -188,7 +188,7 @@ fn the_next_follower_releases_what_a_killed_one_has_announced() {
             assert_eq!(answer(&mut client, 1), "wait");
             let epoch = client.run("GET {users}:feed:epoch").text();
             let follower = next.insert(world.follow());
-            soon(|| follower.log().contains("continues at"));
+            follower.says("continues at");
             // It shows that it is alive after it has adopted the journal.
             soon(|| client.run("GET {users}:feed:alive").text() > epoch);
             client.run("DEL {users}:feed:alive");
@@ -219,7 +219,7 @@ fn sigterm_leaves_nothing_open() {
         follower.end();
         assert_eq!(open_keys(&mut client), 0);
         assert_eq!(client.run("BF.EXISTS {users} 1"), integer(1));
-        assert!(follower.log().contains("stopped; COMMIT waits"), "{}", follower.log());
+        follower.says("stopped; COMMIT waits");
         // While there is no follower, COMMIT waits.
         let absent = || assert_eq!(world.server.connect().run("BF.EXISTS {users} 2"), integer(0));
         let mut next = None;
@@ -241,7 +241,7 @@ fn without_a_demand_for_this_follower_there_is_no_heartbeat() {
             ("other", "does not list bloomgate"),
         ] {
             world.demand(names);
-            soon(|| follower.log().contains(&format!("no heartbeat: synchronous_standby_names = '{names}' {reason}")));
+            follower.says(&format!("no heartbeat: synchronous_standby_names = '{names}' {reason}"));
             assert_eq!(client.run("EXISTS {users}:feed"), integer(0), "{names}");
             assert_ne!(answer(&mut client, 77), "absent");
         }
@@ -336,7 +336,7 @@ fn a_lost_filter_is_filled_again() {
         client.run("SET {users}:5 0");
         client.run("HSET {users}:feed:open {users}:6 0/0");
         let mut follower = world.follow();
-        soon(|| follower.log().contains("has lost data"));
+        follower.says("has lost data");
         world.wait_for_heartbeat();
         cache(&mut client, &mut session, 5);
         assert_eq!(client.run("GET {users}:5"), bulk("1"));
@@ -387,16 +387,16 @@ fn a_hanging_follower_is_replaced_and_changes_nothing_afterwards() {
         let mut second = None;
         let mut follow = || {
             let second = second.insert(world.follow());
-            soon(|| second.log().contains("standing by"));
+            second.says("standing by");
         };
         // The COMMIT returns once the second follower has taken over.
         world.while_waiting(&["INSERT INTO users VALUES (1, 1)"], &mut follow, || ());
         let mut second = second.unwrap();
-        assert!(second.log().contains("taking over"), "{}", second.log());
+        second.says("taking over");
         assert_ne!(answer(&mut client, 1), "absent");
         let epoch = client.run("GET {users}:feed:epoch");
         zombie.signal("-CONT");
-        soon(|| zombie.log().contains("standing by"));
+        zombie.says("standing by");
         world.session().batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
         assert_ne!(answer(&mut client, 2), "absent");
         assert_eq!(client.run("GET {users}:feed:epoch"), epoch);
@@ -411,7 +411,7 @@ fn a_follower_with_an_old_epoch_writes_nothing() {
         let mut client = world.server.connect();
         client.run("INCR {users}:feed:epoch");
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        assert!(follower.log().contains("another follower took over; trying again"), "{}", follower.log());
+        follower.says("another follower took over; trying again");
         assert_ne!(answer(&mut client, 1), "absent");
         follower.end();
     });
@@ -423,7 +423,7 @@ fn a_signal_ends_a_fill() {
         let world = World::with_mode("synchronous", program, USERS, USERS_TABLE);
         world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 500000) id").unwrap();
         let mut follower = world.follow();
-        soon(|| follower.log().contains("filling"));
+        follower.says("filling");
         follower.end();
         assert!(!follower.log().contains("has 500,000 rows"), "{}", follower.log());
         assert_eq!(world.server.connect().run("EXISTS {users} {users}:feed {users}:feed:open"), integer(0));
