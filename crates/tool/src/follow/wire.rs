@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::lsn::Lsn;
 
@@ -23,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The tag of CopyBothResponse, which `postgres-protocol` does not know.
 const COPY_BOTH: u8 = b'W';
 /// The number of bytes that one read asks for.
-const READ_SIZE: usize = 1 << 18;
+const READ_SIZE: usize = 1 << 16;
 
 /// The settings that decide how the server writes values as text. Items are that text, so the stream and COPY need the same ones.
 pub const TEXT_SETTINGS: [(&str, &str); 6] = [
@@ -53,12 +56,18 @@ impl Socket {
         }
     }
 
-    fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
-        // Zero would mean no timeout.
-        let timeout = Some(timeout.max(Duration::from_micros(1)));
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
+    /// Waits until there is something to read. Returns false after the timeout. A read timeout of the socket would be rounded up to the
+    /// kernel's ticks: 1 ms to 4 ms or 8 ms.
+    fn is_readable_within(&self, timeout: Duration) -> std::io::Result<bool> {
+        let descriptor = match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        };
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -97,7 +106,6 @@ pub enum Event {
 pub struct Wire {
     socket: Socket,
     input: BytesMut,
-    timeout: Duration,
 }
 
 impl Wire {
@@ -109,8 +117,7 @@ impl Wire {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
         let socket = Socket::open(host, port).context("cannot reach the PostgreSQL server")?;
-        socket.set_read_timeout(TIMEOUT)?;
-        let mut wire = Self { socket, input: BytesMut::new(), timeout: TIMEOUT };
+        let mut wire = Self { socket, input: BytesMut::new() };
         wire.start(config)?;
         Ok(wire)
     }
@@ -203,7 +210,7 @@ impl Wire {
             if self.input.first() == Some(&COPY_BOTH) {
                 let length = Header::parse(&self.input)?.map_or(0, |header| usize::try_from(header.len()).unwrap_or(0));
                 while self.input.len() < length + 1 {
-                    self.read()?;
+                    self.read(TIMEOUT)?;
                 }
                 _ = self.input.split_to(length + 1);
                 return Ok(());
@@ -230,11 +237,7 @@ impl Wire {
                 Some(_) => continue,
                 None => {}
             }
-            if self.timeout != timeout {
-                self.socket.set_read_timeout(timeout)?;
-                self.timeout = timeout;
-            }
-            if !self.read()? {
+            if !self.read(timeout)? {
                 return Ok(None);
             }
         }
@@ -269,7 +272,7 @@ impl Wire {
             if let Some(message) = Message::parse(&mut self.input)? {
                 return Ok(message);
             }
-            if !self.read()? {
+            if !self.read(TIMEOUT)? {
                 bail!("the PostgreSQL server does not answer");
             }
         }
@@ -277,7 +280,7 @@ impl Wire {
 
     fn fill_header(&mut self) -> Result<()> {
         while Header::parse(&self.input)?.is_none() {
-            if !self.read()? {
+            if !self.read(TIMEOUT)? {
                 bail!("the PostgreSQL server does not answer");
             }
         }
@@ -285,7 +288,10 @@ impl Wire {
     }
 
     /// Reads what has arrived. Returns false after the timeout.
-    fn read(&mut self) -> Result<bool> {
+    fn read(&mut self, timeout: Duration) -> Result<bool> {
+        if !self.socket.is_readable_within(timeout)? {
+            return Ok(false);
+        }
         let old = self.input.len();
         self.input.resize(old + READ_SIZE, 0);
         let result = self.socket.read(self.input.get_mut(old..).unwrap_or_default());
@@ -293,11 +299,7 @@ impl Wire {
         match result {
             Ok(0) => bail!("the PostgreSQL server closed the connection"),
             Ok(_) => Ok(true),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
-            {
-                Ok(false)
-            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(anyhow!(error).context("lost the PostgreSQL server")),
         }
     }
