@@ -4,7 +4,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::ops::{Deref, DerefMut};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,6 +23,8 @@ pub struct Database {
     programs: PathBuf,
     /// The user and group that run PostgreSQL if this process is root, because PostgreSQL refuses to run as root.
     user: Option<(u32, u32)>,
+    /// Also part of the socket's name.
+    port: u16,
     child: Child,
 }
 
@@ -53,7 +55,33 @@ impl Database {
         Self::start(&["wal_level=logical", "fsync=on", "full_page_writes=on"])
     }
 
+    /// As [`Self::logical`], and it listens on a port of `localhost`, with TLS once [`Self::encrypt`] was called.
+    #[allow(dead_code, reason = "only the tests of the tool need it")]
+    pub fn on_port(port: u16) -> Self {
+        let settings = ["wal_level=logical", "listen_addresses=localhost", &format!("port={port}")];
+        Self::start_on(port, &settings)
+    }
+
+    /// Offers TLS with this certificate and its key.
+    #[allow(dead_code, reason = "only the tests of the tool need it")]
+    pub fn encrypt(&self, certificate: &Path, key: &Path) {
+        for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
+            let to = self.folder.path().join("data").join(name);
+            fs::copy(from, &to).expect("a certificate");
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).expect("its owner may");
+            let (user, group) = self.user.unzip();
+            chown(&to, user, group).expect("root gives the file away");
+        }
+        let mut session = self.connect().expect("a session");
+        session.batch_execute("ALTER SYSTEM SET ssl = on").expect("a superuser may");
+        session.batch_execute("SELECT pg_reload_conf()").expect("a superuser may");
+    }
+
     fn start(settings: &[&str]) -> Self {
+        Self::start_on(5432, settings)
+    }
+
+    fn start_on(port: u16, settings: &[&str]) -> Self {
         let programs = find_programs();
         let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");
         let root = fs::metadata(folder.path()).expect("a folder").uid() == 0;
@@ -69,7 +97,7 @@ impl Database {
             .expect("initdb runs");
         assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
         let child = command(&programs, "postgres", user, folder.path())
-            .args(["-D", "data", "-h", "", "-k"])
+            .args(["-D", "data", "-c", "listen_addresses=", "-k"])
             .arg(folder.path())
             // No test kills the database, only the servers in front of it.
             .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
@@ -79,7 +107,7 @@ impl Database {
             .stderr(log)
             .spawn()
             .expect("postgres starts");
-        let mut database = Self { folder, programs, user, child };
+        let mut database = Self { folder, programs, user, port, child };
         database.wait_until_it_answers();
         database
     }
@@ -99,7 +127,7 @@ impl Database {
     /// Opens a session.
     pub fn connect(&self) -> Result<Client, postgres::Error> {
         let mut config = postgres::Config::new();
-        config.host_path(self.folder.path()).user("guard").dbname("postgres").connect(NoTls)
+        config.host_path(self.folder.path()).port(self.port).user("guard").dbname("postgres").connect(NoTls)
     }
 
     /// Returns the URL, for programs that need one.

@@ -184,7 +184,7 @@ fn one_line(ended: Ended, part: &str) {
 }
 
 /// Creates a certificate authority and a certificate for localhost.
-fn certificates(path: &impl Fn(&str) -> String) {
+pub fn certificates(path: &impl Fn(&str) -> String) {
     let openssl = |words: &[&str]| {
         let output = Command::new("openssl").args(words).output().expect("openssl is there");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

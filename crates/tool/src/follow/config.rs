@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
+use crate::database;
 use crate::server::slot;
 
 /// The least and the greatest `max-lag`.
@@ -117,12 +118,8 @@ impl Config {
     /// # Errors
     /// The URL is invalid.
     pub fn settings(&self) -> Result<postgres::Config> {
-        let mut settings: postgres::Config = self.database.parse().map_err(|_| {
-            anyhow!("`database` must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]")
-        })?;
-        if let (None, Ok(password)) = (settings.get_password(), std::env::var("PGPASSWORD")) {
-            settings.password(password);
-        }
+        let mut settings =
+            database::parse(&self.database).context("`database` is not the URL of a PostgreSQL server")?;
         // The name in `synchronous_standby_names`.
         settings.application_name(&self.slot);
         Ok(settings)

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use postgres::{Client, NoTls};
+use postgres::Client;
 use redis::Cmd;
 
 use super::config::{Config, Mode};
@@ -24,6 +24,7 @@ use super::stream::Arrived;
 use super::table::{Table, check_publication};
 use super::visibility::{Snapshot, unfinished};
 use super::wire::{Event, TEXT_SETTINGS, Wire};
+use crate::database;
 use crate::report::counted;
 use crate::server::Lost;
 
@@ -380,12 +381,12 @@ pub fn refill_or_fail(error: Error) -> Result<()> {
     Ok(())
 }
 
-/// Opens a session in PostgreSQL.
+/// Opens a session whose values have the same texts as those of the stream.
 ///
 /// # Errors
-/// It cannot be reached.
+/// The server cannot be reached.
 pub fn connect(settings: &postgres::Config) -> Result<Client> {
-    let mut database = settings.connect(NoTls).context("cannot reach the PostgreSQL server")?;
+    let mut database = database::connect(settings)?;
     let text: Vec<_> = TEXT_SETTINGS.iter().map(|(name, value)| format!("SET {name} = '{value}'")).collect();
     database.batch_execute(&text.join(";"))?;
     // Else this session would wait for itself where the follower is a synchronous standby.

@@ -1,13 +1,14 @@
 //! A replication connection to PostgreSQL: the start-up, simple queries, and the stream of a logical slot. Ordinary queries use
 //! the `postgres` crate, which has no replication mode.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
 use postgres::Config;
@@ -18,8 +19,10 @@ use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::lsn::Lsn;
+use crate::database;
 
 /// How long to wait for a connection and for the reply to a query.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,27 +43,41 @@ pub const TEXT_SETTINGS: [(&str, &str); 6] = [
 
 enum Socket {
     Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
     Unix(UnixStream),
 }
 
 impl Socket {
-    fn open(host: &Host, port: u16) -> std::io::Result<Self> {
-        match host {
-            Host::Tcp(name) => {
-                let stream = TcpStream::connect((name.as_str(), port))?;
-                // A confirmation that waits for another packet would delay every synchronous COMMIT.
-                stream.set_nodelay(true)?;
-                Ok(Self::Tcp(stream))
-            }
-            Host::Unix(folder) => UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).map(Self::Unix),
-        }
+    fn open(host: &Host, port: u16, tls: Option<ClientConfig>) -> Result<Self> {
+        let name = match host {
+            Host::Tcp(name) => name,
+            Host::Unix(folder) => return Ok(Self::Unix(UnixStream::connect(folder.join(format!(".s.PGSQL.{port}")))?)),
+        };
+        let mut stream = TcpStream::connect((name.as_str(), port))?;
+        // A confirmation that waits for another packet would delay every synchronous COMMIT.
+        stream.set_nodelay(true)?;
+        let Some(tls) = tls else { return Ok(Self::Tcp(stream)) };
+        let mut request = BytesMut::new();
+        frontend::ssl_request(&mut request);
+        stream.write_all(&request)?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        ensure!(answer == *b"S", "it does not support TLS");
+        let connection = ClientConnection::new(Arc::new(tls), name.to_owned().try_into()?)?;
+        Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
     /// Waits until there is something to read. Returns false after the timeout. A read timeout of the socket would be rounded up to the
     /// kernel's ticks: 1 ms to 4 ms or 8 ms.
-    fn is_readable_within(&self, timeout: Duration) -> std::io::Result<bool> {
-        let descriptor = match self {
+    fn is_readable_within(&mut self, timeout: Duration) -> Result<bool> {
+        if let Self::Tls(stream) = self
+            && stream.conn.process_new_packets()?.plaintext_bytes_to_read() > 0
+        {
+            return Ok(true);
+        }
+        let descriptor = match &*self {
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.sock.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         };
         let timeout = Timespec::try_from(timeout).ok();
@@ -73,24 +90,29 @@ impl Socket {
 }
 
 impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
 impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+        }
     }
 }
 
@@ -116,7 +138,7 @@ impl Wire {
     pub fn connect(config: &Config) -> Result<Self> {
         let host = config.get_hosts().first().context("the database's URL names no host")?;
         let port = config.get_ports().first().copied().unwrap_or(5432);
-        let socket = Socket::open(host, port).context("cannot reach the PostgreSQL server")?;
+        let socket = Socket::open(host, port, database::tls(config)?).context("cannot reach the PostgreSQL server")?;
         let mut wire = Self { socket, input: BytesMut::new() };
         wire.start(config)?;
         Ok(wire)
@@ -305,7 +327,7 @@ impl Wire {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.socket.write_all(bytes).context("lost the PostgreSQL server")
+        self.socket.write_all(bytes).and_then(|()| self.socket.flush()).context("lost the PostgreSQL server")
     }
 }
 

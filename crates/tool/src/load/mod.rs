@@ -17,6 +17,7 @@ use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::database;
 use crate::numbers::creation;
 use crate::report::{counted, print};
 use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
@@ -68,7 +69,7 @@ pub struct Arguments {
     /// A SQLite database file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     sqlite: Option<PathBuf>,
-    /// A PostgreSQL server: postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]. Without TLS
+    /// A PostgreSQL server: postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?sslmode=require for TLS]
     #[arg(long, value_name = "URL", conflicts_with_all = ["tsv", "header", "skip_bad"])]
     postgres: Option<String>,
     /// The column with the items. A file is then read as CSV, and the column may be a number from 1
@@ -119,7 +120,7 @@ impl Arguments {
             return Ok(Source::Sqlite { path: path.clone(), rows: rows()? });
         }
         if let Some(url) = &self.postgres {
-            postgres::config(url)?;
+            database::parse(url)?;
             if self.resume && self.table.is_none() {
                 return Err(usage("--resume needs a --table: the rows of a PostgreSQL query have no order"));
             }

@@ -3,11 +3,11 @@
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, Result, bail, ensure};
+use postgres::Client;
 use postgres::types::Type;
-use postgres::{Client, Config, NoTls};
 
 use super::rows::{Position, Rows, Sink};
-use crate::usage::usage;
+use crate::database;
 
 /// The file header of binary COPY: a signature, flags, and the length of an extension.
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
@@ -67,17 +67,8 @@ pub fn count(url: &str, rows: &Rows) -> Result<u64> {
 const ASKING: &str = "PostgreSQL rejected the query";
 const READING: &str = "lost the PostgreSQL server";
 
-/// Parses the URL of a server.
-///
-/// # Errors
-/// The URL is invalid. The error does not contain its password.
-pub fn config(url: &str) -> Result<Config> {
-    url.parse().map_err(|_| usage("--postgres must have the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]"))
-}
-
 fn connect(url: &str) -> Result<Client> {
-    let client = config(url)?.application_name("bloomgate").connect(NoTls);
-    client.context("cannot reach the PostgreSQL server")
+    database::connect(database::parse(url)?.application_name("bloomgate"))
 }
 
 /// Returns a query with only the column of items, and the column's type.

@@ -1,0 +1,55 @@
+//! Connections to PostgreSQL: unencrypted, or with TLS if the URL contains `sslmode=require`.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use postgres::config::SslMode;
+use postgres::{Client, Config, NoTls};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::usage::usage;
+
+/// Parses the URL of a server. The environment's PGPASSWORD is the password if the URL has none.
+///
+/// # Errors
+/// The URL is invalid. The error does not contain its password.
+pub fn parse(url: &str) -> Result<Config> {
+    let invalid = |_| usage("a PostgreSQL server has the form postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]");
+    let mut config: Config = url.parse().map_err(invalid)?;
+    if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+/// Opens a session.
+///
+/// # Errors
+/// The server cannot be reached, its certificate is not trusted, or it rejects the user.
+pub fn connect(config: &Config) -> Result<Client> {
+    match tls(config)? {
+        Some(tls) => config.connect(MakeRustlsConnect::new(tls)),
+        None => config.connect(NoTls),
+    }
+    .context("cannot reach the PostgreSQL server")
+}
+
+/// Returns how to encrypt a connection, or `None` if it is not encrypted. The certificates of the authorities are the system's, or those
+/// in the file that the environment's `SSL_CERT_FILE` names.
+///
+/// # Errors
+/// The TLS library rejects its own settings.
+pub fn tls(config: &Config) -> Result<Option<ClientConfig>> {
+    if config.get_ssl_mode() != SslMode::Require {
+        return Ok(None);
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let settings = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Some(settings))
+}
