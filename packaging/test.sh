@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by scripts/package --test after it has built the packages: checks them, and installs them in a fresh Debian.
 
-: "${packages:?scripts/package sources this file}" "${target:?}" "${module:?}"
+: "${packages:?scripts/package sources this file}" "${target:?}" "${module:?}" "${profile:?}"
 
 # The Debian release of this machine, because the packages depend on its C library.
 suite=$(
@@ -96,12 +96,25 @@ if have systemd-analyze && [ -e /lib/systemd/system/redis-server.service ]; then
   rm -r "$units"
   say "  packaging/debian/redis-server.service.d.conf: systemd accepts it"
 fi
+if have systemd-analyze; then
+  # The unit runs a program of the PATH, which need not be installed on this machine.
+  units=$packages/units
+  mkdir -p "$units"
+  sed "s|^ExecStart=bloomgate|ExecStart=$target/$profile/bloomgate|" 'packaging/bloomgate-follow@.service' >"$units/bloomgate-follow@.service"
+  SYSTEMD_UNIT_PATH=$units: systemd-analyze verify --man=no bloomgate-follow@shop.service || fail "systemd rejects the unit (see above)"
+  systemd-analyze security --offline=true --no-pager --threshold=20 "$units/bloomgate-follow@.service" >"$packages/units.log" ||
+    fail "the unit lost a part of its sandbox:" "$(grep -e ✗ -e → "$packages/units.log")"
+  rm -r "$units"
+  say "  packaging/bloomgate-follow@.service: systemd accepts it, and its sandbox"
+fi
 if have lintian; then
   # The suppressed tags concern what packages from cargo-deb, outside the Debian archive, cannot have.
   lintian --fail-on error --allow-root --suppress-tags no-manual-page,initial-upload-closes-no-bugs,bogus-mail-host-in-debian-changelog \
     "$packages"/*.deb || fail "lintian found errors (see above)"
   say "  lintian: no errors"
 fi
+
+tar -tzf "$packages"/bloomgate-*.tar.gz | grep '/bloomgate-follow@\.service$' >/dev/null || fail "the archive has no unit"
 
 headline "cargo install"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
@@ -120,6 +133,28 @@ fi
 tar -C "$folder" -xf "$tree" --exclude='./dev/*'
 mkdir "$folder/packages"
 cp "$packages"/*.deb packaging/debian/test-inside "$folder/packages"
+# The follower in the Debian reaches a PostgreSQL of this machine at its socket.
+if postgres=$(postgres_folder) && id postgres >/dev/null 2>&1; then
+  socket=$folder/packages/postgres
+  chmod 711 "$folder"
+  mkdir "$socket"
+  say secret >"$socket/password"
+  chown -R postgres "$socket"
+  as_postgres() (
+    cd "$socket" || exit
+    program=$1
+    shift
+    PGPASSWORD=secret exec setpriv --reuid postgres --regid postgres --clear-groups "$postgres/$program" "$@"
+  )
+  trap 'as_postgres pg_ctl -D data -m immediate stop >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
+  {
+    as_postgres initdb -D data -U shop -A scram-sha-256 --pwfile password --no-sync &&
+      as_postgres pg_ctl -D data -l log -w -o "-h '' -k $socket -c wal_level=logical" start &&
+      as_postgres psql -h "$socket" -U shop -d postgres -c 'CREATE TABLE users (id bigint PRIMARY KEY)' \
+        -c 'INSERT INTO users VALUES (7)' -c 'CREATE PUBLICATION bloomgate FOR TABLE users'
+  } >"$packages/postgres.log" 2>&1 ||
+    fail "PostgreSQL does not start; the end of its log:" "$(tail -n 8 "$packages/postgres.log")"
+fi
 # The Debian gets its own network, processes and mounts: port 6379 is free for its redis-server, which ends with it.
 cat >"$folder/packages/enter" <<'END'
 #!/bin/sh
