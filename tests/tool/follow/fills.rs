@@ -1,5 +1,6 @@
 //! Fills: what is not visible yet when a fill begins, and what readers fill in meanwhile. And the status and the metrics.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,6 +8,7 @@ use std::net::TcpStream;
 use super::{USERS, USERS_TABLE, World, soon};
 use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server};
 use crate::running::run;
+use crate::web::metrics;
 
 #[test]
 fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
@@ -107,21 +109,34 @@ fn the_metrics_count_what_was_applied() {
         let text = std::fs::read_to_string(world.path()).unwrap();
         std::fs::write(world.path(), format!("metrics = \"127.0.0.1:{port}\"\n{text}")).unwrap();
         let mut follower = world.following();
-        let metric = |name: &str| {
+        let served = || {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
-            let value = text.lines().find_map(|line| line.strip_prefix(&format!("bloomgate_follow_{name} ")));
-            value.unwrap_or_else(|| panic!("no {name} in {text}")).parse::<f64>().unwrap()
+            let (_, body) = text.split_once("\r\n\r\n").unwrap();
+            metrics::parse(body)
         };
+        let value = |name: &str, state: Option<&str>| {
+            let samples = served();
+            let found = samples.iter().find(|(said, labels, _)| {
+                said.strip_prefix("bloomgate_follow_") == Some(name)
+                    && labels["slot"] == "bloomgate"
+                    && labels.get("state").map(String::as_str) == state
+            });
+            found.unwrap_or_else(|| panic!("no {name} in {samples:?}")).2
+        };
+        let metric = |name: &str| value(name, None);
         assert_eq!((metric("fills_total"), metric("changes_total")), (1.0, 0.0));
         let begun = metric("applied_timestamp_seconds");
         world.session().batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 3) id").unwrap();
         soon(|| metric("changes_total") == 3.0);
         assert_eq!((metric("transactions_total"), metric("failures_total")), (1.0, 0.0));
-        assert_eq!(metric("state{state=\"following\"}"), 1.0);
+        assert_eq!(value("state", Some("following")), 1.0);
         soon(|| metric("applied_timestamp_seconds") > begun && metric("lag_bytes") == 0.0);
+        let served: BTreeSet<_> = served().into_iter().map(|(name, ..)| name).collect();
+        let (_, of_follower) = metrics::queried();
+        assert!(of_follower.len() > 5 && of_follower.is_subset(&served), "{of_follower:?} are queried of {served:?}");
         follower.end();
     });
 }

@@ -40,6 +40,8 @@ const STATES: [(State, &str); 4] = [
 /// The metrics of this process.
 #[derive(Default)]
 pub struct Metrics {
+    /// The replication slot, a label of every sample: the followers of a slot take turns.
+    slot: String,
     state: AtomicU8,
     /// The end of the log, as PostgreSQL has told it.
     log_end: AtomicU64,
@@ -55,13 +57,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Serves the metrics from now on.
+    /// Serves the metrics of a follower of `slot` from now on.
     ///
     /// # Errors
     /// The address is in use or not one of this machine.
-    pub fn serve(address: SocketAddr) -> Result<Arc<Self>> {
+    pub fn serve(address: SocketAddr, slot: &str) -> Result<Arc<Self>> {
         let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-        let metrics = Arc::new(Self::default());
+        let metrics = Arc::new(Self { slot: slot.to_owned(), ..Self::default() });
         let served = Arc::clone(&metrics);
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             let served = http::serve(listener, move |request| std::future::ready(answer(&served, &request)));
@@ -109,17 +111,18 @@ impl Metrics {
     /// Returns the metrics in Prometheus' format.
     fn text(&self) -> String {
         let mut text = Text::default();
+        let slot = format!("slot=\"{}\"", self.slot);
         let name = "bloomgate_follow_state";
         text.describe(name, "gauge", "1 for the state that the follower is in.");
         let state = self.state.load(Relaxed);
         for (other, label) in STATES {
-            text.sample(name, &format!("state=\"{label}\""), u8::from(other as u8 == state));
+            text.sample(name, &format!("{slot},state=\"{label}\""), u8::from(other as u8 == state));
         }
         let (end, confirmed) = (self.log_end.load(Relaxed), self.confirmed.load(Relaxed));
         let mut sample = |name: &str, kind: &str, help: &str, value: f64| {
             let name = format!("bloomgate_follow_{name}");
             text.describe(&name, kind, help);
-            text.sample(&name, "", value);
+            text.sample(&name, &slot, value);
         };
         sample("lag_bytes", "gauge", "Log that has not been confirmed.", end.saturating_sub(confirmed) as f64);
         let applied = self.applied_ms.load(Relaxed) as f64 / 1000.0;

@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stopping))?;
     }
-    let metrics = config.metrics.map(Metrics::serve).transpose()?.unwrap_or_default();
+    let metrics = config.metrics.map(|address| Metrics::serve(address, &config.slot)).transpose()?.unwrap_or_default();
     let mut has_run = false;
     loop {
         metrics.enter(State::Connecting);
