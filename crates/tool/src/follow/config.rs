@@ -6,6 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use bloomgate_filter::Scaling;
+use bloomgate_filter::kinds::{Defaults, HashName, LayoutName, Spec};
+use bloomgate_filter::words::reserve;
 use serde::Deserialize;
 
 use crate::database;
@@ -94,13 +97,7 @@ impl Config {
             ensure!(!table.cache_key.is_empty(), "the table {} has no cache-key", table.name);
             let (least, most) = MAX_LAG_RANGE;
             ensure!((least..=most).contains(&table.max_lag), "the max-lag of {} must be 100ms to 1h", table.name);
-            let other_kind = table
-                .create
-                .split_ascii_whitespace()
-                .find(|word| ["counting", "window", "rolling"].iter().any(|kind| word.eq_ignore_ascii_case(kind)));
-            if let Some(word) = other_kind {
-                bail!("the filter of {} cannot be {word}: its rows are added again whenever they change", table.name);
-            }
+            table.check_create()?;
             let keys = Keys::of(&table.filter);
             ensure!(
                 slot(keys.filter.as_bytes()) == slot(keys.feed.as_bytes()),
@@ -174,6 +171,33 @@ impl Table {
     /// Returns the keys of the table.
     pub fn keys(&self) -> Keys {
         Keys::of(&self.filter)
+    }
+
+    /// Checks the words of BF.RESERVE, as the server does. A server that refused them later would leave COMMITs waiting.
+    fn check_create(&self) -> Result<()> {
+        let words: Vec<_> =
+            ["BF.RESERVE", &self.filter].into_iter().chain(self.create.split_ascii_whitespace()).collect();
+        let defaults = Defaults {
+            rate: 0.01,
+            capacity: 100,
+            scaling: Scaling::from_expansion(2),
+            layout: LayoutName::Native,
+            hash: HashName::Murmur3,
+            tightening: 0.5,
+            entropy: [0; 32],
+            has_random_seeds: false,
+            must_obey: false,
+        };
+        let creation = reserve::parse(&words, &defaults).map_err(|refusal| {
+            let text = refusal.to_string();
+            anyhow!("the `create` of {} is wrong: {}", self.name, text.strip_prefix("ERR ").unwrap_or(&text))
+        })?;
+        if matches!(creation.spec, Spec::Windowed(_) | Spec::Counting(_)) {
+            let kind = creation.spec.names().kind.to_string_lossy();
+            bail!("the filter of {} cannot be {kind}: its rows are added again whenever they change", self.name);
+        }
+        ensure!(creation.expires.is_none(), "the filter of {} cannot expire: its rows do not", self.name);
+        Ok(())
     }
 
     /// Whether the filter can delete items.
@@ -283,7 +307,12 @@ max-lag = "1s"
             ("max-lag", "lag", "lag"),
             ("[\"{users}:{id}\", \"{users}:mail:{email}\"]", "[]", "cache-key"),
             ("filter = \"{users}\"", "filter = \"a}b\"", "braces"),
-            ("HASH siphash", "COUNTING", "cannot be COUNTING"),
+            ("HASH siphash", "COUNTING", "cannot be counting"),
+            ("HASH siphash", "WINDOW 60", "cannot be window"),
+            ("HASH siphash", "EX 60", "cannot expire"),
+            ("HASH siphash", "HASH sipphash", "bad hash"),
+            ("0.001", "2", "the `create` of public.users is wrong: error rate must be in the range"),
+            ("0.001 10000000 HASH siphash", "", "wrong number of arguments"),
         ] {
             let error = Config::parse(&FILE.replace(from, to)).unwrap_err();
             assert!(format!("{error:#}").contains(part), "{to}: {error:#}");
