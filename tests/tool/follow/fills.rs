@@ -86,12 +86,14 @@ fn the_status_tells_how_far_the_follower_is_behind() {
         let before = status();
         assert_eq!(before.status, Some(1), "{before:?}");
         assert!(before.text().contains("slot bloomgate: it does not exist"), "{before:?}");
-        assert!(before.text().contains("{users}, which is missing: no heartbeat, no position"), "{before:?}");
+        assert!(before.text().contains("{users}, which is missing: no heartbeat, no position, 0 open keys"), "{before:?}");
 
         let mut follower = world.following();
         let now = status().success();
         assert!(now.text().contains("slot bloomgate: a follower is connected (pid "), "{now:?}");
         assert!(now.text().contains("public.users in the filter {users}: at most "), "{now:?}");
+        world.server.connect().run("HSET {users}:feed:open {users}:1 0/0 {users}:2 0/0");
+        assert!(status().text().contains(", 2 open keys\n"), "{:?}", status());
 
         follower.end();
         eventually("the heartbeat to expire", || status().status == Some(1));

@@ -47,7 +47,8 @@ pub fn print(config: &Config) -> Result<()> {
         let (position, exists) = store.state(&keys)?;
         let filter = if exists { "" } else { ", which is missing" };
         let position = position.map_or("no position".to_owned(), |position| format!("at {}", position.lsn));
-        println!("{} in the filter {}{filter}: {age}, {position}", table.name, table.filter);
+        let open = counted(store.open_keys(&keys)?, "open key");
+        println!("{} in the filter {}{filter}: {age}, {position}, {open}", table.name, table.filter);
     }
     ensure!(expired.is_empty(), "no heartbeat of {}: BF.FETCH with WHILE does not answer `absent`", expired.join(", "));
     Ok(())

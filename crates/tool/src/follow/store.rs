@@ -104,6 +104,11 @@ impl Store {
         Journal::of_fields(from_redis_value(fields)?).with_context(|| format!("cannot read {}", keys.open))
     }
 
+    /// Returns the number of cache keys with a write in flight.
+    pub fn open_keys(&mut self, keys: &Keys) -> Result<u64> {
+        Ok(from_redis_value(self.server.ask(cmd("HLEN").arg(&keys.open), &keys.open)?)?)
+    }
+
     /// Returns how old the filter's knowledge is at most, or `None` without a heartbeat.
     pub fn age(&mut self, keys: &Keys, max_lag: Duration) -> Result<Option<Duration>> {
         let left: i64 = from_redis_value(self.server.ask(cmd("PTTL").arg(&keys.feed), &keys.feed)?)?;
