@@ -3,8 +3,10 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -122,6 +124,24 @@ impl Database {
             }
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Connects a standby, which only receives the log and never confirms it.
+    #[allow(dead_code, reason = "the guard's tests need no standby")]
+    pub fn connect_standby(&self, name: &str) -> UnixStream {
+        let position = "SELECT pg_current_wal_lsn()::text";
+        let position: String =
+            self.connect().and_then(|mut client| client.query_one(position, &[])).expect("SELECT").get(0);
+        let mut standby =
+            UnixStream::connect(self.folder.path().join(format!(".s.PGSQL.{}", self.port))).expect("the socket");
+        let mut send = |kind: &[u8], body: &str| {
+            let length = u32::try_from(body.len() + 4).expect("a short message");
+            standby.write_all(&[kind, &length.to_be_bytes(), body.as_bytes()].concat()).expect("PostgreSQL reads");
+        };
+        let version = "\0\x03\0\0";
+        send(b"", &format!("{version}user\0guard\0replication\0true\0application_name\0{name}\0\0"));
+        send(b"Q", &format!("START_REPLICATION PHYSICAL {position}\0"));
+        standby
     }
 
     /// Opens a session.

@@ -86,7 +86,10 @@ fn the_status_tells_how_far_the_follower_is_behind() {
         let before = status();
         assert_eq!(before.status, Some(1), "{before:?}");
         assert!(before.text().contains("slot bloomgate: it does not exist"), "{before:?}");
-        assert!(before.text().contains("{users}, which is missing: no heartbeat, no position, 0 open keys"), "{before:?}");
+        assert!(
+            before.text().contains("{users}, which is missing: no heartbeat, no position, 0 open keys"),
+            "{before:?}"
+        );
 
         let mut follower = world.following();
         let now = status().success();

@@ -1,5 +1,6 @@
 //! `follow`: writers that know nothing of the guard, and readers that see their changes.
 
+mod demand;
 mod encrypted;
 mod eventual;
 mod fills;

@@ -10,7 +10,7 @@ use crate::harness::{Connection, Reply, Server, bulk, integer, nil, on_every_ser
 use crate::running::run;
 
 /// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
-const FOLLOWER: &str = "bloomgate";
+pub const FOLLOWER: &str = "bloomgate";
 const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
 
 impl World {
@@ -94,7 +94,7 @@ pub fn ask(client: &mut Connection, id: u64) -> Vec<String> {
     }
 }
 
-fn answer(client: &mut Connection, id: u64) -> String {
+pub fn answer(client: &mut Connection, id: u64) -> String {
     ask(client, id).swap_remove(0)
 }
 

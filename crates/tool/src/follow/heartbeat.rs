@@ -78,6 +78,14 @@ impl Follower {
             objection.get_or_insert("wal_sender_timeout = 0 lets COMMIT wait for a broken connection".to_owned());
         }
         if objection.is_none() {
+            objection = standbys::duplicate(&mut self.database, &self.slot)?;
+        }
+        if objection.is_none() {
+            if self.beat.fine_since.is_none()
+                && let Some(writers) = standbys::unsynchronous(&mut self.database)?
+            {
+                eprintln!("bloomgate: COMMIT does not wait where synchronous_commit is off or local: {writers}");
+            }
             if self.beat.objection.take().is_some() {
                 eprintln!("bloomgate: every COMMIT waits for this follower");
             }

@@ -1,4 +1,8 @@
-//! The setting `synchronous_standby_names`: whether every COMMIT waits for this follower.
+//! Whether every COMMIT waits for this follower: the setting `synchronous_standby_names`, the standbys that are connected, and
+//! `synchronous_commit`.
+
+use anyhow::Result;
+use postgres::Client;
 
 /// The setting, parsed: how many of the named standbys a COMMIT waits for.
 #[derive(Debug, PartialEq)]
@@ -36,6 +40,54 @@ pub fn objection(setting: &str, name: &str) -> Option<String> {
         list.len(),
         list.join(", ")
     ))
+}
+
+/// Returns why COMMIT may wait for another standby of this name, or `None`. A follower that stands by has a database and no slot;
+/// PostgreSQL does not wait for it.
+///
+/// # Errors
+/// A lost connection.
+pub fn duplicate(client: &mut Client, name: &str) -> Result<Option<String>> {
+    let row = client.query_opt(
+        "SELECT r.pid FROM pg_stat_replication r JOIN pg_stat_activity a USING (pid) \
+         LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid \
+         WHERE lower(r.application_name) = lower($1::text) AND (a.datid IS NULL OR s.slot_name::text <> $1::text) LIMIT 1",
+        &[&name],
+    )?;
+    row.map(|row| {
+        let pid: i32 = row.try_get(0)?;
+        Ok(format!(
+            "COMMIT may wait for another standby with the application_name {name} (pid {pid}): give that one another name"
+        ))
+    })
+    .transpose()
+}
+
+/// Returns for whom `synchronous_commit` is `off` or `local` by default: roles, the database, the whole server.
+///
+/// # Errors
+/// A lost connection.
+pub fn unsynchronous(client: &mut Client) -> Result<Option<String>> {
+    // The setting of this session's role does not concern writers, and hides the server's.
+    let row = client.query_one(
+        "WITH given AS (
+             SELECT s.setrole, s.setdatabase, substr(line, 20) ~* '^(off|local|false|no|0)$' AS is_weak
+             FROM pg_db_role_setting s, unnest(s.setconfig) line
+             WHERE line ILIKE 'synchronous_commit=%'
+               AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))),
+         own AS (SELECT oid FROM pg_roles WHERE rolname = session_user)
+         SELECT string_agg(name, ', ' ORDER BY name) FROM (
+             SELECT concat_ws(' in ', CASE WHEN setrole <> 0 THEN 'the role ' || r.rolname WHEN setdatabase = 0 THEN 'all roles' END,
+                              CASE WHEN setdatabase <> 0 THEN 'the database ' || current_database() END) AS name
+             FROM given LEFT JOIN pg_roles r ON r.oid = setrole
+             WHERE is_weak AND setrole NOT IN (SELECT oid FROM own)
+             UNION ALL
+             SELECT 'the server' FROM pg_settings
+             WHERE name = 'synchronous_commit' AND reset_val IN ('off', 'local')
+               AND NOT EXISTS (SELECT FROM given WHERE setrole = 0 OR setrole IN (SELECT oid FROM own))) weak",
+        &[],
+    )?;
+    Ok(row.try_get(0)?)
 }
 
 /// Quotes a name unless it is an identifier.
