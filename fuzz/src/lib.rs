@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod dump;
+mod guarding;
 pub mod laws;
 pub mod records;
 pub mod snapshot;

@@ -7,7 +7,7 @@
 //! ```text
 //! u8     asking    1: a primary or the AOF; 2: bf.layout is redisbloom; 4: filters are fixed by default; 8: seeds of
 //!                  valkey-bloom's layout are random
-//! words            the first is the command, BF.RESERVE to BF.FILL, or MODULE for those after the path in loadmodule
+//! words            the first is the command, or MODULE for the arguments after the path in loadmodule
 //! ```
 
 use std::cell::Cell;
@@ -26,9 +26,12 @@ use bloomgate_filter::words::fetch::Fetch;
 use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::insert::Insert;
 use bloomgate_filter::words::{
-    Command, Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, plan, reserve, rotate,
+    Command, Creation, Refusal, fetch, fill, info, insert, iterators, key_position, load_time, pairs, plan, reserve,
+    rotate,
 };
 use bloomgate_filter::{Scaling, Spec};
+
+use super::guarding;
 
 /// The name of the target.
 pub const NAME: &str = "command_words";
@@ -74,6 +77,10 @@ pub enum Parsed {
     Loadchunk(u64, usize),
     /// BF.FETCH.
     Fetch(Fetch),
+    /// BF.MFETCH: the options, and the position of the first item.
+    FetchMany(Fetch, usize),
+    /// BF.MCHANGED: the position of the first item.
+    ChangedMany(usize),
     /// BF.FILL: its token, and its value.
     Fill(Option<u64>, Fill),
     /// BF.PLAN.
@@ -118,6 +125,8 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.LOADCHUNK" => iterators::loadchunk(words).map(|(at, data)| Parsed::Loadchunk(at, data.len())),
         b"BF.PLAN" => plan::parse(words, defaults).map(Parsed::Plan),
         b"BF.FETCH" => fetch::parse(words).map(Parsed::Fetch),
+        b"BF.MFETCH" => fetch::parse_many(words).map(|(fetch, first)| Parsed::FetchMany(fetch, first)),
+        b"BF.MCHANGED" => pairs::parse(words).map(Parsed::ChangedMany),
         b"BF.FILL" => fill::parse(words).map(|(token, fill)| Parsed::Fill(token, fill)),
         b"BF.ROTATE" => rotate::parse(words, defaults.must_obey).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
@@ -145,11 +154,14 @@ pub fn check(input: &[u8]) {
             assert_eq!((iterator.to_string().as_bytes(), *length), (words[2], words[3].len()));
         }
         Parsed::Plan(asked) => of_plan(*asked, &defaults),
-        Parsed::Fetch(fetch) => {
-            assert!(fetch.lease > 0 && words.len() <= 10 && words.len() >= 4);
-            assert!(words.len() > 4 || (fetch.stale, fetch.wait) == (0, 0), "{fetch:?}");
+        Parsed::Fetch(fetch) => guarding::of_fetch(*fetch, &words, 4..words.len()),
+        Parsed::FetchMany(fetch, first) => {
+            assert_eq!(fetch.wait, 0, "BF.MFETCH never waits");
+            guarding::of_fetch(*fetch, &words, 2..first - 1);
+            guarding::of_pairs(&words, *first);
         }
-        Parsed::Fill(token, fill) => of_fill(*token, *fill, &words),
+        Parsed::ChangedMany(first) => guarding::of_pairs(&words, *first),
+        Parsed::Fill(token, fill) => guarding::of_fill(*token, *fill, &words),
         Parsed::Rotate(turn) => of_turn(*turn, words.len(), &defaults),
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
@@ -216,18 +228,6 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     }
 }
 
-/// A value is one of the command's arguments, and a time to live is not zero.
-fn of_fill(token: Option<u64>, fill: Fill, words: &[&[u8]]) {
-    if let Some(token) = token {
-        assert!(format!("{token:016x}").as_bytes().eq_ignore_ascii_case(words[4]), "{token:x}");
-    }
-    match fill {
-        Fill::Value(index, lives) => assert!(index < words.len() && lives != Some(0), "{fill:?}"),
-        Fill::None(lives) => assert!(lives > 0),
-        Fill::GiveUp(time) => assert!(words.len() == 6 && time == 0 || words.len() == 8),
-    }
-}
-
 /// Only a primary or the AOF specifies the bucket.
 fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
     assert_eq!(words, if turn.is_some() { 6 } else { 2 });
@@ -264,8 +264,8 @@ fn of_effect(spec: Spec) {
 #[must_use]
 pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
     use Refusal::{
-        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, FixedExpansion, FixedScaleTo,
-        InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, RateRange, Syntax,
+        Bad, BadData, BadDumpIterator, BadLoadIterator, CapacityRange, ExpansionRange, ExpireTime, FixedExpansion,
+        FixedScaleTo, InfoField, InsertBad, InsertUnknown, LayoutMismatch, No, RateRange, Syntax,
     };
     match command.to_ascii_uppercase().as_slice() {
         b"BF.RESERVE" | b"BF.PLAN" => &[
@@ -297,7 +297,12 @@ pub fn refusals_of(command: &[u8]) -> &'static [Refusal] {
             LayoutMismatch,
         ],
         b"BF.ROTATE" => &[BadData],
-        b"BF.FETCH" | b"BF.FILL" => &[Syntax],
+        b"BF.FETCH" => {
+            &[No("lease"), Bad("lease"), No("stale"), Bad("stale"), No("wait"), Bad("wait"), No("key"), Syntax]
+        }
+        b"BF.MFETCH" => &[Bad("lease"), Bad("stale"), No("lease"), No("stale"), No("key"), Syntax],
+        b"BF.MCHANGED" => &[Syntax],
+        b"BF.FILL" => &[No("expire time"), ExpireTime, No("backoff"), Bad("backoff"), Syntax],
         b"BF.INFO" => &[InfoField],
         b"BF.SCANDUMP" => &[BadDumpIterator],
         b"BF.LOADCHUNK" => &[BadLoadIterator, BadData],
@@ -316,7 +321,6 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
         Refusal::No("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.PLAN"]),
         Refusal::Bad("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
         Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio" | "items") => is_of(&["BF.PLAN"]),
-        Refusal::No("lease" | "stale" | "wait") | Refusal::Bad("lease" | "stale" | "wait") => is_of(&["BF.FETCH"]),
         Refusal::No("expire time") => is_of(&["BF.RESERVE", "BF.PLAN", "BF.FILL"]),
         _ => refusals_of(words[0]).contains(&refusal),
     };
@@ -338,16 +342,24 @@ impl AsRef<[u8]> for Counted<'_> {
     }
 }
 
-/// The work is bounded by reading each argument once; with many arguments, BF.RESERVE also counts its options.
+/// The work is bounded by reading each argument once, and no item. With many arguments, BF.RESERVE also counts its options.
+/// BF.MFETCH compares each option with ITEMS and WAIT before it reads it as an option.
 fn each_word_is_read_once(words: &[&[u8]], defaults: &Defaults) {
     let counted: Vec<_> = words.iter().map(|word| Counted { word, reads: Cell::new(0) }).collect();
     let outcome = parsed(&counted, defaults);
-    let counts_first = words[0].eq_ignore_ascii_case(b"BF.RESERVE") && words.len() > 11;
-    let most = if counts_first { 2 } else { 1 };
+    let is_of = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+    let most = match () {
+        () if is_of(b"BF.RESERVE") && words.len() > 11 => 2,
+        () if is_of(b"BF.MFETCH") => 3,
+        () => 1,
+    };
     assert!(counted.iter().all(|word| word.reads.get() <= most), "{words:?}");
-    if let Parsed::Insert(_, items) = outcome {
-        assert!(counted[counted.len() - items..].iter().all(|item| item.reads.get() == 0), "an item was looked at");
-    }
+    let items = match outcome {
+        Parsed::Insert(_, items) => items,
+        Parsed::FetchMany(_, first) | Parsed::ChangedMany(first) => words.len() - first,
+        _ => 0,
+    };
+    assert!(counted[counted.len() - items..].iter().all(|item| item.reads.get() == 0), "an item was read");
 }
 
 /// Swapping the case of letters changes nothing, except in a seed of 32 raw bytes.

@@ -89,7 +89,9 @@ fn every_refusal_of_words() {
         })
     };
     assert!(is_met(None, Refusal::Arity));
-    for command in ["BF.RESERVE", "BF.INSERT", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.ROTATE"] {
+    let of_filters = ["BF.RESERVE", "BF.INSERT", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.ROTATE"];
+    let of_the_guard = ["BF.FETCH", "BF.MFETCH", "BF.MCHANGED", "BF.FILL"];
+    for command in of_filters.into_iter().chain(of_the_guard) {
         let refusals = words::refusals_of(command.as_bytes());
         assert!(!refusals.is_empty());
         for refusal in refusals {

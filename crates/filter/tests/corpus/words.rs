@@ -273,13 +273,52 @@ pub fn guarding(all: &Inputs) {
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
         ("fill-none", "NONE PX 5", Fill::None(5)),
         ("fill-giveup", "GIVEUP", Fill::GiveUp(0)),
+        ("fill-backoff", "giveup BACKOFF 2305843009213693952", Fill::GiveUp(1 << 61)),
     ] {
         assert_eq!(parsed(name, &format!("BF.FILL f i c 0123456789abcdef {rest}")), Parsed::Fill(token, fill));
     }
-    refused(all, Refusal::Bad("lease"), "fetch-lease-0", CLIENT, "BF.FETCH f i c LEASE 0");
-    refused(all, Refusal::Syntax, "fetch-twice", CLIENT, "BF.FETCH f i c WAIT 1 WAIT 1");
-    refused(all, Refusal::ExpireTime, "fill-expire-time-0", CLIENT, "BF.FILL f i c 0 NONE EX 0");
-    refused(all, Refusal::No("expire time"), "fill-none-for-ever", CLIENT, "BF.FILL f i c 0 NONE");
+    let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 1";
+    let fetch = Fetch { stale: 1 << 61, ..fetch };
+    let many = Fetch { wait: 0, while_key: Some(7), unless_key: Some(3), ..fetch };
+    let items = "ITEMS ITEMS ITEMS i c";
+    assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 11));
+    assert_eq!(parsed("mchanged", &format!("BF.MCHANGED f {items}")), Parsed::ChangedMany(3));
+    let single = Fetch { while_key: Some(9), unless_key: Some(5), ..fetch };
+    assert_eq!(parsed("fetch-all", &format!("BF.FETCH f i c {all_options} WAIT 3")), Parsed::Fetch(single));
+}
+
+pub fn guarding_that_is_refused(all: &Inputs) {
+    let client = |refusal, name: &str, words: &str| refused(all, refusal, name, CLIENT, words);
+    let options = [("LEASE", "lease"), ("STALE", "stale"), ("WAIT", "wait")];
+    for (option, name) in options {
+        client(Refusal::No(name), &format!("fetch-no-{name}"), &format!("BF.FETCH f i c {option}"));
+        // One more than the longest.
+        let bad = format!("BF.FETCH f i c {option} 2305843009213693953");
+        client(Refusal::Bad(name), &format!("fetch-bad-{name}"), &bad);
+    }
+    for (option, name) in options.into_iter().take(2) {
+        client(Refusal::No(name), &format!("mfetch-no-{name}"), &format!("BF.MFETCH f {option}"));
+        client(Refusal::Bad(name), &format!("mfetch-bad-{name}"), &format!("BF.MFETCH f {option} -1 ITEMS i c"));
+    }
+    for option in ["WHILE", "UNLESS"] {
+        client(Refusal::No("key"), &format!("fetch-{option}"), &format!("BF.FETCH f i c {option}"));
+        client(Refusal::No("key"), &format!("mfetch-{option}"), &format!("BF.MFETCH f {option}"));
+        let twice = format!("{option} a {option} a");
+        client(Refusal::Syntax, &format!("fetch-twice-{option}"), &format!("BF.FETCH f i c {twice}"));
+        client(Refusal::Syntax, &format!("mfetch-twice-{option}"), &format!("BF.MFETCH f {twice} ITEMS i c"));
+    }
+    client(Refusal::Bad("lease"), "fetch-lease-0", "BF.FETCH f i c LEASE 0");
+    client(Refusal::Syntax, "fetch-twice", "BF.FETCH f i c WAIT 1 WAIT 1");
+    client(Refusal::Syntax, "mfetch-wait", "BF.MFETCH f WAIT 1 ITEMS i c");
+    client(Refusal::Arity, "mfetch-half-a-pair", "BF.MFETCH f ITEMS i");
+    client(Refusal::Arity, "mchanged-no-pair", "BF.MCHANGED f ITEMS");
+    client(Refusal::Syntax, "mchanged-lease", "BF.MCHANGED f LEASE 1 ITEMS i c");
+    let fill = |refusal, name: &str, rest: &str| client(refusal, name, &format!("BF.FILL f i c 0 {rest}"));
+    fill(Refusal::ExpireTime, "fill-expire-time-0", "NONE EX 0");
+    fill(Refusal::No("expire time"), "fill-none-for-ever", "NONE");
+    fill(Refusal::No("backoff"), "fill-no-backoff", "GIVEUP BACKOFF");
+    fill(Refusal::Bad("backoff"), "fill-bad-backoff", "GIVEUP BACKOFF 2305843009213693953");
+    fill(Refusal::Syntax, "fill-backoff-twice", "GIVEUP BACKOFF 1 BACKOFF 1");
 }
 
 pub fn turns(all: &Inputs) {
