@@ -36,17 +36,19 @@ enum Life {
     Adds(usize),
     /// Adds of new items in four rounds, with BF.ROTATE between them.
     Turns(usize),
+    /// Adds, BF.ROTATE, then adds of half of the items again, which a sliding ring renews in its new bucket.
+    Renewals(usize),
     /// Adds, then deletes of a tenth of the items, half of which are added again.
     Deletes(usize),
     /// Adds of items that are members already, and deletes that count down.
     Counts(usize),
 }
 
-use Life::{Adds, Counts, Deletes, Turns};
+use Life::{Adds, Counts, Deletes, Renewals, Turns};
 
 /// How each filter is made: its key, the words of BF.RESERVE after the key, and its life. With TIGHTENING among the words,
 /// BF.INSERT makes it.
-const PLANS: [(&str, &str, Life); 49] = [
+const PLANS: [(&str, &str, Life); 51] = [
     ("empty", "0.01 100", Adds(0)),
     ("one-item", "0.01 1 NONSCALING", Adds(1)),
     ("fixed", "0.01 5000 NONSCALING", Adds(3000)),
@@ -71,6 +73,8 @@ const PLANS: [(&str, &str, Life); 49] = [
     ("turned-growing", "0.001 400 WINDOW 100000000 EXPANSION 2", Turns(280)),
     ("turned-sliding", "0.001 400 WINDOW 100000000 SLIDING HASH siphash", Turns(280)),
     ("turned-rolling", "0.001 400 ROLLING BUCKETS 4", Turns(280)),
+    ("renewed", "0.001 2000 WINDOW 100000000 SLIDING", Renewals(600)),
+    ("renewed-keyed", "0.001 2000 WINDOW 100000000 SLIDING HASH siphash BUCKETS 3", Renewals(600)),
     ("counting", "0.01 5000 COUNTING", Adds(3000)),
     ("counting-full", "0.001 1000 COUNTING", Adds(1000)),
     ("counting-keyed", "1e-6 300000 COUNTING HASH siphash", Adds(3000)),
@@ -154,7 +158,7 @@ impl Zoo {
             client.run("EXEC");
             let script = b"redis.call('BF.MADD', KEYS[1], ARGV[1], 'script', ARGV[1])".as_slice();
             client.call(&[b"EVAL", script, b"1", key, &fresh("script")]);
-            if matches!(animal.life, Turns(_)) {
+            if matches!(animal.life, Turns(_) | Renewals(_)) {
                 client.call(&[b"BF.ROTATE", key]);
             }
             if matches!(animal.life, Deletes(_) | Counts(_)) {
@@ -230,6 +234,19 @@ impl Animal {
                     // A ring that counts its items turns by itself as well.
                     assert!(round == 3 || client.call(&[b"BF.ROTATE", key]).number() == 0);
                 }
+                items(0..count)
+            }
+            Renewals(count) => {
+                call(client, &[b"BF.MADD", key], &items(0..count));
+                let card = client.call(&[b"BF.CARD", key]);
+                assert_eq!(client.call(&[b"BF.ROTATE", key]).number(), 0);
+                call(client, &[b"BF.MADD", key], &items(0..count / 2));
+                assert_eq!(
+                    client.call(&[b"BF.CARD", key]),
+                    card,
+                    "{}: an item in two buckets counts once",
+                    key.escape_ascii()
+                );
                 items(0..count)
             }
             Deletes(count) => Self::delete_some(client, key, count),
