@@ -2,10 +2,13 @@
 
 use super::Counts;
 use super::damage::pick;
-use crate::harness::{Connection, Rng};
+use crate::harness::{Connection, Reply, Rng};
 
 /// A key that holds a string, not a filter.
 pub const TEXT_KEY: &str = "text";
+/// A key that holds a hash with a field named like one of the keys, and one that holds a list.
+const HASH_KEY: &str = "hash";
+const LIST_KEY: &str = "list";
 
 /// The number of commands that are sent to one set of keys.
 const LINES: usize = 25;
@@ -40,6 +43,9 @@ const COMMANDS: [&str; 26] = [
 ];
 
 const KEYS: [&str; 5] = ["a", "b", "c", TEXT_KEY, ""];
+
+/// Keys for WHILE and UNLESS.
+const CONDITIONS: [&str; 7] = ["a", "missing", TEXT_KEY, HASH_KEY, HASH_KEY, HASH_KEY, LIST_KEY];
 
 /// Without EX and PX, because a key that expires meanwhile would look like a change by a refused command.
 const OPTIONS: [&str; 20] = [
@@ -106,11 +112,15 @@ const VALUES: [&str; 36] = [
 
 /// Sends random commands. Each is answered, and a refused one leaves the keys unchanged.
 pub fn round(rng: &mut Rng, client: &mut Connection, counts: &mut Counts) {
+    client.run(&format!("HSET {HASH_KEY} c 1"));
+    client.run(&format!("RPUSH {LIST_KEY} x"));
+    let mut lease = None;
     for _ in 0..LINES {
-        let words = line(rng);
+        let words = line(rng, lease.as_ref());
         let before = state(client);
         let reply = client.call(&words);
         counts.tried += 1;
+        lease = granted(&words, &reply).or(lease);
         if reply.is_error() {
             counts.refused += 1;
             let text = String::from_utf8_lossy(&words.join(&b" "[..])).into_owned();
@@ -129,7 +139,21 @@ fn state(client: &mut Connection) -> Vec<String> {
     state
 }
 
-fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
+/// Returns the filter, the item, the cache key and the token of a lease that BF.FETCH has granted.
+fn granted(words: &[Vec<u8>], reply: &Reply) -> Option<[Vec<u8>; 4]> {
+    match (words, reply) {
+        ([name, filter, item, key, ..], Reply::Array(parts)) if name.eq_ignore_ascii_case(b"BF.FETCH") => {
+            match &parts[..] {
+                [.., Reply::Bulk(token)] if token.len() == 16 => Some([filter, item, key, token].map(Clone::clone)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Draws a command. Some fills are for the `lease`.
+fn line(rng: &mut Rng, lease: Option<&[Vec<u8>; 4]>) -> Vec<Vec<u8>> {
     let command = *pick(rng, &COMMANDS);
     let mut words = vec![any_case(rng, command), pick(rng, &KEYS).as_bytes().to_vec()];
     match command {
@@ -157,8 +181,15 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
             words.push(word(rng));
             (0..rng.below(4)).for_each(|_| option(rng, &mut words));
         }
-        "BF.FETCH" | "BF.FILL" | "BF.CHANGED" => guarding(rng, command, &mut words),
+        "BF.FETCH" | "BF.CHANGED" => {
+            // A BF.CHANGED that the filter refuses has still deleted the value, so it names a missing key.
+            let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };
+            words.extend([rng.bytes(3), key.as_bytes().to_vec()]);
+            (0..if command == "BF.FETCH" { rng.below(4) } else { 0 }).for_each(|_| condition(rng, &mut words));
+        }
+        "BF.FILL" => fill(rng, &mut words, lease),
         "BF.MCHANGED" | "BF.MFETCH" => {
+            (0..if command == "BF.MFETCH" { rng.below(4) } else { 0 }).for_each(|_| condition(rng, &mut words));
             words.push(any_case(rng, "ITEMS"));
             (0..=rng.below(3)).for_each(|_| words.extend([rng.bytes(3), b"missing".to_vec()]));
         }
@@ -169,7 +200,9 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
         0 => words.push(word(rng)),
         1 => drop(words.pop()),
         2 => {
-            let place = 1 + rng.below(words.len() as u64 - 1) as usize;
+            // The last argument of BF.FILL may be a time to live: a key that expires would look like a change.
+            let end = if command == "BF.FILL" { words.len().min(8) } else { words.len() };
+            let place = 1 + rng.below(end as u64 - 1) as usize;
             words[place] = word(rng);
         }
         _ => {}
@@ -177,29 +210,34 @@ fn line(rng: &mut Rng) -> Vec<Vec<u8>> {
     words
 }
 
-/// No command may wait for long, because no other client would end the wait.
-fn guarding(rng: &mut Rng, command: &str, words: &mut Vec<Vec<u8>>) {
-    // A BF.CHANGED that the filter refuses has still deleted the value, so it names a missing key.
-    let key = if command == "BF.CHANGED" { "missing" } else { pick(rng, &KEYS) };
-    words.extend([rng.bytes(3), key.as_bytes().to_vec()]);
-    if command == "BF.FETCH" {
-        let options: [(&str, &[&str]); 3] =
-            [("LEASE", &VALUES), ("STALE", &VALUES), ("WAIT", &["0", "1", "2", "x", "-1"])];
-        for _ in 0..rng.below(3) {
-            let (name, values) = *pick(rng, &options);
-            words.extend([any_case(rng, name), pick(rng, values).as_bytes().to_vec()]);
-        }
-    } else if command == "BF.FILL" {
-        let forms: [&[&str]; 5] = [
-            &["VALUE", "v"],
-            &["VALUE", "v", "EX", "9"],
-            &["NONE", "PX", "9"],
-            &["GIVEUP"],
-            &["GIVEUP", "BACKOFF", "9"],
-        ];
-        words.push(word(rng));
-        words.extend(pick(rng, &forms).iter().map(|word| word.as_bytes().to_vec()));
+/// Appends an option of BF.FETCH. No command may wait for long, because no other client would end the wait.
+fn condition(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
+    let options: [(&str, &[&str]); 5] = [
+        ("LEASE", &VALUES),
+        ("STALE", &VALUES),
+        ("WAIT", &["0", "1", "2", "x", "-1"]),
+        ("WHILE", &CONDITIONS),
+        ("UNLESS", &CONDITIONS),
+    ];
+    let (name, values) = *pick(rng, &options);
+    words.extend([any_case(rng, name), pick(rng, values).as_bytes().to_vec()]);
+}
+
+/// Appends the arguments of BF.FILL. Times to live of values are long, because a key that expires would look like a change.
+fn fill(rng: &mut Rng, words: &mut Vec<Vec<u8>>, lease: Option<&[Vec<u8>; 4]>) {
+    let forms: [&[&str]; 6] = [
+        &["VALUE", "v"],
+        &["VALUE", "v", "EX", "1000000"],
+        &["NONE", "PX", "9"],
+        &["NONE", "EX", "9223372036854775807"],
+        &["GIVEUP"],
+        &["GIVEUP", "BACKOFF", "9"],
+    ];
+    match lease {
+        Some(lease) if rng.below(2) == 0 => words.splice(1.., lease.iter().cloned()).for_each(drop),
+        _ => words.extend([rng.bytes(3), pick(rng, &KEYS).as_bytes().to_vec(), word(rng)]),
     }
+    words.extend(pick(rng, &forms).iter().map(|word| word.as_bytes().to_vec()));
 }
 
 fn option(rng: &mut Rng, words: &mut Vec<Vec<u8>>) {
