@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use super::filter::{Filter, Item};
+use super::guard::{Asking, Filling, UNLESS_KEY, WHILE_KEY};
 use super::model::{Model, Slot};
+use super::records::Row;
 use super::shapes::{Layout, Shape};
 
 /// The arguments of a command.
@@ -95,20 +97,37 @@ pub enum Op {
     LoadChunk {
         to: usize,
     },
+    /// BF.CHANGED with `one`, or BF.MCHANGED.
     Changed {
         key: usize,
-        item: Item,
+        items: Vec<Item>,
+        one: bool,
     },
+    /// BF.FETCH with `one`, or BF.MFETCH.
     Fetch {
         key: usize,
-        item: Item,
+        items: Vec<Item>,
+        one: bool,
+        asking: Asking,
     },
-    /// BF.FILL with a unique value.
     Fill {
-        key: usize,
-        item: Item,
+        row: Row,
         token: String,
-        value: u64,
+        filling: Filling,
+    },
+    /// SET or DEL of a cache key.
+    Overwrite {
+        row: Row,
+        value: Option<u64>,
+    },
+    /// SET or DEL of the key of WHILE.
+    Beat {
+        begins: bool,
+    },
+    /// HSET or HDEL of a row, or of all rows, in the hash of UNLESS.
+    Write {
+        row: Option<Row>,
+        begins: bool,
     },
 }
 
@@ -138,6 +157,11 @@ pub fn words(text: &str) -> Words {
 
 fn of_key(command: &str, key: usize, rest: impl IntoIterator<Item = Vec<u8>>) -> Words {
     [command.as_bytes().to_vec(), key_name(key)].into_iter().chain(rest).collect()
+}
+
+/// Returns each item with its cache key.
+fn pairs(key: usize, items: &[Item]) -> Words {
+    items.iter().flat_map(|&item| [item_name(item), cache_key(key, item)]).collect()
 }
 
 impl Op {
@@ -190,15 +214,33 @@ impl Op {
                 }
                 _ => panic!("nothing arrives at key {to}"),
             },
-            Self::Changed { key, item } => of_key("BF.CHANGED", *key, [item_name(*item), cache_key(*key, *item)]),
-            Self::Fetch { key, item } => of_key(
-                "BF.FETCH",
-                *key,
-                [item_name(*item), cache_key(*key, *item)].into_iter().chain(words("LEASE 600000")),
-            ),
-            Self::Fill { key, item, token, value } => {
-                let rest = words(&format!("{token} VALUE {value} EX 1000000"));
-                of_key("BF.FILL", *key, [item_name(*item), cache_key(*key, *item)].into_iter().chain(rest))
+            Self::Changed { key, items, one: true } => of_key("BF.CHANGED", *key, pairs(*key, items)),
+            Self::Changed { key, items, one: false } => {
+                of_key("BF.MCHANGED", *key, words("ITEMS").into_iter().chain(pairs(*key, items)))
+            }
+            Self::Fetch { key, items, one: true, asking } => {
+                of_key("BF.FETCH", *key, pairs(*key, items).into_iter().chain(asking.words()))
+            }
+            Self::Fetch { key, items, one: false, asking } => {
+                let options = asking.words().into_iter().chain(words("ITEMS"));
+                of_key("BF.MFETCH", *key, options.chain(pairs(*key, items)))
+            }
+            Self::Fill { row: (key, item), token, filling } => {
+                let rest = words(token).into_iter().chain(filling.words());
+                of_key("BF.FILL", *key, pairs(*key, &[*item]).into_iter().chain(rest))
+            }
+            Self::Overwrite { row: (key, item), value } => {
+                let line = value.map_or(words("DEL"), |_| words("SET"));
+                let value = value.map(|value| value.to_string().into_bytes());
+                line.into_iter().chain([cache_key(*key, *item)]).chain(value).collect()
+            }
+            Self::Beat { begins: true } => words(&format!("SET {WHILE_KEY} 1")),
+            Self::Beat { begins: false } => words(&format!("DEL {WHILE_KEY}")),
+            Self::Write { row, begins } => {
+                let field = row.map_or(b"*".to_vec(), |(key, item)| cache_key(key, item));
+                let value = begins.then(|| b"1".to_vec());
+                let command = if *begins { "HSET" } else { "HDEL" };
+                words(&format!("{command} {UNLESS_KEY}")).into_iter().chain([field]).chain(value).collect()
             }
         }
     }
@@ -227,8 +269,8 @@ impl Op {
             | Self::Persist { key, .. }
             | Self::Dump { key }
             | Self::Changed { key, .. }
-            | Self::Fetch { key, .. }
-            | Self::Fill { key, .. } => vec![*key],
+            | Self::Fetch { key, .. } => vec![*key],
+            Self::Fill { row, .. } => vec![row.0],
             Self::Merge { to, from } => [&[*to], from.as_slice()].concat(),
             Self::Copy { from, to } => vec![*from, *to],
             _ => self.replaced(),

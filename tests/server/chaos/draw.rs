@@ -4,12 +4,16 @@ use std::time::Instant;
 
 use super::commands::{How, Op};
 use super::filter::{Item, State};
+use super::guard::{Asking, Filling};
 use super::model::{KEYS, Model, Slot};
+use super::records::Row;
 use super::shapes::{Family, SHAPES, Shape};
 use crate::harness::Rng;
 
 /// The number of items per key from which commands draw.
 pub const ITEMS: u64 = 1500;
+/// The number of keys whose filters guard rows.
+const GUARDED: usize = 6;
 
 /// Draws commands.
 pub struct Draw<'a> {
@@ -48,27 +52,42 @@ impl Draw<'_> {
         let key = self.below(KEYS);
         let item = self.item();
         match self.below(100) {
-            0..35 => self.add(key),
-            35..50 => self.remove(key),
-            50..62 => Op::Ask { key, items: self.items(60), one: false },
-            62..64 => Op::Ask { key, items: vec![item], one: true },
-            64 => Op::Count { key, item },
-            65 => Op::Plan { shape: self.shape() },
-            66..68 => Op::Look { key, command: self.one_of(&["BF.CARD", "BF.INFO", "BF.STATS", "BF.DEBUG"]) },
-            68..74 => Op::Reserve { key, shape: self.shape(), expires: self.below(3) == 0 },
-            74..77 => Op::Rotate { key },
-            77 => Op::Clear { key },
-            78..80 => self.merge(key),
-            80..82 => Op::Delete { key, command: self.one_of(&["DEL", "UNLINK"]) },
-            82 => Op::Rename { from: key, to: self.other(key) },
-            83 => Op::Copy { from: key, to: self.other(key) },
-            84 => Op::Persist { key, expires: self.below(2) == 0 },
-            85 => Op::Dump { key },
-            86 => self.restore(key),
-            87..90 => self.load_chunk(key),
-            90..94 => Op::Changed { key, item: self.few(key) },
-            94..97 => Op::Fetch { key, item: self.few(key) },
-            _ => self.fill(key),
+            0..30 => self.add(key),
+            30..42 => self.remove(key),
+            42..52 => Op::Ask { key, items: self.items(60), one: false },
+            52..54 => Op::Ask { key, items: vec![item], one: true },
+            54 => Op::Count { key, item },
+            55 => Op::Plan { shape: self.shape() },
+            56..58 => Op::Look { key, command: self.one_of(&["BF.CARD", "BF.INFO", "BF.STATS", "BF.DEBUG"]) },
+            58..64 => Op::Reserve { key, shape: self.shape(), expires: self.below(3) == 0 },
+            64..67 => Op::Rotate { key },
+            67 => Op::Clear { key },
+            68..70 => self.merge(key),
+            70..72 => Op::Delete { key, command: self.one_of(&["DEL", "UNLINK"]) },
+            72 => Op::Rename { from: key, to: self.other(key) },
+            73 => Op::Copy { from: key, to: self.other(key) },
+            74 => Op::Persist { key, expires: self.below(2) == 0 },
+            75 => Op::Dump { key },
+            76 => self.restore(key),
+            77..80 => self.load_chunk(key),
+            _ => self.guard(key % GUARDED),
+        }
+    }
+
+    /// Draws a command of the guard, or of a client that changes the keys which the guard reads.
+    fn guard(&mut self, key: usize) -> Op {
+        let row = (key, self.few(key));
+        match self.below(20) {
+            0..3 => {
+                let one = self.below(2) == 0;
+                Op::Changed { key, items: self.rows(key, one), one }
+            }
+            3..9 => self.fetch(key),
+            9..16 => self.fill(key),
+            // Even numbers do not expire, like values of SET.
+            16 => Op::Overwrite { row, value: (self.below(2) == 0).then(|| self.rng.number() >> 1 & !1) },
+            17 => Op::Beat { begins: self.below(4) > 0 },
+            _ => self.write(row),
         }
     }
 
@@ -94,7 +113,14 @@ impl Draw<'_> {
 
     /// Draws one of the few items of a key that are used with the guard.
     fn few(&mut self, key: usize) -> Item {
-        (key * 50 + self.below(3)) as Item
+        (key * 50 + self.below(5)) as Item
+    }
+
+    /// Draws items for a command of the guard. Many of them are more than one batch, and most are repeated.
+    fn rows(&mut self, key: usize, one: bool) -> Vec<Item> {
+        let many = if self.below(8) == 0 { 100 } else { 5 };
+        let count = if one { 1 } else { 1 + self.below(many) };
+        (0..count).map(|_| self.few(key)).collect()
     }
 
     fn items(&mut self, most: usize) -> Vec<Item> {
@@ -169,12 +195,47 @@ impl Draw<'_> {
         }
     }
 
+    fn fetch(&mut self, key: usize) -> Op {
+        let one = self.below(2) == 0;
+        let asking = Asking {
+            lease: self.time(),
+            refreshes: self.below(2) == 0,
+            // Only BF.FETCH waits. Nobody else sends commands meanwhile.
+            wait: if one && self.below(6) == 0 { 2 } else { 0 },
+            has_while: self.below(3) == 0,
+            has_unless: self.below(3) == 0,
+            first: self.below(5),
+        };
+        Op::Fetch { key, items: self.rows(key, one), one, asking }
+    }
+
+    /// Draws a time in milliseconds: one that ends soon, or one that outlasts the test.
+    fn time(&mut self) -> u64 {
+        self.one_of(&[1, 20, 600_000, 600_000, 600_000, 600_000, 600_000, 600_000])
+    }
+
     fn fill(&mut self, key: usize) -> Op {
-        let held: Vec<_> = self.model.tokens.iter().filter(|((of, _), _)| *of == key).collect();
-        if held.is_empty() {
-            return Op::Fetch { key, item: self.few(key) };
+        let guard = &self.model.guard;
+        let tokens = if self.rng.below(8) > 0 { guard.leased(key) } else { guard.spent(key) };
+        if tokens.is_empty() {
+            return self.fetch(key);
         }
-        let (&(key, item), token) = held[self.rng.below(held.len() as u64) as usize];
-        Op::Fill { key, item, token: token.text.clone(), value: self.rng.number() >> 1 }
+        let (row, token) = tokens[self.rng.below(tokens.len() as u64) as usize];
+        let filling = match self.below(8) {
+            0..4 => Filling::Value(self.rng.number() >> 1),
+            4 | 5 => Filling::NoRow(self.time()),
+            6 => Filling::GiveUp,
+            _ => Filling::BackOff(self.time()),
+        };
+        Op::Fill { row, token: token.to_owned(), filling }
+    }
+
+    /// Begins or ends a write. A few are in flight at a time.
+    fn write(&mut self, row: Row) -> Op {
+        let in_flight: Vec<Option<Row>> = self.model.guard.conditions.in_flight.iter().copied().collect();
+        if !in_flight.is_empty() && (in_flight.len() > 3 || self.below(2) == 0) {
+            return Op::Write { row: self.one_of(&in_flight), begins: false };
+        }
+        Op::Write { row: (self.below(8) > 0).then_some(row), begins: true }
     }
 }

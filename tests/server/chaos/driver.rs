@@ -1,5 +1,6 @@
 //! A round: sends commands to the primary, injects faults between and during them, and compares everything.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Instant;
@@ -27,21 +28,40 @@ pub struct Counts {
     pub reloads: usize,
     /// How often adds were pending.
     pub pending: usize,
+    /// How often each reply and effect of the guard occurred.
+    pub guard: BTreeMap<&'static str, usize>,
 }
+
+/// The replies and effects of the guard.
+const OF_THE_GUARD: [&str; 12] = [
+    "absent",
+    "absent by a NONE",
+    "hit",
+    "stale",
+    "load",
+    "wait",
+    "held",
+    "filled",
+    "NONE",
+    "GIVEUP",
+    "BACKOFF",
+    "refused",
+];
 
 impl Counts {
     /// Whether everything occurred that the test is about.
     pub fn has_everything(&self) -> bool {
-        [self.kills, self.hand_overs, self.failovers, self.forks, self.reloads, self.pending].iter().all(|&it| it > 0)
+        let of_servers = [self.kills, self.hand_overs, self.failovers, self.forks, self.reloads, self.pending];
+        of_servers.iter().all(|&it| it > 0) && OF_THE_GUARD.iter().all(|what| self.guard.contains_key(what))
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { commands, checks, verified, kills, hand_overs, failovers, forks, reloads, pending } = self;
+        let Self { commands, checks, verified, kills, hand_overs, failovers, forks, reloads, pending, guard } = self;
         write!(f, "{commands} executions, {kills} kills survived, {verified} adds verified in {checks} checks, ")?;
         write!(f, "{failovers} failovers, {hand_overs} hand-overs, {forks} forks, {reloads} reloads, ")?;
-        write!(f, "adds pending at {pending} moments")
+        write!(f, "adds pending at {pending} moments, guard: {guard:?}")
     }
 }
 
@@ -117,6 +137,9 @@ impl<'a> Driver<'a> {
             driver.come_back();
         });
         self.check();
+        for (what, count) in &self.model.guard.seen {
+            *self.counts.guard.entry(what).or_default() += count;
+        }
     }
 
     /// Runs an action that changes no key.
@@ -211,6 +234,7 @@ impl<'a> Driver<'a> {
             };
             if way == Way::Scripts && self.cuts_arrays_in_scripts && refuses_an_item(&op, &reply) {
                 // Items before the refused one may have been added.
+                self.model.announce(&op);
                 self.model.doubt(&op, sent);
                 continue;
             }

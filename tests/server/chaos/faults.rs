@@ -41,18 +41,18 @@ impl Driver<'_> {
         self.after_restart();
     }
 
-    /// Settings and leases are lost.
+    /// Settings and the guard's records are lost.
     fn after_restart(&mut self) {
         self.model.limit = Limit::None;
-        self.model.void_leases();
+        self.model.guard.end_all();
         self.delete_doubtful();
     }
 
     /// Deletes the keys whose values are unknown.
     pub fn delete_doubtful(&mut self) {
-        for key in self.model.take_doubtful() {
-            self.trail.line(format_args!("DEL {}", key_name(key).escape_ascii()));
-            self.pair.client.call(&[b"DEL", key_name(key).as_slice()]);
+        for name in self.model.take_doubtful() {
+            self.trail.line(format_args!("DEL {}", name.escape_ascii()));
+            self.pair.client.call(&[b"DEL", name.as_slice()]);
         }
     }
 
@@ -107,7 +107,7 @@ impl Driver<'_> {
         no_child(&mut self.pair.client);
         self.control("CONFIG SET rdb-key-save-delay 0");
         self.unchanged(|driver| assert_eq!(driver.control(line), ok()));
-        self.model.void_leases();
+        self.model.guard.end_all();
         self.counts.reloads += 1;
     }
 
@@ -119,7 +119,7 @@ impl Driver<'_> {
         self.trail.line(format_args!("a hand-over, by FAILOVER: {by_failover}"));
         self.unchanged(|driver| driver.pair.hand_over(by_failover));
         self.model.default = DEFAULTS[self.pair.primary()];
-        self.model.void_leases();
+        self.model.guard.end_all();
         self.counts.hand_overs += 1;
     }
 

@@ -10,7 +10,7 @@ use super::shapes::{Family, Shape};
 pub type Item = u16;
 
 /// The allowed difference in milliseconds between a server's clock and the test's.
-const CLOCK_SLACK: Duration = Duration::from_millis(50);
+pub const CLOCK_SLACK: Duration = Duration::from_millis(50);
 
 /// When an item was added: the time, and the counts of its filter.
 #[derive(Clone, Copy, PartialEq)]

@@ -17,6 +17,7 @@ mod filter;
 mod guard;
 mod model;
 mod pair;
+mod records;
 mod replies;
 mod shapes;
 mod trail;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::commands::{Op, Payload};
+use super::commands::{Op, Payload, key_name};
 use super::filter::{Filter, Item, State};
+use super::guard::{Filling, UNLESS_KEY, WHILE_KEY};
+use super::records::{Conditions, Guarded};
 use super::shapes::{DEFAULTS, Shape};
 
 /// The number of keys that hold filters.
@@ -38,32 +40,31 @@ pub enum Limit {
     Bytes,
 }
 
-/// A lease of the guard.
-pub struct Token {
-    pub text: String,
-    /// BF.FILL must refuse the token.
-    pub is_void: bool,
-    /// BF.FILL must accept the token.
-    pub is_good: bool,
-    /// Whether the filter is still the one for which the token was granted.
-    pub same_filter: bool,
-}
-
 /// The values that a cache key may currently have.
 type Cached = Vec<Option<u64>>;
 
 /// The effect of a write that no replica has confirmed yet.
 enum Unconfirmed {
-    Item { key: usize, item: Item, before: State },
-    Cached { key: usize, item: Item, before: Cached },
+    Item {
+        key: usize,
+        item: Item,
+        before: State,
+    },
+    Cached {
+        key: usize,
+        item: Item,
+        before: Cached,
+    },
     Key(usize),
+    /// The keys of WHILE and UNLESS.
+    Conditions,
 }
 
 /// The model.
 pub struct Model {
     pub slots: Vec<Slot>,
     pub shelf: Vec<Payload>,
-    pub tokens: BTreeMap<(usize, Item), Token>,
+    pub guard: Guarded,
     cached: BTreeMap<(usize, Item), Cached>,
     unconfirmed: Vec<Unconfirmed>,
     pub limit: Limit,
@@ -77,7 +78,7 @@ impl Model {
         Self {
             slots: (0..KEYS).map(|_| Slot::Missing).collect(),
             shelf: Vec::new(),
-            tokens: BTreeMap::new(),
+            guard: Guarded::default(),
             cached: BTreeMap::new(),
             unconfirmed: Vec::new(),
             limit: Limit::None,
@@ -106,11 +107,7 @@ impl Model {
     pub fn replace(&mut self, key: usize, slot: Slot) {
         self.unconfirmed.push(Unconfirmed::Key(key));
         self.slots[key] = slot;
-        for ((of, _), token) in &mut self.tokens {
-            if *of == key {
-                (token.is_good, token.same_filter) = (false, false);
-            }
-        }
+        self.guard.replaced(key);
     }
 
     /// Records that all keys were deleted.
@@ -118,7 +115,28 @@ impl Model {
         (0..KEYS).for_each(|key| self.replace(key, Slot::Missing));
         let cached: Vec<(usize, Item)> = self.cached.keys().copied().collect();
         cached.into_iter().for_each(|(key, item)| self.cache(key, item, None));
-        self.void_leases();
+        *self.conditions() = Conditions::default();
+        self.guard.end_all();
+    }
+
+    /// Returns the keys of WHILE and UNLESS, to record a change to them.
+    pub fn conditions(&mut self) -> &mut Conditions {
+        self.unconfirmed.push(Unconfirmed::Conditions);
+        &mut self.guard.conditions
+    }
+
+    /// Records the effects of a command on the guard that do not depend on whether the filter accepts the items.
+    pub fn announce(&mut self, op: &Op) {
+        match op {
+            Op::Add { key, items, .. } => items.iter().for_each(|&item| self.guard.added((*key, item))),
+            Op::Changed { key, items, .. } => {
+                for &item in items {
+                    self.cache(*key, item, None);
+                    self.guard.end((*key, item));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Records that an item's state is about to change.
@@ -162,16 +180,19 @@ impl Model {
                     filter.rotated();
                 }
             }
-            Op::Changed { key, item } => {
+            Op::Changed { key, items, .. } => {
                 if let Slot::Filter(filter) = &mut self.slots[*key] {
-                    filter.perhaps(*item, true, sent, now);
+                    items.iter().for_each(|&item| filter.perhaps(item, true, sent, now));
                 }
-                self.doubt_cached(*key, *item, vec![None]);
+                items.iter().for_each(|&item| self.doubt_cached(*key, item, vec![None]));
             }
-            Op::Fill { key, item, value, .. } => {
-                self.tokens.remove(&(*key, *item));
-                self.doubt_cached(*key, *item, vec![Some(*value)]);
-            }
+            Op::Fill { row, filling, .. } => match filling {
+                Filling::Value(value) => self.doubt_cached(row.0, row.1, vec![Some(*value)]),
+                Filling::NoRow(_) => self.doubt_cached(row.0, row.1, vec![None]),
+                Filling::GiveUp | Filling::BackOff(_) => {}
+            },
+            Op::Overwrite { row, value } => self.doubt_cached(row.0, row.1, vec![*value]),
+            Op::Beat { .. } | Op::Write { .. } => self.guard.conditions.is_doubtful = true,
             _ => {}
         }
     }
@@ -191,6 +212,7 @@ impl Model {
         for unconfirmed in std::mem::take(&mut self.unconfirmed) {
             match unconfirmed {
                 Unconfirmed::Key(key) => self.slots[key] = Slot::Doubtful,
+                Unconfirmed::Conditions => self.guard.conditions.is_doubtful = true,
                 Unconfirmed::Cached { key, item, before } => self.doubt_cached(key, item, before),
                 Unconfirmed::Item { key, item, before } => {
                     if let Slot::Filter(filter) = &mut self.slots[key] {
@@ -201,19 +223,17 @@ impl Model {
         }
     }
 
-    /// Returns the keys whose values are unknown. The caller deletes them.
-    pub fn take_doubtful(&mut self) -> Vec<usize> {
+    /// Returns the names of the keys whose values are unknown. The caller deletes them.
+    pub fn take_doubtful(&mut self) -> Vec<Vec<u8>> {
         let doubtful: Vec<usize> = (0..KEYS).filter(|&key| matches!(self.slots[key], Slot::Doubtful)).collect();
         for &key in &doubtful {
             self.slots[key] = Slot::Missing;
         }
-        doubtful
-    }
-
-    /// Leases do not survive a restart or a change of role.
-    pub fn void_leases(&mut self) {
-        for token in self.tokens.values_mut() {
-            (token.is_void, token.is_good) = (true, false);
+        let mut names: Vec<Vec<u8>> = doubtful.into_iter().map(key_name).collect();
+        if self.guard.conditions.is_doubtful {
+            self.guard.conditions = Conditions::default();
+            names.extend([WHILE_KEY, UNLESS_KEY].map(|name| name.as_bytes().to_vec()));
         }
+        names
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::commands::{How, Op};
 use super::filter::{Filter, Item};
-use super::guard::{changed, fetch, fill};
+use super::guard::{Filling, beat, changed, fetch, fill, overwrite, write};
 use super::model::{Limit, Model, Slot};
 use super::shapes::{Family, Layout, Shape};
 use crate::harness::Reply;
@@ -33,7 +33,7 @@ pub fn expect_error(reply: &Reply, text: &str) -> Result<(), Fault> {
     expect(matches!(reply, Reply::Error(found) if found.starts_with(text)), text)
 }
 
-fn expect_number(reply: &Reply, number: i64) -> Result<(), Fault> {
+pub fn expect_number(reply: &Reply, number: i64) -> Result<(), Fault> {
     expect(*reply == Reply::Integer(number), &number.to_string())
 }
 
@@ -42,7 +42,7 @@ pub fn is_ok(reply: &Reply) -> bool {
 }
 
 /// The answers for one or several items.
-fn answers(reply: &Reply) -> &[Reply] {
+pub fn answers(reply: &Reply) -> &[Reply] {
     match reply {
         Reply::Array(answers) => answers,
         one => std::slice::from_ref(one),
@@ -59,6 +59,9 @@ pub struct Heard<'a> {
 /// Checks a reply.
 pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Result<(), Fault> {
     let heard = Heard { reply, sent, replied: Instant::now() };
+    if !matches!(reply, Reply::Error(text) if text.starts_with(OUT_OF_MEMORY)) {
+        model.announce(op);
+    }
     if let Reply::Error(text) = reply
         && is_refused_by_limit(model.limit, op, text)
     {
@@ -76,9 +79,12 @@ pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Resul
         Op::Clear { key } => clear(model, *key, reply),
         Op::Merge { to, from } => merge(model, *to, from, reply),
         Op::LoadChunk { to } => load_chunk(model, *to, reply),
-        Op::Changed { key, item } => changed(model, *key, *item, &heard),
-        Op::Fetch { key, item } => fetch(model, *key, *item, &heard),
-        Op::Fill { key, item, token, value } => fill(model, (*key, *item), token, *value, reply),
+        Op::Changed { key, items, .. } => changed(model, *key, items, &heard),
+        Op::Fetch { key, items, one, asking } => fetch(model, *key, items, (*one, asking), &heard),
+        Op::Fill { row, token, filling } => fill(model, *row, token, *filling, &heard),
+        Op::Overwrite { row, value } => overwrite(model, *row, *value, reply),
+        Op::Beat { begins } => beat(model, *begins, reply),
+        Op::Write { row, begins } => write(model, *row, *begins, reply),
         Op::Delete { .. }
         | Op::Rename { .. }
         | Op::Copy { .. }
@@ -90,7 +96,8 @@ pub fn settle(model: &mut Model, op: &Op, reply: &Reply, sent: Instant) -> Resul
 
 /// Whether the reply ends with an error for one of the items.
 pub fn refuses_an_item(op: &Op, reply: &Reply) -> bool {
-    let is_many = matches!(op, Op::Add { items, .. } | Op::Remove { items, .. } if items.len() > 1);
+    let is_many =
+        matches!(op, Op::Add { items, .. } | Op::Remove { items, .. } | Op::Changed { items, .. } if items.len() > 1);
     let refusals = [FULL, NO_ROOM, NO_MEMORY];
     is_many && matches!(reply, Reply::Error(text) if refusals.iter().any(|refusal| text.starts_with(refusal)))
 }
@@ -106,7 +113,10 @@ fn is_refused_by_limit(limit: Limit, op: &Op, text: &str) -> bool {
             | Op::Restore { .. }
             | Op::LoadChunk { .. }
             | Op::Copy { .. }
-            | Op::Fill { .. }
+            | Op::Fill { filling: Filling::Value(_), .. }
+            | Op::Overwrite { value: Some(_), .. }
+            | Op::Beat { begins: true }
+            | Op::Write { begins: true, .. }
     );
     match limit {
         Limit::None => false,
@@ -162,10 +172,6 @@ pub fn add_one(
 ) -> Result<(), Fault> {
     let limit = model.limit;
     model.touch(key, item);
-    if let Some(token) = model.tokens.get_mut(&(key, item)) {
-        token.is_void |= token.same_filter;
-        token.is_good = false;
-    }
     let filter = model.filter(key);
     let is_new = match answer {
         Reply::Error(text) => return check_refused_item(limit, filter, text),
@@ -329,6 +335,7 @@ fn merge(model: &mut Model, to: usize, from: &[usize], reply: &Reply) -> Result<
         _ => Filter::new(shape),
     };
     sources.iter().for_each(|source| union.united_with(source));
+    model.guard.merged(to);
     model.replace(to, Slot::Filter(union));
     Ok(())
 }
