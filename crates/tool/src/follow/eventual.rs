@@ -38,21 +38,24 @@ impl Follower {
         let table = self.tables.get(index).context("a table")?;
         let position = *self.positions.get(index).context("a table")?;
         let epoch = *self.epochs.get(index).context("a table")?;
-        let mut work = Work::default();
+        let (mut work, mut is_truncated) = (Work::default(), false);
         for (transaction, step) in steps(group, position, index) {
             match step {
                 Step::Change(change) => work.add(change, transaction, table.deletes),
-                Step::Truncate => {
-                    // First the leases, so that a reader that has read an old row cannot fill it in after the scan.
-                    self.store.transact(&table.keys, epoch, &[cmd("BF.CLEAR").arg(&table.keys.filter).to_owned()])?;
-                    for pattern in table.patterns() {
-                        self.store.delete_values(&pattern, |key| table.keys.contains(key), |_| Ok(()))?;
-                    }
-                    work = Work::default();
-                }
+                Step::Truncate => (work, is_truncated) = (Work::default(), true),
             }
         }
         let mut commands = work.changes(&table.keys.filter);
+        if is_truncated {
+            // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
+            // were inserted since are added in the same transaction, so that none of them is reported absent.
+            let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
+            let commands: Vec<_> = std::iter::once(clear).chain(commands.iter().cloned()).collect();
+            self.store.transact(&table.keys, epoch, &commands)?;
+            for pattern in table.patterns() {
+                self.store.delete_values(&pattern, |key| table.keys.contains(key), |_| Ok(()))?;
+            }
+        }
         commands.extend(chunked("BF.MDEL", &table.keys.filter, work.gone()));
         self.store_position(index, commands, end.max(position))
     }
