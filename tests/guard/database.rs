@@ -2,7 +2,7 @@
 //! PostgreSQL is missing, the test fails and says how to install it.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -27,6 +27,8 @@ pub struct Database {
     user: Option<(u32, u32)>,
     /// Also part of the socket's name.
     port: u16,
+    /// Settings besides those of every cluster.
+    settings: Vec<String>,
     child: Child,
 }
 
@@ -48,7 +50,7 @@ impl Database {
     /// An empty cluster with a log that logical replication can read.
     #[allow(dead_code, reason = "the guard's tests do not follow the log")]
     pub fn logical() -> Self {
-        Self::start(&["wal_level=logical"])
+        Self::start(&["wal_level=logical", "max_prepared_transactions=10"])
     }
 
     /// As [`Self::logical`], and a commit is on disk before it returns.
@@ -91,27 +93,35 @@ impl Database {
         if let Some((user, group)) = user {
             chown(folder.path(), Some(user), Some(group)).expect("root gives the folder away");
         }
-        let log = File::create(folder.path().join("postgres.log")).expect("a log file");
         let mut initdb = command(&programs, "initdb", user, folder.path());
         let output = initdb
             .args(["-D", "data", "-U", "guard", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
             .output()
             .expect("initdb runs");
         assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
-        let child = command(&programs, "postgres", user, folder.path())
-            .args(["-D", "data", "-c", "listen_addresses=", "-k"])
-            .arg(folder.path())
-            // No test kills the database, only the servers in front of it.
-            .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
-            .args(settings.iter().flat_map(|setting| ["-c", setting]))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("postgres starts");
-        let mut database = Self { folder, programs, user, port, child };
+        let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let child = launch(&programs, user, folder.path(), &settings);
+        let mut database = Self { folder, programs, user, port, settings, child };
         database.wait_until_it_answers();
         database
+    }
+
+    /// Stops PostgreSQL with a mode of pg_ctl, `fast` or `immediate`, and starts it again.
+    #[allow(dead_code, reason = "the guard's tests do not stop it")]
+    pub fn restart(&mut self, mode: &str) {
+        if !self.stop(mode) {
+            // A fast shutdown waits for replication clients.
+            assert!(self.stop("immediate"), "PostgreSQL does not stop");
+        }
+        self.child.wait().expect("the process ends");
+        self.child = launch(&self.programs, self.user, self.folder.path(), &self.settings);
+        self.wait_until_it_answers();
+    }
+
+    fn stop(&self, mode: &str) -> bool {
+        let mut stop = command(&self.programs, "pg_ctl", self.user, self.folder.path());
+        let output = stop.args(["-D", "data", "-m", mode, "-t", "20", "stop"]).output();
+        output.is_ok_and(|output| output.status.success())
     }
 
     fn wait_until_it_answers(&mut self) {
@@ -165,13 +175,27 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let mut stop = command(&self.programs, "pg_ctl", self.user, self.folder.path());
-        let stopped = stop.args(["-D", "data", "-m", "immediate", "stop"]).stdout(Stdio::null()).status();
-        if !stopped.is_ok_and(|status| status.success()) {
+        if !self.stop("immediate") {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
+}
+
+/// Starts the server process in the folder, where it appends to its log.
+fn launch(programs: &Path, user: Option<(u32, u32)>, folder: &Path, settings: &[String]) -> Child {
+    let log = OpenOptions::new().create(true).append(true).open(folder.join("postgres.log")).expect("a log file");
+    command(programs, "postgres", user, folder)
+        .args(["-D", "data", "-c", "listen_addresses=", "-k"])
+        .arg(folder)
+        // What a killed process has written survives without fsync. No test stops the machine.
+        .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=100"])
+        .args(settings.iter().flat_map(|setting| ["-c", setting.as_str()]))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a second handle"))
+        .stderr(log)
+        .spawn()
+        .expect("postgres starts")
 }
 
 /// Returns a command that runs a program of PostgreSQL in the folder as a user that it accepts.

@@ -1,10 +1,10 @@
 //! `follow`: writers that know nothing of the guard, and readers that see their changes.
 
+mod chaos;
 mod demand;
 mod encrypted;
 mod eventual;
 mod fills;
-mod promise;
 mod synchronous;
 
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use postgres::Client;
 use tempfile::TempDir;
 
 use crate::database::Database;
-use crate::harness::{Server, eventually, integer};
+use crate::harness::{Builder, Server, eventually, integer};
 use crate::running::{Running, command};
 
 const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
@@ -54,8 +54,13 @@ impl World {
     }
 
     fn with_mode(mode: &'static str, program: &Path, schema: &str, tables: &str) -> Self {
-        let (database, server) = (Database::logical(), Server::start(program));
-        server.connect().run(&format!("ACL SETUSER follower on >secret ~* -@all {}", permissions()));
+        Self::with_server(mode, Server::with(program), schema, tables)
+    }
+
+    fn with_server(mode: &'static str, server: Builder, schema: &str, tables: &str) -> Self {
+        // In the configuration, the user survives a restart of the server.
+        let user = format!("user follower on >secret ~* -@all {}", permissions());
+        let (database, server) = (Database::logical(), server.line(&user).start());
         database.connect().unwrap().batch_execute(schema).unwrap();
         let world = Self { mode, database, server, folder: tempfile::tempdir().unwrap() };
         world.configure(tables);

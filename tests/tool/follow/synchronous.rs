@@ -6,17 +6,21 @@ use std::thread;
 use postgres::Client;
 
 use super::{Follower, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Connection, Reply, Server, bulk, integer, nil, on_every_server};
+use crate::harness::{Builder, Connection, Reply, Server, bulk, integer, nil, on_every_server};
 use crate::running::run;
 
 /// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
 pub const FOLLOWER: &str = "bloomgate";
-const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
+pub const WITH_GHOST: &str = "FIRST 2 (bloomgate, ghost)";
 
 impl World {
     /// A database with a synchronous follower whose heartbeat has begun.
     pub fn synchronous(program: &std::path::Path) -> (Self, Follower) {
-        let world = Self::with_mode("synchronous", program, USERS, USERS_TABLE);
+        Self::synchronous_with(Server::with(program), USERS_TABLE)
+    }
+
+    pub fn synchronous_with(server: Builder, tables: &str) -> (Self, Follower) {
+        let world = Self::with_server("synchronous", server, USERS, tables);
         let follower = world.follow();
         follower.says("no heartbeat: synchronous_standby_names = ''");
         world.demand(FOLLOWER);
@@ -62,16 +66,22 @@ impl World {
 /// Lets every COMMIT return where a test fails.
 pub struct Cleanup<'a>(pub &'a World);
 
-impl Drop for Cleanup<'_> {
-    fn drop(&mut self) {
+impl Cleanup<'_> {
+    pub fn let_commits_return(&self) {
         let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
                     AND pid <> pg_backend_pid()";
-        if thread::panicking()
-            && let Ok(mut session) = self.0.database.connect()
-        {
+        if let Ok(mut session) = self.0.database.connect() {
             _ = session.batch_execute("ALTER SYSTEM RESET synchronous_standby_names");
             _ = session.batch_execute("SELECT pg_reload_conf()");
             _ = session.batch_execute(text);
+        }
+    }
+}
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.let_commits_return();
         }
     }
 }

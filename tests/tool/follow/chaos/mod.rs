@@ -1,0 +1,234 @@
+//! Both modes under disturbances: writers that know nothing of the guard, readers that check every answer, and followers, servers and
+//! connections that fail.
+//!
+//! A run takes 8 s times `BLOOMGATE_EFFORT` (default 1): 450 is an hour. `BLOOMGATE_SEED` (default 1) determines the statements and the
+//! faults, but not their timing. A broken promise ends the run, and prints the history of the row and the last faults.
+//!
+//! In synchronous mode, an answer must show every COMMIT that had returned when the reader asked. In eventual mode, `absent` must
+//! show every COMMIT that had returned `max-lag` before, and any answer those that had returned before the time that the heartbeat
+//! stands for. Where PostgreSQL stops during a COMMIT, that COMMIT has not returned.
+
+mod faults;
+mod reader;
+mod rows;
+mod writer;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+
+use super::{USERS, USERS_TABLE, World, soon};
+use crate::harness::{Reply, Server, figures, integer, on_every_server};
+use faults::{Chaos, Fault};
+use reader::{READERS, Reader};
+use rows::{Answer, Rows};
+use writer::{ROWS, WRITERS, Writer};
+
+/// The duration of a run at effort 1.
+const SECONDS: f64 = 8.0;
+/// `max-lag` of the table.
+const MAX_LAG: Duration = Duration::from_secs(2);
+/// The last faults that are printed.
+const NOTES: usize = 60;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Synchronous,
+    Eventual,
+}
+
+/// What all threads of a run share.
+struct Run {
+    mode: Mode,
+    seed: u64,
+    /// The database's URL and the server's port.
+    url: String,
+    port: u16,
+    rows: Rows,
+    done: AtomicBool,
+    /// Writers and readers that have not ended.
+    threads: AtomicU64,
+    /// The database will not answer any more.
+    given_up: AtomicBool,
+    commits: AtomicU64,
+    /// Transactions during which PostgreSQL stopped.
+    unknown: AtomicU64,
+    /// `absent`, `hit`, `load`, `wait`, and those that were compared with the writers' COMMITs.
+    answers: [AtomicU64; 5],
+    faults: Mutex<BTreeMap<Fault, u64>>,
+    notes: Mutex<VecDeque<String>>,
+    broken: Mutex<Option<String>>,
+}
+
+impl Run {
+    fn new(mode: Mode, world: &World) -> Self {
+        Self {
+            mode,
+            seed: std::env::var("BLOOMGATE_SEED").map_or(1, |text| text.parse().expect("a number")),
+            url: format!("{}?application_name=chaos", world.database.url()),
+            port: world.server.port,
+            rows: Rows::new(WRITERS * ROWS),
+            done: AtomicBool::new(false),
+            threads: AtomicU64::new(WRITERS as u64 + READERS),
+            given_up: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            answers: Default::default(),
+            faults: Mutex::default(),
+            notes: Mutex::default(),
+            broken: Mutex::default(),
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.given_up.load(SeqCst)
+    }
+
+    fn count(&self, answer: Answer, is_checked: bool) {
+        let index = match answer {
+            Answer::Absent => 0,
+            Answer::Hit(_) => 1,
+            Answer::Load => 2,
+            Answer::Wait | Answer::Filled(..) => 3,
+        };
+        self.answers[index].fetch_add(1, SeqCst);
+        if is_checked && index < 2 {
+            self.answers[4].fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Ends the run because of a broken promise. Only the first one is reported.
+    fn fail(&self, text: &str) {
+        let mut broken = self.broken.lock().unwrap();
+        if broken.is_none() {
+            let now = self.rows.at(Instant::now());
+            let notes: String = self.notes.lock().unwrap().iter().map(|note| format!("{note}\n")).collect();
+            *broken = Some(format!("at {now}: {text}\n--- the last faults\n{notes}---"));
+        }
+        self.done.store(true, SeqCst);
+    }
+
+    /// Keeps a line for the report of a broken promise.
+    fn note(&self, text: &str) {
+        let mut notes = self.notes.lock().unwrap();
+        if notes.len() == NOTES {
+            notes.pop_front();
+        }
+        notes.push_back(format!("{:>14} {text}", self.rows.at(Instant::now())));
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [absent, hit, load, wait, checked] = self.answers.each_ref().map(|count| count.load(SeqCst));
+        let (commits, unknown) = (self.commits.load(SeqCst), self.unknown.load(SeqCst));
+        write!(
+            out,
+            "{commits} commits, {unknown} commits during which PostgreSQL stopped, {checked} answers checked, "
+        )?;
+        write!(out, "{absent} absent, {hit} hit, {load} load, {wait} wait, ")?;
+        let faults = self.faults.lock().unwrap();
+        write!(out, "{} kills survived", faults.values().sum::<u64>())?;
+        faults.iter().try_for_each(|(fault, count)| write!(out, ", {count} {fault:?}"))
+    }
+}
+
+/// Connects to the database, which may be away.
+fn connect(run: &Run) -> Client {
+    loop {
+        match Client::connect(&run.url, NoTls) {
+            Ok(client) => return client,
+            Err(error) if run.is_given_up() => panic!("no database: {error}"),
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+fn chaos(mode: Mode, program: &Path) {
+    let server = Server::with(program).line("appendonly yes").line("appendfsync always");
+    let (world, first) = match mode {
+        Mode::Synchronous => World::synchronous_with(server, USERS_TABLE),
+        Mode::Eventual => {
+            let world = World::with_server("eventual", server, USERS, USERS_TABLE);
+            let first = world.following();
+            (world, first)
+        }
+    };
+    let run = Run::new(mode, &world);
+    let mut chaos = Chaos::new(&run, world, first);
+    let factor = std::env::var("BLOOMGATE_EFFORT").map_or(1.0, |text| text.parse::<f64>().expect("a factor"));
+    let gate = RwLock::default();
+    thread::scope(|scope| {
+        let (run, gate) = (&run, &gate);
+        for writer in 0..WRITERS {
+            scope.spawn(move || Writer::new(run, gate, writer).run());
+        }
+        for reader in 0..READERS {
+            scope.spawn(move || Reader::new(run, reader).run());
+        }
+        let time = Duration::from_secs_f64(SECONDS * factor);
+        let result = catch_unwind(AssertUnwindSafe(|| chaos.disturb(time)));
+        run.done.store(true, SeqCst);
+        chaos.let_writers_end();
+        result.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    if let Some(broken) = run.broken.lock().unwrap().as_ref() {
+        panic!("seed {}, {run}\n{broken}", run.seed);
+    }
+    check_the_end(&run, &mut chaos);
+    let counts = &run.answers.each_ref().map(|count| count.load(SeqCst))[..4];
+    let waits = if mode == Mode::Synchronous { counts.len() } else { 3 };
+    assert!(run.commits.load(SeqCst) > 0 && counts[..waits].iter().all(|count| *count > 0), "{run}");
+    let name = if mode == Mode::Synchronous { "synchronous" } else { "eventual" };
+    figures(&format!("follow {name}, seed {}: {run}", run.seed));
+}
+
+/// Checks every row once the whole log is applied.
+fn check_the_end(run: &Run, chaos: &mut Chaos) {
+    let mut session = connect(run);
+    thread::scope(|scope| {
+        let marker =
+            scope.spawn(|| session.batch_execute("INSERT INTO users (id, version) VALUES (999999, 1)").unwrap());
+        // A follower that was just killed has to be started again.
+        soon(|| {
+            chaos.tend();
+            marker.is_finished()
+        });
+    });
+    let mut client = chaos.world.server.connect();
+    soon(|| {
+        chaos.tend();
+        client.run("BF.EXISTS {users} 999999") == integer(1)
+            && client.run("EXISTS {users}:feed") == integer(1)
+            && client.run("HLEN {users}:feed:open") == integer(0)
+    });
+    for id in 0..run.rows.len() {
+        let row = session.query_opt("SELECT version FROM users WHERE id = $1", &[&(id as i64)]).unwrap();
+        let version: Option<i32> = row.map(|row| row.get(0));
+        let reply = client.run(&format!("BF.FETCH {{users}} {id} {{users}}:{id} WHILE {{users}}:feed"));
+        let Reply::Array(parts) = reply else { panic!("{reply:?}") };
+        let is_right = match parts[0].text().as_str() {
+            "absent" => version.is_none(),
+            "hit" => Some(parts[1].text()) == version.map(|version| version.to_string()),
+            _ => true,
+        };
+        assert!(is_right, "seed {}: at the end row {id} is {version:?}, but {parts:?}\n{run}", run.seed);
+    }
+}
+
+#[test]
+fn synchronous_answers_show_every_returned_commit_despite_faults() {
+    on_every_server(|program| chaos(Mode::Synchronous, program));
+}
+
+#[test]
+fn eventual_answers_are_late_by_at_most_the_lag_despite_faults() {
+    on_every_server(|program| chaos(Mode::Eventual, program));
+}
