@@ -17,7 +17,7 @@ const MISUSED: [(&str, &str); 27] = [
     ("load - --key a --create 0.1 5 --resume", "the source can be read only once"),
     ("load a --column 0 --key a --create 0.1 5", "--column: columns are numbered from 1"),
     ("load --sqlite a --column b --key a --create 0.1 5", "say which rows to load"),
-    ("load --postgres a://b --query x --key a --create 0.1 5", "--postgres must have the form"),
+    ("load --postgres a://b --query x --key a --create 0.1 5", "a PostgreSQL server has the form"),
     ("load --postgres postgres://b --query x --resume --key a --create 0.1 5", "--resume needs a --table"),
     ("dedup --key a --create 1 5", "--create: `1` is not a rate"),
     ("dedup --key a --create 0.1 1.5", "--create: `1.5` is not a whole number"),
