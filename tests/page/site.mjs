@@ -43,6 +43,9 @@ export function fill(port) {
 
 // Starts the server, the page and a browser: { port, address, browser, gate, program }. All end with the test.
 export async function startSite(test, { interval = 0.3, names = [] } = {}) {
+  // The browser is closed before the rest ends, so that no page reports a lost connection.
+  const browser = await chromium.launch({ executablePath: process.env.BLOOMGATE_CHROMIUM, args: ["--no-sandbox"] });
+  test.after(() => browser.close());
   const port = await startServer(test);
   fill(port);
   for (const name of names) redis(port, "BF.RESERVE", name, 0.01, 100);
@@ -57,8 +60,6 @@ export async function startSite(test, { interval = 0.3, names = [] } = {}) {
     break;
   }
   assert(address, "bloomgate web did not print its URL");
-  const browser = await chromium.launch({ executablePath: process.env.BLOOMGATE_CHROMIUM, args: ["--no-sandbox"] });
-  test.after(() => browser.close());
   return { port, address, browser, gate, program };
 }
 
