@@ -36,6 +36,26 @@ test("the page shows the server's figures", async (t) => {
   await eventually("new items", async () => (await row(page, "orders")).Items === items);
 });
 
+test("the guard's replies are shown per second", async (t) => {
+  const site = await startSite(t);
+  redis(site.port, "SET", "cache:3", "a row");
+  const page = await openPage(t, site);
+  const tile = async (name) => page.locator("#guard-tiles > div").filter({ has: page.locator("dt", { hasText: new RegExp(`^${name}$`) }) }).locator("dd").textContent();
+  // The lease of cache:2 exists: its readers wait. "missing" is no filter.
+  for (const [name, words] of [["Absent", ["members", "nobody", "cache:1"]], ["Hit", ["members", "item3", "cache:3"]], ["Wait", ["members", "item3", "cache:2"]], ["Unguarded", ["missing", "item3", "cache:3"]]]) {
+    await eventually(`a rate of ${name}`, async () => {
+      redis(site.port, "BF.FETCH", ...words);
+      return /^[1-9][\d.,]*\/s/.test(await tile(name));
+    });
+  }
+  let number = 10;
+  await eventually("a rate of Load", async () => {
+    redis(site.port, "BF.FETCH", "members", "item3", `cache:${number++}`);
+    return /^[1-9][\d.,]*\/s\d+ since the start, \d/.test(await tile("Load"));
+  });
+  await eventually("no rate after the last fetch", async () => /^0\/s/.test(await tile("Load")) && /^0\/s/.test(await tile("Hit")));
+});
+
 test("the details of a filter show its layers and buckets and look up items", async (t) => {
   const site = await startSite(t);
   const page = await openPage(t, site);

@@ -5,6 +5,8 @@ pub mod asking;
 mod http;
 pub mod metrics;
 
+use std::cell::RefCell;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Connection, Reply, Server, Stop, digest, on_every_server};
@@ -128,6 +130,40 @@ fn the_state_equals_the_servers_replies() {
         assert_eq!(state["server"]["keys"], 600 + keys.len());
         assert_eq!(state["server"]["module"], client.info("bf_version"));
     });
+}
+
+#[test]
+fn rates_are_those_between_the_last_two_samples() {
+    let server = Server::start(&crate::harness::servers()[0]);
+    let mut client = server.connect();
+    client.run("BF.ADD rows 1");
+    client.run("SET cache:1 value");
+    let web = Web::start(&server, &[]);
+    let fields = ["absent", "hit", "load", "wait", "unguarded"].map(|name| format!("bf_bloom_fetches_{name}"));
+    let client = RefCell::new((client, 0));
+    // Every poll gets each reply once, so some sample sees all of them.
+    let state = web.state_when("a rate of each reply", |state| {
+        let (client, number) = &mut *client.borrow_mut();
+        *number += 1;
+        for (filter, item, cache_key) in
+            [("rows", "2", "2"), ("rows", "1", "1"), ("rows", "1", "new"), ("rows", "1", "new"), ("none", "1", "1")]
+        {
+            let cache_key = if cache_key == "new" { format!("new:{number}") } else { cache_key.to_owned() };
+            assert!(!client.run(&format!("BF.FETCH {filter} {item} cache:{cache_key}")).is_error());
+        }
+        fields.iter().all(|field| state["rates"][field].as_f64() > Some(0.0))
+    });
+    let last_two = |values: &Value| {
+        let values: Vec<_> = values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+        let [.., before, last] = values[..] else { panic!("two samples: {values:?}") };
+        last - before
+    };
+    let seconds = last_two(&state["history"]["time"]) / 1000.0;
+    for field in fields {
+        let rate = last_two(&state["history"][&field]) / seconds;
+        let told = state["rates"][&field].as_f64().unwrap();
+        assert!((told - rate).abs() < rate * 1e-9, "{field}: {told} is not {rate}");
+    }
 }
 
 #[test]

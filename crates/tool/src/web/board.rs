@@ -34,6 +34,9 @@ pub const COUNTERS: [&str; 21] = [
     "bf_bloom_waiting",
 ];
 
+/// The change of each field per second, `None` if it decreased.
+pub type Rates = [Option<f64>; COUNTERS.len()];
+
 /// A time in milliseconds since 1970 and the totals of all these fields.
 pub type Totals = (u64, [u64; COUNTERS.len()]);
 
@@ -104,6 +107,10 @@ pub struct State {
     pub filters: BTreeMap<Vec<u8>, Filter>,
     /// The history.
     pub totals: Series<Totals>,
+    /// The totals of the last sample. Over time, `totals` leaves out more and more samples.
+    last: Option<Totals>,
+    /// How the totals changed from the sample before the last one to the last one.
+    pub rates: Option<Rates>,
     /// When the pending command was sent, if the server has not replied yet.
     pub sent_at: Option<Instant>,
 }
@@ -150,8 +157,9 @@ impl State {
             }
             self.filters.insert(key, filter);
         }
-        let totals = COUNTERS.map(|name| self.total(name));
-        self.totals.push(tick, (self.sampled_ms, totals));
+        let totals = (self.sampled_ms, COUNTERS.map(|name| self.total(name)));
+        self.totals.push(tick, totals);
+        self.rates = self.last.replace(totals).map(|before| rates(&before, &totals));
         self.samples += 1;
     }
 
@@ -166,7 +174,28 @@ fn point(time_ms: u64, stats: &Stats) -> Point {
     Point { time_ms, items: stats.items, size_bytes: stats.size_bytes, rate_now: stats.rate_now, fill: stats.fill() }
 }
 
+/// Returns the change per second. A counter that decreased belongs to a server that was restarted, so its rate is unknown.
+fn rates((before_ms, before): &Totals, (now_ms, now): &Totals) -> Rates {
+    let seconds = now_ms.saturating_sub(*before_ms).max(1) as f64 / 1000.0;
+    let mut before = before.iter();
+    now.map(|now| Some(now.checked_sub(*before.next()?)? as f64 / seconds))
+}
+
 /// Returns the milliseconds since 1970 by this machine's clock.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_compare_two_samples_and_are_unknown_after_a_restart() {
+        let (mut before, mut now) = ([100; COUNTERS.len()], [100; COUNTERS.len()]);
+        (before[0], now[0]) = (40, 65);
+        (before[1], now[1]) = (7, 6);
+        let rates = rates(&(10_000, before), &(12_500, now));
+        assert_eq!(rates[..3], [Some(10.0), None, Some(0.0)]);
+    }
 }

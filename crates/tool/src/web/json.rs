@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::board::{Board, COUNTERS, Filter, State, now_ms};
+use super::board::{Board, COUNTERS, Filter, Rates, State, now_ms};
 use super::names::{id, readable};
 use crate::stats::{Bucket, Layer, Stats};
 
@@ -42,9 +42,14 @@ pub fn state(board: &Board) -> Value {
         "walk": { "looked_at": state.walk.looked_at, "is_complete": state.walk.is_complete },
         "left_out": state.left_out,
         "totals": COUNTERS.iter().map(|name| ((*name).to_owned(), state.total(name).into())).collect::<Map>(),
+        "rates": state.rates.map(rates),
         "history": history(&state),
         "filters": state.filters.iter().map(|(key, filter)| brief(key, filter)).collect::<Vec<_>>(),
     })
+}
+
+fn rates(rates: Rates) -> Map {
+    COUNTERS.iter().map(|name| (*name).to_owned()).zip(rates.map(Value::from)).collect()
 }
 
 fn history(state: &State) -> Value {

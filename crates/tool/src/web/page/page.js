@@ -55,7 +55,10 @@ function showServer() {
   say(byId("server"), `${where}, ${server.name} ${server.version}, module ${server.module}, up ${duration(server.uptime ?? 0)}`);
 }
 
-// A counter of INFO as rates per second. If it decreased, the server was restarted.
+// The increase of a counter of INFO per second, between the last two samples.
+const rate = (name) => perSecond(state.rates?.[PREFIX + name] ?? 0);
+
+// The history of a counter as rates per second. If it decreased, the server was restarted.
 function rates(name) {
   const { time } = state.history;
   const values = state.history[PREFIX + name];
@@ -89,8 +92,8 @@ function showOverview() {
     ["Filters", count(total("num_objects")), `${counted(total("num_filters_across_objects"), "layer")}, ${counted(keys, "key")}`],
     ["Items", count(total("num_items_across_objects")), `room for ${count(total("capacity_across_objects"))}`],
     ["Memory of filters", bytes(total("total_memory_bytes")), `of ${bytes(used)} used${maxmemory ? `, ${bytes(maxmemory)} allowed, ${policy}` : ""}`],
-    ["Adds", perSecond(rates("adds").at(-1) ?? 0), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
-    ["Lookups", perSecond(rates("lookups").at(-1) ?? 0), `${count(lookups)} since the start`],
+    ["Adds", rate("adds"), `${count(total("adds"))} since the start, ${count(total("new_items"))} new`],
+    ["Lookups", rate("lookups"), `${count(lookups)} since the start`],
     ["Found", lookups ? percent(positives / lookups) : "no lookups", lookups ? `${count(positives)} of the lookups` : ""],
     ["Pending adds", total("pending_bytes") ? bytes(total("pending_bytes")) : null, "until the save has ended"],
   ]);
@@ -108,15 +111,18 @@ function showGuard() {
   byId("guard-used").hidden = !isUsed;
   byId("guard-none").hidden = isUsed;
   if (!isUsed) return;
-  const share = (number) => (fetches ? percent(number / fetches) : "");
+  const reply = (name) => {
+    const number = total(`fetches_${name}`);
+    return [rate(`fetches_${name}`), `${count(number)} since the start${fetches ? `, ${percent(number / fetches)}` : ""}`];
+  };
   terms(byId("guard-tiles"), [
     ["BF.FETCH", count(fetches), "since the start"],
-    ["Absent", count(total("fetches_absent")), share(total("fetches_absent"))],
-    ["Hit", count(total("fetches_hit")), share(total("fetches_hit"))],
-    ["Stale", count(total("fetches_stale")), share(total("fetches_stale"))],
-    ["Load", count(total("fetches_load")), share(total("fetches_load"))],
-    ["Wait", count(total("fetches_wait")), share(total("fetches_wait"))],
-    ["Without a filter", count(total("fetches_unguarded")), "also counted above"],
+    ["Absent", ...reply("absent")],
+    ["Hit", ...reply("hit")],
+    ["Stale", ...reply("stale")],
+    ["Load", ...reply("load")],
+    ["Wait", ...reply("wait")],
+    ["Unguarded", ...reply("unguarded")],
     ["BF.FILL", count(total("fills")), `${count(total("fills_refused"))} refused`],
     ["Leases now", count(total("leases")), `${counted(total("waiting"), "client")} waiting`],
     ["Remembered misses", count(total("nones")), "now"],
