@@ -56,7 +56,7 @@ impl<'a> Args<'a> {
     }
 
     /// The number of arguments, including the command's name.
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.length
     }
 

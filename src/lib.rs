@@ -118,3 +118,67 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     events::subscribe(context);
     config::register(context)
 }
+
+/// Tests of the borrow rules: no key is written to while another is read, and no argument is used after it was replaced.
+///
+/// This module is public only for these examples, which the compiler sees outside the crate and nothing runs. Each example that must not
+/// compile has the lines of one that does, in another order.
+///
+/// Several keys may be open for reading together, and one for writing after them:
+/// ```no_run
+/// use bloomgate::borrows::{Arg, Keyspace, ReadKey, WriteKey};
+///
+/// fn command(keys: &mut Keyspace, one: Arg<'_>, other: Arg<'_>) {
+///     let read = (ReadKey::open(keys, one), ReadKey::open(keys, other));
+///     drop(read);
+///     let written = WriteKey::open(keys, one);
+///     drop(written);
+/// }
+/// ```
+/// A key is not opened for writing while another one is open for reading:
+/// ```compile_fail,E0502
+/// use bloomgate::borrows::{Arg, Keyspace, ReadKey, WriteKey};
+///
+/// fn command(keys: &mut Keyspace, one: Arg<'_>, other: Arg<'_>) {
+///     let read = (ReadKey::open(keys, one), ReadKey::open(keys, other));
+///     let written = WriteKey::open(keys, one);
+///     drop(read);
+///     drop(written);
+/// }
+/// ```
+/// Nor is a key opened for reading while one is open for writing:
+/// ```compile_fail,E0502
+/// use bloomgate::borrows::{Arg, Keyspace, ReadKey, WriteKey};
+///
+/// fn command(keys: &mut Keyspace, one: Arg<'_>, other: Arg<'_>) {
+///     let written = WriteKey::open(keys, one);
+///     let read = (ReadKey::open(keys, one), ReadKey::open(keys, other));
+///     drop(read);
+///     drop(written);
+/// }
+/// ```
+/// An argument is used before the server replaces one:
+/// ```no_run
+/// use bloomgate::borrows::{Args, Context};
+///
+/// fn command(context: Context, mut args: Args<'_>) {
+///     let length = args.arg(1).map_or(0, |word| word.bytes().len());
+///     args.redact(context, length);
+/// }
+/// ```
+/// It is not used after that:
+/// ```compile_fail,E0502
+/// use bloomgate::borrows::{Args, Context};
+///
+/// fn command(context: Context, mut args: Args<'_>) {
+///     let word = args.arg(1);
+///     args.redact(context, 1);
+///     let length = word.map_or(0, |word| word.bytes().len());
+/// }
+/// ```
+#[doc(hidden)]
+pub mod borrows {
+    pub use crate::args::{Arg, Args};
+    pub use crate::context::Context;
+    pub use crate::keys::{Keyspace, ReadKey, WriteKey};
+}

@@ -220,7 +220,7 @@ fn add_to_key(
         }
         created = (false, false);
         // If the command consists of a name, a key and items, all of which were new, it is its own effect.
-        let is_effect = args.len() == adding.items.len() + 2 && effects.len() == adding.items.len();
+        let is_effect = args.count() == adding.items.len() + 2 && effects.len() == adding.items.len();
         match effects.len() {
             0 => {}
             _ if is_effect => replicate::verbatim(context),
