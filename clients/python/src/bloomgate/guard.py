@@ -57,7 +57,7 @@ class Guard(Generic[V]):
 
     `prefix` of the cache keys is by default `{filter}:`. `codec` converts rows to bytes and back; by default they are bytes.
 
-    `counts` has the guard's events by name; python/README.md lists them."""
+    `counts` has the guard's events by name; clients/python/README.md lists them."""
 
     @overload
     def __init__(

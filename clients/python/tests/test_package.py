@@ -6,7 +6,7 @@ import re
 from importlib.metadata import distribution
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_links_on_the_registrys_page_are_absolute() -> None:
@@ -15,7 +15,7 @@ def test_links_on_the_registrys_page_are_absolute() -> None:
     assert len(links) >= 15 and all(re.match(r"https?://[\w.]+/", link) for link in links)
     base = "https://bloomgate.invalid/blob/main/"
     inside = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
-    assert {"docs/guard.md", "python/README.md", "python/examples/django_guard.py"} < set(inside)
+    assert {"docs/guard.md", "clients/python/README.md", "clients/python/examples/django_guard.py"} < set(inside)
     assert all((ROOT / path).is_file() for path in inside)
 
 

@@ -11,9 +11,9 @@ import pytest
 import redis
 import redis.asyncio
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # The servers are those of the clients' tests.
-sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "python" / "examples")]
+sys.path += [str(ROOT / "tests" / "clients" / "python"), str(ROOT / "clients" / "python" / "examples")]
 
 from cluster import Start, cluster_of_three  # noqa: E402
 from server import PATIENCE, Server  # noqa: E402

@@ -17,7 +17,7 @@ class ReadmeHook(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         # The page gives headings no names, so even links within the README lead to the repository.
-        base = metadata["urls"]["Repository"] + "/blob/main/python/README.md"
+        base = metadata["urls"]["Repository"] + "/blob/main/clients/python/README.md"
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         absolute = LINK.sub(lambda link: f"]({urljoin(base, link[1])})", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": absolute}
