@@ -2,6 +2,7 @@
 
 mod chaos;
 mod demand;
+mod durable;
 mod encrypted;
 mod eventual;
 mod fills;

@@ -86,7 +86,7 @@ impl Drop for Cleanup<'_> {
     }
 }
 
-fn pause(server: &Server, signal: &str) {
+pub fn pause(server: &Server, signal: &str) {
     let pid = server.process_id().to_string();
     assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
@@ -122,7 +122,7 @@ fn cache(client: &mut Connection, database: &mut Client, id: u64) {
     });
 }
 
-fn open_keys(client: &mut Connection) -> i64 {
+pub fn open_keys(client: &mut Connection) -> i64 {
     client.run("HLEN {users}:feed:open").number()
 }
 

@@ -34,6 +34,12 @@ pub struct Config {
     pub publication: Option<String>,
     /// Whether COMMIT waits.
     pub mode: Mode,
+    /// The number of the server's replicas that must have a change before it is confirmed to PostgreSQL.
+    #[serde(default)]
+    pub wait: u16,
+    /// Whether a change must be on disk in the server's append-only file before.
+    #[serde(default)]
+    pub waitaof: bool,
     /// Where metrics for Prometheus are served, at `/metrics`: an address and a port.
     pub metrics: Option<SocketAddr>,
     #[serde(rename = "table", default)]

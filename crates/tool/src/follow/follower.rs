@@ -105,7 +105,7 @@ impl Follower {
         let tables =
             config.tables.iter().map(|table| Table::of_catalogue(&mut database, table)).collect::<Result<Vec<_>>>()?;
         check_publication(&mut database, config.publication(), &tables)?;
-        let mut store = Store::connect(&config.server, config.cluster)?;
+        let mut store = Store::connect(config)?;
         let mut wire = Wire::connect(&settings)?;
         let system = wire.query("IDENTIFY_SYSTEM")?;
         let (Some(system_id), Some(timeline)) = (system.first(), system.get(1)) else {
@@ -319,7 +319,20 @@ impl Follower {
         Ok(())
     }
 
+    /// Confirms a position to PostgreSQL once the server keeps what was written up to there.
     pub(super) fn confirm(&mut self, position: Lsn) -> Result<()> {
+        let begin = Instant::now();
+        let mut is_told = false;
+        for table in &self.tables {
+            while !self.store.is_durable(&table.keys)? {
+                if !is_told && begin.elapsed() >= Duration::from_secs(1) {
+                    eprintln!("bloomgate: waiting for the server's replicas or its append-only file");
+                    is_told = true;
+                }
+                self.pulse.ensure_running()?;
+                self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
+            }
+        }
         self.confirmed = self.confirmed.max(position);
         self.wire.confirm(self.confirmed, false)
     }

@@ -33,7 +33,7 @@ pub fn print(config: &Config) -> Result<()> {
     } else {
         println!("slot {}: it does not exist", config.slot);
     }
-    let mut store = Store::connect(&config.server, config.cluster)?;
+    let mut store = Store::connect(config)?;
     let mut expired = Vec::new();
     for table in &config.tables {
         let keys = table.keys();

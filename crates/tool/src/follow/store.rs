@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
-use super::config::{Keys, Table as TableConfig};
+use super::config::{Config, Keys, Table as TableConfig};
 use super::journal::Journal;
 use super::lsn::Lsn;
 use crate::server::{Lost, Options, Server};
@@ -46,9 +46,14 @@ impl std::fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
+/// How long the server waits for its replicas or its disk until it replies. The follower gives signs of life in between.
+const PATIENCE: &str = "500";
+
 /// The server.
 pub struct Store {
     server: Server,
+    /// The commands that wait until earlier writes of the connection are durable, each with the number that it must reply.
+    durable: Vec<(Cmd, u64)>,
     /// The epoch's key that the connection watches, and what it had then.
     watched: Option<(String, Option<u64>)>,
 }
@@ -58,19 +63,54 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be reached, or evicts keys of any kind.
-    pub fn connect(url: &str, is_cluster: bool) -> Result<Self> {
-        let options = Options::of_url(url).with_cluster(is_cluster);
+    pub fn connect(config: &Config) -> Result<Self> {
+        let options = Options::of_url(&config.server).with_cluster(config.cluster);
         let mut server = Server::connect(&options)?;
         for node in server.nodes() {
-            let info = server.ask_node(&node, cmd("INFO").arg("memory"))?;
-            let info: String = from_redis_value(info)?;
-            let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).unwrap_or_default();
+            let info: String = from_redis_value(server.ask_node(&node, &cmd("INFO"))?)?;
+            let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let policy = field("maxmemory_policy").unwrap_or_default();
             ensure!(
                 !policy.starts_with("allkeys"),
                 "the server at {node} may evict the filter (maxmemory-policy {policy}): use a volatile policy or noeviction"
             );
+            let version = field("redis_version").unwrap_or_default();
+            let numbers: Vec<u32> = version.split('.').map_while(|number| number.parse().ok()).collect();
+            ensure!(
+                !config.waitaof || numbers >= vec![7, 2],
+                "the server at {node} has no WAITAOF, which waitaof = true needs: it is Redis {version}, older than 7.2"
+            );
+            ensure!(
+                !config.waitaof || field("aof_enabled") == Some("1"),
+                "waitaof = true needs an append-only file: set appendonly yes at the server at {node}"
+            );
         }
-        Ok(Self { server, watched: None })
+        let mut durable = Vec::new();
+        if config.wait > 0 {
+            durable.push((cmd("WAIT").arg(config.wait).arg(PATIENCE).to_owned(), config.wait.into()));
+        }
+        if config.waitaof {
+            durable.push((cmd("WAITAOF").arg(1).arg(0).arg(PATIENCE).to_owned(), 1));
+        }
+        Ok(Self { server, durable, watched: None })
+    }
+
+    /// Waits for half a second at most until all that was written to a filter's node is on the replicas and the disk that the
+    /// configuration demands. Returns whether it is.
+    pub fn is_durable(&mut self, keys: &Keys) -> Result<bool> {
+        if self.durable.is_empty() {
+            return Ok(true);
+        }
+        let node = self.server.node_of_key(&keys.filter)?;
+        for (command, least) in &self.durable {
+            let reply = self.server.ask_node(&node, command)?;
+            let reply =
+                if let Value::Array(replies) = reply { replies.into_iter().next().context(NO_REPLY)? } else { reply };
+            if from_redis_value::<u64>(reply)? < *least {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Makes this follower the one that may write. Returns its epoch.
