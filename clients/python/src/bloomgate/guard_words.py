@@ -128,8 +128,16 @@ def parse_fetch(reply: Any) -> Fetched:
 
 
 def parse_mfetch(reply: Any) -> list[Any]:
-    """Reads a reply of BF.MFETCH. A row whose cache key has another type has an error in place of an answer."""
-    return [one if isinstance(one, Exception) else parse_fetch(one) for one in reply]
+    """Reads a reply of BF.MFETCH. A row has an error in place of an answer if its cache key has another type, or if its answer
+    cannot be parsed."""
+
+    def parse(one: Any) -> Any:
+        try:
+            return one if isinstance(one, Exception) else parse_fetch(one)
+        except Exception as error:
+            return error
+
+    return [parse(one) for one in reply]
 
 
 def parse_fill(reply: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .errors import BloomgateError, FilterExists, FilterMissing, ShardMissing, ShardsChanged, named
-from .filter_steps import collect, nothing
+from .filter_steps import collect, nothing, with_answers
 from .items import Key, Window, windows
 from .replies import Info, parse_info
 from .sharding import check_shards, count_key, shard_capacity, shard_key, shard_of
@@ -17,6 +17,11 @@ T = TypeVar("T")
 
 TOGETHER = 256
 """The most shards that get a small command each together."""
+
+
+def in_order(order: list[int], answers: Sequence[T]) -> list[T]:
+    """Returns the answers by position: `order` has the position of each."""
+    return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
 
 
 def first_error(found: Sequence[Any], keys: Sequence[bytes]) -> None:
@@ -119,12 +124,12 @@ class ShardedSteps:
                     calls.append(Call([*before, key, *after, *chunk]))
         guards = [Call(["EXISTS", shard_key(self.name, shard)], bool) for shard in groups] if look else []
         found = yield Ask([*calls, *guards, Call(["GET", count_key(self.name)], same)])
-        answers = self.read_batch(found, chunks, list(groups), look)
-        result = [False] * len(items)
         order = [position for positions in groups.values() for position in positions]
-        for position, answer in zip(order, answers, strict=True):
-            result[position] = answer
-        return result
+        try:
+            return in_order(order, self.read_batch(found, chunks, list(groups), look))
+        except BloomgateError as error:
+            error.answers = in_order(order, error.answers or [None] * len(order))
+            raise
 
     def read_batch(self, found: list[Any], chunks: Window, shards: list[int], look: bool) -> list[bool]:
         *replies, count = found
@@ -137,9 +142,11 @@ class ShardedSteps:
                 raise ShardMissing(f"{key!r}: this shard is missing")
         answers, trouble = collect(chunks, replies[: len(chunks)])
         if trouble is not None:
-            error = named(trouble, self.name)
+            error = with_answers(trouble, self.name, answers)
             if isinstance(error, FilterMissing):
-                raise ShardMissing(f"{self.name!r}: a shard is missing") from trouble
+                missing = ShardMissing(f"{self.name!r}: a shard is missing")
+                missing.answers = error.answers
+                raise missing from trouble
             raise error
         if isinstance(count, Exception):
             raise count

@@ -145,8 +145,12 @@ def options(client: object, call: Call[Any]) -> dict[str, Any]:
 
 
 def read(call: Call[Any], reply: Any) -> Any:
+    """Returns what a reply means. A reply that cannot be parsed is an error, like an error of the server."""
     if not isinstance(reply, Exception):
-        return call.parse(reply)
+        try:
+            return call.parse(reply)
+        except Exception as error:
+            return error
     command = text(call.words[0])
     # A cluster's client looks a command up before it sends it.
     if command.startswith("BF.") and any(said in str(reply) for said in ("unknown command", "command doesn't exist")):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import inspect
 import io
 import queue
@@ -55,12 +57,12 @@ class Call:
         return outcome
 
     def wait_until_called(self) -> Any:
-        try:
-            argument, self.pending = self.called.get(timeout=PATIENCE)
-        except queue.Empty:
-            how = f", and ended: {self.ended!r}" if self.ended.done() else ""
-            raise AssertionError(f"{self.name} has not called its function{how}") from None
-        return argument
+        for _ in range(PATIENCE):
+            with contextlib.suppress(queue.Empty):
+                argument, self.pending = self.called.get(timeout=1)
+                return argument
+            assert not self.ended.done(), f"{self.name} has ended without calling its function: {self.ended!r}"
+        raise AssertionError(f"{self.name} has not called its function")
 
     def take_pending(self) -> Future[Any]:
         if self.pending is None:
@@ -185,9 +187,15 @@ class Tasks(Threads):
         return bloomgate.asyncio.connect(f"redis://127.0.0.1:{self.port}", **self.options)
 
     def start(self, process: str, calls: list[Call]) -> None:
+        def ended(call: Call, task: asyncio.Task[Any]) -> None:
+            if not call.ended.done():
+                # It was cancelled before its first step.
+                call.ended.set_exception(asyncio.CancelledError())
+
         def begin() -> None:
             for call in calls:
                 call.task = self.loop.create_task(self.arun(process, call))
+                call.task.add_done_callback(functools.partial(ended, call))
 
         self.loop.call_soon_threadsafe(begin)
 
