@@ -1,5 +1,6 @@
 //! `follow`: writers that know nothing of the guard, and readers that see their changes.
 
+mod altered;
 mod chaos;
 mod demand;
 mod durable;
@@ -20,6 +21,8 @@ use tempfile::TempDir;
 use crate::database::Database;
 use crate::harness::{Builder, Server, eventually, integer};
 use crate::running::{Running, command};
+
+const MODES: [&str; 2] = ["eventual", "synchronous"];
 
 const USERS: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE PUBLICATION bloomgate FOR TABLE users";

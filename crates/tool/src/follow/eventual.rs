@@ -25,7 +25,7 @@ impl Follower {
         for index in 0..self.tables.len() {
             if let Err(error) = self.apply(index, &group, end) {
                 refill_or_fail(error)?;
-                self.refill(index)?;
+                self.refill(index, self.confirmed)?;
                 self.apply(index, &group, end)?;
             }
         }
@@ -38,19 +38,25 @@ impl Follower {
         let table = self.tables.get(index).context("a table")?;
         let position = *self.positions.get(index).context("a table")?;
         let epoch = *self.epochs.get(index).context("a table")?;
-        let (mut work, mut is_truncated) = (Work::default(), false);
+        let (mut work, mut is_truncated, mut is_altered) = (Work::default(), false, false);
         for (transaction, step) in steps(group, position, index) {
             match step {
                 Step::Change(change) => work.add(change, transaction, table.deletes),
                 Step::Truncate => (work, is_truncated) = (Work::default(), true),
+                Step::Altered => (work, is_truncated, is_altered) = (Work::default(), true, true),
             }
         }
+        if is_altered {
+            self.distrust(index)?;
+        }
+        let table = self.tables.get(index).context("a table")?;
         let mut commands = work.changes(&table.keys.filter);
         if is_truncated {
             // BF.CLEAR ends the leases first, so that a reader that has loaded an old row cannot fill it in after the scan. Rows that
             // were inserted since are added in the same transaction, so that none of them is reported absent.
             let clear = cmd("BF.CLEAR").arg(&table.keys.filter).to_owned();
-            let commands: Vec<_> = std::iter::once(clear).chain(commands.iter().cloned()).collect();
+            let no_heartbeat = is_altered.then(|| cmd("DEL").arg(&table.keys.feed).to_owned());
+            let commands: Vec<_> = no_heartbeat.into_iter().chain([clear]).chain(commands.iter().cloned()).collect();
             self.store.transact(&table.keys, epoch, &commands)?;
             for pattern in table.patterns() {
                 self.store.delete_values(&pattern, |key| table.keys.contains(key), |_| Ok(()))?;

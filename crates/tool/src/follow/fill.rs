@@ -2,9 +2,10 @@
 
 use std::io::BufRead;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use bytes::Bytes;
 use postgres::Client;
+use postgres::error::SqlState;
 use redis::{Pipeline, cmd};
 
 use super::pgoutput::Field;
@@ -29,7 +30,7 @@ pub fn fill(
     table: &Table,
     epoch: u64,
     position: &Position,
-    mut meanwhile: impl FnMut(&mut Store) -> Result<()>,
+    meanwhile: &mut impl FnMut(&mut Store) -> Result<()>,
 ) -> Result<u64> {
     let keys = &table.keys;
     let begin = [
@@ -47,7 +48,7 @@ pub fn fill(
     // the scan.
     store.transact(keys, epoch, &[cmd("RENAME").arg(&keys.filling).arg(&keys.filter).to_owned()])?;
     for pattern in table.patterns() {
-        store.delete_values(&pattern, |key| keys.contains(key), &mut meanwhile)?;
+        store.delete_values(&pattern, |key| keys.contains(key), &mut *meanwhile)?;
     }
     store.transact(keys, epoch, &[position.store(keys)])?;
     Ok(rows)
@@ -66,6 +67,8 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
         .map(|column| format!("\"{}\"", column.name.replace('"', "\"\"")))
         .collect();
     let query = format!("COPY (SELECT {} FROM ONLY {}) TO STDOUT", names.join(", "), table.quoted);
+    // COPY takes its snapshot before it waits for a lock. With a snapshot from before an ALTER TABLE that rewrites the rows, the table
+    // is empty. Its definition is then another one than before, and the filter is filled again.
     let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;
     let mut rows = 0;
     let (mut line, mut items, mut row) =
@@ -87,6 +90,12 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
         }
     }
     Ok(rows)
+}
+
+/// Whether the table was locked for longer than the session waits.
+pub fn is_locked(error: &Error) -> bool {
+    let code = error.chain().find_map(|cause| cause.downcast_ref::<postgres::Error>()).and_then(postgres::Error::code);
+    code == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 /// Adds items to a filter that exists.

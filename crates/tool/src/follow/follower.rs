@@ -11,11 +11,12 @@ use postgres::Client;
 use redis::Cmd;
 
 use super::config::{Config, Mode};
-use super::fill::fill;
+use super::fill::{fill, is_locked};
 use super::journal::Journal;
 use super::lsn::Lsn;
 use super::metrics::{Metrics, State};
 use super::pgoutput;
+use super::publication::{Altered, Publication};
 use super::pulse::{INTERVAL as PULSE, Pulse};
 use super::slot::{ensure_slot, take_slot};
 use super::standbys;
@@ -38,6 +39,7 @@ const STEPS: usize = 50_000;
 pub struct Follower {
     pub(super) mode: Mode,
     pub(super) slot: String,
+    pub(super) publication: Publication,
     pub(super) settings: postgres::Config,
     pub(super) database: Client,
     pub(super) wire: Wire,
@@ -48,6 +50,7 @@ pub struct Follower {
     pub(super) positions: Vec<Lsn>,
     pub(super) journals: Vec<Journal>,
     pub(super) filters: Vec<FilterState>,
+    pub(super) altered: Vec<Option<Altered>>,
     /// PostgreSQL's system identifier and timeline.
     pub(super) system: String,
     pub(super) arrived: Arrived,
@@ -81,7 +84,7 @@ pub struct Beat {
     pub(super) next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
     pub(super) pending: Option<(Lsn, Vec<u64>)>,
-    /// Why there is no heartbeat in synchronous mode.
+    /// Why there is no heartbeat.
     pub(super) objection: Option<String>,
     /// Since when there has been no objection.
     pub(super) fine_since: Option<Instant>,
@@ -102,9 +105,10 @@ impl Follower {
         let settings = config.settings()?;
         let mut database = connect(&settings)?;
         check_settings(config, &mut database)?;
-        let tables =
-            config.tables.iter().map(|table| Table::of_catalogue(&mut database, table)).collect::<Result<Vec<_>>>()?;
-        check_publication(&mut database, config.publication(), &tables)?;
+        let publication = Publication::named(&mut database, config.publication())?;
+        let read = |table| Table::of_catalogue(&mut database, table, &publication);
+        let tables = config.tables.iter().map(read).collect::<Result<Vec<_>>>()?;
+        check_publication(&mut database, &publication, &tables)?;
         let mut store = Store::connect(config)?;
         let mut wire = Wire::connect(&settings)?;
         let system = wire.query("IDENTIFY_SYSTEM")?;
@@ -131,6 +135,7 @@ impl Follower {
         let mut follower = Self {
             mode: config.mode,
             slot: config.slot.clone(),
+            publication,
             snapshot: Snapshot::take(&mut database)?,
             last_look: now,
             arrived: Arrived::of_tables(&tables),
@@ -138,6 +143,7 @@ impl Follower {
             positions: vec![Lsn(0); tables.len()],
             journals: tables.iter().map(|_| Journal::default()).collect(),
             filters: vec![FilterState::Complete; tables.len()],
+            altered: tables.iter().map(|_| None).collect(),
             announced: BTreeMap::new(),
             settings,
             done: confirmed,
@@ -170,7 +176,12 @@ impl Follower {
         }
         // A transaction that is confirmed and not visible yet would be missing in a filter that is filled now.
         self.release_up_to(self.confirmed)?;
+        let mut end = self.confirmed;
         if self.mode == Mode::Eventual && !unfit.is_empty() {
+            // The rows may have been rewritten since the confirmed position. What the log has until here is in the rows that are copied, and
+            // is skipped.
+            let text = "SELECT pg_current_wal_insert_lsn()::text";
+            end = end.max(self.database.query_one(text, &[])?.try_get::<_, &str>(0)?.parse()?);
             self.await_running(|_| Ok(()))?;
         }
         for (index, reason) in unfit {
@@ -178,8 +189,11 @@ impl Follower {
             *self.positions.get_mut(index).context("a table")? = self.confirmed;
             eprintln!("bloomgate: filling {} from {}: {reason}", table.config.filter, table.config.name);
             match self.mode {
-                Mode::Eventual => self.refill(index)?,
-                Mode::Synchronous => self.lose_filter(index)?,
+                Mode::Eventual => self.refill(index, end)?,
+                Mode::Synchronous => {
+                    self.lose_filter(index)?;
+                    self.distrust(index)?;
+                }
             }
         }
         self.continue_from_positions()?;
@@ -212,8 +226,13 @@ impl Follower {
     fn check_position(&mut self, index: usize) -> Result<Option<&'static str>> {
         let table = self.tables.get(index).context("a table")?;
         let (stored, exists) = self.store.state(&table.keys)?;
-        let has_origin = stored.as_ref().is_some_and(|stored| stored.origin == origin(&self.system, table));
+        let origin = origin(&self.system, table);
         let lsn = stored.as_ref().map_or(Lsn(0), |stored| stored.lsn);
+        let has_definition = stored.as_ref().is_some_and(|stored| stored.origin == origin);
+        let has_origin = stored.as_ref().is_some_and(|stored| {
+            let without_definition = |origin: &str| origin.rsplit_once(' ').map(|(table, _)| table.to_owned());
+            without_definition(&stored.origin) == without_definition(&origin)
+        });
         let is_lost = !has_origin || lsn < self.confirmed;
         if is_lost {
             if self.mode == Mode::Synchronous {
@@ -229,6 +248,7 @@ impl Follower {
             None => Some("it has no position"),
             Some(_) if !has_origin => Some("it belongs to another database, timeline or table"),
             Some(_) if is_lost => Some("it is older than the slot: the server has lost data"),
+            Some(_) if !has_definition => Some("the table was altered"),
             Some(_) => {
                 eprintln!("bloomgate: {} continues at {lsn}", table.config.name);
                 *self.positions.get_mut(index).context("a table")? = lsn;
@@ -237,22 +257,27 @@ impl Follower {
         })
     }
 
-    /// Fills the filter of a table. Every transaction up to the confirmed position must be visible.
-    pub(super) fn refill(&mut self, index: usize) -> Result<()> {
+    /// Fills the filter of a table. Every transaction up to `lsn` must be visible; the stream's are skipped up to there.
+    pub(super) fn refill(&mut self, index: usize, lsn: Lsn) -> Result<()> {
         let (table, epoch) = self.tables.get(index).zip(self.epochs.get(index)).context("a table")?;
-        let position = Position { origin: origin(&self.system, table), lsn: self.confirmed };
+        let (position, confirmed) = (Position { origin: origin(&self.system, table), lsn }, self.confirmed);
         self.metrics.enter(State::Filling);
         let begin = Instant::now();
         let (pulse, wire) = (&mut self.pulse, &mut self.wire);
-        let meanwhile = |store: &mut Store| {
+        let mut meanwhile = |store: &mut Store| {
             pulse.ensure_running()?;
-            pulse.beat(store, wire, position.lsn)
+            pulse.beat(store, wire, confirmed)
         };
-        let rows = fill(&mut self.database, &mut self.store, table, *epoch, &position, meanwhile)?;
+        let rows = loop {
+            match fill(&mut self.database, &mut self.store, table, *epoch, &position, &mut meanwhile) {
+                Err(error) if is_locked(&error) => meanwhile(&mut self.store)?,
+                result => break result?,
+            }
+        };
         report_fill(table, rows, begin);
         self.metrics.count_fill();
         self.metrics.enter(State::Following);
-        *self.positions.get_mut(index).context("a table")? = position.lsn;
+        *self.positions.get_mut(index).context("a table")? = lsn;
         Ok(())
     }
 
@@ -380,9 +405,9 @@ pub fn report_fill(table: &Table, rows: u64, begin: Instant) {
     }
 }
 
-/// Returns what a position belongs to: a system, a timeline, and a table. One that was dropped and created again is another.
+/// Returns what a position belongs to: a system, a timeline, a table (one that was dropped and created again is another), and its definition.
 pub fn origin(system: &str, table: &Table) -> String {
-    format!("{system} {}", table.oid)
+    format!("{system} {} {}", table.oid, table.definition)
 }
 
 /// Returns an error that a new filter does not solve. Otherwise the filter is missing or full.
@@ -404,6 +429,8 @@ pub fn connect(settings: &postgres::Config) -> Result<Client> {
     database.batch_execute(&text.join(";"))?;
     // Else this session would wait for itself where the follower is a synchronous standby.
     database.batch_execute("SET synchronous_commit = local")?;
+    // The follower must go on while a table is locked: the one that has locked it may wait for the follower.
+    database.batch_execute("SET lock_timeout = '1s'")?;
     Ok(database)
 }
 

@@ -18,7 +18,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 impl Follower {
     /// Returns the position up to which readers see every change.
-    fn settled(&self) -> Lsn {
+    pub(super) fn settled(&self) -> Lsn {
         match self.mode {
             Mode::Eventual => self.arrived.idle_position(self.confirmed),
             Mode::Synchronous => {
@@ -55,41 +55,56 @@ impl Follower {
     /// Reads the servers' times and then the end of the log, unless a heartbeat is pending or would be untrue.
     fn begin_beat(&mut self) -> Result<()> {
         let times = self.tables.iter().map(|table| self.store.time_ms(&table.keys)).collect::<Result<_>>()?;
+        let definitions = self.read_definitions()?;
         let row = self.database.query_one(
             "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text,
              current_setting('synchronous_standby_names'), current_setting('wal_sender_timeout')",
             &[],
         )?;
+        let end: Lsn = row.try_get::<_, &str>(0)?.parse()?;
         self.snapshot = Snapshot::parse(row.try_get(1)?)?;
-        if self.mode == Mode::Synchronous && !self.is_demanded(row.try_get(2)?, row.try_get(3)?)? {
-            return Ok(());
+        // The keepalive tells whether the stream has reached the end of the log.
+        self.wire.confirm(self.confirmed, true)?;
+        self.note_altered(definitions, end)?;
+        let mut objection = self.refill_altered()?;
+        if objection.is_none() && self.mode == Mode::Synchronous {
+            objection = self.demand_objection(row.try_get(2)?, row.try_get(3)?)?;
         }
-        if self.beat.pending.is_none() && self.filters.iter().all(|filter| *filter == FilterState::Complete) {
-            self.beat.pending = Some((row.try_get::<_, &str>(0)?.parse()?, times));
-            self.wire.confirm(self.confirmed, true)?;
+        let is_complete = self.filters.iter().all(|filter| *filter == FilterState::Complete)
+            && self.tables.iter().all(|table| !table.definition.is_empty());
+        if self.is_fine(objection)? && is_complete {
+            self.beat.pending.get_or_insert((end, times));
         }
         Ok(())
     }
 
-    /// Whether every COMMIT has waited for this follower for some time. Otherwise deletes the heartbeat, and says why once.
-    fn is_demanded(&mut self, names: &str, timeout: &str) -> Result<bool> {
+    /// Returns why COMMIT may not wait for this follower, or `None`.
+    fn demand_objection(&mut self, names: &str, timeout: &str) -> Result<Option<String>> {
         let mut objection = standbys::objection(names, &self.slot);
         if timeout == "0" {
             objection.get_or_insert("wal_sender_timeout = 0 lets COMMIT wait for a broken connection".to_owned());
         }
+        if objection.is_some() { Ok(objection) } else { standbys::duplicate(&mut self.database, &self.slot) }
+    }
+
+    /// Whether there is no objection to a heartbeat and, in synchronous mode, has been none for some time. Otherwise deletes the
+    /// heartbeats, and says why once.
+    fn is_fine(&mut self, objection: Option<String>) -> Result<bool> {
+        let is_synchronous = self.mode == Mode::Synchronous;
         if objection.is_none() {
-            objection = standbys::duplicate(&mut self.database, &self.slot)?;
-        }
-        if objection.is_none() {
-            if self.beat.fine_since.is_none()
+            if is_synchronous
+                && self.beat.fine_since.is_none()
                 && let Some(writers) = standbys::unsynchronous(&mut self.database)?
             {
                 eprintln!("bloomgate: COMMIT does not wait where synchronous_commit is off or local: {writers}");
             }
             if self.beat.objection.take().is_some() {
-                eprintln!("bloomgate: every COMMIT waits for this follower");
+                let change =
+                    if is_synchronous { "every COMMIT waits for this follower" } else { "the heartbeat begins again" };
+                eprintln!("bloomgate: {change}");
             }
-            return Ok(self.beat.fine_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED);
+            let fine_since = self.beat.fine_since.get_or_insert_with(Instant::now);
+            return Ok(!is_synchronous || fine_since.elapsed() >= SETTLED);
         }
         (self.beat.fine_since, self.beat.pending) = (None, None);
         if objection != self.beat.objection {

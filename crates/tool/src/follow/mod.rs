@@ -2,6 +2,7 @@
 //! know about the guard. `follower` has the loop, `eventual` and `synchronous` its two modes, `wire` and `pgoutput` the stream, `store` the
 //! writes.
 
+mod altered;
 mod config;
 mod eventual;
 mod fill;
@@ -11,6 +12,7 @@ mod journal;
 mod lsn;
 mod metrics;
 mod pgoutput;
+mod publication;
 mod pulse;
 mod refill;
 mod slot;

@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result};
-use postgres::error::SqlState;
+use anyhow::{Context, Result};
 use redis::cmd;
 
-use super::fill::{add, copy};
+use super::fill::{add, copy, is_locked};
 use super::follower::{FilterState, Follower, connect, origin, report_fill};
 use super::journal::{EVERY_KEY, Entry};
 use super::metrics::State;
@@ -33,7 +32,9 @@ impl Follower {
 
     /// Fills a missing filter once all announced transactions are visible.
     pub(super) fn fill_missing(&mut self) -> Result<()> {
-        let Some(index) = self.filters.iter().position(|filter| *filter == FilterState::Missing) else { return Ok(()) };
+        let mut tables = self.filters.iter().zip(&self.tables);
+        let is_due = |(filter, table): (&_, &Table)| *filter == FilterState::Missing && !table.definition.is_empty();
+        let Some(index) = tables.position(is_due) else { return Ok(()) };
         if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
         }
@@ -55,7 +56,9 @@ impl Follower {
                 let finish = [
                     cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned(),
                     cmd("HSET").arg(&table.keys.open).arg(EVERY_KEY).arg(every.to_bytes()).to_owned(),
-                    Position { origin: origin(&self.system, &table), lsn }.store(&table.keys),
+                    // The table may have been altered meanwhile.
+                    Position { origin: origin(&self.system, self.tables.get(index).context("a table")?), lsn }
+                        .store(&table.keys),
                 ];
                 self.store.transact(&table.keys, epoch, &finish)?;
                 let journal = self.journals.get_mut(index).context("a table")?;
@@ -83,8 +86,6 @@ impl Follower {
         })?;
         // The follower's own session looks for visible transactions meanwhile.
         let mut database = connect(&self.settings)?;
-        // A transaction that has locked the table may wait for this follower.
-        database.batch_execute("SET lock_timeout = '1s'")?;
         copy(&mut database, table, |items| {
             add(&mut self.store, &table.keys.filling, items)?;
             self.pulse.ensure_running()?;
@@ -94,9 +95,4 @@ impl Follower {
             self.release()
         })
     }
-}
-
-fn is_locked(error: &Error) -> bool {
-    let code = error.chain().find_map(|cause| cause.downcast_ref::<postgres::Error>()).and_then(postgres::Error::code);
-    code == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }

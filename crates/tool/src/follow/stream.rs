@@ -13,6 +13,8 @@ use super::table::{Change, Table};
 pub enum Step {
     Change(Change),
     Truncate,
+    /// Any row may have changed: the filter is lost.
+    Altered,
 }
 
 /// A committed transaction.
@@ -54,7 +56,7 @@ impl Arrived {
     /// Takes a message.
     ///
     /// # Errors
-    /// A followed table has lost a column that its templates need; the stream is malformed.
+    /// A followed table was dropped and created again; the stream is malformed.
     pub fn take(&mut self, message: Message, tables: &mut [Table]) -> Result<()> {
         match message {
             Message::Begin { xid } => self.current = Some(Transaction { xid, end: Lsn(0), steps: Vec::new() }),
@@ -74,11 +76,7 @@ impl Arrived {
             }
             Message::Delete { relation, old } => self.step(relation, tables, |table| table.change(Some(&old), None))?,
             Message::Truncate { relations } => {
-                for relation in relations {
-                    if let (Some(&index), Some(current)) = (self.tables.get(&relation), &mut self.current) {
-                        current.steps.push((index, Step::Truncate));
-                    }
-                }
+                relations.into_iter().for_each(|relation| self.push(relation, Step::Truncate));
             }
             Message::Other => {}
         }
@@ -107,16 +105,24 @@ impl Arrived {
     /// Takes over the description of a table.
     fn define(&mut self, relation: Relation, tables: &mut [Table]) -> Result<()> {
         if let Some(table) = tables.iter_mut().find(|table| table.oid == relation.oid) {
-            return table.redefine(relation);
+            table.redefine(relation);
+            return Ok(());
         }
         let again = tables.iter().find(|table| table.name.0 == relation.schema && table.name.1 == relation.name);
         again.map_or(Ok(()), |table| bail!("the table {} was dropped and created again", table.config.name))
     }
 
     fn step(&mut self, relation: u32, tables: &[Table], change: impl FnOnce(&Table) -> Result<Change>) -> Result<()> {
-        let Some(&index) = self.tables.get(&relation) else { return Ok(()) };
-        let (Some(table), Some(current)) = (tables.get(index), &mut self.current) else { return Ok(()) };
-        current.steps.push((index, Step::Change(change(table)?)));
+        let Some(table) = self.tables.get(&relation).and_then(|index| tables.get(*index)) else { return Ok(()) };
+        let step = if table.is_weak { Step::Altered } else { Step::Change(change(table)?) };
+        self.push(relation, step);
         Ok(())
+    }
+
+    /// Adds a step of a followed table to the current transaction.
+    fn push(&mut self, relation: u32, step: Step) {
+        if let (Some(&index), Some(current)) = (self.tables.get(&relation), &mut self.current) {
+            current.steps.push((index, step));
+        }
     }
 }

@@ -55,6 +55,11 @@ impl Follower {
 
     /// Announces a group to the readers of one table.
     fn announce_to(&mut self, index: usize, group: &[Transaction], end: Lsn) -> Result<()> {
+        if steps(group, *self.positions.get(index).context("a table")?, index)
+            .any(|(_, step)| matches!(step, Step::Altered))
+        {
+            self.distrust(index)?;
+        }
         let table = self.tables.get(index).context("a table")?;
         let (position, epoch) = self.positions.get(index).zip(self.epochs.get(index)).context("a table")?;
         let (journal, state) = self.journals.get(index).zip(self.filters.get(index)).context("a table")?;
@@ -70,7 +75,7 @@ impl Follower {
         for (transaction, step) in steps(group, *position, index) {
             match step {
                 Step::Change(change) => work.add(change, transaction, table.deletes),
-                Step::Truncate => {
+                Step::Truncate | Step::Altered => {
                     work = Work::default();
                     truncated = Some((transaction.end, transaction.xid));
                 }
@@ -85,6 +90,9 @@ impl Follower {
                 command.arg(key).arg(entry.to_bytes());
             }
             commands.push(command);
+        }
+        if table.definition.is_empty() {
+            commands.push(cmd("DEL").arg(&table.keys.feed).to_owned());
         }
         if truncated.is_some() && exists {
             commands.push(cmd("BF.CLEAR").arg(filter).to_owned());

@@ -5,6 +5,7 @@ use postgres::Client;
 
 use super::config::{self, Keys};
 use super::pgoutput::{Column, Field, Relation};
+use super::publication::Publication;
 use super::template::Template;
 
 /// Types whose equal values have equal texts: bool, bytea, "char", name, int8, int2, int4, text, oid, varchar, date, timestamp,
@@ -23,9 +24,16 @@ pub struct Table {
     pub name: (String, String),
     /// The quoted name, for SQL.
     pub quoted: String,
+    /// What the catalogue said when the columns were read. See [`Publication::definition`].
+    pub definition: String,
     pub columns: Vec<Column>,
     item: Template,
     cache_keys: Vec<Template>,
+    /// Whether the replica identity has lost a column of the templates. The stream then does not contain the old value of that column,
+    /// so an update or a delete does not tell which cached values it concerns, and any change counts as [`Step::Altered`].
+    ///
+    /// [`Step::Altered`]: super::stream::Step::Altered
+    pub is_weak: bool,
     /// Whether the items of deleted rows may leave the filter: no other row can have the same item.
     pub deletes: bool,
 }
@@ -47,8 +55,10 @@ impl Table {
     /// # Errors
     /// There is no such table; it is not logged, or is partitioned; a template names another column than those of its replica
     /// identity.
-    pub fn of_catalogue(client: &mut Client, config: &config::Table) -> Result<Self> {
+    pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
+        // First: a change while the rest is read is noticed later.
+        let definition = publication.definition(client, name)?.unwrap_or_default();
         let row = client
             .query_opt(
                 "SELECT oid, relkind::text, relpersistence::text, relreplident::text, oid::regclass::text, \
@@ -104,24 +114,26 @@ impl Table {
             oid,
             name: full_name,
             quoted,
+            definition,
             columns,
             item,
             cache_keys,
+            is_weak: false,
             deletes,
         })
     }
 
     /// Takes over a description from the stream.
-    ///
-    /// # Errors
-    /// A template names a column that is gone, or that no longer belongs to the replica identity.
-    pub fn redefine(&mut self, relation: Relation) -> Result<()> {
-        let is_same = |(new, old): (&Column, &Column)| new.name == old.name && new.type_oid == old.type_oid;
-        if relation.columns.len() != self.columns.len() || !relation.columns.iter().zip(&self.columns).all(is_same) {
-            (self.item, self.cache_keys) = templates(&self.config, &relation.columns)?;
-            self.columns = relation.columns;
+    pub fn redefine(&mut self, relation: Relation) {
+        if relation.columns == self.columns {
+            return;
         }
-        Ok(())
+        self.columns = relation.columns;
+        self.is_weak = true;
+        // A template whose column is gone is not rendered until the catalogue has it again.
+        if let Ok((item, cache_keys)) = templates(&self.config, &self.columns) {
+            (self.item, self.cache_keys, self.is_weak) = (item, cache_keys, false);
+        }
     }
 
     /// Returns the item of a row, or `None` if one of its columns is NULL.
@@ -176,11 +188,12 @@ fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template, Ve
     Ok((item, keys.with_context(|| format!("cache-key of {}", config.name))?))
 }
 
-/// Checks that the publication covers the tables and every kind of change.
+/// Checks that the publication covers all rows of the tables and every kind of change.
 ///
 /// # Errors
 /// It does not; the error contains the SQL that creates or completes it.
-pub fn check_publication(client: &mut Client, publication: &str, tables: &[Table]) -> Result<()> {
+pub fn check_publication(client: &mut Client, publication: &Publication, tables: &[Table]) -> Result<()> {
+    let publication = &publication.name;
     let row = client.query_opt(
         "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1",
         &[&publication],
@@ -198,14 +211,20 @@ pub fn check_publication(client: &mut Client, publication: &str, tables: &[Table
          SET (publish = 'insert, update, delete, truncate')"
     );
     for table in tables {
+        let name = &table.quoted;
         let found = client.query_opt(
-            "SELECT 1 FROM pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
+            "SELECT to_jsonb(t) ->> 'rowfilter' FROM pg_publication_tables t \
+             WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
             &[&publication, &table.name.0, &table.name.1],
         )?;
+        let found = found.with_context(|| {
+            format!(
+                "the publication {publication} lacks the table {name}: ALTER PUBLICATION {publication} ADD TABLE {name}"
+            )
+        })?;
         ensure!(
-            found.is_some(),
-            "the publication {publication} lacks the table {name}: ALTER PUBLICATION {publication} ADD TABLE {name}",
-            name = table.quoted
+            found.try_get::<_, Option<&str>>(0)?.is_none(),
+            "the publication {publication} leaves out rows of the table {name}: remove its WHERE clause"
         );
     }
     Ok(())

@@ -1,0 +1,63 @@
+//! The publication, and what the catalogue says about a table and its place there. DDL is not in the log, so the follower compares
+//! this *definition* before each heartbeat with the one that the filter was filled for.
+
+use anyhow::{Context, Result};
+use postgres::Client;
+
+use super::lsn::Lsn;
+
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, replica identity and publication. Any
+/// DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
+/// locked.
+const DEFINITION: &str = "
+    SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indexrelid, i.indkey,
+        (SELECT string_agg(concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attgenerated), ','
+                           ORDER BY a.attnum)
+         FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+        c.relnamespace,
+        (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
+         FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2)))
+    FROM pg_class c
+    LEFT JOIN pg_index i ON i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+    WHERE c.oid = to_regclass($1)";
+/// The schemas of a publication, which PostgreSQL 15 introduced.
+const SCHEMAS: &str = "(SELECT string_agg(concat_ws(' ', s.oid, s.pnnspid), ',' ORDER BY s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid)";
+const SCHEMAS_SINCE: u32 = 150_000;
+
+/// The publication whose changes the stream contains.
+pub struct Publication {
+    pub name: String,
+    /// The query of a table's definition.
+    definition: String,
+}
+
+/// A change of a table's definition.
+pub struct Altered {
+    /// The end of the log when the definition was read. The DDL is before it.
+    pub end: Lsn,
+    /// The new definition, or `None` if no table has the name.
+    pub definition: Option<String>,
+}
+
+impl Publication {
+    /// Returns the publication with this name, whether or not it exists.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn named(client: &mut Client, name: &str) -> Result<Self> {
+        let version: String = client.query_one("SHOW server_version_num", &[])?.try_get(0)?;
+        let schemas = if version.parse::<u32>()? < SCHEMAS_SINCE { "''" } else { SCHEMAS };
+        Ok(Self { name: name.to_owned(), definition: DEFINITION.replace("SCHEMAS", schemas) })
+    }
+
+    /// Reads the definition of a table, or `None` if no table has this name.
+    ///
+    /// # Errors
+    /// A lost connection.
+    pub fn definition(&self, client: &mut Client, table: &str) -> Result<Option<String>> {
+        let row = client
+            .query_opt(&self.definition, &[&table, &self.name])
+            .context("PostgreSQL rejected a query of its catalogue")?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+}
