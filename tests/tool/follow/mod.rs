@@ -7,6 +7,7 @@ mod durable;
 mod encrypted;
 mod eventual;
 mod fills;
+mod restarts;
 mod synchronous;
 
 use std::io::{BufRead, BufReader};

@@ -39,6 +39,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use config::{Config, Mode};
 use follower::Follower;
 use metrics::{Metrics, State};
+use slot::StoodBy;
 use store::Stopped;
 
 /// The pause before another attempt after a failure.
@@ -95,6 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             has_run = true;
             follower.run()
         });
+        has_run |= result.as_ref().is_err_and(|error| error.is::<StoodBy>());
         match result {
             // Before the first success, it is the configuration that is wrong.
             Err(error) if !error.is::<Stopped>() && !has_run => return Err(error),

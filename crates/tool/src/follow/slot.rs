@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use postgres::Client;
 
 use super::config::Config;
@@ -21,6 +21,16 @@ const OBJECT_IN_USE: &str = "55006";
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 /// A standby terminates the other follower's connection after it has shown no sign of life for this long.
 const TAKEOVER: Duration = Duration::from_secs(10);
+
+/// The follower stood by when something failed. Its configuration is right, so it tries again.
+#[derive(Debug)]
+pub struct StoodBy;
+
+impl std::fmt::Display for StoodBy {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("while standing by")
+    }
+}
 
 /// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs.
 ///
@@ -57,7 +67,7 @@ pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str) -> Result
 /// Starts the stream. While another follower has the slot, waits for that one to end or to fail. Returns false after a signal.
 ///
 /// # Errors
-/// PostgreSQL rejects the stream for another reason; a lost connection.
+/// PostgreSQL rejects the stream for another reason; a lost connection. With the context [`StoodBy`] where another follower had the slot.
 pub fn take_slot(
     config: &Config,
     database: &mut Client,
@@ -67,17 +77,31 @@ pub fn take_slot(
     stopping: &AtomicBool,
     metrics: &Metrics,
 ) -> Result<bool> {
-    let (mut is_told, mut last_sign) = (false, Instant::now());
+    match wire.start_stream(&config.slot, Lsn(0), config.publication()) {
+        Ok(()) => return Ok(true),
+        Err(error) if is_in_use(&error) => {}
+        Err(error) => return Err(error),
+    }
+    metrics.enter(State::Standby);
+    eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
+    stand_by(config, database, wire, store, tables, stopping).context(StoodBy)
+}
+
+fn stand_by(
+    config: &Config,
+    database: &mut Client,
+    wire: &mut Wire,
+    store: &mut Store,
+    tables: &[Table],
+    stopping: &AtomicBool,
+) -> Result<bool> {
+    let mut last_sign = Instant::now();
     while !stopping.load(Relaxed) {
+        thread::sleep(STANDBY_INTERVAL);
         match wire.start_stream(&config.slot, Lsn(0), config.publication()) {
             Ok(()) => return Ok(true),
-            Err(error) if error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE) => {}
+            Err(error) if is_in_use(&error) => {}
             Err(error) => return Err(error),
-        }
-        if !is_told {
-            metrics.enter(State::Standby);
-            eprintln!("bloomgate: another follower has the slot {}: standing by", config.slot);
-            is_told = true;
         }
         if let Some(table) = tables.first()
             && store.is_alive(&table.keys)?
@@ -93,7 +117,10 @@ pub fn take_slot(
             database.execute(text, &[&config.slot])?;
             last_sign = Instant::now();
         }
-        thread::sleep(STANDBY_INTERVAL);
     }
     Ok(false)
+}
+
+fn is_in_use(error: &Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == OBJECT_IN_USE)
 }
