@@ -241,7 +241,7 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>
     })
 }
 
-/// `250ms`, `1s` or `2m`.
+/// `250ms`, `1s`, `2m` or `1h`.
 fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(input)?;
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
@@ -250,6 +250,7 @@ fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::E
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
+        "h" => 3_600_000,
         _ => 0,
     };
     number
@@ -258,7 +259,7 @@ fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::E
         .and_then(|number| number.checked_mul(milliseconds))
         .filter(|milliseconds| *milliseconds > 0)
         .map(Duration::from_millis)
-        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not a time: write 250ms, 1s or 2m")))
+        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not a time: write 250ms, 1s, 2m or 1h")))
 }
 
 #[cfg(test)]
@@ -295,6 +296,17 @@ max-lag = "1s"
         assert!(table.can_delete());
         let keys = Keys::of("users");
         assert_eq!((keys.filter.as_str(), keys.feed.as_str()), ("users", "{users}:feed"));
+    }
+
+    #[test]
+    fn the_lag_has_a_unit() {
+        for (text, seconds) in [("1500ms", 1.5), ("2s", 2.0), ("60m", 3600.0), ("1h", 3600.0)] {
+            let config = Config::parse(&FILE.replace("\"1s\"", &format!("\"{text}\""))).unwrap();
+            assert_eq!(config.tables[0].max_lag, Duration::from_secs_f64(seconds), "{text}");
+        }
+        for text in ["2h", "61m", "1d", "h", ""] {
+            assert!(Config::parse(&FILE.replace("\"1s\"", &format!("\"{text}\""))).is_err(), "{text}");
+        }
     }
 
     #[test]
