@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::{USERS, USERS_TABLE, World, soon};
+use super::synchronous::{answer, open_keys};
+use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server};
 use crate::running::run;
 use crate::web::metrics;
@@ -74,6 +75,37 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
         assert!(answered > 10, "the fill was too fast: {answered}");
         for id in 1..=READERS {
             assert_eq!(client.run(&format!("GET {{users}}:{id}")), nil(2), "{id} of {answered}: {}", follower.log());
+        }
+    });
+}
+
+#[test]
+fn a_full_filter_is_filled_again_until_the_rows_fit() {
+    let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "0.000001 100 NONSCALING");
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, &table);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            let insert = |from, to| format!("INSERT INTO users SELECT id, 1 FROM generate_series({from}, {to}) id");
+            session.batch_execute(&insert(1, 60)).unwrap();
+            soon(|| client.run("BF.EXISTS {users} 60") == integer(1) && open_keys(&mut client) == 0);
+            // Items of deleted rows fill the filter.
+            session.batch_execute(&format!("DELETE FROM users; {}", insert(61, 120))).unwrap();
+            if mode == "synchronous" {
+                assert_ne!(answer(&mut client, 120), "absent");
+            }
+            soon(|| client.run("BF.EXISTS {users} 120") == integer(1) && answer(&mut client, 1) == "absent");
+            // More rows than the filter can have.
+            session.batch_execute(&insert(121, 400)).unwrap();
+            if mode == "synchronous" {
+                assert_ne!(answer(&mut client, 400), "absent");
+            }
+            soon(|| client.run("EXISTS {users}:feed") == integer(0));
+            follower.says("non scaling filter is full; trying again");
+            assert_ne!(answer(&mut client, 400), "absent", "{mode}");
+            session.batch_execute("DELETE FROM users WHERE id > 100").unwrap();
+            soon(|| answer(&mut client, 401) == "absent" && client.run("BF.EXISTS {users} 100") == integer(1));
+            follower.end();
         }
     });
 }

@@ -25,8 +25,9 @@ impl Follower {
         for index in 0..self.tables.len() {
             if let Err(error) = self.apply(index, &group, end) {
                 refill_or_fail(error)?;
-                self.refill(index, self.confirmed)?;
-                self.apply(index, &group, end)?;
+                // The rows show the whole group already. To apply it again would add its deleted items, too, for which a full filter may
+                // have no room.
+                self.refill(index, end)?;
             }
         }
         self.metrics.count_transactions(group.len(), group.iter().map(|transaction| transaction.steps.len()).sum());
