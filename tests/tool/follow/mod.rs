@@ -8,6 +8,7 @@ mod encrypted;
 mod eventual;
 mod fills;
 mod restarts;
+mod several;
 mod synchronous;
 
 use std::io::{BufRead, BufReader};

@@ -1,0 +1,88 @@
+//! Several tables in synchronous mode, on one server and in a cluster that has their filters on different nodes.
+
+use super::synchronous::{FOLLOWER, WITH_GHOST};
+use super::{USERS_TABLE, World, permissions, soon};
+use crate::cluster::three_nodes;
+use crate::database::Database;
+use crate::harness::{Reply, Server, integer, on_every_server};
+use crate::nodes::slot;
+
+const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+    CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));
+    CREATE PUBLICATION bloomgate FOR TABLE users, members";
+const MEMBERS_TABLE: &str = r#"
+[[table]]
+name = "members"
+filter = "{members}"
+create = "0.000001 1000 HASH siphash"
+item = "{team}/{name}"
+cache-key = "{members}:{team}/{name}"
+max-lag = "2s"
+"#;
+
+/// Follows both tables. `call` sends a command to the node of a key.
+fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
+    let mut follower = world.follow();
+    follower.says("no heartbeat: synchronous_standby_names = ''");
+    world.demand(FOLLOWER);
+    let mut fetch = |filter: &str, item: &str| {
+        let words = format!("BF.FETCH {filter} {item} {filter}:{item} WHILE {filter}:feed UNLESS {filter}:feed:open");
+        call(filter, &words).elements()[0].text()
+    };
+    soon(|| fetch("{users}", "1") == "absent" && fetch("{members}", "1/1") == "absent");
+    let mut session = world.session();
+    let insert = "BEGIN; INSERT INTO users VALUES (1, 1); INSERT INTO members VALUES (1, 1), (2, 2); COMMIT";
+    session.batch_execute(insert).unwrap();
+    assert!(fetch("{users}", "1") != "absent" && fetch("{members}", "1/1") != "absent");
+
+    world.demand(WITH_GHOST);
+    let announced = || {
+        soon(|| fetch("{users}", "1") == "wait" && fetch("{members}", "1/1") == "wait");
+        assert_eq!(fetch("{users}", "2"), "absent");
+    };
+    let change = "BEGIN; UPDATE users SET version = 2; DELETE FROM members WHERE team = 1; COMMIT";
+    world.while_waiting(&[change], announced, || world.demand(FOLLOWER));
+    soon(|| fetch("{members}", "1/1") == "absent");
+    assert_ne!(fetch("{users}", "1"), "absent");
+
+    // One of the filters is lost.
+    call("{members}", "DEL {members}");
+    session.batch_execute("BEGIN; INSERT INTO users VALUES (3, 1); INSERT INTO members VALUES (3, 3); COMMIT").unwrap();
+    for (filter, item) in [("{users}", "3"), ("{members}", "3/3")] {
+        let words = format!("BF.FETCH {filter} {item} {filter}:{item} WHILE {filter}:feed UNLESS {filter}:feed:open");
+        assert_ne!(call(filter, &words).elements()[0].text(), "absent");
+        soon(|| call(filter, &format!("BF.EXISTS {filter} {item}")) == integer(1));
+        soon(|| call(filter, &format!("EXISTS {filter}:feed {filter}:feed:open")) == integer(1));
+    }
+    assert_eq!(call("{members}", "BF.EXISTS {members} 2/2"), integer(1));
+    follower.end();
+}
+
+#[test]
+fn a_commit_that_writes_two_tables_waits_for_both_filters() {
+    on_every_server(|program| {
+        let world = World::with_mode("synchronous", program, SCHEMA, &format!("{USERS_TABLE}{MEMBERS_TABLE}"));
+        let mut client = world.server.connect();
+        follow_both(&world, |_, line| client.run(line));
+    });
+}
+
+#[test]
+fn the_filters_of_two_tables_are_on_different_nodes_of_a_cluster() {
+    on_every_server(|program| {
+        let nodes = three_nodes(program);
+        for node in &nodes {
+            node.connect()
+                .run(&format!("ACL SETUSER follower on >secret ~* -@all {} +asking +cluster|slots", permissions()));
+        }
+        let mut clients = nodes.each_ref().map(Server::connect);
+        let node_of = |key: &str| [5461, 10_923].iter().filter(|first| slot(key) >= **first).count();
+        assert_ne!(node_of("{users}"), node_of("{members}"));
+        let database = Database::logical();
+        database.connect().unwrap().batch_execute(SCHEMA).unwrap();
+        let [server, _second, _third] = nodes;
+        let world = World { mode: "synchronous", database, server, folder: tempfile::tempdir().unwrap() };
+        world.configure(&format!("cluster = true\n{USERS_TABLE}{MEMBERS_TABLE}"));
+        follow_both(&world, |key, line| clients[node_of(key)].run(line));
+    });
+}
