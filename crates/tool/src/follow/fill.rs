@@ -66,7 +66,9 @@ pub fn copy(client: &mut Client, table: &Table, mut pass: impl FnMut(&[Vec<u8>])
         .filter_map(|index| table.columns.get(*index))
         .map(|column| format!("\"{}\"", column.name.replace('"', "\"\"")))
         .collect();
-    let query = format!("COPY (SELECT {} FROM ONLY {}) TO STDOUT", names.join(", "), table.quoted);
+    // Tables that only inherit from this one are others.
+    let only = if table.is_partitioned { "" } else { "ONLY " };
+    let query = format!("COPY (SELECT {} FROM {only}{}) TO STDOUT", names.join(", "), table.quoted);
     // COPY takes its snapshot before it waits for a lock. With a snapshot from before an ALTER TABLE that rewrites the rows, the table
     // is empty. Its definition is then another one than before, and the filter is filled again.
     let mut reader = client.copy_out(&query).context("PostgreSQL rejected COPY")?;

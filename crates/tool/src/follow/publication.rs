@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::lsn::Lsn;
 
-/// Reads the definition of a table: a hash that changes with its object id, columns, storage, replica identity and publication. Any
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity and publication. Any
 /// DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
@@ -15,6 +15,11 @@ const DEFINITION: &str = "
                            ORDER BY a.attnum)
          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
         c.relnamespace,
+        (WITH RECURSIVE parts (oid) AS (
+             SELECT c.oid WHERE c.relkind = 'p'
+             UNION ALL SELECT i.inhrelid FROM parts JOIN pg_inherits i ON i.inhparent = parts.oid)
+         SELECT string_agg(concat_ws(' ', l.oid, l.relfilenode, l.relkind, l.relpersistence, l.relreplident), ',' ORDER BY l.oid)
+         FROM parts JOIN pg_class l ON l.oid = parts.oid),
         (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
          FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2)))
     FROM pg_class c

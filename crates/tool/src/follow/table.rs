@@ -24,6 +24,8 @@ pub struct Table {
     pub name: (String, String),
     /// The quoted name, for SQL.
     pub quoted: String,
+    /// Whether it has partitions, whose changes the stream shows as those of this table.
+    pub is_partitioned: bool,
     /// What the catalogue said when the columns were read. See [`Publication::definition`].
     pub definition: String,
     pub columns: Vec<Column>,
@@ -53,7 +55,7 @@ impl Table {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// There is no such table; it is not logged, or is partitioned; a template names another column than those of its replica
+    /// There is no such table; it or a partition is not logged; a template names another column than those of its replica
     /// identity.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
@@ -70,14 +72,22 @@ impl Table {
             .with_context(|| format!("there is no table {name}"))?;
         let (oid, kind): (u32, String) = (row.try_get(0)?, row.try_get(1)?);
         let (persistence, identity): (String, String) = (row.try_get(2)?, row.try_get(3)?);
-        ensure!(kind == "r", "{name} is not an ordinary table: name its partitions instead");
+        let is_partitioned = kind == "p";
+        ensure!(kind == "r" || is_partitioned, "{name} is not a table");
         ensure!(persistence == "p", "{name} is unlogged or temporary: its changes are not in PostgreSQL's log");
         ensure!(identity != "n", "{name} has no replica identity: ALTER TABLE {name} REPLICA IDENTITY ...");
+        if is_partitioned {
+            ensure!(
+                matches!(identity.as_str(), "d" | "f"),
+                "{name} is partitioned: ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
+            );
+            check_partitions(client, oid)?;
+        }
         let quoted: String = row.try_get(4)?;
         let full_name = (row.try_get(5)?, row.try_get(6)?);
         let rows = client.query(
             "SELECT a.attname::text, a.atttypid, \
-                    c.relreplident = 'f' OR coalesce(a.attnum = ANY (i.indkey), false), \
+                    c.relkind = 'r' AND c.relreplident = 'f' OR coalesce(a.attnum = ANY (i.indkey), false), \
                     coalesce(a.attnum = ANY (i.indkey), false), \
                     coalesce(l.collisdeterministic, true) \
              FROM pg_class c \
@@ -94,11 +104,14 @@ impl Table {
             exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&column.type_oid));
             columns.push(column);
         }
-        ensure!(
-            columns.iter().any(|column| column.is_identity),
-            "{name} has no primary key: give it one, or ALTER TABLE {name} REPLICA IDENTITY FULL"
-        );
-        let (item, cache_keys) = templates(config, &columns)?;
+        // Partitions may have their own replica identity, but each contains the primary key.
+        let remedy = if is_partitioned { "" } else { ", or ALTER TABLE ... REPLICA IDENTITY FULL" };
+        ensure!(columns.iter().any(|column| column.is_identity), "{name} has no primary key: give it one{remedy}");
+        let mut parsed = templates(config, &columns);
+        if is_partitioned {
+            parsed = parsed.with_context(|| format!("{name} is partitioned: only its primary key can be in templates"));
+        }
+        let (item, cache_keys) = parsed?;
         let is_key = unique.contains(&true)
             && unique
                 .iter()
@@ -114,6 +127,7 @@ impl Table {
             oid,
             name: full_name,
             quoted,
+            is_partitioned,
             definition,
             columns,
             item,
@@ -181,6 +195,26 @@ impl Table {
     }
 }
 
+/// Checks that the changes of each partition are in the log, with the primary key of the old row.
+fn check_partitions(client: &mut Client, oid: u32) -> Result<()> {
+    let row = client.query_opt(
+        "WITH RECURSIVE parts (oid) AS (
+             SELECT $1::oid UNION ALL SELECT i.inhrelid FROM parts JOIN pg_inherits i ON i.inhparent = parts.oid)
+         SELECT c.oid::regclass::text, c.relkind <> 'r' OR c.relpersistence <> 'p'
+         FROM parts JOIN pg_class c ON c.oid = parts.oid
+         WHERE c.relkind <> 'p' AND (c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relreplident NOT IN ('d', 'f'))
+         LIMIT 1",
+        &[&oid],
+    )?;
+    let Some(row) = row else { return Ok(()) };
+    let name: &str = row.try_get(0)?;
+    ensure!(
+        !row.try_get::<_, bool>(1)?,
+        "the partition {name} is foreign, unlogged or temporary: its changes are not in PostgreSQL's log"
+    );
+    bail!("the partition {name} has another replica identity: ALTER TABLE {name} REPLICA IDENTITY DEFAULT")
+}
+
 fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template, Vec<Template>)> {
     let tag = config.tag();
     let item = Template::parse(&config.item, columns, tag).with_context(|| format!("item of {}", config.name))?;
@@ -195,7 +229,7 @@ fn templates(config: &config::Table, columns: &[Column]) -> Result<(Template, Ve
 pub fn check_publication(client: &mut Client, publication: &Publication, tables: &[Table]) -> Result<()> {
     let publication = &publication.name;
     let row = client.query_opt(
-        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = $1",
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication WHERE pubname = $1",
         &[&publication],
     )?;
     let names: Vec<_> = tables.iter().map(|table| table.quoted.as_str()).collect();
@@ -210,8 +244,14 @@ pub fn check_publication(client: &mut Client, publication: &Publication, tables:
         "the publication {publication} leaves out some kinds of changes: ALTER PUBLICATION {publication} \
          SET (publish = 'insert, update, delete, truncate')"
     );
+    let is_via_root: bool = row.try_get(1)?;
     for table in tables {
         let name = &table.quoted;
+        ensure!(
+            is_via_root || !table.is_partitioned,
+            "the publication {publication} shows changes of {name} as those of its partitions: ALTER PUBLICATION {publication} \
+             SET (publish_via_partition_root = true)"
+        );
         let found = client.query_opt(
             "SELECT to_jsonb(t) ->> 'rowfilter' FROM pg_publication_tables t \
              WHERE pubname = $1 AND schemaname = $2 AND tablename = $3",
@@ -219,7 +259,8 @@ pub fn check_publication(client: &mut Client, publication: &Publication, tables:
         )?;
         let found = found.with_context(|| {
             format!(
-                "the publication {publication} lacks the table {name}: ALTER PUBLICATION {publication} ADD TABLE {name}"
+                "the publication {publication} lacks the table {name}, or shows its changes as those of a table that it is a partition of: \
+                 ALTER PUBLICATION {publication} ADD TABLE {name}"
             )
         })?;
         ensure!(
