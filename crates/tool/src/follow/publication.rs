@@ -10,7 +10,7 @@ use super::lsn::Lsn;
 /// DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
-    SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indexrelid, i.indkey,
+    SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
         (SELECT string_agg(concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attgenerated), ','
                            ORDER BY a.attnum)
          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
