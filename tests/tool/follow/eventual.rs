@@ -104,6 +104,30 @@ fn a_row_that_is_inserted_again_with_a_truncation_is_never_absent() {
 }
 
 #[test]
+fn a_row_that_is_cached_before_its_change_is_visible_does_not_stay_in_the_cache() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let (mut writer, mut reader) = (world.session(), world.session());
+        writer.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        let mut follower = world.following();
+        let mut client = world.server.connect();
+        world.demand("ghost");
+        let read_the_old_row = || {
+            let text = "SELECT coalesce(bool_and(sent_lsn >= pg_current_wal_lsn()), false) FROM pg_stat_replication";
+            soon(|| writer.query_one(text, &[]).unwrap().get(0));
+            let mut client = world.server.connect();
+            for _ in 0..200 {
+                assert_eq!(look_up(&mut client, &mut reader, 1), Some(1));
+            }
+        };
+        world.while_waiting(&["UPDATE users SET version = 2 WHERE id = 1"], read_the_old_row, || world.demand(""));
+        let mut reader = world.session();
+        soon(|| look_up(&mut client, &mut reader, 1) == Some(2));
+        follower.end();
+    });
+}
+
+#[test]
 fn rolled_back_rows_and_other_tables_change_nothing() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
