@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .codec import Bytes, Codec, V
 from .filling import TIMEOUT_MS, FillingSteps
 from .guard_many import ManyRows
 from .guard_steps import GuardSteps
-from .guard_words import GuardOptions, GuardWords, check_socket_timeout
-from .items import Item, Key, refuse_single, windows
+from .guard_words import Fetched, GuardOptions, GuardWords, check_socket_timeout, milliseconds
+from .items import Item, Key, item_bytes, refuse_single, windows
 from .replication import Durability
-from .steps import Client, Steps, client_error, drive
+from .steps import Ask, Client, Steps, ask, client_error, drive
 from .tracking import Tracking
 from .waiting import slots_of
 from .words import Words
@@ -87,7 +87,22 @@ class Guard(Generic[V]):
 
         If the server fails, the database is asked and nothing is filled: errors of the server are logged, not raised. What
         `load` raises is raised, after the lease was given up; but if an old value is cached, that is served instead."""
-        return self._run(self._steps.get(id, load, ttl))
+        steps = self._steps
+        key = item_bytes(id)
+        if steps.near is not None or steps.is_own(key):
+            return self._run(steps.get(key, load, ttl))
+        if ttl is not None:
+            milliseconds("ttl", ttl)
+        [found] = ask(self.client, self._error, Ask([steps.fetch_call(key)]))
+        steps.record([found])
+        if isinstance(found, Fetched) and steps.is_checked:
+            # Nearly all calls end here.
+            if found.word == "absent":
+                return None
+            if found.word == "hit":
+                with suppress(Exception):
+                    return steps.codec.decode(found.value)
+        return self._run(steps.get(key, load, ttl, found))
 
     def get_many(
         self, ids: Iterable[Id], load_many: Callable[[list[Id]], Mapping[Id, V]], ttl: float | None = None

@@ -113,7 +113,7 @@ class GuardCommands(Generic[V]):
         An id whose cache key would be one of the follower's own keys is not sent: those keys hold no rows, and a fill would
         overwrite them. Such a row is read from the database."""
         answers: list[Any] = []
-        own = [id for id in ids if self.feed.own(self.prefix + id)] if self.feed is not None else []
+        own = [id for id in ids if self.is_own(id)]
         if own:
             others = [id for id in ids if id not in own]
             if others:
@@ -135,13 +135,7 @@ class GuardCommands(Generic[V]):
                 found = zip(marks, answers, strict=False)
                 hits = {key: one.value for key, one in found if isinstance(one, Fetched) and one.word == "hit"}
                 self.near.end(marks, hits)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                self.failed(answer)
-            else:
-                self.has_answered = True
-        for word, number in Counter(answer.word for answer in answers if isinstance(answer, Fetched)).items():
-            self.count(word, number)
+        self.record(answers)
         return answers
 
     def near_answer(self, id: bytes) -> Answer[V] | None:
@@ -154,6 +148,22 @@ class GuardCommands(Generic[V]):
             return None
         self.count("near hit")
         return answer
+
+    def is_own(self, id: bytes) -> bool:
+        """Whether the id's cache key would be one of the follower's own keys."""
+        return self.feed is not None and self.feed.own(self.prefix + id)
+
+    def record(self, answers: Sequence[Fetched | Exception]) -> None:
+        """Counts the answers of a fetch."""
+        words: dict[str, int] = {}
+        for answer in answers:
+            if isinstance(answer, Exception):
+                self.failed(answer)
+            else:
+                self.has_answered = True
+                words[answer.word] = words.get(answer.word, 0) + 1
+        for word, number in words.items():
+            self.count(word, number)
 
     def count(self, event: str, number: int = 1) -> None:
         self.counts[event] += number
@@ -194,6 +204,11 @@ class GuardCommands(Generic[V]):
             group.append(id)
         return [(sum(drawn) // len(drawn), group) for drawn, group in groups.values()]
 
+    def fetch_call(self, id: bytes, stale_ms: int | None = None, wait: Sequence[Word] = ()) -> Call[Fetched]:
+        """Returns the BF.FETCH of a row."""
+        options = self.fetch_options(self.stale_ms() if stale_ms is None else stale_ms)
+        return Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch)
+
     def fetch_each(
         self, ids: Sequence[bytes], replace: bool, wait_ms: int, finished: Callable[[], None] | None, stale_ms: int | None
     ) -> Generator[Ask, Any, list[Any]]:
@@ -203,8 +218,7 @@ class GuardCommands(Generic[V]):
         for id in ids:
             if replace:
                 calls.append(Call(["PEXPIRE", self.prefix + id, milliseconds("ttl", self.options.ttl), "NX"]))
-            options = self.fetch_options(self.stale_ms() if stale_ms is None else stale_ms)
-            calls.append(Call(self.words("BF.FETCH", id, *options, *wait), parse_fetch))
+            calls.append(self.fetch_call(id, stale_ms, wait))
 
         def fetched(found: list[Any]) -> list[Any]:
             return [one for call, one in zip(calls, found, strict=True) if call.parse is parse_fetch]

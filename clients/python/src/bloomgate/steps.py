@@ -45,7 +45,7 @@ def same(reply: Any) -> Any:
     return reply
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """A command and the function that reads its reply. Strings in the reply are bytes, whatever the client decodes.
 
@@ -57,7 +57,7 @@ class Call(Generic[T]):
     node_of: bytes | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Ask:
     """Commands to send together on one connection. The outcome lists the result of each, or the exception in its place.
 
