@@ -1,4 +1,5 @@
-"""The examples of the README run, in their order; those that are marked `skip` are lines of files that other tests run."""
+"""The examples of the README and of docs/clients.md run, in their order; those that are marked `skip` are lines of files that
+other tests run."""
 
 from __future__ import annotations
 
@@ -11,16 +12,18 @@ import pytest
 import bloomgate
 import bloomgate.asyncio
 
-README = Path(__file__).parents[1] / "README.md"
+PACKAGE = Path(__file__).parents[1]
+PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "clients.md"]
 
 
-def test_the_examples(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples(page: Path, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     connect, aconnect = bloomgate.connect, bloomgate.asyncio.connect
     monkeypatch.setattr(bloomgate, "connect", lambda url: connect(url.replace("6379", str(port))))
     monkeypatch.setattr(bloomgate.asyncio, "connect", lambda url: aconnect(url.replace("6379", str(port))))
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 6
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4
     names: dict[str, Any] = {}
     for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"README example {number}", "exec"), names)
+        exec(compile(block, f"{page.name}, example {number}", "exec"), names)
