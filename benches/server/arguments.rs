@@ -67,6 +67,7 @@ pub enum Section {
     Kinds,
     Guard,
     Feed,
+    Clients,
     Instructions,
 }
 

@@ -1,6 +1,7 @@
 //! The sections of the measurement, one file each.
 
 mod chain;
+mod clients;
 mod commands;
 mod disk;
 mod feed;
@@ -35,6 +36,7 @@ pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()>
         Section::Kinds => kinds::run(bench, results),
         Section::Guard => guard::run(bench, results),
         Section::Feed => feed::run(bench, results),
+        Section::Clients => clients::run(bench, results),
         Section::Instructions => instructions::run(bench, results),
     }
 }

@@ -1,12 +1,11 @@
-"""Lookups per second of cached rows by 64 callers: through the guard, and with the client's own GET. Prints the medians of the
-rounds, for threads and for asyncio. The server needs the module; the benchmark deletes the keys that begin with `bench`."""
+"""Lookups per second of cached rows by 64 callers: through the guard, and with the client's own GET. Prints, for each round,
+the sort of the callers and both rates. The server needs the module; the benchmark deletes the keys that begin with `bench`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import random
-import statistics
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -68,31 +67,23 @@ async def anever() -> bytes:
     return never()
 
 
-def show(name: str, bare: list[float], guarded: list[float]) -> None:
-    ratio = statistics.median(one / other for one, other in zip(guarded, bare, strict=True))
-    hits, gets = statistics.median(guarded), statistics.median(bare)
-    print(f"{name}: {hits:.0f} hits/s through the guard, {gets:.0f} GET/s, ratio {ratio:.2f}")
-
-
 async def measure_tasks(options: argparse.Namespace) -> None:
-    bare, guarded = [], []
     async with bloomgate.asyncio.connect(options.url) as client:
         guard = bloomgate.asyncio.Guard(client, "bench", ttl=3600)
         await guard.get(0, anever)
         for _ in range(options.rounds):
-            bare.append(await tasks(lambda id: client.get(f"{{bench}}:{id}"), options.callers, options.lookups))
-            guarded.append(await tasks(lambda id: guard.get(id, anever), options.callers, options.lookups))
-    show("asyncio", bare, guarded)
+            hits = await tasks(lambda id: guard.get(id, anever), options.callers, options.lookups)
+            gets = await tasks(lambda id: client.get(f"{{bench}}:{id}"), options.callers, options.lookups)
+            print(f"tasks,{hits:.0f},{gets:.0f}")
 
 
 def measure_threads(options: argparse.Namespace) -> None:
-    bare, guarded = [], []
     with bloomgate.connect(options.url) as client:
         guard = bloomgate.Guard(client, "bench", ttl=3600)
         for _ in range(options.rounds):
-            bare.append(threads(lambda id: client.get(f"{{bench}}:{id}"), options.callers, options.lookups))
-            guarded.append(threads(lambda id: guard.get(id, never), options.callers, options.lookups))
-    show("threads", bare, guarded)
+            hits = threads(lambda id: guard.get(id, never), options.callers, options.lookups)
+            gets = threads(lambda id: client.get(f"{{bench}}:{id}"), options.callers, options.lookups)
+            print(f"threads,{hits:.0f},{gets:.0f}")
 
 
 def main() -> None:
