@@ -9,6 +9,7 @@ import pytest
 import redis
 from server import PATIENCE
 from specification.calls import Tasks, Threads
+from specification.replay import Replay
 from specification.scripted import ScriptedServer
 from specification.steps import Run
 from specification.words import FOLDER, SpecificationError, read_cases
@@ -77,6 +78,18 @@ def on_real_servers(case: dict[str, Any], actors: type[Threads], port: int, is_c
         Run(case, running, None).run()
     finally:
         running.close()
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if {"scripted", "real"} <= {*case["servers"]}], ids=lambda case: case["name"]
+)
+def test_a_server_answers_as_the_case_says(case: dict[str, Any], port: int) -> None:
+    with redis.Redis(port=port) as client:
+        for command in case.get("setup", []):
+            client.execute_command(*command)
+    replay = Replay(case, port)
+    replay.run()
+    assert replay.compared
 
 
 def test_the_page_names_each_case() -> None:
