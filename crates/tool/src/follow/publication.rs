@@ -2,7 +2,7 @@
 //! this *definition* before each heartbeat with the one that the filter was filled for.
 
 use anyhow::{Context, Result};
-use postgres::Client;
+use postgres::{Client, Statement};
 
 use super::lsn::Lsn;
 
@@ -33,7 +33,7 @@ const SCHEMAS_SINCE: u32 = 150_000;
 pub struct Publication {
     pub name: String,
     /// The query of a table's definition.
-    definition: String,
+    definition: Statement,
 }
 
 /// A change of a table's definition.
@@ -45,14 +45,15 @@ pub struct Altered {
 }
 
 impl Publication {
-    /// Returns the publication with this name, whether or not it exists.
+    /// Returns the publication with this name, whether or not it exists. Its definitions are read with the same client.
     ///
     /// # Errors
     /// A lost connection.
     pub fn named(client: &mut Client, name: &str) -> Result<Self> {
         let version: String = client.query_one("SHOW server_version_num", &[])?.try_get(0)?;
         let schemas = if version.parse::<u32>()? < SCHEMAS_SINCE { "''" } else { SCHEMAS };
-        Ok(Self { name: name.to_owned(), definition: DEFINITION.replace("SCHEMAS", schemas) })
+        let definition = client.prepare(&DEFINITION.replace("SCHEMAS", schemas))?;
+        Ok(Self { name: name.to_owned(), definition })
     }
 
     /// Reads the definition of a table, or `None` if no table has this name.
