@@ -122,7 +122,10 @@ fn a_row_that_is_cached_before_its_change_is_visible_does_not_stay_in_the_cache(
         };
         world.while_waiting(&["UPDATE users SET version = 2 WHERE id = 1"], read_the_old_row, || world.demand(""));
         let mut reader = world.session();
-        soon(|| look_up(&mut client, &mut reader, 1) == Some(2));
+        // Transactions are applied in the order of the log.
+        writer.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        soon(|| client.run("BF.EXISTS {users} 2") == integer(1));
+        assert_eq!(look_up(&mut client, &mut reader, 1), Some(2));
         follower.end();
     });
 }
