@@ -81,7 +81,11 @@ fn a_fill_that_waits_for_ddl_has_the_new_rows() {
             session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
             other.batch_execute("COMMIT").unwrap();
             let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'users'::regclass";
-            soon(|| other.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1);
+            // In synchronous mode, the fill waits for the lock for a second, and then for the transaction that has it.
+            soon(|| {
+                other.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1
+                    || follower.log().matches("waiting for running transactions").count() > 1
+            });
             session.batch_execute("COMMIT").unwrap();
             if mode == "synchronous" {
                 world.demand(FOLLOWER);
