@@ -1,0 +1,111 @@
+/** Sends commands and reads their replies: what all parts of the package have in common. */
+
+import { type Client, type Connection, connectionOf, type Reply } from "./connection.js";
+import { asError, ModuleMissing, ServerTimeout } from "./errors.js";
+import type { Word } from "./words.js";
+
+/** How long a reply may take by default. */
+export const TIMEOUT_MS = 10_000;
+
+/** A command and the function that reads its reply. */
+export interface Call<T> {
+  readonly words: readonly Word[];
+  readonly parse: (reply: Reply) => T;
+  /** A cluster's client sends the command to the node of this key: by default the first word after the command's name. */
+  readonly key: Word | undefined;
+}
+
+/** What has become of a command: its parsed reply, or the error in its place. */
+export type Outcome<T> = T | Error;
+
+export function call<T>(words: readonly Word[], parse: (reply: Reply) => T, key: Word | undefined = words[1]): Call<T> {
+  return { words, parse, key };
+}
+
+/** Reads the reply of commands that answer OK. */
+export function nothing(_reply: Reply): void {}
+
+export function same(reply: Reply): Reply {
+  return reply;
+}
+
+/** How to send some commands. */
+export interface AskOptions<T> {
+  /** Returns the commands that undo the outcomes. They are sent if the caller does not get the outcomes, because it was aborted
+   * or the replies came too late. */
+  undo?: ((outcomes: Outcome<T>[]) => Call<unknown>[]) | undefined;
+  signal?: AbortSignal | undefined;
+  /** Is called when the replies have arrived, or can no longer arrive. */
+  finished?: ((outcomes: Outcome<unknown>[]) => void) | undefined;
+}
+
+/** One server or cluster. */
+export class Link {
+  readonly connection: Connection;
+  readonly timeoutMs: number;
+
+  constructor(client: Client, timeoutMs = TIMEOUT_MS) {
+    if (!(timeoutMs > 0)) throw new RangeError(`timeoutMs is more than 0, not ${timeoutMs}`);
+    this.connection = connectionOf(client);
+    this.timeoutMs = timeoutMs;
+  }
+
+  /** Sends commands together on one connection. Resolves with the outcome of each; rejects only if the signal aborts. */
+  ask<T>(calls: readonly Call<T>[], options: AskOptions<T> = {}): Promise<Outcome<T>[]> {
+    const { undo, signal, finished } = options;
+    if (signal?.aborted) {
+      finished?.([]);
+      return Promise.reject(signal.reason);
+    }
+    const sent = Promise.all(calls.map((one) => this.#send(one)));
+    return new Promise((resolve, reject) => {
+      let isLate = false;
+      const leave = () => {
+        isLate = true;
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", abort);
+      };
+      const abort = () => {
+        leave();
+        reject(signal?.reason);
+      };
+      const timer = setTimeout(() => {
+        leave();
+        const error = new ServerTimeout(`the server has not answered ${String(calls[0]?.words[0])} in time`);
+        resolve(calls.map(() => error));
+      }, this.timeoutMs);
+      signal?.addEventListener("abort", abort);
+      void sent.then((outcomes) => {
+        finished?.(outcomes);
+        if (isLate) {
+          const undoing = undo?.(outcomes) ?? [];
+          if (undoing.length > 0) void this.ask(undoing);
+          return;
+        }
+        leave();
+        resolve(outcomes);
+      });
+    });
+  }
+
+  /** Sends one command. Returns its reply, or throws its error. */
+  async one<T>(call: Call<T>): Promise<T> {
+    const [outcome] = (await this.ask([call])) as [Outcome<T>];
+    if (outcome instanceof Error) throw outcome;
+    return outcome;
+  }
+
+  async #send<T>(call: Call<T>): Promise<Outcome<T>> {
+    try {
+      return call.parse(await this.connection.command(call.words, call.key));
+    } catch (thrown) {
+      const error = asError(thrown);
+      const command = String(call.words[0]);
+      if (command.startsWith("BF.") && error.message.includes("unknown command")) {
+        const message = `the server does not know ${command}: it has not loaded the module bloomgate`;
+        return new ModuleMissing(message, { cause: error });
+      }
+      return error;
+    }
+  }
+}

@@ -1,0 +1,46 @@
+/** What this package needs of a client, and the adapters of node-redis and ioredis. Clients are recognised by their methods, so
+ * that neither library has to be installed for the other. */
+
+import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
+import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
+import type { Word } from "./words.js";
+
+/** A reply of the server. Strings are Buffers, except simple strings such as OK, which may be either. An error inside an array
+ * is an Error in its place. */
+export type Reply = null | boolean | number | string | Buffer | Error | readonly Reply[] | ReadonlyMap<Reply, Reply>;
+
+/** A client of a server or a cluster. Commands that are sent in one turn of the event loop, without an `await` between them,
+ * arrive in their order on one connection to the node. */
+export interface Connection {
+  /** Sends a command. A cluster's client sends it to the node that holds `key`, or to any node without one. Rejects with the
+   * error of the server or of the client library. */
+  command(words: readonly Word[], key: Word | undefined): Promise<Reply>;
+  /** Opens another connection with the same settings, which does not reconnect and never sends a command twice. */
+  duplicate(): Promise<Connection>;
+  /** Closes the connection at once. Commands without a reply reject. */
+  close(): void;
+  /** Whether the client routes commands by their keys. */
+  readonly isCluster: boolean;
+}
+
+/** A client of node-redis (`createClient`, `createCluster`), of ioredis (`Redis`, `Cluster`), or another Connection. */
+export type Client = NodeRedisClient | IoredisClient | Connection;
+
+const connections = new WeakMap<object, Connection>();
+
+/** Returns the Connection of a client: the same one for each call. */
+export function connectionOf(client: Client): Connection {
+  let connection = connections.get(client);
+  if (connection === undefined) {
+    connection = adapt(client);
+    connections.set(client, connection);
+  }
+  return connection;
+}
+
+function adapt(client: Client): Connection {
+  if (isIoredis(client)) return ioredisConnection(client);
+  if (isNodeRedis(client)) return nodeRedisConnection(client);
+  if (typeof (client as Partial<Connection> | null)?.command === "function" && "isCluster" in client) return client;
+  throw new TypeError("a client of node-redis or ioredis is needed");
+}

@@ -1,0 +1,70 @@
+/** Whether a write survives a failover or a restart: WAIT and WAITAOF after it, and the server's `min-replicas-to-write`. */
+
+import { type Call, call, type Link, type Outcome, same } from "./ask.js";
+import type { Connection, Reply } from "./connection.js";
+import { ServerTimeout } from "./errors.js";
+import { array, number, text } from "./replies.js";
+import type { Warnings } from "./warnings.js";
+import type { Word } from "./words.js";
+
+/** How many replicas must have a write before it counts, and with `aof` whether it must be in the append-only files on disk, that
+ * of the primary included. */
+export class Durability {
+  readonly #replicas: number;
+  readonly #timeoutMs: number;
+  readonly #aof: boolean;
+
+  constructor(replicas: number, timeoutMs: number, aof: boolean) {
+    this.#replicas = replicas;
+    this.#timeoutMs = timeoutMs;
+    this.#aof = aof;
+  }
+
+  /** Whether writes are followed by WAIT or WAITAOF. */
+  get isAsked(): boolean {
+    return this.#aof || this.#replicas > 0;
+  }
+
+  checkConnection(connection: Connection): void {
+    if (this.isAsked && connection.isCluster) {
+      throw new RangeError("replicas and aof need a plain client: that of a cluster cannot send WAIT to a certain node");
+    }
+  }
+
+  /** Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the connection
+   * that they arrive on, and on another one answer at once. */
+  calls(key: Word): Call<Reply>[] {
+    const [replicas, timeout] = [String(this.#replicas), String(this.#timeoutMs)];
+    if (this.#aof) return [call(["WAITAOF", "1", replicas, timeout], same, key)];
+    return this.#replicas > 0 ? [call(["WAIT", replicas, timeout], same, key)] : [];
+  }
+
+  /** Takes the outcome of `calls` off the end of the outcomes. Returns what is wrong with it. */
+  takeError(outcomes: Outcome<Reply>[]): Error | undefined {
+    if (!this.isAsked) return undefined;
+    const outcome = outcomes.pop();
+    if (outcome instanceof Error) return outcome;
+    const [onDisk, replicas] = this.#aof ? array(outcome).map(number) : [1, number(outcome)];
+    if (!onDisk) return new ServerTimeout("the write is not in the server's append-only file yet");
+    if ((replicas ?? 0) < this.#replicas) {
+      return new ServerTimeout(`${replicas} of ${this.#replicas} replica(s) have the write`);
+    }
+    return undefined;
+  }
+}
+
+/** Warns if the server has replicas and goes on without them: such a primary answers with its old data after a failover, until
+ * somebody tells it that it is a replica now. */
+export async function checkReplicas(link: Link, filter: Word, warnings: Warnings): Promise<void> {
+  const [found] = await link.ask([call(["INFO", "replication"], text, filter)]);
+  if (found === undefined || found instanceof Error) return;
+  const fields = new Map(found.split("\r\n").map((line) => line.split(":", 2) as [string, string]));
+  const replicas = fields.get("role") === "master" ? Number(fields.get("connected_slaves") ?? 0) : 0;
+  // The server reports the number of its good replicas only if it has the setting.
+  if (replicas > 0 && !fields.has("min_slaves_good_slaves")) {
+    warnings.about(
+      `the server has ${replicas} replica(s) and min-replicas-to-write is 0: after a failover the old primary goes on serving ` +
+        "old rows, and calls new ones absent, until it becomes a replica. Set min-replicas-to-write 1 in its configuration file",
+    );
+  }
+}

@@ -1,0 +1,101 @@
+/** The errors of this package. All others are the client library's own: a lost connection, a missing permission. */
+
+import { type Key, keyText } from "./items.js";
+
+/** The base class of this package's errors. */
+export class BloomgateError extends Error {
+  /** What is known of a batch that failed: true, false, or null for an item whose answer is unknown. */
+  answers: (boolean | null)[] = [];
+
+  override get name(): string {
+    return this.constructor.name;
+  }
+}
+
+/** The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
+ * commands. */
+export class ModuleMissing extends BloomgateError {}
+
+/** There is no filter at this key. */
+export class FilterMissing extends BloomgateError {}
+
+/** The key exists already. */
+export class FilterExists extends BloomgateError {}
+
+/** A filter that does not grow has reached its capacity. Items before the first null in `answers` were added. */
+export class FilterFull extends BloomgateError {}
+
+/** The filter is still being loaded: the last `BF.LOADCHUNK` has not arrived yet. */
+export class FilterLoading extends BloomgateError {}
+
+/** The data is not a dump of a filter, was truncated, or has a record that the server refuses. */
+export class BadDump extends BloomgateError {}
+
+/** A shard of a sharded filter is missing, so nothing is known of its items. */
+export class ShardMissing extends FilterMissing {}
+
+/** The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch. */
+export class ShardsChanged extends BloomgateError {}
+
+/** The server did not answer, or did not confirm a write, in time. */
+export class ServerTimeout extends BloomgateError {}
+
+/** The client has lost its connection, and has not made another yet. */
+export class Disconnected extends BloomgateError {}
+
+/** A row has no cached value, and its last load failed: the database is not asked for it again before the back-off ends. The
+ * cause is that load's error, if it was thrown in this process. */
+export class LoadFailed extends BloomgateError {
+  readonly id: Uint8Array;
+
+  constructor(id: Uint8Array, options?: ErrorOptions) {
+    super(`the row ${keyText(id)} has no cached value, and its last load has failed`, options);
+    this.id = id;
+  }
+}
+
+/** A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to a
+ * lease and a time to live. `ids` are those of the rows; `Guard.confirm(...ids)` tries again. */
+export class Unconfirmed extends BloomgateError {
+  readonly ids: readonly Uint8Array[];
+  /** What the transaction inside `Guard.changed` threw, if it did. */
+  transactionError: unknown;
+
+  constructor(ids: readonly Uint8Array[], options?: ErrorOptions) {
+    super(`the change of ${ids.length} row(s) could not be confirmed`, options);
+    this.ids = ids;
+  }
+}
+
+/** Converts an error of the client library, which becomes the cause, to the one of this package that it stands for. Returns
+ * any other error unchanged. */
+export function named(error: Error, key: Key): Error {
+  const text = error.message.replace(/^ERR /, "");
+  const options = { cause: error };
+  if (text.includes("non scaling filter is full")) return new FilterFull(`${keyText(key)}: the filter is full`, options);
+  if (text.includes("filter is still being loaded")) {
+    return new FilterLoading(`${keyText(key)}: the filter is still being loaded`, options);
+  }
+  if (text === "not found") return new FilterMissing(`${keyText(key)}: there is no such filter`, options);
+  if (text === "item exists") return new FilterExists(`${keyText(key)}: there is a filter already`, options);
+  return error;
+}
+
+/** Whether a command is new to an older module, or to the permissions of this client's user. */
+export function isUnavailable(outcome: unknown): boolean {
+  return outcome instanceof ModuleMissing || (outcome instanceof Error && outcome.message.startsWith("NOPERM"));
+}
+
+/** Whether the server has sent this error, rather than the client library. */
+export function isReply(error: Error): boolean {
+  for (let kind: unknown = error.constructor; typeof kind === "function"; kind = Object.getPrototypeOf(kind)) {
+    // The base classes of ioredis and of node-redis.
+    if (kind.name === "ReplyError" || kind.name === "ErrorReply") return true;
+  }
+  return false;
+}
+
+/** Returns a thrown value as an Error. */
+export function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
+}

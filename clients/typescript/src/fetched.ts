@@ -1,0 +1,44 @@
+/** The replies of BF.FETCH, BF.MFETCH and BF.FILL. */
+
+import type { Reply } from "./connection.js";
+import { asError } from "./errors.js";
+import { array, number, text } from "./replies.js";
+
+/** A reply of BF.FETCH: `value` comes with hit and stale, `token` with load and stale. */
+export interface Fetched {
+  readonly word: "absent" | "hit" | "stale" | "load" | "wait";
+  readonly value?: Buffer;
+  readonly token?: Buffer;
+}
+
+export const ABSENT: Fetched = { word: "absent" };
+export const WAIT: Fetched = { word: "wait" };
+
+export function parseFetch(reply: Reply): Fetched {
+  if (reply instanceof Error) throw reply;
+  const [first, second, third] = array(reply);
+  const word = text(first);
+  if (word === "absent" && second === undefined) return ABSENT;
+  if (word === "hit" && Buffer.isBuffer(second)) return { word, value: second };
+  if (word === "stale" && Buffer.isBuffer(second) && Buffer.isBuffer(third)) return { word, value: second, token: third };
+  if (word === "load" && Buffer.isBuffer(second)) return { word, token: second };
+  if (word === "wait" && number(second) >= 0) return WAIT;
+  throw new TypeError(`BF.FETCH answered ${JSON.stringify(reply)}`);
+}
+
+/** Reads a reply of BF.MFETCH. A row whose cache key has another type has an error in place of an answer, and so does one whose
+ * answer this package does not know. */
+export function parseMfetch(reply: Reply): (Fetched | Error)[] {
+  return array(reply).map((one) => {
+    try {
+      return parseFetch(one);
+    } catch (error) {
+      return asError(error);
+    }
+  });
+}
+
+/** Whether the token was still valid. */
+export function parseFill(reply: Reply): boolean {
+  return reply !== null;
+}

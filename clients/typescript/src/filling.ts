@@ -1,0 +1,93 @@
+/** Filling the filter of a guard: under another name, until every id is in it and is safe. */
+
+import { call, Link, type Outcome, same, TIMEOUT_MS } from "./ask.js";
+import type { Client, Reply } from "./connection.js";
+import { Durability } from "./durability.js";
+import { named } from "./errors.js";
+import { Filter, type Items, settled } from "./filter.js";
+import { asyncWindows, type Key, refuseSingle, type Window } from "./items.js";
+import { fillingName, keyWord } from "./rows.js";
+import type { CreationOptions, Word } from "./words.js";
+
+/** How a filter is filled. */
+export interface FillOptions extends CreationOptions {
+  /** The number of all replicas that may be promoted: each batch, and the new name, must then have reached them. */
+  replicas?: number;
+  /** How long the replicas, or the disk, may take: 3000. */
+  replicasTimeoutMs?: number;
+  /** Whether each batch, and the new name, must be in the append-only file on disk. */
+  aof?: boolean;
+}
+
+/** Fills the filter of a guard as `{key}~filling`, and renames it to `key` once every id is in it. Returns how many ids were new.
+ * Writers that are active meanwhile have to announce to both names.
+ *
+ * A filter that lost ids denies their rows. To make it survive a failover, pass `replicas`; to make it survive a restart, pass
+ * `aof`. If the replicas or the disk take longer than `replicasTimeoutMs`, this throws ServerTimeout.
+ *
+ * If this throws, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is thrown, because
+ * another client may be filling it. */
+export async function fillFilter(
+  client: Client,
+  key: Key,
+  ids: Items,
+  rate: number,
+  capacity: number,
+  options: FillOptions = {},
+): Promise<number> {
+  refuseSingle(ids);
+  const { replicas = 0, replicasTimeoutMs = 3000, aof = false, ...creation } = options;
+  const durability = new Durability(replicas, replicasTimeoutMs, aof);
+  const main = new Link(client, TIMEOUT_MS + replicasTimeoutMs);
+  durability.checkConnection(main.connection);
+  const name = fillingName(keyWord(key));
+  await new Filter(client, name).reserve(rate, capacity, creation);
+  // WAIT would block the client's own connection, and waits for the writes of the connection that it arrives on.
+  const link = durability.isAsked ? new Link(await main.connection.duplicate(), main.timeoutMs) : main;
+  try {
+    const filling = new Filling(link, name, durability);
+    let added = 0;
+    for await (const window of asyncWindows(ids)) added += await filling.add(window);
+    await filling.finish(keyWord(key));
+    return added;
+  } finally {
+    if (link !== main) link.connection.close();
+  }
+}
+
+class Filling {
+  readonly #link: Link;
+  readonly #name: Word;
+  readonly #durability: Durability;
+
+  constructor(link: Link, name: Word, durability: Durability) {
+    this.#link = link;
+    this.#name = name;
+    this.#durability = durability;
+  }
+
+  /** Adds ids, and waits until they are as safe as they have to be. Returns how many were new.
+   *
+   * With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas do
+   * not have yet. */
+  async add(window: Window): Promise<number> {
+    const found = await this.#ask(window.map((chunk) => ["BF.INSERT", this.#name, "NOCREATE", "SYNC", "ITEMS", ...chunk]));
+    const lost = this.#durability.takeError(found);
+    const answers = settled(window, found, this.#name);
+    if (lost !== undefined) throw lost;
+    return answers.filter(Boolean).length;
+  }
+
+  /** Gives the filter its name. */
+  async finish(key: Word): Promise<void> {
+    const found = await this.#ask([["RENAME", this.#name, key]]);
+    const lost = this.#durability.takeError(found);
+    if (found[0] instanceof Error) throw named(found[0], this.#name);
+    if (lost !== undefined) throw lost;
+  }
+
+  #ask(commands: readonly Word[][]): Promise<Outcome<Reply>[]> {
+    const calls = [...commands.map((words) => call(words, same)), ...this.#durability.calls(this.#name)];
+    return this.#link.ask(calls);
+  }
+}

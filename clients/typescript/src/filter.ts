@@ -1,0 +1,315 @@
+/** A filter at one key. */
+
+import { type Call, call, Link, nothing, type Outcome, same } from "./ask.js";
+import type { Client, Reply } from "./connection.js";
+import { type DumpRecord, END, head, readRecords, recordBytes } from "./dump.js";
+import { BadDump, BloomgateError, FilterExists, isReply, named } from "./errors.js";
+import { asyncWindows, type Item, itemBytes, type Key, keyBytes, keyText, refuseSingle, type Window } from "./items.js";
+import {
+  array,
+  booleans,
+  type Info,
+  number,
+  type Plan,
+  parseInfo,
+  parsePlan,
+  parseStats,
+  type Stats,
+  text,
+} from "./replies.js";
+import { type CreationOptions, creationWords, type InsertOptions, insertWords, type Word } from "./words.js";
+
+/** A batch: an array, or any other iterable. */
+export type Items = Iterable<Item> | AsyncIterable<Item>;
+
+/** Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing. */
+export async function plan(
+  client: Client,
+  rate: number,
+  capacity: number,
+  options: CreationOptions & { items?: number; tightening?: number } = {},
+): Promise<Plan> {
+  const { items, tightening, ...creation } = options;
+  const words: Word[] = ["BF.PLAN", String(rate), String(capacity), ...creationWords(creation)];
+  if (tightening !== undefined) words.push("TIGHTENING", String(tightening));
+  if (items !== undefined) words.push("ITEMS", String(items));
+  return new Link(client).one({ words, parse: parsePlan, key: undefined });
+}
+
+/** How a filter is used. */
+export interface FilterOptions {
+  /** With false, an add to a missing filter throws FilterMissing instead of creating one from the server's configuration. */
+  create?: boolean;
+  /** How long a reply of the server may take: 10000. */
+  timeoutMs?: number;
+}
+
+/** A filter in a server.
+ *
+ * Every method throws FilterMissing, FilterFull, FilterLoading, FilterExists or ModuleMissing where these apply, and otherwise
+ * the client library's errors. A client that repeats a command after a lost connection may report that an item was in, because
+ * the first attempt added it: `connect` of `bloomgate/redis` and of `bloomgate/ioredis` returns one that does not. */
+export class Filter {
+  readonly key: Key;
+  readonly #name: Buffer;
+  readonly #link: Link;
+  readonly #create: boolean;
+
+  constructor(client: Client, key: Key, options: FilterOptions = {}) {
+    this.key = key;
+    this.#name = keyBytes(key);
+    this.#link = new Link(client, options.timeoutMs);
+    this.#create = options.create ?? true;
+  }
+
+  /** Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which it has
+   * room before it grows. Returns true; with `existOk`, false if the filter exists, which is left unchanged. */
+  async reserve(rate: number, capacity: number, options: CreationOptions & { existOk?: boolean } = {}): Promise<boolean> {
+    const { existOk, ...creation } = options;
+    try {
+      await this.#one(nothing, "BF.RESERVE", String(rate), String(capacity), ...creationWords(creation));
+    } catch (error) {
+      if (!(existOk && error instanceof FilterExists)) throw error;
+      // The reply is the same for a key of another type: this throws then.
+      await this.info();
+      return false;
+    }
+    return true;
+  }
+
+  /** Adds an item. Returns true if it is certainly new, false if it was in or is a false positive. */
+  async add(item: Item): Promise<boolean> {
+    const [answer] = await this.#batch(this.#addWords(), [[itemBytes(item)]]);
+    return answer === true;
+  }
+
+  /** Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the items.
+   * A BloomgateError carries the answers so far. */
+  addMany(items: Items): Promise<boolean[]> {
+    return many(items, (window) => this.#batch(this.#addWords(), window));
+  }
+
+  /** Like `addMany`, but returns an iterator of the answers, for batches that do not fit into memory. Items are read as the
+   * answers are consumed, some 8000 ahead: items whose answers are not consumed are not added. */
+  addEach(items: Items): AsyncGenerator<boolean> {
+    return each(items, (window) => this.#batch(this.#addWords(), window));
+  }
+
+  /** Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter has no
+   * items. */
+  exists(item: Item): Promise<boolean> {
+    return this.#one(Boolean, "BF.EXISTS", itemBytes(item));
+  }
+
+  /** Looks up any number of items. */
+  existsMany(items: Items): Promise<boolean[]> {
+    return many(items, (window) => this.#batch(["BF.MEXISTS", this.#name], window));
+  }
+
+  /** Like `existsMany`, but returns an iterator of the answers. */
+  existsEach(items: Items): AsyncGenerator<boolean> {
+    return each(items, (window) => this.#batch(["BF.MEXISTS", this.#name], window));
+  }
+
+  /** Deletes an item from a filter with `hash: "siphash"` or `counting`. Returns whether it was found. */
+  delete(item: Item): Promise<boolean> {
+    return this.#one(Boolean, "BF.DEL", itemBytes(item));
+  }
+
+  /** Deletes any number of items. */
+  deleteMany(items: Items): Promise<boolean[]> {
+    return many(items, (window) => this.#batch(["BF.MDEL", this.#name], window));
+  }
+
+  /** BF.INSERT: adds items, and creates a missing filter with these options. Without items it only creates the filter, which
+   * needs `seed`, `seed32`, `tightening` or `validateScaleTo`. */
+  async insert(items: Items = [], options: InsertOptions = {}): Promise<boolean[]> {
+    const words = ["BF.INSERT", this.#name, ...insertWords(options)];
+    let hasItems = false;
+    const answers = await many(items, (window) => {
+      hasItems = true;
+      return this.#batch([...words, "ITEMS"], window);
+    });
+    if (!hasItems) await this.#batch(words, [[]]);
+    return answers;
+  }
+
+  /** Returns how often the item is in a filter with `counting`, at most 15. */
+  count(item: Item): Promise<number> {
+    return this.#one(number, "BF.COUNT", itemBytes(item));
+  }
+
+  /** Returns the number of items; 0 if there is no filter. */
+  card(): Promise<number> {
+    return this.#one(number, "BF.CARD");
+  }
+
+  /** Returns the filter's capacity, size and number of items (BF.INFO). */
+  info(): Promise<Info> {
+    return this.#one(parseInfo, "BF.INFO");
+  }
+
+  /** Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer. */
+  stats(): Promise<Stats> {
+    return this.#one(parseStats, "BF.STATS");
+  }
+
+  /** Returns lines with the sizes of the filter and of each layer (BF.DEBUG). */
+  debug(): Promise<string[]> {
+    return this.#one((reply) => array(reply).map(text), "BF.DEBUG");
+  }
+
+  /** Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the first
+   * source. All need the same rate, capacity, expansion, hash and seed. */
+  async merge(...sources: Key[]): Promise<void> {
+    if (sources.length === 0) throw new RangeError("merge needs a source");
+    await this.#one(nothing, "BF.MERGE", ...sources.map(keyBytes));
+  }
+
+  /** Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest. */
+  rotate(): Promise<number> {
+    return this.#one(number, "BF.ROTATE");
+  }
+
+  /** Empties the filter, and keeps its options. */
+  clear(): Promise<void> {
+    return this.#one(nothing, "BF.CLEAR");
+  }
+
+  /** Deletes the key. Returns whether it existed. */
+  drop(): Promise<boolean> {
+    return this.#one(Boolean, "UNLINK");
+  }
+
+  /** Returns a dump of the filter, record by record (BF.SCANDUMP), for a file:
+   * `await fs.promises.writeFile("seen.dump", filter.dump())`. Items that are added meanwhile may be missing. Does not work for
+   * valkey-bloom's layout. */
+  async *dump(): AsyncGenerator<Buffer> {
+    yield head();
+    for (let iterator = 0n; ; ) {
+      const record: DumpRecord = await this.#one(parseRecord, "BF.SCANDUMP", String(iterator));
+      yield* recordBytes(record.iterator === 0n ? END : record);
+      if (record.iterator === 0n) return;
+      iterator = record.iterator;
+    }
+  }
+
+  /** Creates the filter from a dump: `await filter.load(fs.createReadStream("seen.dump"))`. Throws FilterExists if the key
+   * exists, unless `replace` deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the
+   * key. Returns the bytes of data. */
+  async load(source: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, options: { replace?: boolean } = {}): Promise<number> {
+    const records = readRecords(source);
+    try {
+      const first = await records.next();
+      if (first.done) throw new BadDump("the dump has no records");
+      if (await this.#one(Boolean, "EXISTS")) {
+        if (!options.replace) throw new FilterExists(`${keyText(this.key)}: there is a key already`);
+        await this.drop();
+      }
+      return await this.#loadRecords(first.value, records);
+    } finally {
+      await records.return(undefined);
+    }
+  }
+
+  async #loadRecords(first: DumpRecord, rest: AsyncIterable<DumpRecord>): Promise<number> {
+    try {
+      let total = first.data.length;
+      await this.#loadRecord(first);
+      for await (const record of rest) {
+        await this.#loadRecord(record);
+        total += record.data.length;
+      }
+      // If the last records are missing, the filter is still being loaded.
+      await this.info();
+      return total;
+    } catch (error) {
+      await this.#link.ask([call(["UNLINK", this.#name], nothing)]);
+      throw error;
+    }
+  }
+
+  async #loadRecord(record: DumpRecord): Promise<void> {
+    try {
+      await this.#one(nothing, "BF.LOADCHUNK", String(record.iterator), record.data);
+    } catch (error) {
+      if (error instanceof Error && isReply(error)) {
+        throw new BadDump(`${keyText(this.key)}: ${error.message}`, { cause: error });
+      }
+      throw error;
+    }
+  }
+
+  #addWords(): Word[] {
+    return this.#create ? ["BF.MADD", this.#name] : ["BF.INSERT", this.#name, "NOCREATE", "ITEMS"];
+  }
+
+  /** Sends a command whose first argument is the key. */
+  async #one<T>(parse: (reply: Reply) => T, command: string, ...words: Word[]): Promise<T> {
+    try {
+      return await this.#link.one(call([command, this.#name, ...words], parse));
+    } catch (error) {
+      throw error instanceof Error ? named(error, this.key) : error;
+    }
+  }
+
+  /** Sends one command per chunk, all together. Throws the first error, with the answers of all other commands. */
+  async #batch(words: readonly Word[], window: Window): Promise<boolean[]> {
+    const calls = window.map((chunk): Call<Reply> => call([...words, ...chunk], same));
+    return settled(window, await this.#link.ask(calls), this.key);
+  }
+}
+
+function parseRecord(reply: Reply): DumpRecord {
+  const [iterator, data] = array(reply);
+  // A client may have read the iterator as a number, which is exact: the server keeps it below 2^53.
+  return { iterator: BigInt(text(iterator)), data: Buffer.isBuffer(data) ? data : Buffer.from(text(data), "latin1") };
+}
+
+/** Returns the answers of a batch in order, and its first error. A command that failed midway answers a shorter array, whose last
+ * element is the error. */
+export function collect(window: Window, found: Outcome<Reply>[]): [answers: (boolean | null)[], trouble: Error | undefined] {
+  const answers: (boolean | null)[] = [];
+  let trouble: Error | undefined;
+  for (const [index, chunk] of window.entries()) {
+    const reply = found[index] ?? null;
+    if (reply instanceof Error) {
+      trouble ??= reply;
+      answers.push(...chunk.map(() => null));
+      continue;
+    }
+    const parsed = booleans(reply);
+    const last = array(reply).at(-1);
+    if (last instanceof Error) trouble ??= last;
+    answers.push(...parsed, ...chunk.slice(parsed.length).map(() => null));
+  }
+  return [answers, trouble];
+}
+
+/** Returns the answers of a batch, or throws its first error. */
+export function settled(window: Window, found: Outcome<Reply>[], key: Key): boolean[] {
+  const [answers, trouble] = collect(window, found);
+  if (trouble === undefined) return answers.map(Boolean);
+  const error = named(trouble, key);
+  if (error instanceof BloomgateError) error.answers = answers;
+  throw error;
+}
+
+/** Sends the windows of a batch one after another, and returns all answers. */
+export async function many(items: Items, send: (window: Window) => Promise<boolean[]>): Promise<boolean[]> {
+  refuseSingle(items);
+  const answers: boolean[] = [];
+  try {
+    for await (const window of asyncWindows(items)) {
+      for (const answer of await send(window)) answers.push(answer);
+    }
+  } catch (error) {
+    if (error instanceof BloomgateError) error.answers = [...answers, ...error.answers];
+    throw error;
+  }
+  return answers;
+}
+
+export async function* each(items: Items, send: (window: Window) => Promise<boolean[]>): AsyncGenerator<boolean> {
+  for await (const window of asyncWindows(items)) yield* await send(window);
+}

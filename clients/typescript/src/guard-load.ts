@@ -1,0 +1,180 @@
+/** Loading rows under leases: filling them, and what happens when the database fails or is slow. */
+
+import { asError } from "./errors.js";
+import type { Flight } from "./flights.js";
+import { BATCH, GuardCommands, type Lease } from "./guard-commands.js";
+import { settledBy, settles } from "./promises.js";
+import type { Row } from "./rows.js";
+
+/** The weight of the newest load in the average duration of loads. */
+const SMOOTHING = 0.2;
+
+/** The back-off after the first failed load of a row. It doubles with each further failure. */
+const BACKOFF_MS = 100;
+
+/** The longest back-off. */
+const MOST_BACKOFF_MS = 10_000;
+
+/** The most rows whose failed loads are counted. Beyond that, the row that has not failed for the longest time is forgotten. */
+const MOST_FAILING = 10_000;
+
+/** The most loads of a guard that continue in the background after their `softTimeout`. */
+const BACKGROUND_LOADS = 64;
+
+/** Loads rows by their ids. Rows that it leaves out do not exist. */
+export type LoadRows<V> = (signal: AbortSignal | undefined) => Promise<Map<string, V | null>>;
+
+/** Rows to load under leases. */
+export interface Loading<V> {
+  readonly leases: readonly Lease[];
+  readonly flights: ReadonlyMap<string, Flight>;
+  readonly load: LoadRows<V>;
+  readonly ttlMs: number;
+  /** Whether all of the rows have old values in the cache. They are served when the load fails or takes too long. */
+  readonly hasValues: boolean;
+}
+
+/** The loads of one guard. */
+export class GuardLoads<V> extends GuardCommands<V> {
+  /** The failed loads of each row, in the order of the last failure. */
+  readonly failing = new Map<string, number>();
+  #background = 0;
+
+  /** Calls a function that loads rows, and takes its duration into the average. If the signal aborts, does not wait for it. */
+  async timed<T>(load: () => T | PromiseLike<T>, rows: number, signal: AbortSignal | undefined): Promise<T> {
+    const begun = performance.now();
+    let loaded: T;
+    try {
+      loaded = await settledBy((async () => load())(), undefined, signal);
+    } catch (error) {
+      if (!signal?.aborted) this.count("loadFailed", rows);
+      throw error;
+    }
+    this.loadMs += (performance.now() - begun - this.loadMs) * (this.loadMs ? SMOOTHING : 1);
+    return loaded;
+  }
+
+  /** Loads rows under leases, and fills them or gives the leases up. If the load takes longer than `softTimeout`, serves the old
+   * values; the load then continues in the background. */
+  async loadRows(loading: Loading<V>, signal: AbortSignal | undefined): Promise<Map<string, V | null>> {
+    const { softTimeout } = this.options;
+    if (softTimeout === undefined || !loading.hasValues) return this.#loadAndFill(loading, signal);
+    let running: Promise<Map<string, V | null>> | undefined;
+    const background = new AbortController();
+    const abort = () => background.abort(signal?.reason);
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort);
+    try {
+      if (this.#background < BACKGROUND_LOADS) {
+        running = this.#inBackground(loading, background.signal);
+        if (await settles(running, softTimeout * 1000, signal)) return await running;
+      } else {
+        await this.backOff(loading.leases);
+      }
+      const rows = loading.leases.map((lease) => lease.row);
+      const old = await this.#oldValues(rows);
+      if (old.size === rows.length) {
+        this.count("softTimeout", old.size);
+        for (const flight of loading.flights.values()) flight.hasNews = true;
+        return old;
+      }
+      if (running !== undefined) return await running;
+      this.count("unguarded", rows.length);
+      return await loading.load(signal);
+    } finally {
+      // From here on nobody waits for the load, so nobody can abort it.
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  async #inBackground(loading: Loading<V>, signal: AbortSignal): Promise<Map<string, V | null>> {
+    this.#background++;
+    try {
+      return await this.#loadAndFill(loading, signal);
+    } finally {
+      this.#background--;
+    }
+  }
+
+  async #loadAndFill(loading: Loading<V>, signal: AbortSignal | undefined): Promise<Map<string, V | null>> {
+    const { leases, flights, hasValues } = loading;
+    let left = leases;
+    try {
+      signal?.throwIfAborted();
+      const rows = await loading.load(signal);
+      const fills = leases.map((lease) => this.fillWith(lease, rows.get(lease.row.id) ?? null, loading.ttlMs));
+      for (let start = 0; start < leases.length; start += BATCH) {
+        const part = left.slice(0, BATCH);
+        left = left.slice(BATCH);
+        // If the signal aborts, what the server refuses is given up all the same.
+        const filling = this.sendFills(part, fills.slice(start, start + BATCH));
+        for (const { row } of await settledBy(filling, undefined, signal)) {
+          const flight = flights.get(row.id);
+          if (flight !== undefined) flight.hasNews = true;
+        }
+      }
+      for (const { row } of leases) this.failing.delete(row.id);
+      return rows;
+    } catch (error) {
+      if (signal?.aborted) {
+        void this.giveUp(left);
+        throw error;
+      }
+      await this.backOff(left);
+      const old = hasValues ? await this.#oldValues(leases.map((lease) => lease.row)) : new Map();
+      if (old.size === leases.length) {
+        this.count("staleServed", old.size);
+        this.warnings.about("rows could not be loaded, and their old values were served", asError(error));
+        return old;
+      }
+      if (this.options.failSafeMs > 0) {
+        for (const flight of flights.values()) flight.error = asError(error);
+      }
+      throw error;
+    }
+  }
+
+  /** Fetches values that may be served though they are old. The values that were fetched before a load do not qualify: a row may
+   * have been changed during the load, and then its value has been deleted. */
+  async #oldValues(rows: readonly Row[]): Promise<Map<string, V | null>> {
+    const found = await this.fetch(rows, { staleMs: 0 });
+    const old = new Map<string, V | null>();
+    const unneeded: Lease[] = [];
+    for (const [index, row] of rows.entries()) {
+      const one = found[index];
+      if (one === undefined || one instanceof Error || one.word === "wait") continue;
+      const { value, token, isReadable } = this.read(one);
+      if (token) unneeded.push({ row, token });
+      if (isReadable) old.set(row.id, value);
+    }
+    await this.giveUp(unneeded);
+    return old;
+  }
+
+  /** Ends the leases of rows whose load has failed. With `failSafe`, nobody gets another lease for them before a back-off has
+   * passed. It doubles with each failure. A server that does not know BACKOFF ends the leases only. */
+  async backOff(leases: readonly Lease[]): Promise<void> {
+    if (this.options.failSafeMs === 0 || leases.length === 0) {
+      await this.giveUp(leases);
+      return;
+    }
+    const calls = leases.map((lease) => this.fill(lease, "GIVEUP", "BACKOFF", String(this.nextBackoffMs(lease.row.id))));
+    const outcomes = await this.link.ask(calls);
+    const refused = outcomes.find((outcome) => outcome instanceof Error);
+    if (refused === undefined) return;
+    this.warnings.about("the server has refused a back-off", refused);
+    await this.giveUp(leases.filter((_, index) => outcomes[index] instanceof Error));
+  }
+
+  /** Counts a failed load of a row, and returns how long nobody may try again. */
+  nextBackoffMs(id: string): number {
+    const failures = this.failing.get(id) ?? 0;
+    this.failing.delete(id);
+    this.failing.set(id, failures + 1);
+    if (this.failing.size > MOST_FAILING) {
+      const [oldest] = this.failing.keys();
+      if (oldest !== undefined) this.failing.delete(oldest);
+    }
+    return Math.min(MOST_BACKOFF_MS, BACKOFF_MS * 2 ** Math.min(failures, 16));
+  }
+}

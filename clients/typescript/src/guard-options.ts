@@ -1,0 +1,161 @@
+/** The guard's options. */
+
+import { TIMEOUT_MS } from "./ask.js";
+import type { Key } from "./items.js";
+import type { NearCache } from "./near.js";
+
+/** The longest time that the guard accepts, some 317 years. */
+const MOST_SECONDS = 10_000_000_000;
+
+/** How a guard reads, waits and writes. Times are seconds, except those whose names end in Ms. */
+export interface GuardOptions {
+  /** The time to live of a cached row: 60. */
+  ttl?: number;
+  /** The time to live of the knowledge that there is no row: 10. */
+  absentTtl?: number;
+  /** How long one caller may take to load a row while the others wait: 3000. */
+  leaseMs?: number;
+  /** How long a caller waits for another one that loads the row: 3000. With 0 it asks the database at once. */
+  waitMs?: number;
+  /** How often a caller waits for that long before it asks the database itself: 3. */
+  attempts?: number;
+  /** How long a value stays in the cache after its `ttl`: 0. One caller refreshes such a value; the others get it meanwhile, and
+   * everybody gets it where the load fails. Then nobody asks the database for the row before a back-off has passed; callers
+   * without an old value get LoadFailed. */
+  failSafe?: number;
+  /** If a load takes longer and there is an old value, that is served, and the load continues in the background. */
+  softTimeout?: number;
+  /** Multiplies how long before its end a value is renewed: 1. 0 turns early renewal off. */
+  beta?: number;
+  /** Keeps values in this process as well. */
+  near?: NearCache;
+  /** For a table that `bloomgate follow` follows. The writers need no guard then: `changed`, `announce`, `confirm` and `forget`
+   * send nothing. No row is absent unless the follower's heartbeat exists, and a row with a write in flight is waited for. */
+  feed?: boolean;
+  /** How long `confirm` is repeated: 30. */
+  patience?: number;
+  /** What precedes an id in the name of its cache key: by default `{filter}:`. */
+  prefix?: Key;
+  /** Filters that are being filled, to which each id is announced first. */
+  announceTo?: readonly Key[];
+  /** How many replicas must have a change before it counts (WAIT): 0. */
+  replicas?: number;
+  /** How long the replicas, or the disk, may take: 1000. */
+  replicasTimeoutMs?: number;
+  /** How long a reply of the server may take: 10000, and longer than `waitMs` and `replicasTimeoutMs`. */
+  timeoutMs?: number;
+  /** How many connections of this guard may wait inside the server at a time: 16. They are opened when they are needed, and
+   * closed a second later. */
+  waitingConnections?: number;
+  /** Whether a change must be in the append-only file on disk before it counts (WAITAOF). */
+  aof?: boolean;
+  /** Is called with each warning, at most once a minute for each kind of trouble. By default warnings go to `console.warn`. */
+  warn?: (message: string) => void;
+}
+
+/** The options with their defaults, checked. */
+export interface CheckedOptions extends Omit<Required<GuardOptions>, "near" | "prefix" | "softTimeout" | "warn"> {
+  readonly near: NearCache | undefined;
+  readonly prefix: Key | undefined;
+  readonly softTimeout: number | undefined;
+  readonly warn: ((message: string) => void) | undefined;
+  /** How long a value stays in the cache after it was fresh. */
+  readonly failSafeMs: number;
+}
+
+export function checkOptions(options: GuardOptions): CheckedOptions {
+  const chosen = {
+    ttl: 60,
+    absentTtl: 10,
+    leaseMs: 3000,
+    waitMs: 3000,
+    attempts: 3,
+    failSafe: 0,
+    softTimeout: undefined,
+    beta: 1,
+    near: undefined,
+    feed: false,
+    patience: 30,
+    prefix: undefined,
+    announceTo: [],
+    replicas: 0,
+    replicasTimeoutMs: 1000,
+    aof: false,
+    timeoutMs: TIMEOUT_MS,
+    waitingConnections: 16,
+    warn: undefined,
+    ...definedOnly(options),
+  };
+  milliseconds("ttl", chosen.ttl);
+  milliseconds("absentTtl", chosen.absentTtl);
+  for (const [name, least] of [
+    ["leaseMs", 1],
+    ["waitMs", 0],
+    ["attempts", 1],
+    ["replicas", 0],
+    ["replicasTimeoutMs", 1],
+    ["timeoutMs", 1],
+    ["waitingConnections", 1],
+  ] as const) {
+    checkWhole(name, chosen[name], least);
+  }
+  if (!(chosen.patience >= 0)) throw new RangeError(`patience is 0 seconds or more, not ${chosen.patience}`);
+  for (const name of ["failSafe", "softTimeout", "beta"] as const) {
+    const value = chosen[name] ?? 0;
+    if (!(value >= 0 && value <= MOST_SECONDS)) throw new RangeError(`${name} is from 0 to ${MOST_SECONDS}, not ${value}`);
+  }
+  if (chosen.feed && (chosen.announceTo.length > 0 || chosen.replicas || chosen.aof)) {
+    throw new RangeError("with feed the follower announces changes: announceTo, replicas and aof have no effect");
+  }
+  const longestWaitMs = Math.max(chosen.waitMs, chosen.replicas || chosen.aof ? chosen.replicasTimeoutMs : 0);
+  if (chosen.timeoutMs <= longestWaitMs) {
+    throw new RangeError(
+      `timeoutMs (${chosen.timeoutMs}) has to be longer than waitMs and replicasTimeoutMs (${longestWaitMs})`,
+    );
+  }
+  return { ...chosen, failSafeMs: Math.round(chosen.failSafe * 1000) };
+}
+
+const NAMES: readonly string[] = [
+  "ttl",
+  "absentTtl",
+  "leaseMs",
+  "waitMs",
+  "attempts",
+  "failSafe",
+  "softTimeout",
+  "beta",
+  "near",
+  "feed",
+  "patience",
+  "prefix",
+  "announceTo",
+  "replicas",
+  "replicasTimeoutMs",
+  "aof",
+  "timeoutMs",
+  "waitingConnections",
+  "warn",
+] satisfies (keyof GuardOptions)[];
+
+function definedOnly(options: GuardOptions): GuardOptions {
+  for (const name of Object.keys(options)) {
+    if (!NAMES.includes(name)) throw new TypeError(`there is no option "${name}": ${NAMES.join(", ")}`);
+  }
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+function checkWhole(name: string, value: number, least: number): void {
+  const most = MOST_SECONDS * 1000;
+  if (!Number.isInteger(value) || value < least || value > most) {
+    throw new RangeError(`${name} is a whole number from ${least} to ${most}, not ${value}`);
+  }
+}
+
+/** Converts a time to live. It has to end: it bounds how long readers get an old row after a writer has died. */
+export function milliseconds(name: string, seconds: number): number {
+  if (!(seconds > 0 && seconds <= MOST_SECONDS)) {
+    throw new RangeError(`${name} is more than 0 and at most ${MOST_SECONDS} seconds, not ${seconds}`);
+  }
+  return Math.max(1, Math.round(seconds * 1000));
+}

@@ -1,0 +1,232 @@
+/** The guard's protocol (docs/guard.md of the project): reading one row, and writing. */
+
+import { type Call, call, type Outcome, same } from "./ask.js";
+import type { Codec } from "./codec.js";
+import type { Client, Reply } from "./connection.js";
+import { Durability } from "./durability.js";
+import { isUnavailable, LoadFailed, Unconfirmed } from "./errors.js";
+import type { Fetched } from "./fetched.js";
+import { type Flight, Flights } from "./flights.js";
+import { type Answer, BATCH, spread } from "./guard-commands.js";
+import { GuardLoads } from "./guard-load.js";
+import type { CheckedOptions } from "./guard-options.js";
+import type { Key } from "./items.js";
+import { pause, settles } from "./promises.js";
+import { array } from "./replies.js";
+import { keyWord, Row } from "./rows.js";
+import type { Word } from "./words.js";
+
+/** The pause before a confirmation is repeated, and before a row is fetched again that nobody can wait for. */
+const REPEAT_MS = 100;
+
+/** Reads a row. It returns null or undefined if there is none. */
+export type Load<V> = (signal: AbortSignal | undefined) => Promise<V | null | undefined> | V | null | undefined;
+
+/** Readers and writers of one table. */
+export class GuardSteps<V> extends GuardLoads<V> {
+  readonly flights = new Flights();
+  readonly durability: Durability;
+
+  constructor(client: Client, filter: Key, codec: Codec<V>, options: CheckedOptions) {
+    super(client, filter, codec, options);
+    this.durability = new Durability(options.replicas, options.replicasTimeoutMs, options.aof);
+    this.durability.checkConnection(this.link.connection);
+  }
+
+  row(item: Word | number | bigint | Uint8Array): Row {
+    return new Row(item, this.prefix);
+  }
+
+  /** Reads a row. `found` is what a fetch has answered already. */
+  async get(
+    row: Row,
+    load: Load<V>,
+    ttlMs: number,
+    signal: AbortSignal | undefined,
+    found: Outcome<Fetched>,
+  ): Promise<V | null> {
+    const deadline = performance.now() + this.options.attempts * this.options.waitMs;
+    const flight = this.flights.begin(row.id);
+    try {
+      const answer = await this.fetchRow(row, flight, deadline, signal, found);
+      if (answer?.token) {
+        const loading = {
+          leases: [{ row, token: answer.token }],
+          flights: new Map([[row.id, flight]]),
+          load: async (signal: AbortSignal | undefined) =>
+            new Map([[row.id, (await this.timed(() => load(signal), 1, signal)) ?? null]]),
+          ttlMs,
+          hasValues: answer.isReadable,
+        };
+        return (await this.loadRows(loading, signal)).get(row.id) ?? null;
+      }
+      if (answer !== undefined) return answer.value;
+    } finally {
+      this.flights.end(flight);
+    }
+    // The server does not answer, or another caller loads the row and takes too long: ask the database, fill nothing.
+    this.count("unguarded");
+    return (await this.timed(() => load(signal), 1, signal)) ?? null;
+  }
+
+  /** Fetches a row until the answer is final. Resolves with undefined if the server fails, or nobody brings the row in time. */
+  async fetchRow(
+    row: Row,
+    flight: Flight,
+    deadline: number,
+    signal: AbortSignal | undefined,
+    found?: Outcome<Fetched>,
+  ): Promise<Answer<V> | undefined> {
+    let undecodable: Buffer | undefined;
+    let replace = false;
+    for (let waits = 0; ; ) {
+      found ??= (await this.fetch([row], { replace, signal }))[0];
+      if (found === undefined || found instanceof Error) {
+        flight.hasNews = true;
+        return undefined;
+      }
+      if (found.word !== "wait") {
+        let answer = this.read(found, undecodable);
+        if (found.word === "stale" && found.token && answer.isReadable && replace) {
+          // Another caller has replaced the value meanwhile. The new one is not due for a refresh.
+          await this.giveUp([{ row, token: found.token }]);
+          answer = { value: answer.value, isReadable: true };
+        }
+        if (answer.token || answer.isReadable) {
+          flight.hasNews = !answer.token;
+          return answer;
+        }
+        undecodable = found.value;
+        if (!replace) {
+          replace = true;
+          found = undefined;
+          continue;
+        }
+      }
+      const leftMs = deadline - performance.now();
+      waits++;
+      if (leftMs <= 0 && waits >= this.options.attempts) return undefined;
+      found = await this.#wait(row, flight, leftMs, found.word === "hit", signal);
+      replace = false;
+    }
+  }
+
+  /** Waits for the caller that holds the lease: in this process, or else inside the server. Resolves with what the server answers
+   * in the latter case. A server that has a value cached makes nobody wait for another; then, and if all waiting connections are
+   * in use, it pauses. */
+  async #wait(
+    row: Row,
+    flight: Flight,
+    leftMs: number,
+    isCached: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Outcome<Fetched> | undefined> {
+    if (leftMs <= 0) return undefined;
+    const woken = this.flights.beginWait(flight);
+    if (woken !== undefined) {
+      await settles(woken, leftMs, signal);
+      this.flights.endWait(flight);
+      if (flight.error !== undefined) throw new LoadFailed(Buffer.from(row.id, "latin1"), { cause: flight.error });
+    } else if (isCached || !this.waiting.take()) {
+      await pause(Math.min(REPEAT_MS, leftMs), signal);
+    } else {
+      const waitMs = Math.max(1, Math.min(this.options.waitMs, Math.floor(leftMs)));
+      const begun = performance.now();
+      const found = await this.fetchWaiting(row, waitMs, signal);
+      if (!(found instanceof Error) && found.word === "wait" && performance.now() - begun < waitMs / 2) {
+        // A caller that waits for a lease waits for all of waitMs. Only a back-off is answered earlier.
+        flight.error = new LoadFailed(Buffer.from(row.id, "latin1"));
+        throw flight.error;
+      }
+      return found;
+    }
+    return undefined;
+  }
+
+  /** A writer's first call: throws the first error. With a feed, the follower makes the writers' calls. */
+  async announce(rows: readonly Row[]): Promise<void> {
+    if (this.feed !== undefined) return;
+    const trouble = (await this.#changed(rows)).find((outcome) => outcome !== undefined);
+    if (trouble !== undefined) throw trouble;
+  }
+
+  /** A writer's second call: repeated until the server has answered for every row, for up to `patience` seconds. */
+  async confirm(rows: readonly Row[]): Promise<void> {
+    if (this.feed !== undefined) return;
+    const deadline = performance.now() + this.options.patience * 1000;
+    for (let left = rows; left.length > 0; ) {
+      const outcomes = await this.#changed(left);
+      const trouble = outcomes.find((outcome) => outcome !== undefined);
+      left = left.filter((_, index) => outcomes[index] !== undefined);
+      if (trouble === undefined) return;
+      this.failed(trouble);
+      if (performance.now() >= deadline) {
+        throw new Unconfirmed(
+          left.map((row) => Buffer.from(row.id, "latin1")),
+          { cause: trouble },
+        );
+      }
+      await pause(REPEAT_MS, undefined);
+    }
+  }
+
+  /** Announces a change of each row, to the filters that are being filled first. Resolves with an error or undefined for each. */
+  async #changed(rows: readonly Row[]): Promise<(Error | undefined)[]> {
+    const outcomes: (Error | undefined)[] = [];
+    const filters = [...this.options.announceTo.map(keyWord), this.filter];
+    for (let start = 0; start < rows.length; start += BATCH) {
+      const part = rows.slice(start, start + BATCH);
+      let found = await this.#sendChanges(part, filters);
+      if (this.hasBatches && part.length > 1 && found.some(isUnavailable)) {
+        this.hasBatches = false;
+        found = await this.#sendChanges(part, filters);
+      }
+      const error = this.durability.takeError(found);
+      // The answers of each filter, in the order of the rows.
+      const each = found.flatMap((one) => spreadReply(one, (part.length * filters.length) / found.length));
+      for (const index of part.keys()) {
+        const errors = each.filter((answer, at) => at % part.length === index && answer instanceof Error) as Error[];
+        outcomes.push(error ?? errors[0]);
+      }
+      this.hasAnswered ||= outcomes.at(-1) === undefined;
+    }
+    return outcomes;
+  }
+
+  async #sendChanges(rows: readonly Row[], filters: readonly Word[]): Promise<Outcome<Reply>[]> {
+    const calls = [...this.#changeCalls(rows, filters), ...this.durability.calls(this.filter)];
+    try {
+      if (!this.durability.isAsked) return await this.link.ask(calls);
+      // WAIT blocks its connection until the replicas have the change.
+      await this.waiting.reserve();
+      return await this.waiting.ask(calls);
+    } finally {
+      this.near?.drop(rows.map((row) => row.cacheKey));
+    }
+  }
+
+  /** Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter and
+   * row. */
+  #changeCalls(rows: readonly Row[], filters: readonly Word[]): Call<Reply>[] {
+    if (this.hasBatches && rows.length > 1) {
+      const pairs = rows.flatMap((row) => [row.item, row.cacheKey]);
+      return filters.map((name) => call(["BF.MCHANGED", name, "ITEMS", ...pairs], same));
+    }
+    return filters.flatMap((name) => rows.map((row) => call(["BF.CHANGED", name, row.item, row.cacheKey], same)));
+  }
+
+  /** Deletes rows' ids from the filter: throws the first error. */
+  async forget(rows: readonly Row[]): Promise<void> {
+    if (this.feed !== undefined) return;
+    for (let start = 0; start < rows.length; start += BATCH) {
+      const items = rows.slice(start, start + BATCH).map((row) => row.item);
+      const answers = array(await this.link.one(call(["BF.MDEL", this.filter, ...items], same)));
+      const trouble = answers.find((answer) => answer instanceof Error);
+      if (trouble !== undefined) throw trouble;
+    }
+  }
+}
+
+function spreadReply(outcome: Outcome<Reply>, count: number): Outcome<Reply>[] {
+  return Array.isArray(outcome) || outcome instanceof Error ? spread(outcome as Outcome<Reply[]>, count) : [outcome];
+}

@@ -1,0 +1,141 @@
+/** The guard in front of a database. docs/guard.md of the project has the protocol, and docs/guard-proof.md its reasons. */
+
+import { Batches } from "./batches.js";
+import { Bytes, type Codec } from "./codec.js";
+import type { Client } from "./connection.js";
+import { checkReplicas } from "./durability.js";
+import { Unconfirmed } from "./errors.js";
+import type { Counts } from "./guard-commands.js";
+import { type LoadMany, ManyRows } from "./guard-many.js";
+import { checkOptions, type GuardOptions, milliseconds } from "./guard-options.js";
+import { GuardSteps, type Load } from "./guard-steps.js";
+import type { Item, Key } from "./items.js";
+
+/** How one call reads. */
+export interface GetOptions {
+  /** The time to live of the row in seconds, in place of the guard's. */
+  ttl?: number;
+  /** If it aborts, the call rejects at once with the signal's reason, and the lease that it holds or is about to get is given up.
+   * `load` gets the signal, too. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row.
+ *
+ * The calls of `get` that are made in one turn of the event loop are one BF.MFETCH. Callers that wait for another process do so on
+ * connections of their own, of which a client has at most 50. */
+export class Guard<V = Uint8Array> {
+  readonly #steps: GuardSteps<V>;
+  readonly #batches: Batches;
+  #isChecked = false;
+
+  /** `codec` converts rows to bytes and back; without one they are bytes. */
+  constructor(
+    client: Client,
+    filter: Key,
+    ...[options]: Uint8Array extends V
+      ? [options?: GuardOptions & { codec?: Codec<V> }]
+      : [options: GuardOptions & { codec: Codec<V> }]
+  ) {
+    const { codec, ...rest } = options ?? {};
+    const chosen = (codec ?? new Bytes()) as Codec<V>;
+    this.#steps = new GuardSteps(client, filter, chosen, checkOptions(rest));
+    this.#batches = new Batches(this.#steps);
+  }
+
+  /** What this guard has done, by event. */
+  get counts(): Readonly<Counts> {
+    return this.#steps.counts;
+  }
+
+  /** Returns a row, or null if there is none. `load` reads it from the database that has every commit, in a transaction that
+   * begins when `load` is called; it returns null or undefined if there is no row.
+   *
+   * If the server fails, the database is asked and nothing is filled: errors of the server are reported as warnings, not thrown.
+   * What `load` throws is thrown, after the lease was given up; but if an old value is cached, that is served instead. */
+  async get(id: Item, load: Load<V>, options: GetOptions = {}): Promise<V | null> {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const steps = this.#steps;
+    const row = steps.row(id);
+    const ttlMs = milliseconds("ttl", options.ttl ?? steps.options.ttl);
+    const near = steps.nearAnswer(row);
+    if (near !== undefined) return near.value;
+    const found = await this.#batches.fetch(row, signal);
+    this.#check();
+    if (!(found instanceof Error) && found.word === "absent") return null;
+    return steps.get(row, load, ttlMs, signal, found);
+  }
+
+  /** Returns rows by id, fetched together: each id as it was passed, with its row or null. `loadMany` gets the ids that this caller
+   * has to load, and returns a map without those that have no row. It is called once, and again for rows that other callers were
+   * loading and did not bring. */
+  async getMany<Id extends Item>(
+    ids: Iterable<Id>,
+    loadMany: LoadMany<Id, V>,
+    options: GetOptions = {},
+  ): Promise<Map<Id, V | null>> {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const ttlMs = milliseconds("ttl", options.ttl ?? this.#steps.options.ttl);
+    const rows = await new ManyRows(this.#steps, ids, loadMany, ttlMs, signal).get();
+    this.#check();
+    return rows;
+  }
+
+  /** A writer's first call, before the commit. If it throws, do not commit. With `feed` it does nothing. */
+  async announce(...ids: Item[]): Promise<void> {
+    await this.#steps.announce(ids.map((id) => this.#steps.row(id)));
+    this.#check();
+  }
+
+  /** A writer's second call, after the commit. It is repeated for up to `patience` seconds until the server answers; then it throws
+   * Unconfirmed.
+   *
+   * If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands after
+   * this call leaves the old row cached. With `feed` it does nothing. */
+  async confirm(...ids: Item[]): Promise<void> {
+    await this.#steps.confirm(ids.map((id) => this.#steps.row(id)));
+    this.#check();
+  }
+
+  /** Announces a change of a row, runs `transaction`, and confirms the change, whatever happens in it. The transaction that
+   * inserts, changes or deletes the row has to end inside of `transaction`, its outcome known. Returns what `transaction` returns.
+   * With `feed` it only runs `transaction`: the follower announces each change. */
+  changed<T>(id: Item, transaction: () => Promise<T> | T): Promise<T> {
+    return this.changedMany([id], transaction);
+  }
+
+  /** Does the same for several rows. */
+  async changedMany<T>(ids: Iterable<Item>, transaction: () => Promise<T> | T): Promise<T> {
+    const all = [...ids];
+    await this.announce(...all);
+    let result: T;
+    try {
+      result = await transaction();
+    } catch (error) {
+      try {
+        await this.confirm(...all);
+      } catch (unconfirmed) {
+        if (unconfirmed instanceof Unconfirmed) unconfirmed.transactionError = error;
+        throw unconfirmed;
+      }
+      throw error;
+    }
+    await this.confirm(...all);
+    return result;
+  }
+
+  /** Deletes ids that never return from the filter, after their rows were deleted inside of `changed`. The filter needs
+   * `hash: "siphash"`. With `feed` it does nothing: the follower deletes the ids of deleted rows. */
+  async forget(...ids: Item[]): Promise<void> {
+    await this.#steps.forget(ids.map((id) => this.#steps.row(id)));
+  }
+
+  /** After the first call that the server has answered, checks the server's replication settings. */
+  #check(): void {
+    if (this.#isChecked || !this.#steps.hasAnswered) return;
+    this.#isChecked = true;
+    void checkReplicas(this.#steps.link, this.#steps.filter, this.#steps.warnings);
+  }
+}

@@ -1,0 +1,34 @@
+/** Bloom filters in a server with the module bloomgate, and a cache guard in front of a database.
+ * @module bloomgate */
+
+export { Bytes, type Codec, Json } from "./codec.js";
+export type { Client, Connection, Reply } from "./connection.js";
+export {
+  BadDump,
+  BloomgateError,
+  Disconnected,
+  FilterExists,
+  FilterFull,
+  FilterLoading,
+  FilterMissing,
+  LoadFailed,
+  ModuleMissing,
+  ServerTimeout,
+  ShardMissing,
+  ShardsChanged,
+  Unconfirmed,
+} from "./errors.js";
+export { type FillOptions, fillFilter } from "./filling.js";
+export { Filter, type FilterOptions, type Items, plan } from "./filter.js";
+export { type GetOptions, Guard } from "./guard.js";
+export type { Counts } from "./guard-commands.js";
+export type { LoadMany } from "./guard-many.js";
+export type { GuardOptions } from "./guard-options.js";
+export type { Load } from "./guard-steps.js";
+export type { IoredisClient } from "./ioredis.js";
+export type { Item, Key } from "./items.js";
+export { NearCache } from "./near.js";
+export type { NodeRedisClient } from "./node-redis.js";
+export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
+export { ShardedFilter } from "./sharded.js";
+export type { CreationOptions, InsertOptions, Word } from "./words.js";

@@ -1,0 +1,115 @@
+/** The adapter of ioredis, versions 5 and 6. */
+
+import type { Connection, Reply } from "./connection.js";
+import { Readiness } from "./readiness.js";
+import { slotOf } from "./slots.js";
+import type { Word } from "./words.js";
+
+/** The methods that this package needs of ioredis: those of `Redis` and `Cluster`. */
+export interface IoredisClient {
+  // biome-ignore lint/suspicious/noExplicitAny: the signatures of Redis and Cluster differ.
+  callBuffer(...args: any[]): Promise<unknown>;
+  // biome-ignore lint/suspicious/noExplicitAny: the signatures of Redis and Cluster differ.
+  duplicate(...args: any[]): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  on(event: string, listener: (...args: any[]) => void): unknown;
+  disconnect(): void;
+  readonly status: string;
+}
+
+interface Duplicated extends IoredisClient {
+  connect(): Promise<unknown>;
+}
+
+/** The settings of a connection that never sends a command twice, ends when it is lost, and allows commands to wait inside the
+ * server. */
+const ONCE = {
+  retryStrategy: () => null,
+  maxRetriesPerRequest: 0,
+  autoResendUnfulfilledCommands: false,
+  commandTimeout: undefined,
+  socketTimeout: undefined,
+};
+
+export function isIoredis(client: unknown): client is IoredisClient {
+  const methods = client as Partial<IoredisClient> | null;
+  return typeof methods?.callBuffer === "function" && typeof methods.status === "string";
+}
+
+export function ioredisConnection(client: IoredisClient): Connection {
+  const options = (client as { options?: { keyPrefix?: string; redisOptions?: { keyPrefix?: string } } }).options;
+  if (options?.keyPrefix || options?.redisOptions?.keyPrefix) {
+    throw new TypeError("keyPrefix would apply to some commands only: pass a client without it");
+  }
+  return "slots" in client ? new ClusterConnection(client) : new ClientConnection(client);
+}
+
+class ClientConnection implements Connection {
+  readonly isCluster = false;
+  readonly #client: IoredisClient;
+  readonly #readiness: Readiness;
+
+  constructor(client: IoredisClient) {
+    this.#client = client;
+    this.#readiness = new Readiness(client);
+  }
+
+  async command(words: readonly Word[]): Promise<Reply> {
+    const { status } = this.#client;
+    // A client with `lazyConnect` connects for its first command.
+    if (status !== "ready" && status !== "wait" && status !== "end") await this.#readiness.wait();
+    return (await this.#client.callBuffer(...words)) as Reply;
+  }
+
+  async duplicate(): Promise<Connection> {
+    return opened(this.#client.duplicate({ ...ONCE, lazyConnect: true }) as Duplicated);
+  }
+
+  close(): void {
+    this.#client.disconnect();
+  }
+}
+
+class ClusterConnection implements Connection {
+  readonly isCluster = true;
+  readonly #client: IoredisClient;
+
+  constructor(client: IoredisClient) {
+    this.#client = client;
+  }
+
+  async command(words: readonly Word[], key: Word | undefined): Promise<Reply> {
+    if (key === undefined) return (await this.#client.callBuffer(...words)) as Reply;
+    return (await routed(this.#client, slotOf(key)).callBuffer(...words)) as Reply;
+  }
+
+  async duplicate(): Promise<Connection> {
+    const options = { lazyConnect: true, clusterRetryStrategy: () => null, redisOptions: ONCE };
+    return opened(this.#client.duplicate([], options) as Duplicated);
+  }
+
+  close(): void {
+    this.#client.disconnect();
+  }
+}
+
+interface Sender {
+  sendCommand(command: { slot?: number }, ...rest: unknown[]): Promise<unknown>;
+}
+
+/** Returns a view of a cluster's client that sends commands to the node of a slot. ioredis does not know where the keys of BF.*
+ * are: it would send them to a random node, which redirects them, and would then read the map of slots again. */
+function routed(client: IoredisClient, slot: number): IoredisClient {
+  const sendCommand: Sender["sendCommand"] = (command, ...rest) => {
+    command.slot = slot;
+    return (client as unknown as Sender).sendCommand(command, ...rest);
+  };
+  return Object.create(client, { sendCommand: { value: sendCommand } }) as IoredisClient;
+}
+
+async function opened(client: Duplicated): Promise<Connection> {
+  // Each command reports the loss of its connection.
+  client.on("error", () => {});
+  await client.connect();
+  return ioredisConnection(client);
+}

@@ -1,0 +1,88 @@
+/** Rows in the memory of this process, in front of the server. */
+
+import { binary } from "./rows.js";
+import type { Word } from "./words.js";
+
+/** Keeps up to `items` values in this process, for `seconds` each. What it serves may be that much older than what the server
+ * would answer. Several guards may share one.
+ *
+ * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes the
+ * marks, and `end` stores those values whose marks are left. */
+export class NearCache {
+  readonly #items: number;
+  readonly #ms: number;
+  /** The least recently used value first. */
+  readonly #values = new Map<string, { value: Buffer; endMs: number }>();
+  readonly #marks = new Map<string, symbol>();
+
+  constructor(items: number, seconds: number) {
+    if (!(Number.isInteger(items) && items >= 1 && seconds > 0 && seconds < Number.POSITIVE_INFINITY)) {
+      throw new RangeError(`a near cache has at least one item, for more than 0 seconds, not ${items} and ${seconds}`);
+    }
+    this.#items = items;
+    this.#ms = seconds * 1000;
+  }
+
+  /** The number of values, including those that have expired and were not asked for since. */
+  get size(): number {
+    return this.#values.size;
+  }
+
+  /** Returns the value of a cache key.
+   * @internal */
+  get(key: Word): Buffer | undefined {
+    const name = binary(key);
+    const found = this.#values.get(name);
+    if (found === undefined) return undefined;
+    this.#values.delete(name);
+    if (found.endMs <= performance.now()) return undefined;
+    this.#values.set(name, found);
+    return found.value;
+  }
+
+  /** Marks keys that are about to be fetched.
+   * @internal */
+  begin(keys: Word[]): Map<string, symbol> {
+    const marks = new Map<string, symbol>();
+    for (const key of keys.map(binary)) {
+      const mark = this.#marks.get(key) ?? Symbol();
+      this.#marks.set(key, mark);
+      marks.set(key, mark);
+    }
+    return marks;
+  }
+
+  /** Stores the values of marked keys, and removes the marks.
+   * @internal */
+  end(marks: ReadonlyMap<string, symbol>, values: ReadonlyMap<string, Buffer>): void {
+    for (const [key, mark] of marks) {
+      if (this.#marks.get(key) !== mark) continue;
+      this.#marks.delete(key);
+      const value = values.get(key);
+      if (value !== undefined) this.#store(key, value);
+    }
+  }
+
+  /** Forgets values, and does not store those that are fetched now. */
+  drop(keys: readonly Word[]): void {
+    for (const key of keys.map(binary)) {
+      this.#values.delete(key);
+      this.#marks.delete(key);
+    }
+  }
+
+  /** Forgets everything. */
+  clear(): void {
+    this.#values.clear();
+    this.#marks.clear();
+  }
+
+  #store(key: string, value: Buffer): void {
+    this.#values.delete(key);
+    this.#values.set(key, { value, endMs: performance.now() + this.#ms });
+    if (this.#values.size > this.#items) {
+      const [oldest] = this.#values.keys();
+      if (oldest !== undefined) this.#values.delete(oldest);
+    }
+  }
+}

@@ -1,0 +1,90 @@
+/** The adapter of node-redis, versions 5 and 6. */
+
+import type { Connection, Reply } from "./connection.js";
+import { Readiness } from "./readiness.js";
+import type { Word } from "./words.js";
+
+/** The methods that this package needs of node-redis: those of `createClient` and `createCluster`. */
+export interface NodeRedisClient {
+  // biome-ignore lint/suspicious/noExplicitAny: the signatures of a client and of a cluster's client differ.
+  sendCommand(...args: any[]): Promise<unknown>;
+  // biome-ignore lint/suspicious/noExplicitAny: the types of the options differ with each client's type parameters.
+  duplicate(...args: any[]): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  on(event: string, listener: (...args: any[]) => void): unknown;
+  destroy(): void;
+  readonly isOpen: boolean;
+}
+
+interface Duplicated extends NodeRedisClient {
+  connect(): Promise<unknown>;
+}
+
+/** BLOB_STRING as Buffer, MAP as a flat array; RESP_TYPES of node-redis has these numbers. */
+const OPTIONS = { typeMapping: { 36: Buffer, 37: Array } };
+
+export function isNodeRedis(client: unknown): client is NodeRedisClient {
+  const methods = client as Partial<NodeRedisClient> | null;
+  return (
+    typeof methods?.sendCommand === "function" && typeof methods.duplicate === "function" && typeof methods.isOpen === "boolean"
+  );
+}
+
+export function nodeRedisConnection(client: NodeRedisClient): Connection {
+  return "slots" in client ? new ClusterConnection(client) : new ClientConnection(client);
+}
+
+class ClientConnection implements Connection {
+  readonly isCluster = false;
+  readonly #client: NodeRedisClient & { readonly isReady?: boolean };
+  readonly #readiness: Readiness;
+
+  constructor(client: NodeRedisClient) {
+    this.#client = client;
+    this.#readiness = new Readiness(client);
+  }
+
+  async command(words: readonly Word[]): Promise<Reply> {
+    if (!this.#client.isReady && this.#client.isOpen) await this.#readiness.wait();
+    return (await this.#client.sendCommand(words, OPTIONS)) as Reply;
+  }
+
+  async duplicate(): Promise<Connection> {
+    const settings = (this.#client as { options?: { socket?: object } }).options;
+    // A command that waits inside the server is silent for longer than the socket may be.
+    const socket = { ...settings?.socket, reconnectStrategy: false, socketTimeout: undefined };
+    return opened(this.#client.duplicate({ socket, disableOfflineQueue: true }) as Duplicated);
+  }
+
+  close(): void {
+    if (this.#client.isOpen) this.#client.destroy();
+  }
+}
+
+class ClusterConnection implements Connection {
+  readonly isCluster = true;
+  readonly #client: NodeRedisClient;
+
+  constructor(client: NodeRedisClient) {
+    this.#client = client;
+  }
+
+  async command(words: readonly Word[], key: Word | undefined): Promise<Reply> {
+    return (await this.#client.sendCommand(key, false, words, OPTIONS)) as Reply;
+  }
+
+  async duplicate(): Promise<Connection> {
+    return opened(this.#client.duplicate({ minimizeConnections: true }) as Duplicated);
+  }
+
+  close(): void {
+    if (this.#client.isOpen) this.#client.destroy();
+  }
+}
+
+async function opened(client: Duplicated): Promise<Connection> {
+  // Each command reports the loss of its connection. Without a listener the event would end the process.
+  client.on("error", () => {});
+  await client.connect();
+  return nodeRedisConnection(client);
+}

@@ -1,0 +1,59 @@
+/** Waiting for promises with a limit, and with a signal that ends the wait. */
+
+/** Resolves or rejects as the promise does. Rejects with the signal's reason once it aborts, and with undefined after `ms`
+ * milliseconds. The promise itself continues. */
+export function settledBy<T>(promise: Promise<T>, ms: number | undefined, signal: AbortSignal | undefined): Promise<T> {
+  if (ms === undefined && signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const leave = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", abort);
+    };
+    const abort = () => {
+      leave();
+      reject(signal?.reason);
+    };
+    const timer =
+      ms === undefined
+        ? undefined
+        : setTimeout(
+            () => {
+              leave();
+              reject(undefined);
+            },
+            Math.min(ms, 0x7fffffff),
+          );
+    promise.then(
+      (value) => {
+        leave();
+        resolve(value);
+      },
+      (error) => {
+        leave();
+        reject(error);
+      },
+    );
+    if (signal?.aborted) abort();
+    else signal?.addEventListener("abort", abort);
+  });
+}
+
+/** Waits until the promise has settled, or some milliseconds have passed. Returns whether it has settled. Rejects only if the
+ * signal aborts. */
+export async function settles(promise: Promise<unknown>, ms: number, signal: AbortSignal | undefined): Promise<boolean> {
+  const settled = promise.then(
+    () => true,
+    () => true,
+  );
+  try {
+    return await settledBy(settled, ms, signal);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    return false;
+  }
+}
+
+/** Pauses. Rejects if the signal aborts. */
+export async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  await settles(new Promise(() => {}), ms, signal);
+}

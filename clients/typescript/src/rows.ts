@@ -1,0 +1,88 @@
+/** The names of a guard's keys, and the rows that callers ask for. */
+
+import { type Item, itemWord, type Key, keyBytes, keyText } from "./items.js";
+import type { Word } from "./words.js";
+
+/** Returns the bytes of a word as a string with one character for each byte, which can be compared and be the key of a map. */
+export function binary(word: Word): string {
+  if (typeof word !== "string") return word.toString("latin1");
+  return isAscii(word) ? word : Buffer.from(word).toString("latin1");
+}
+
+function isAscii(word: string): boolean {
+  for (let index = 0; index < word.length; index++) {
+    if (word.charCodeAt(index) > 0x7f) return false;
+  }
+  return true;
+}
+
+function joined(first: Word, second: Word): Word {
+  if (typeof first === "string" && typeof second === "string") return first + second;
+  return Buffer.concat([first, second].map((word) => (typeof word === "string" ? Buffer.from(word) : word)));
+}
+
+/** One row of the table. Ids that are written in the same bytes, such as 7 and "7", name one row. */
+export class Row {
+  /** The bytes of the item, for comparisons. */
+  readonly id: string;
+  readonly item: Word;
+  readonly cacheKey: Word;
+
+  constructor(item: Item, prefix: Word) {
+    this.item = itemWord(item);
+    this.id = binary(this.item);
+    this.cacheKey = joined(prefix, this.item);
+  }
+}
+
+/** Returns a beginning of key names in the cluster slot of the filter. Its hash tag is what stands between the first `{` and the
+ * next `}`, or else the whole name. */
+function inSlotOf(filter: Word): Word {
+  const name = binary(filter);
+  const opened = name.indexOf("{");
+  const closed = opened < 0 ? -1 : name.indexOf("}", opened + 1);
+  if (closed > opened + 1) return filter;
+  if (name.includes("}")) {
+    throw new RangeError(
+      `no other key shares the slot of ${keyText(filter)}: rename the filter, or, without a feed, pass a prefix`,
+    );
+  }
+  return joined(joined("{", filter), "}");
+}
+
+export function keyWord(key: Key): Word {
+  return typeof key === "string" ? key : keyBytes(key);
+}
+
+/** Returns what precedes an id in the name of its cache key. */
+export function cachePrefix(filter: Word): Word {
+  return joined(inSlotOf(filter), ":");
+}
+
+/** Returns the name under which a filter is filled. No cache key has this name. */
+export function fillingName(filter: Word): Word {
+  return joined(inSlotOf(filter), "~filling");
+}
+
+/** The keys of `bloomgate follow` beside a filter, named by the rule of crates/tool/src/follow/config.rs. */
+export class FeedKeys {
+  readonly heartbeat: Word;
+  readonly inFlight: Word;
+  readonly #heartbeat: string;
+  readonly #filling: string;
+
+  constructor(filter: Word) {
+    const base = inSlotOf(filter);
+    this.heartbeat = joined(base, ":feed");
+    this.inFlight = joined(base, ":feed:open");
+    this.#heartbeat = binary(this.heartbeat);
+    this.#filling = binary(joined(base, ":filling"));
+  }
+
+  /** Whether the cache key of a row is one of the follower's keys. Every name that begins with the heartbeat's and a colon is
+   * reserved for it. */
+  own(row: Row): boolean {
+    const key = binary(row.cacheKey);
+    return key === this.#heartbeat || key === this.#filling || key.startsWith(`${this.#heartbeat}:`);
+  }
+}

@@ -1,0 +1,88 @@
+/** Connections for commands that wait inside the server: `BF.FETCH ... WAIT`, WAIT and WAITAOF. On the client's own connection
+ * they would block all other commands. */
+
+import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
+import { asError, isReply, ServerTimeout } from "./errors.js";
+import { settledBy } from "./promises.js";
+
+/** How long a connection that nobody uses stays open. */
+const IDLE_MS = 1000;
+
+export class WaitingConnections {
+  readonly #main: Link;
+  readonly #idle: { link: Link; timer: NodeJS.Timeout }[] = [];
+  readonly #queue: (() => void)[] = [];
+  #free: number;
+
+  /** `most` is how many connections wait inside the server at a time. Other callers wait in the process, or ask again. */
+  constructor(main: Link, most: number) {
+    this.#main = main;
+    this.#free = most;
+  }
+
+  /** Reserves a connection for one call of `ask`; false if all are in use. */
+  take(): boolean {
+    if (this.#free <= 0) return false;
+    this.#free--;
+    return true;
+  }
+
+  /** Reserves a connection, and waits for one if all are in use. */
+  async reserve(): Promise<void> {
+    if (!this.take()) await new Promise<void>((resolve) => this.#queue.push(resolve));
+  }
+
+  /** Sends commands on a reserved connection, and ends the reservation once the replies have arrived. */
+  async ask<T>(calls: readonly Call<T>[], options: AskOptions<T> = {}): Promise<Outcome<T>[]> {
+    const opening = this.#open();
+    let link: Link;
+    try {
+      link = await settledBy(opening, this.#main.timeoutMs, options.signal);
+    } catch (error) {
+      opening.then(
+        (late) => this.#giveBack(late, true),
+        () => this.#release(),
+      );
+      if (options.signal?.aborted) throw error;
+      const trouble = asError(error ?? new ServerTimeout("the server has accepted no connection in time"));
+      return calls.map(() => trouble);
+    }
+    const finished = (outcomes: Outcome<unknown>[]) => {
+      this.#giveBack(
+        link,
+        outcomes.every((one) => !(one instanceof Error) || isReply(one)),
+      );
+    };
+    return link.ask(calls, { ...options, finished });
+  }
+
+  async #open(): Promise<Link> {
+    const idle = this.#idle.pop();
+    if (idle === undefined) return new Link(await this.#main.connection.duplicate(), this.#main.timeoutMs);
+    clearTimeout(idle.timer);
+    return idle.link;
+  }
+
+  #giveBack(link: Link, isSound: boolean): void {
+    if (isSound) {
+      const timer = setTimeout(() => {
+        this.#idle.splice(
+          this.#idle.findIndex((one) => one.link === link),
+          1,
+        );
+        link.connection.close();
+      }, IDLE_MS);
+      timer.unref();
+      this.#idle.push({ link, timer });
+    } else {
+      link.connection.close();
+    }
+    this.#release();
+  }
+
+  #release(): void {
+    const next = this.#queue.shift();
+    if (next === undefined) this.#free++;
+    else next();
+  }
+}
