@@ -1,0 +1,359 @@
+/** What the specification's cases do not show of the guard: turns of the event loop, aborted calls, slow databases, the near cache,
+ * and servers that die. */
+
+import assert from "node:assert/strict";
+import { after, before, beforeEach, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  type Client,
+  Filter,
+  Guard,
+  type GuardOptions,
+  Json,
+  LoadFailed,
+  NearCache,
+  ServerTimeout,
+  Unconfirmed,
+} from "../src/index.js";
+import { LIBRARIES, openClient } from "./clients.js";
+import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
+
+/** Longer than any test waits: a lease that is not given up is noticed. */
+const LEASE_MS = 3_600_000;
+
+/** A promise that a test settles. */
+function deferred<T = void>() {
+  let resolve!: (value: T) => void;
+  let reject!: (error: Error) => void;
+  const promise = new Promise<T>((settle, fail) => {
+    resolve = settle;
+    reject = fail;
+  });
+  return { promise, resolve, reject };
+}
+
+const row = Buffer.from("row");
+
+for (const library of LIBRARIES) {
+  describe(library, () => {
+    const cleanup = new Cleanup();
+    let server: Server;
+    let client: Client;
+    before(async () => {
+      server = await startServer(cleanup);
+      client = await openClient(cleanup, library, server.port);
+    });
+    after(() => cleanup.run());
+    beforeEach(async () => {
+      await server.probe.flushAll();
+      await new Filter(client, "rows").reserve(0.0001, 2000, { hash: "siphash" });
+      await new Filter(client, "rows").addMany(Array.from({ length: 1000 }, (_, id) => id));
+    });
+
+    function guarded(options: GuardOptions = {}): Guard {
+      return new Guard(client, "rows", { leaseMs: LEASE_MS, timeoutMs: PATIENCE_MS, warn: () => {}, ...options });
+    }
+
+    const leases = () => server.number("bf", "bf_bloom_leases");
+    const settled = () => eventually("no lease to be left", async () => (await leases()) === 0);
+
+    async function calls(command: string): Promise<number> {
+      const info = await server.probe.info("commandstats");
+      return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, "im").exec(info)?.[1] ?? 0);
+    }
+
+    test("the calls of one turn are one command", async () => {
+      const guard = guarded();
+      await server.probe.configResetStat();
+      const ids = Array.from({ length: 64 }, (_, id) => id);
+      const found = await Promise.all(ids.map((id) => guard.get(id, () => Buffer.from(`row ${id}`))));
+      assert.deepEqual(
+        found.map(String),
+        ids.map((id) => `row ${id}`),
+      );
+      assert.equal(await calls("bf.mfetch"), 1);
+      assert.equal(await calls("bf.fetch"), 0);
+      assert.equal(guard.counts.filled, 64);
+    });
+
+    test("the callers of one row load it once", async () => {
+      const guard = guarded();
+      const loading = deferred<Buffer>();
+      let loads = 0;
+      const load = () => {
+        loads++;
+        return loading.promise;
+      };
+      const together = Array.from({ length: 20 }, () => guard.get(1, load));
+      await eventually("the load", () => loads);
+      const later = Array.from({ length: 20 }, () => guard.get("1", load));
+      await eventually("the others to wait", () => guard.counts.wait >= 39);
+      loading.resolve(row);
+      assert.deepEqual(new Set((await Promise.all([...together, ...later])).map(String)), new Set(["row"]));
+      assert.equal(loads, 1);
+      assert.equal(guard.counts.unguarded, 0);
+    });
+
+    test("an aborted load gives its lease up, and another caller loads", async () => {
+      const guard = guarded();
+      const controller = new AbortController();
+      const seen = deferred<AbortSignal | undefined>();
+      const first = guard.get(
+        1,
+        (signal) => {
+          seen.resolve(signal);
+          return new Promise<Buffer>(() => {});
+        },
+        { signal: controller.signal },
+      );
+      assert.equal(await seen.promise, controller.signal);
+      const second = guard.get(1, () => row);
+      await eventually("the second to wait", () => guard.counts.wait);
+      const reason = new Error("the request was cancelled");
+      controller.abort(reason);
+      await assert.rejects(first, reason);
+      assert.deepEqual(await second, row);
+      assert.equal(guard.counts.load, 2);
+      await settled();
+      await assert.rejects(
+        guard.get(1, () => row, { signal: controller.signal }),
+        reason,
+      );
+    });
+
+    test("calls that are aborted at any moment leave no lease", async () => {
+      const guard = guarded();
+      const names = ["bf_bloom_fetches_load", "bf_bloom_fills", "bf_bloom_fills_refused"];
+      const counters = () => Promise.all(names.map((name) => server.number("bf", name)));
+      for (let round = 0; round < 60; round++) {
+        const before = await counters();
+        const controllers = [0, 1, 2, 3].map(() => new AbortController());
+        const load = round % 2 ? () => row : () => new Promise<Buffer>(() => {});
+        const loadMany = async (ids: number[]) => {
+          const loaded = await load();
+          return new Map(ids.map((id) => [id, loaded]));
+        };
+        const tasks = controllers.map(({ signal }, index) =>
+          index < 3 ? guard.get(round, load, { signal }) : guard.getMany([round, round + 100], loadMany, { signal }),
+        );
+        const ended = Promise.allSettled(tasks);
+        for (let turn = round % 13; turn > 0; turn--) await (turn % 3 ? new Promise(setImmediate) : sleep(0));
+        for (const controller of controllers) controller.abort();
+        await ended;
+        await settled();
+        const [granted = 0, fills = 0, refused = 0] = (await counters()).map((now, index) => now - (before[index] ?? 0));
+        assert.equal(fills, granted, `round ${round}: each lease ends once`);
+        assert.equal(refused, 0, `round ${round}: no lease ends twice`);
+      }
+    });
+
+    test("an old value is served while a load is slow", async () => {
+      const guard = guarded({ ttl: 0.001, failSafe: 3600, softTimeout: 0.01, beta: 0 });
+      await server.probe.set("{rows}:1", "old", { expiration: { type: "EX", value: 3000 } });
+      const loading = deferred<Buffer>();
+      const controller = new AbortController();
+      assert.equal(String(await guard.get(1, () => loading.promise, { signal: controller.signal })), "old");
+      assert.equal(String(await guard.get(1, () => assert.fail("the lease is held"))), "old");
+      assert.equal(guard.counts.softTimeout, 1);
+      controller.abort();
+      loading.resolve(Buffer.from("new"));
+      await eventually("the load to fill", () => guard.counts.filled === 1);
+      assert.equal(await server.probe.get("{rows}:1"), "new");
+    });
+
+    test("a slow load is waited for if the row was changed", async () => {
+      const guard = guarded({ ttl: 0.001, failSafe: 3600, softTimeout: 0.01, beta: 0 });
+      await server.probe.set("{rows}:1", "old", { expiration: { type: "EX", value: 3000 } });
+      const loading = deferred<Buffer>();
+      const begun = deferred();
+      const got = guard.get(1, () => {
+        begun.resolve();
+        return loading.promise;
+      });
+      await begun.promise;
+      await guard.changed(1, () => {});
+      await eventually("the soft timeout", async () => guard.counts.load + guard.counts.stale >= 2);
+      loading.resolve(Buffer.from("new"));
+      assert.equal(String(await got), "new");
+      assert.equal(guard.counts.leaseLost, 1);
+    });
+
+    test("loads that take long are renewed early", async () => {
+      const guard = guarded({ beta: 1e9, leaseMs: 3000 });
+      await guard.get(1, async () => {
+        await sleep(2);
+        return row;
+      });
+      await guard.get(1, () => Buffer.from("renewed"));
+      assert.equal(guard.counts.stale, 1);
+      assert.equal(await server.probe.get("{rows}:1"), "renewed");
+    });
+
+    test("a back-off holds for all callers until the row is changed", async () => {
+      const guard = guarded({ failSafe: 3600 });
+      const words = ["rows", "1", "{rows}:1"];
+      const [, token] = (await server.probe.sendCommand(["BF.FETCH", ...words])) as unknown as string[];
+      await server.probe.sendCommand(["BF.FILL", ...words, String(token), "GIVEUP", "BACKOFF", String(LEASE_MS)]);
+      const get = () => guard.get(1, () => row);
+      await assert.rejects(get(), LoadFailed);
+      await assert.rejects(
+        guard.getMany([1], () => new Map([[1, row]])),
+        LoadFailed,
+      );
+      await guard.changed(1, () => {});
+      assert.deepEqual(await get(), row);
+    });
+
+    test("the near cache", async () => {
+      const near = new NearCache(2, 3600);
+      const guard = guarded({ near });
+      for (const id of [1, 2, 3]) {
+        await guard.get(id, () => Buffer.from(`row ${id}`));
+        await guard.get(id, () => assert.fail("the row is cached"));
+      }
+      assert.equal(near.size, 2);
+      await server.probe.del(["{rows}:1", "{rows}:2", "{rows}:3"]);
+      assert.equal(String(await guard.get(3, () => assert.fail("the row is near"))), "row 3");
+      assert.equal(guard.counts.nearHit, 1);
+      await guard.changed(3, () => {});
+      assert.equal(String(await guard.get(3, () => Buffer.from("new"))), "new");
+      assert.throws(() => new NearCache(0, 1), RangeError);
+      const short = guarded({ near: new NearCache(10, 0.001) });
+      await short.get(3, () => assert.fail("the row is cached"));
+      await sleep(2);
+      await short.get(3, () => assert.fail("the row is cached"));
+      assert.equal(short.counts.nearHit, 0);
+    });
+
+    test("the result of a transaction, and its error", async () => {
+      const guard = guarded();
+      assert.equal(await guard.changed(1, () => 7), 7);
+      const error = new Error("constraint");
+      await assert.rejects(
+        guard.changedMany([1, 2], () => Promise.reject(error)),
+        error,
+      );
+      const dead = new Guard(await openDead(), "rows", { patience: 0, warn: () => {} });
+      await assert.rejects(dead.confirm(1), Unconfirmed);
+      async function openDead(): Promise<Client> {
+        const other = await startServer(cleanup);
+        const client = await openClient(cleanup, library, other.port);
+        await other.probe.sendCommand(["REPLICAOF", "127.0.0.1", "1"]);
+        return client;
+      }
+    });
+
+    test("a codec", async () => {
+      const guard = new Guard(client, "rows", { codec: new Json<{ name: string }>(), warn: () => {} });
+      assert.deepEqual(await guard.get(1, () => ({ name: "Änn" })), { name: "Änn" });
+      assert.deepEqual(await guard.get(1, () => assert.fail("the row is cached")), { name: "Änn" });
+      await assert.rejects(
+        guarded().get(2, () => "text" as unknown as Buffer),
+        TypeError,
+      );
+      assert.equal(await leases(), 0);
+    });
+
+    test("invalid options", async () => {
+      for (const options of [
+        { ttl: 0 },
+        { absentTtl: Number.NaN },
+        { leaseMs: 0.5 },
+        { waitMs: -1 },
+        { attempts: 0 },
+        { failSafe: -1 },
+        { softTimeout: Number.NaN },
+        { beta: -1 },
+        { patience: Number.NaN },
+        { waitMs: 200_000 },
+        { replicas: 1, replicasTimeoutMs: 200_000 },
+        { feed: true, replicas: 1 },
+        { waitingConnections: 0 },
+      ] satisfies GuardOptions[]) {
+        assert.throws(() => guarded(options), RangeError, JSON.stringify(options));
+      }
+      assert.throws(() => guarded({ colour: "red" } as GuardOptions), TypeError);
+      await assert.rejects(
+        guarded().get(1, () => row, { ttl: 0 }),
+        RangeError,
+      );
+    });
+  });
+
+  describe(`${library}, servers that fail`, () => {
+    test("a server that dies between the two calls of a writer", async (context) => {
+      const server = await startServer(context, "appendonly yes", "appendfsync always");
+      const client = await openClient(context, library, server.port);
+      await new Filter(client, "rows").reserve(0.01, 100);
+      const guard = new Guard(client, "rows", { patience: PATIENCE_MS / 1000, warn: () => {} });
+      const committed = deferred();
+      const killed = deferred();
+      const writer = guard.changed(1, async () => {
+        committed.resolve();
+        await killed.promise;
+      });
+      await committed.promise;
+      await server.kill();
+      killed.resolve();
+      await eventually("an attempt that fails", () => guard.counts.errors);
+      await server.start();
+      await writer;
+      assert.deepEqual(await guard.get(1, () => row), row);
+      assert.equal(await guard.get(2, () => assert.fail("the filter has one row")), null);
+    });
+
+    test("a server that dies while a row is loaded", async (context) => {
+      const server = await startServer(context);
+      const client = await openClient(context, library, server.port);
+      await new Filter(client, "rows").insert([1], { capacity: 100 });
+      const guard = new Guard(client, "rows", { warn: () => {} });
+      const load = async () => {
+        await server.kill();
+        return row;
+      };
+      assert.deepEqual(await guard.get(1, load), row);
+      assert.deepEqual(
+        await guard.getMany([1, 2], () => new Map([[1, row]])),
+        new Map([
+          [1, row],
+          [2, null],
+        ]),
+      );
+      await assert.rejects(guard.changed(1, () => assert.fail("nothing may be committed")));
+      await server.start();
+      await eventually("the client to be back", async () => {
+        const before = guard.counts.errors;
+        await guard.get(1, () => row);
+        return guard.counts.errors === before;
+      });
+    });
+
+    test("replicas", async (context) => {
+      const primary = await startServer(context);
+      const client = await openClient(context, library, primary.port);
+      await new Filter(client, "rows").reserve(0.01, 100);
+      const guard = new Guard(client, "rows", { replicas: 1, replicasTimeoutMs: 50, warn: () => {} });
+      await assert.rejects(
+        guard.changed(1, () => assert.fail("nothing may be committed")),
+        ServerTimeout,
+      );
+      const replica = await startServer(context, `replicaof 127.0.0.1 ${primary.port}`);
+      await eventually("the replica", async () => (await replica.probe.info("replication")).includes("master_link_status:up"));
+      const warnings: string[] = [];
+      const patient = new Guard(client, "rows", {
+        replicas: 1,
+        replicasTimeoutMs: PATIENCE_MS,
+        timeoutMs: 2 * PATIENCE_MS,
+        warn: (message) => warnings.push(message),
+      });
+      assert.equal(await patient.changed(1, () => "committed"), "committed");
+      assert.equal(await replica.probe.bf.exists("rows", "1"), true);
+      await eventually("the warning", () => warnings.some((message) => message.includes("min-replicas-to-write")));
+    });
+
+    test("no server at all", async () => {
+      const port = await freePort();
+      await assert.rejects(openClient({ after() {} }, library, port));
+    });
+  });
+}
