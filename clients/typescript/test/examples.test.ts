@@ -1,0 +1,92 @@
+/** The examples, run as programs. They use the package as it is built. */
+
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import pg from "pg";
+import { startPostgres } from "./postgres.js";
+import { type Context, eventually, freePort, startServer } from "./server.js";
+
+function run(context: Context, name: string, words: string[], environment: { [name: string]: string }): ChildProcess {
+  const path = fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
+  const options = { env: { ...process.env, ...environment }, stdio: ["ignore", "pipe", "inherit"] as const };
+  const program = spawn(process.execPath, [path, ...words], { ...options, stdio: [...options.stdio] });
+  context.after(() => program.kill("SIGKILL"));
+  return program;
+}
+
+test("web-service", async (context) => {
+  const database = await startPostgres(context);
+  const server = await startServer(context);
+  const table = new pg.Pool({ connectionString: database });
+  table.on("error", () => {});
+  await table.query("CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL)");
+  await table.query("INSERT INTO users SELECT n, 'user ' || n FROM generate_series(1, 1000) n");
+  const port = String(await freePort());
+  const program = run(context, "web-service.js", [], { DATABASE_URL: database, REDIS_URL: server.url, PORT: port });
+  assert.ok(program.stdout);
+  const [line] = await once(program.stdout, "data");
+  assert.equal(String(line), `http://127.0.0.1:${port}/users/1\n`);
+
+  const users = `http://127.0.0.1:${port}/users`;
+  const get = async (id: number) => {
+    const response = await fetch(`${users}/${id}`);
+    return response.status === 200 ? ((await response.json()) as { name: string }).name : response.status;
+  };
+  assert.deepEqual([await get(17), await get(17), await get(5000)], ["user 17", "user 17", 404]);
+  assert.equal((await fetch(`${users}/17`, { method: "PUT", body: JSON.stringify({ name: "Ada" }) })).status, 204);
+  assert.equal((await fetch(`${users}/5000`, { method: "PUT", body: JSON.stringify({ name: "Grace" }) })).status, 204);
+  assert.deepEqual([await get(17), await get(5000)], ["Ada", "Grace"]);
+  assert.equal((await fetch(`${users}/17`, { method: "DELETE" })).status, 204);
+  assert.equal(await get(17), 404);
+  assert.deepEqual((await table.query("SELECT name FROM users WHERE id IN (17, 5000)")).rows, [{ name: "Grace" }]);
+  // A row that cannot be written is not changed, and the change ends.
+  assert.equal((await fetch(`${users}/5000`, { method: "PUT", body: JSON.stringify({}) })).status, 500);
+  assert.equal(await get(5000), "Grace");
+
+  // Without the server, rows are read, and none is written.
+  await server.kill();
+  assert.deepEqual([await get(1), await get(5000)], ["user 1", "Grace"]);
+  assert.equal((await fetch(`${users}/1`, { method: "PUT", body: JSON.stringify({ name: "never" }) })).status, 500);
+  assert.deepEqual((await table.query("SELECT name FROM users WHERE id = 1")).rows, [{ name: "user 1" }]);
+  await server.start();
+  await table.end();
+  program.kill("SIGTERM");
+  assert.deepEqual(await once(program, "exit"), [0, null]);
+});
+
+test("crawler", async (context) => {
+  const server = await startServer(context);
+  const fetched: string[] = [];
+  const site = createServer((request, response) => {
+    const number = Number(/^\/(\d+)$/.exec(request.url ?? "")?.[1] ?? Number.NaN);
+    fetched.push(String(request.url));
+    const links = [2 * number + 1, 2 * number + 2, 0, 7].filter((link) => link < 200);
+    response.writeHead(number < 200 ? 200 : 404);
+    response.end(`${links.map((link) => `<a href="/${link}#top">${link}</a>`)}<a href="https://example.org/">away</a>`);
+  });
+  site.listen(0, "127.0.0.1");
+  await once(site, "listening");
+  context.after(() => {
+    site.close();
+    site.closeAllConnections();
+  });
+  const start = `http://127.0.0.1:${(site.address() as AddressInfo).port}/0`;
+  const crawl = async () => {
+    const program = run(context, "crawler.js", [start], { REDIS_URL: server.url });
+    assert.ok(program.stdout);
+    const [lines, [status]] = await Promise.all([text(program.stdout), once(program, "exit")]);
+    assert.equal(status, 0);
+    return lines.split("\n").filter(Boolean);
+  };
+  assert.equal((await crawl()).length, 200);
+  assert.equal(new Set(fetched).size, 200);
+  assert.equal(fetched.length, 200);
+  assert.deepEqual(await crawl(), []);
+  await eventually("the filter", async () => (await server.probe.keys("crawler:*")).length === 1);
+});
