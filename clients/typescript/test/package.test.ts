@@ -1,0 +1,104 @@
+/** The package as it is published and installed: its files, its types, and the examples of the README. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { LIBRARIES, type Library } from "./clients.js";
+import { type Context, startServer } from "./server.js";
+
+const run = promisify(execFile);
+
+// From .build/test.
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+describe("the packed file", () => {
+  const folder = mkdtempSync(join(tmpdir(), "bloomgate-"));
+  let files: string[];
+
+  before(async () => {
+    const { stdout } = await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", folder], { cwd: ROOT });
+    const [packed] = JSON.parse(stdout) as [{ filename: string; files: { path: string }[] }];
+    files = packed.files.map((file) => file.path);
+    writeFileSync(join(folder, "package.json"), '{ "private": true, "type": "module" }\n');
+    // The libraries are optional: without them nothing has to be fetched.
+    const words = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", `./${packed.filename}`];
+    await run("npm", words, { cwd: folder });
+  });
+  after(() => rmSync(folder, { recursive: true }));
+
+  test("has the sources, what they compile to, the licences, and nothing else", () => {
+    const names = readdirSync(join(ROOT, "src")).map((file) => file.replace(/\.ts$/, ""));
+    const compiled = ["js", "js.map", "d.ts", "d.ts.map"];
+    const expected = ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "package.json", ...names.map((name) => `src/${name}.ts`)];
+    for (const name of names) expected.push(...compiled.map((suffix) => `dist/${name}.${suffix}`));
+    assert.deepEqual([...files].sort(), expected.sort());
+    for (const licence of ["LICENSE-MIT", "LICENSE-APACHE"]) {
+      const installed = readFileSync(join(folder, "node_modules", "bloomgate", licence), "utf8");
+      assert.equal(installed, readFileSync(join(ROOT, "../..", licence), "utf8"));
+    }
+  });
+
+  test("names no library in what it loads first", async () => {
+    const script = 'import { Filter } from "bloomgate"; console.log(typeof Filter);';
+    const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", script], { cwd: folder });
+    assert.equal(stdout, "function\n");
+  });
+
+  test("has types", async () => {
+    const lines = [
+      'import { Filter, Guard, Json, type Client } from "bloomgate";',
+      "declare const client: Client;",
+      'const guard = new Guard(client, "users", { codec: new Json<{ name: string }>(), ttl: 60 });',
+      'export const name: Promise<string | undefined> = guard.get(17, () => ({ name: "Ann" })).then((row) => row?.name);',
+      'export const bytes: Promise<Uint8Array | null> = new Guard(client, "rows").get(17, () => Uint8Array.of(1));',
+      'export const isNew: Promise<boolean> = new Filter(client, "seen").add("a");',
+      "// @ts-expect-error: values that are no bytes need a codec.",
+      'export const wrong = new Guard<{ name: string }>(client, "users");',
+      "// @ts-expect-error: there is no such option.",
+      'export const unknown = new Guard(client, "users", { colour: "red" });',
+    ];
+    writeFileSync(join(folder, "consumer.ts"), `${lines.join("\n")}\n`);
+    linkPackages("@types/node", "undici-types");
+    const compiler = join(ROOT, "node_modules", "typescript", "bin", "tsc");
+    const words = ["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext", "--types", "node", "consumer.ts"];
+    const { stdout } = await run(process.execPath, [compiler, "--ignoreConfig", ...words], { cwd: folder }).catch(
+      (error) => error,
+    );
+    assert.equal(stdout, "");
+  });
+
+  for (const library of LIBRARIES) {
+    test(`runs the examples of its pages with ${library}`, async (context) => {
+      linkPackages(library);
+      await runPage(context, library, join(folder, "node_modules", "bloomgate", "README.md"));
+      await runPage(context, library, join(ROOT, "../../docs/clients.md"));
+    });
+  }
+
+  async function runPage(context: Context, library: Library, page: string): Promise<void> {
+    const server = await startServer(context);
+    const blocks = [...readFileSync(page, "utf8").matchAll(/^```js\n(.*?)^```/gms)].map(([, block]) => block);
+    assert.ok(blocks.length >= 3);
+    let script = blocks.join("\n").replace("redis://localhost:6379", server.url);
+    if (library === "ioredis")
+      script = script.replace('"bloomgate/redis"', '"bloomgate/ioredis"').replace("destroy()", "disconnect()");
+    writeFileSync(join(folder, `${library}.js`), script);
+    // It ends by itself: no connection keeps the process alive.
+    const { stderr } = await run(process.execPath, [`${library}.js`], { cwd: folder });
+    assert.equal(stderr, "");
+  }
+
+  /** Makes packages that the tests have installed available beside the packed one. */
+  function linkPackages(...names: string[]): void {
+    for (const name of names) {
+      const link = join(folder, "node_modules", name);
+      mkdirSync(join(link, ".."), { recursive: true });
+      symlinkSync(join(ROOT, "node_modules", name), link);
+    }
+  }
+});
