@@ -1,0 +1,48 @@
+//! Splits batches of any size into commands.
+
+use std::iter::Fuse;
+
+/// The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server.
+pub const COMMAND_ITEMS: usize = 500;
+/// The most bytes of one command's items, unless it has one item.
+const COMMAND_BYTES: usize = 1 << 20;
+/// The commands that are sent together, before their replies are awaited.
+const WINDOW_COMMANDS: usize = 16;
+
+/// The items of one command.
+pub type Chunk = Vec<Vec<u8>>;
+
+/// Groups items into windows of chunks. Reads one item further ahead than the current window.
+pub struct Windows<I: Iterator> {
+    items: Fuse<I>,
+    /// The item that did not fit into the last window.
+    next: Option<Vec<u8>>,
+}
+
+/// Splits items into windows.
+pub fn windows<I: IntoIterator<Item = Vec<u8>>>(items: I) -> Windows<I::IntoIter> {
+    Windows { items: items.into_iter().fuse(), next: None }
+}
+
+impl<I: Iterator<Item = Vec<u8>>> Iterator for Windows<I> {
+    type Item = Vec<Chunk>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut window: Vec<Chunk> = Vec::new();
+        let mut bytes = 0;
+        while let Some(item) = self.next.take().or_else(|| self.items.next()) {
+            let fits = |chunk: &&mut Chunk| chunk.len() < COMMAND_ITEMS && bytes + item.len() <= COMMAND_BYTES;
+            if let Some(chunk) = window.last_mut().filter(fits) {
+                bytes += item.len();
+                chunk.push(item);
+            } else if window.len() < WINDOW_COMMANDS {
+                bytes = item.len();
+                window.push(vec![item]);
+            } else {
+                self.next = Some(item);
+                break;
+            }
+        }
+        (!window.is_empty()).then_some(window)
+    }
+}

@@ -1,0 +1,163 @@
+//! A pool of connections for threads.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Connection, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
+
+use crate::Error;
+use crate::core::{Io, Reply};
+
+/// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
+///
+/// A command whose connection is lost fails: no command is sent twice.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use bloomgate_client::Client;
+///
+/// # fn main() -> Result<(), bloomgate_client::Error> {
+/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_secs(5));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    redis: redis::Client,
+    connections: usize,
+    timeout: Duration,
+    pool: Arc<Pool>,
+}
+
+/// The connections of a client.
+#[derive(Default)]
+struct Pool {
+    state: Mutex<State>,
+    /// A connection has become free, or one fewer is open.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Connection>,
+    open: usize,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Pool").field("open", &self.lock().open).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Locks the state. No code that can panic runs under the lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the open connections of a pool, and the connection in it unless that is being opened or was lost.
+struct Place {
+    pool: Arc<Pool>,
+    connection: Option<Connection>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        match self.connection.take() {
+            Some(connection) => state.idle.push(connection),
+            None => state.open -= 1,
+        }
+        drop(state);
+        self.pool.changed.notify_one();
+    }
+}
+
+impl Client {
+    /// Names a server, as `redis://HOST:PORT/DATABASE` for instance. It has up to 100 connections, which are opened when they
+    /// are needed, and a timeout of 10 seconds.
+    ///
+    /// # Errors
+    /// The URL is invalid.
+    pub fn open(server: impl IntoConnectionInfo) -> Result<Self, Error> {
+        Ok(Self::of(redis::Client::open(server)?))
+    }
+
+    /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
+    pub fn of(redis: redis::Client) -> Self {
+        Self { redis, connections: 100, timeout: Duration::from_secs(10), pool: Arc::default() }
+    }
+
+    /// Sets the most connections, at least 1. If all are in use, a caller waits for one.
+    #[must_use]
+    pub fn with_connections(mut self, most: usize) -> Self {
+        self.connections = most.max(1);
+        self
+    }
+
+    /// Sets how long a command may take, and how long a caller waits for a free connection. It has to be longer than a guard's
+    /// `wait_ms`.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Takes an idle connection from the pool, or a place in which one can be opened.
+    fn take(&self) -> Result<Place, RedisError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut state = self.pool.lock();
+        loop {
+            let connection = state.idle.pop();
+            if connection.is_some() || state.open < self.connections {
+                state.open += usize::from(connection.is_none());
+                return Ok(Place { pool: Arc::clone(&self.pool), connection });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err((ErrorKind::Io, "all connections are in use").into());
+            }
+            state = self.pool.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn connect(&self) -> Result<Connection, RedisError> {
+        let connection = self.redis.get_connection_with_timeout(self.timeout)?;
+        connection.set_read_timeout(Some(self.timeout))?;
+        connection.set_write_timeout(Some(self.timeout))?;
+        Ok(connection)
+    }
+
+    fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let mut place = self.take()?;
+        // A connection with an error stays out of the pool: replies may still arrive on it.
+        let mut connection = match place.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        let replies = commands.query(&mut connection)?;
+        place.connection = Some(connection);
+        Ok(replies)
+    }
+}
+
+impl Io for Client {
+    async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        let count = commands.len();
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        match self.exchange(pipeline.ignore_errors()) {
+            Ok(replies) => replies
+                .into_iter()
+                .map(|reply| match reply {
+                    Value::ServerError(error) => Err(error.into()),
+                    reply => Ok(reply),
+                })
+                .collect(),
+            Err(error) => vec![Err(error); count],
+        }
+    }
+}

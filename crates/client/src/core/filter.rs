@@ -1,0 +1,216 @@
+//! The operations of a filter.
+
+use std::io::{Read, Write};
+
+use redis::{Cmd, RedisError, Value};
+
+use super::{Io, Reply, command, one};
+use crate::batch::Chunk;
+use crate::dump::{self, Record};
+use crate::error::Answers;
+use crate::replies::{self, Info, Plan, Reply as _, unexpected};
+use crate::{Error, Options};
+
+/// A filter's operations. `create` is whether an add may create a missing filter.
+#[derive(Debug, Clone)]
+pub struct FilterCore {
+    pub key: Vec<u8>,
+    pub create: bool,
+}
+
+impl FilterCore {
+    /// Sends a command about the key.
+    async fn send(&self, io: &impl Io, command: Cmd) -> Result<Value, Error> {
+        one(io, command).await.map_err(|error| Error::named(error, &self.key, Vec::new()))
+    }
+
+    /// Sends a command whose only argument is the key, and reads its reply.
+    pub async fn get<T: replies::Reply>(&self, io: &impl Io, name: &str) -> Result<T, Error> {
+        T::read(&self.send(io, command(name, &self.key)).await?)
+    }
+
+    /// Sends a command about an item, and reads its reply.
+    pub async fn get_item<T: replies::Reply>(&self, io: &impl Io, name: &str, item: &[u8]) -> Result<T, Error> {
+        let mut command = command(name, &self.key);
+        command.arg(item);
+        T::read(&self.send(io, command).await?)
+    }
+
+    pub async fn reserve(&self, io: &impl Io, rate: f64, capacity: u64, options: &Options) -> Result<(), Error> {
+        let mut command = command("BF.RESERVE", &self.key);
+        command.arg(rate.to_string()).arg(capacity);
+        options.write(&mut command);
+        self.send(io, command).await.map(drop)
+    }
+
+    /// Creates the filter unless it exists. Returns whether it is new.
+    pub async fn ensure(&self, io: &impl Io, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
+        match self.reserve(io, rate, capacity, options).await {
+            Ok(()) => Ok(true),
+            Err(Error::FilterExists { .. }) => {
+                // The reply is the same for a key of another type, for which this fails.
+                self.get::<Info>(io, "BF.INFO").await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn add_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        let mut add = command(if self.create { "BF.MADD" } else { "BF.INSERT" }, &self.key);
+        if !self.create {
+            add.arg("NOCREATE").arg("ITEMS");
+        }
+        self.batch(io, add, window).await
+    }
+
+    pub async fn add(&self, io: &impl Io, item: &[u8]) -> Result<bool, Error> {
+        let answers = self.add_window(io, &[vec![item.to_vec()]]).await?;
+        Ok(answers.first().copied().unwrap_or_default())
+    }
+
+    pub async fn exists_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        self.batch(io, command("BF.MEXISTS", &self.key), window).await
+    }
+
+    pub async fn delete_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        self.batch(io, command("BF.MDEL", &self.key), window).await
+    }
+
+    /// Sends one command for each chunk, all together. Returns the first error, with the answers of all other commands.
+    async fn batch(&self, io: &impl Io, command: Cmd, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        let replies = io.ask(window.iter().map(|chunk| with_items(&command, chunk)).collect()).await;
+        let (answers, error) = collect(window, replies)?;
+        match error {
+            Some(error) => Err(Error::named(error, &self.key, answers)),
+            None => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
+        }
+    }
+
+    /// Writes a dump to a file. Returns the bytes of data.
+    pub async fn dump(&self, io: &impl Io, file: &mut impl Write) -> Result<u64, Error> {
+        let mut record = self.record(io, 0).await?;
+        dump::write_magic(file)?;
+        let mut total = 0;
+        while record.iterator != 0 {
+            dump::write_record(file, &record)?;
+            total += record.data.len() as u64;
+            record = self.record(io, record.iterator).await?;
+        }
+        record.data.clear();
+        dump::write_record(file, &record)?;
+        Ok(total)
+    }
+
+    /// Returns the next record of a dump.
+    async fn record(&self, io: &impl Io, iterator: u64) -> Result<Record, Error> {
+        let mut scan = command("BF.SCANDUMP", &self.key);
+        scan.arg(iterator);
+        replies::record(&self.send(io, scan).await?)
+    }
+
+    /// Creates the filter from a file. Returns the bytes of data.
+    pub async fn load(&self, io: &impl Io, file: &mut impl Read, replace: bool) -> Result<u64, Error> {
+        dump::read_magic(file)?;
+        let first = dump::read_record(file)?;
+        if first.iterator == 0 {
+            return Err(Error::BadDump("the file has no records".to_owned()));
+        }
+        if self.get::<bool>(io, "EXISTS").await? {
+            if !replace {
+                return Err(Error::FilterExists { key: self.key.clone() });
+            }
+            self.get::<()>(io, "UNLINK").await?;
+        }
+        let result = self.load_records(io, file, first).await;
+        if result.is_err() {
+            // What was loaded would only answer that it is still being loaded.
+            _ = self.get::<()>(io, "UNLINK").await;
+        }
+        result
+    }
+
+    async fn load_records(&self, io: &impl Io, file: &mut impl Read, first: Record) -> Result<u64, Error> {
+        let mut record = first;
+        let mut total = 0;
+        while record.iterator != 0 {
+            let mut load = command("BF.LOADCHUNK", &self.key);
+            load.arg(record.iterator).arg(&record.data);
+            self.send(io, load).await.map_err(refused_record)?;
+            total += record.data.len() as u64;
+            record = dump::read_record(file)?;
+        }
+        // If the last records are missing, the filter is still being loaded.
+        self.get::<Info>(io, "BF.INFO").await?;
+        Ok(total)
+    }
+}
+
+/// Converts the server's error for a record. Errors with a meaning of their own keep it.
+fn refused_record(error: Error) -> Error {
+    match error {
+        Error::Redis { source, .. } if source.code() == Some("ERR") => Error::BadDump(source.to_string()),
+        other => other,
+    }
+}
+
+/// Returns a command with items after its other arguments.
+pub fn with_items(command: &Cmd, items: &Chunk) -> Cmd {
+    let mut command = command.clone();
+    for item in items {
+        command.arg(item);
+    }
+    command
+}
+
+/// Returns the answers of a batch in the order of its items, and its first error. A command that failed midway answers a shorter
+/// array, whose last element is the error.
+///
+/// # Errors
+/// A reply is not an array of answers.
+pub fn collect(window: &[Chunk], replies: Vec<Reply>) -> Result<(Answers, Option<RedisError>), Error> {
+    let mut answers = Vec::new();
+    let mut first = None;
+    for (chunk, reply) in window.iter().zip(replies) {
+        let end = answers.len() + chunk.len();
+        match reply {
+            Ok(Value::Array(elements)) => {
+                for element in elements.into_iter().take(chunk.len()) {
+                    match element {
+                        Value::ServerError(error) => {
+                            first.get_or_insert(error.into());
+                            answers.push(None);
+                        }
+                        answer => answers.push(Some(bool::read(&answer)?)),
+                    }
+                }
+                if answers.len() < end && first.is_none() {
+                    return Err(Error::UnexpectedReply("the server answered fewer items than were sent".to_owned()));
+                }
+            }
+            Ok(other) => return Err(unexpected(&other)),
+            Err(error) => {
+                first.get_or_insert(error);
+            }
+        }
+        answers.resize(end, None);
+    }
+    Ok((answers, first))
+}
+
+/// Returns the size of a filter with these options once it has `items` items.
+pub async fn plan(
+    io: &impl Io,
+    rate: f64,
+    capacity: u64,
+    items: Option<u64>,
+    options: &Options,
+) -> Result<Plan, Error> {
+    let mut plan = redis::cmd("BF.PLAN");
+    plan.arg(rate.to_string()).arg(capacity);
+    options.write(&mut plan);
+    if let Some(items) = items {
+        plan.arg("ITEMS").arg(items);
+    }
+    Plan::read(&one(io, plan).await?)
+}

@@ -1,0 +1,242 @@
+//! The operations of a sharded filter.
+
+use std::collections::BTreeMap;
+
+use redis::{Cmd, Value};
+
+use super::filter::{collect, with_items};
+use super::{Io, Reply, command, one};
+use crate::batch::{Chunk, windows};
+use crate::error::Answers;
+use crate::replies::{self, Reply as _};
+use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
+use crate::{Error, Options};
+
+/// The most shards that get a small command each together.
+const TOGETHER: usize = 256;
+
+/// A batch of a sharded filter. Commands that do not fail for a missing shard are sent with an EXISTS for each shard.
+#[derive(Debug, Clone, Copy)]
+pub enum Batch {
+    /// Adds to shards that exist.
+    Add,
+    /// Looks items up.
+    Exists,
+    /// Deletes items.
+    Delete,
+}
+
+/// Reads the number of shards.
+async fn read_count(io: &impl Io, name: &[u8]) -> Result<Option<u32>, Error> {
+    match one(io, command("GET", &count_key(name))).await? {
+        Value::Nil => Ok(None),
+        value => match replies::integer(&value).and_then(|count| u32::try_from(count).ok()) {
+            Some(count) => check_shards(count).map(Some),
+            None => Err(replies::unexpected(&value)),
+        },
+    }
+}
+
+/// Sends one command for each key, and reads the replies. Fails with the first error.
+async fn each<T: replies::Reply>(io: &impl Io, keys: &[Vec<u8>], make: impl Fn(&[u8]) -> Cmd) -> Result<Vec<T>, Error> {
+    let mut results = Vec::with_capacity(keys.len());
+    for part in keys.chunks(TOGETHER) {
+        let replies = io.ask(part.iter().map(|key| make(key)).collect()).await;
+        for (key, reply) in part.iter().zip(replies) {
+            results.push(T::read(&reply.map_err(|error| Error::named(error, key, Vec::new()))?)?);
+        }
+    }
+    Ok(results)
+}
+
+/// Creates the shards of a filter.
+pub async fn create(
+    io: &impl Io,
+    name: &[u8],
+    rate: f64,
+    capacity: u64,
+    shards: u32,
+    options: &Options,
+) -> Result<(), Error> {
+    check_shards(shards)?;
+    let mut set = command("SET", &count_key(name));
+    set.arg(shards).arg("NX");
+    if one(io, set).await? == Value::Nil {
+        // Fails if the key holds something else.
+        read_count(io, name).await?;
+        return Err(Error::FilterExists { key: name.to_vec() });
+    }
+    let keys: Vec<_> = (0..shards).map(|shard| shard_key(name, shard)).collect();
+    let reserve = |key: &[u8]| {
+        let mut reserve = command("BF.RESERVE", key);
+        reserve.arg(rate.to_string()).arg(shard_capacity(capacity, shards));
+        options.write(&mut reserve);
+        reserve
+    };
+    each::<()>(io, &keys, reserve).await.map(drop)
+}
+
+/// A sharded filter that is open.
+#[derive(Debug, Clone)]
+pub struct ShardedCore {
+    pub name: Vec<u8>,
+    pub shards: u32,
+}
+
+impl ShardedCore {
+    /// Reads the number of shards, and checks that none is missing.
+    pub async fn open(io: &impl Io, name: &[u8]) -> Result<Self, Error> {
+        let shards = read_count(io, name).await?;
+        let shards = shards.ok_or_else(|| Error::FilterMissing { key: name.to_vec(), answers: Vec::new() })?;
+        let opened = Self { name: name.to_vec(), shards };
+        opened.verify(io).await?;
+        Ok(opened)
+    }
+
+    /// Returns the keys of the shards in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        (0..self.shards).map(|shard| shard_key(&self.name, shard)).collect()
+    }
+
+    /// Fails if a shard is missing.
+    pub async fn verify(&self, io: &impl Io) -> Result<(), Error> {
+        let keys = self.keys();
+        let exist: Vec<bool> = each(io, &keys, |key| command("EXISTS", key)).await?;
+        match keys.into_iter().zip(exist).find(|(_, exists)| !exists) {
+            Some((key, _)) => Err(Error::ShardMissing { key, answers: Vec::new() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends each item to its shard, to all shards together. The number of shards is read again with every batch.
+    pub async fn window(&self, io: &impl Io, batch: Batch, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        let items: Vec<&Vec<u8>> = window.iter().flatten().collect();
+        let mut by_shard: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (position, item) in items.iter().enumerate() {
+            by_shard.entry(shard_of(item, self.shards)).or_default().push(position);
+        }
+        let mut commands = Vec::new();
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for (shard, positions) in &by_shard {
+            let head = self.head(batch, *shard);
+            let of_shard = positions.iter().filter_map(|position| items.get(*position).map(|item| (*item).clone()));
+            for chunk in windows(of_shard).flatten() {
+                commands.push(with_items(&head, &chunk));
+                chunks.push(chunk);
+            }
+        }
+        let checked: Vec<u32> =
+            if matches!(batch, Batch::Add) { Vec::new() } else { by_shard.keys().copied().collect() };
+        commands.extend(checked.iter().map(|shard| command("EXISTS", &shard_key(&self.name, *shard))));
+        commands.push(command("GET", &count_key(&self.name)));
+        let replies = io.ask(commands).await;
+        let (in_order_of_shards, error) = self.read(replies, &chunks, &checked);
+        let mut answers = vec![None; items.len()];
+        for (position, answer) in by_shard.into_values().flatten().zip(in_order_of_shards) {
+            if let Some(place) = answers.get_mut(position) {
+                *place = answer;
+            }
+        }
+        match error {
+            Some(error) => Err(error.with(answers)),
+            None => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
+        }
+    }
+
+    /// Returns the command of a batch up to its items.
+    fn head(&self, batch: Batch, shard: u32) -> Cmd {
+        let key = shard_key(&self.name, shard);
+        match batch {
+            Batch::Add => {
+                let mut add = command("BF.INSERT", &key);
+                add.arg("NOCREATE").arg("ITEMS");
+                add
+            }
+            Batch::Exists => command("BF.MEXISTS", &key),
+            Batch::Delete => command("BF.MDEL", &key),
+        }
+    }
+
+    /// Reads the replies of a batch: those of its commands, of the checks that shards exist, and the number of shards. Returns the
+    /// answers in the order of the shards, and the first error. If a shard is missing or their number has changed, no answer counts.
+    fn read(&self, mut replies: Vec<Reply>, chunks: &[Chunk], checked: &[u32]) -> (Answers, Option<Error>) {
+        let count = replies.pop().unwrap_or(Ok(Value::Nil)).map(|count| replies::integer(&count));
+        let exist = replies.split_off(chunks.len().min(replies.len()));
+        for (shard, exists) in checked.iter().zip(exist) {
+            match exists.map_err(Error::from).and_then(|exists| bool::read(&exists)) {
+                Ok(true) => (),
+                Ok(false) => {
+                    let key = shard_key(&self.name, *shard);
+                    return (Vec::new(), Some(Error::ShardMissing { key, answers: Vec::new() }));
+                }
+                Err(error) => return (Vec::new(), Some(error)),
+            }
+        }
+        let (answers, error) = match collect(chunks, replies) {
+            Ok((answers, error)) => (answers, error),
+            Err(error) => return (Vec::new(), Some(error)),
+        };
+        let error = error.map(|error| match Error::named(error, &self.name, Vec::new()) {
+            Error::FilterMissing { key, answers } => Error::ShardMissing { key, answers },
+            other => other,
+        });
+        match (error, count) {
+            (Some(error), _) => (answers, Some(error)),
+            (None, Err(error)) => (answers, Some(error.into())),
+            (None, Ok(count)) if count == Some(u64::from(self.shards)) => (answers, None),
+            (None, Ok(_)) => {
+                let name = self.name.clone();
+                (Vec::new(), Some(Error::ShardsChanged { name, answers: Vec::new() }))
+            }
+        }
+    }
+
+    /// Returns the number of items in all shards. BF.CARD answers 0 for a missing key, so the shards are checked first.
+    pub async fn card(&self, io: &impl Io) -> Result<u64, Error> {
+        self.verify(io).await?;
+        let cards: Vec<u64> = each(io, &self.keys(), |key| command("BF.CARD", key)).await?;
+        Ok(cards.into_iter().sum())
+    }
+
+    /// Deletes the number first: without it the filter cannot be opened.
+    pub async fn drop(&self, io: &impl Io) -> Result<(), Error> {
+        one(io, command("UNLINK", &count_key(&self.name))).await?;
+        each::<()>(io, &self.keys(), |key| command("UNLINK", key)).await.map(drop)
+    }
+
+    /// Copies shard i to i + n, record by record, and then sets the number. Copies of an interrupted attempt are made again:
+    /// nobody uses them before the number is set.
+    pub async fn double(&mut self, io: &impl Io) -> Result<(), Error> {
+        self.verify(io).await?;
+        let doubled = check_shards(self.shards.saturating_mul(2))?;
+        for shard in 0..self.shards {
+            self.copy(io, &shard_key(&self.name, shard), &shard_key(&self.name, shard + self.shards)).await?;
+        }
+        let mut set = command("SET", &count_key(&self.name));
+        set.arg(doubled);
+        one(io, set).await?;
+        self.shards = doubled;
+        Ok(())
+    }
+
+    async fn copy(&self, io: &impl Io, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        let named = |key: &[u8]| {
+            let key = key.to_vec();
+            move |error| Error::named(error, &key, Vec::new())
+        };
+        one(io, command("UNLINK", to)).await?;
+        let mut iterator = 0;
+        loop {
+            let mut scan = command("BF.SCANDUMP", from);
+            scan.arg(iterator);
+            let record = replies::record(&one(io, scan).await.map_err(named(from))?)?;
+            if record.iterator == 0 {
+                return Ok(());
+            }
+            iterator = record.iterator;
+            let mut load = command("BF.LOADCHUNK", to);
+            load.arg(iterator).arg(&record.data);
+            one(io, load).await.map_err(named(to))?;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The errors of this crate.
+
+use std::fmt;
+
+use redis::{ErrorKind, RedisError};
+
+/// What is known of the items of a batch that failed: `None` for an item whose answer is unknown.
+pub type Answers = Vec<Option<bool>>;
+
+/// Why a call failed.
+///
+/// The variants with `answers` carry what is known of a batch, in the order of its items. `answers` is empty if the call was
+/// no batch.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
+    /// commands.
+    ModuleMissing {
+        /// The server's error.
+        source: RedisError,
+    },
+    /// There is no filter at this key.
+    FilterMissing {
+        /// The key.
+        key: Vec<u8>,
+        /// What is known of the batch.
+        answers: Answers,
+    },
+    /// The key exists already.
+    FilterExists {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// A filter that does not grow has reached its capacity. Items before the first `None` of a command were added.
+    FilterFull {
+        /// The key.
+        key: Vec<u8>,
+        /// What is known of the batch.
+        answers: Answers,
+    },
+    /// The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet.
+    FilterLoading {
+        /// The key.
+        key: Vec<u8>,
+        /// What is known of the batch.
+        answers: Answers,
+    },
+    /// The file is not a dump of a filter, was truncated, or has a record that the server refuses.
+    BadDump(String),
+    /// A shard of a sharded filter is missing, so nothing is known of its items.
+    ShardMissing {
+        /// The key of the shard, or the name of the sharded filter.
+        key: Vec<u8>,
+        /// What is known of the batches before.
+        answers: Answers,
+    },
+    /// The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch.
+    ShardsChanged {
+        /// The name of the sharded filter.
+        name: Vec<u8>,
+        /// What is known of the batches before.
+        answers: Answers,
+    },
+    /// A row has no cached value, and its last load failed: the database is not queried for it before the back-off ends.
+    LoadFailed {
+        /// The row.
+        id: Vec<u8>,
+    },
+    /// A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to
+    /// a lease and a time to live. `confirm` tries again.
+    Unconfirmed {
+        /// The rows.
+        ids: Vec<Vec<u8>>,
+    },
+    /// A write did not reach as many replicas, or the append-only file, in time.
+    NotDurable(String),
+    /// The arguments are invalid; nothing was sent. Or a codec could not encode a value.
+    Refused(String),
+    /// The server sent a reply that this crate does not understand.
+    UnexpectedReply(String),
+    /// An error of the client library or another error of the server: a lost connection, a missing permission, a server that is
+    /// out of memory.
+    Redis {
+        /// The error.
+        source: RedisError,
+        /// What is known of the batch.
+        answers: Answers,
+    },
+    /// Reading or writing the file of a dump failed.
+    File(String),
+}
+
+impl Error {
+    /// Returns what is known of the items of a batch that failed.
+    pub fn answers(&self) -> &[Option<bool>] {
+        match self {
+            Self::FilterMissing { answers, .. }
+            | Self::FilterFull { answers, .. }
+            | Self::FilterLoading { answers, .. }
+            | Self::ShardMissing { answers, .. }
+            | Self::ShardsChanged { answers, .. }
+            | Self::Redis { answers, .. } => answers,
+            _ => &[],
+        }
+    }
+
+    /// Returns the answers of a batch that failed, unless the error has none.
+    fn answers_mut(&mut self) -> Option<&mut Answers> {
+        match self {
+            Self::FilterMissing { answers, .. }
+            | Self::FilterFull { answers, .. }
+            | Self::FilterLoading { answers, .. }
+            | Self::ShardMissing { answers, .. }
+            | Self::ShardsChanged { answers, .. }
+            | Self::Redis { answers, .. } => Some(answers),
+            _ => None,
+        }
+    }
+
+    /// Puts the answers of earlier commands before those of this error.
+    pub(crate) fn after(mut self, earlier: &[bool]) -> Self {
+        if let Some(answers) = self.answers_mut() {
+            answers.splice(0..0, earlier.iter().copied().map(Some));
+        }
+        self
+    }
+
+    /// Replaces the answers.
+    pub(crate) fn with(mut self, of_batch: Answers) -> Self {
+        if let Some(answers) = self.answers_mut() {
+            *answers = of_batch;
+        }
+        self
+    }
+
+    /// Converts an error of the client library to the variant that a caller acts on.
+    pub(crate) fn named(source: RedisError, key: &[u8], answers: Answers) -> Self {
+        let (detail, key) = (source.detail().unwrap_or_default(), key.to_vec());
+        if source.kind() == ErrorKind::Io {
+            return Self::Redis { source, answers };
+        }
+        match detail {
+            "not found" => Self::FilterMissing { key, answers },
+            "item exists" => Self::FilterExists { key },
+            _ if is_unknown_command(&source) => Self::ModuleMissing { source },
+            _ if detail.contains("non scaling filter is full") => Self::FilterFull { key, answers },
+            _ if detail.contains("filter is still being loaded") => Self::FilterLoading { key, answers },
+            _ => Self::Redis { source, answers },
+        }
+    }
+}
+
+/// Whether the server does not know a command of the module.
+pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail.starts_with("unknown command")
+        && detail.get(15..).is_some_and(|rest| rest.trim_start_matches([' ', '\'', '`']).starts_with("BF."))
+}
+
+impl From<RedisError> for Error {
+    fn from(source: RedisError) -> Self {
+        if is_unknown_command(&source) {
+            return Self::ModuleMissing { source };
+        }
+        Self::Redis { source, answers: Vec::new() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        let shown = |key: &[u8]| key.escape_ascii().to_string();
+        match self {
+            Self::ModuleMissing { source } => {
+                write!(formatter, "the server has not loaded the module bloomgate: {source}")
+            }
+            Self::FilterMissing { key, .. } => write!(formatter, "there is no filter `{}`", shown(key)),
+            Self::FilterExists { key } => write!(formatter, "the key `{}` exists already", shown(key)),
+            Self::FilterFull { key, .. } => write!(formatter, "the filter `{}` is full", shown(key)),
+            Self::FilterLoading { key, .. } => write!(formatter, "the filter `{}` is still being loaded", shown(key)),
+            Self::ShardMissing { key, .. } => write!(formatter, "a shard is missing: `{}`", shown(key)),
+            Self::ShardsChanged { name, .. } => {
+                write!(formatter, "the number of shards of `{}` has changed: open it again", shown(name))
+            }
+            Self::LoadFailed { id } => {
+                write!(formatter, "the row `{}` has no cached value, and its last load failed", shown(id))
+            }
+            Self::Unconfirmed { ids } => write!(formatter, "the change of {} rows could not be confirmed", ids.len()),
+            Self::BadDump(text)
+            | Self::NotDurable(text)
+            | Self::Refused(text)
+            | Self::UnexpectedReply(text)
+            | Self::File(text) => formatter.write_str(text),
+            Self::Redis { source, .. } => source.fmt(formatter),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::ModuleMissing { source } | Self::Redis { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

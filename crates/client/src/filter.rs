@@ -1,0 +1,165 @@
+//! A filter at one key, for threads.
+
+use std::io::{Read, Write};
+
+use crate::batch::{Chunk, windows};
+use crate::core::{self, FilterCore, now};
+use crate::{Client, Error, Info, Item, Options, Plan, Stats};
+
+/// Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing.
+///
+/// # Errors
+/// [`Error::ModuleMissing`]; invalid options; the server cannot be reached.
+pub fn plan(client: &Client, rate: f64, capacity: u64, items: Option<u64>, options: &Options) -> Result<Plan, Error> {
+    now(core::plan(client, rate, capacity, items, options))
+}
+
+/// A filter in a server.
+///
+/// ```no_run
+/// use bloomgate_client::{Client, Filter, Options};
+///
+/// # fn main() -> Result<(), bloomgate_client::Error> {
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// let seen = Filter::new(&client, "seen");
+/// seen.ensure(0.001, 1_000_000, &Options::default())?;
+/// if seen.add("https://example.org/")? {
+///     println!("new");
+/// }
+/// for (url, is_new) in ["a", "b"].iter().zip(seen.add_many(["a", "b"])?) {
+///     println!("{url} {is_new}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Each method fails with [`Error::FilterMissing`], [`Error::FilterFull`], [`Error::FilterLoading`], [`Error::FilterExists`] or
+/// [`Error::ModuleMissing`] where these apply, and otherwise with [`Error::Redis`].
+#[derive(Debug, Clone)]
+pub struct Filter {
+    client: Client,
+    core: FilterCore,
+}
+
+impl Filter {
+    /// Names a filter. Sends nothing.
+    pub fn new(client: &Client, key: impl AsRef<[u8]>) -> Self {
+        Self { client: client.clone(), core: FilterCore { key: key.as_ref().to_vec(), create: true } }
+    }
+
+    /// Makes an add to a missing filter fail with [`Error::FilterMissing`], instead of creating a filter from the server's
+    /// configuration.
+    #[must_use]
+    pub fn without_create(mut self) -> Self {
+        self.core.create = false;
+        self
+    }
+
+    /// Returns the filter's key.
+    pub fn key(&self) -> &[u8] {
+        &self.core.key
+    }
+
+    /// Creates the filter. `rate` is the false positive rate, between 0 and 1; `capacity` is the number of items for which it
+    /// has room before it grows.
+    pub fn reserve(&self, rate: f64, capacity: u64, options: &Options) -> Result<(), Error> {
+        now(self.core.reserve(&self.client, rate, capacity, options))
+    }
+
+    /// Creates the filter unless it exists. Returns whether it is new. An existing filter is left unchanged.
+    pub fn ensure(&self, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
+        now(self.core.ensure(&self.client, rate, capacity, options))
+    }
+
+    /// Adds an item. Returns true if it is certainly new, false if it was in or is a false positive.
+    pub fn add(&self, item: impl Item) -> Result<bool, Error> {
+        now(self.core.add(&self.client, &item.item_bytes()))
+    }
+
+    /// Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
+    /// items. [`Error::answers`] has the answers before a failure.
+    pub fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        many(items, |window| now(self.core.add_window(&self.client, window)))
+    }
+
+    /// Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter has no
+    /// items.
+    pub fn exists(&self, item: impl Item) -> Result<bool, Error> {
+        now(self.core.get_item(&self.client, "BF.EXISTS", &item.item_bytes()))
+    }
+
+    /// Looks up any number of items.
+    pub fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        many(items, |window| now(self.core.exists_window(&self.client, window)))
+    }
+
+    /// Deletes an item from a filter with the hash `siphash` or with counters. Returns whether it was found.
+    pub fn delete(&self, item: impl Item) -> Result<bool, Error> {
+        now(self.core.get_item(&self.client, "BF.DEL", &item.item_bytes()))
+    }
+
+    /// Deletes any number of items.
+    pub fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        many(items, |window| now(self.core.delete_window(&self.client, window)))
+    }
+
+    /// Returns how often the item is in a filter with counters, at most 15.
+    pub fn count(&self, item: impl Item) -> Result<u64, Error> {
+        now(self.core.get_item(&self.client, "BF.COUNT", &item.item_bytes()))
+    }
+
+    /// Returns the number of items; 0 if there is no filter.
+    pub fn card(&self) -> Result<u64, Error> {
+        now(self.core.get(&self.client, "BF.CARD"))
+    }
+
+    /// Returns the filter's capacity, size and number of items (BF.INFO).
+    pub fn info(&self) -> Result<Info, Error> {
+        now(self.core.get(&self.client, "BF.INFO"))
+    }
+
+    /// Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer.
+    pub fn stats(&self) -> Result<Stats, Error> {
+        now(self.core.get(&self.client, "BF.STATS"))
+    }
+
+    /// Empties the filter, and keeps its options.
+    pub fn clear(&self) -> Result<(), Error> {
+        now(self.core.get(&self.client, "BF.CLEAR"))
+    }
+
+    /// Deletes the key. Returns whether it existed.
+    pub fn drop(&self) -> Result<bool, Error> {
+        now(self.core.get(&self.client, "UNLINK"))
+    }
+
+    /// Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
+    /// that are added meanwhile may be missing. Does not work for valkey-bloom's layout.
+    pub fn dump(&self, mut file: impl Write) -> Result<u64, Error> {
+        now(self.core.dump(&self.client, &mut file))
+    }
+
+    /// Creates the filter from a file of [`Self::dump`]. Fails with [`Error::FilterExists`] if the key exists, unless `replace`
+    /// deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes
+    /// of data.
+    pub fn load(&self, mut file: impl Read, replace: bool) -> Result<u64, Error> {
+        now(self.core.load(&self.client, &mut file, replace))
+    }
+}
+
+/// Sends the windows of a batch one after the other. An error carries the answers of the windows before it.
+pub fn many<T: Item>(
+    items: impl IntoIterator<Item = T>,
+    mut send: impl FnMut(&[Chunk]) -> Result<Vec<bool>, Error>,
+) -> Result<Vec<bool>, Error> {
+    let mut answers = Vec::new();
+    for window in windows(items.into_iter().map(|item| item.item_bytes().into_owned())) {
+        match send(&window) {
+            Ok(more) => answers.extend(more),
+            Err(error) => return Err(error.after(&answers)),
+        }
+    }
+    Ok(answers)
+}

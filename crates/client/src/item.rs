@@ -1,0 +1,68 @@
+//! Items of filters, and ids of rows, as bytes.
+
+use std::borrow::Cow;
+
+/// An item of a filter: bytes, a text, which is encoded as UTF-8, or an integer, which is written in decimal. So `17` and
+/// `"17"` are the same item.
+///
+/// ```
+/// use bloomgate_client::Item;
+///
+/// assert_eq!(*17.item_bytes(), *b"17");
+/// assert_eq!(*"é".item_bytes(), [0xc3, 0xa9]);
+/// assert_eq!(*[0, 255].as_slice().item_bytes(), [0, 255]);
+/// ```
+///
+/// Booleans and floating-point numbers are no items:
+///
+/// ```compile_fail
+/// use bloomgate_client::Item;
+///
+/// true.item_bytes();
+/// ```
+pub trait Item {
+    /// Returns the bytes that the filter hashes.
+    fn item_bytes(&self) -> Cow<'_, [u8]>;
+}
+
+macro_rules! as_bytes {
+    ($($type:ty),*) => {$(
+        impl Item for $type {
+            fn item_bytes(&self) -> Cow<'_, [u8]> {
+                Cow::Borrowed(self.as_ref())
+            }
+        }
+    )*};
+}
+
+as_bytes!([u8], Vec<u8>, str, String);
+
+macro_rules! in_decimal {
+    ($($type:ty),*) => {$(
+        impl Item for $type {
+            fn item_bytes(&self) -> Cow<'_, [u8]> {
+                Cow::Owned(self.to_string().into_bytes())
+            }
+        }
+    )*};
+}
+
+in_decimal!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize);
+
+impl<const N: usize> Item for [u8; N] {
+    fn item_bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<T: Item + ?Sized> Item for &T {
+    fn item_bytes(&self) -> Cow<'_, [u8]> {
+        (**self).item_bytes()
+    }
+}
+
+impl<T: Item + ToOwned + ?Sized> Item for Cow<'_, T> {
+    fn item_bytes(&self) -> Cow<'_, [u8]> {
+        (**self).item_bytes()
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod batch;
+mod client;
+mod core;
+mod dump;
+mod error;
+mod filter;
+mod item;
+pub mod keys;
+mod options;
+mod replies;
+mod sharded;
+pub mod sharding;
+
+pub use client::Client;
+pub use error::{Answers, Error};
+pub use filter::{Filter, plan};
+pub use item::Item;
+pub use options::Options;
+pub use replies::{Bucket, Info, Layer, Plan, Stats};
+pub use sharded::ShardedFilter;

@@ -1,0 +1,87 @@
+//! The errors of calls, by the names that the cases give them.
+
+use bloomgate_client::Error;
+
+use crate::json::Json;
+use crate::words::plain;
+
+/// Why a call of a case failed.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The case has something that this runner does not know.
+    Unknown(String),
+    /// The call failed as a caller sees it.
+    Call {
+        /// All names of the error.
+        names: Vec<&'static str>,
+        /// The text of an error that an actor's function raised.
+        message: String,
+        answers: Vec<Option<bool>>,
+        ids: Vec<Json>,
+    },
+}
+
+impl Failure {
+    /// An error with a name only.
+    pub fn named(name: &'static str, message: &str) -> Self {
+        Self::Call { names: vec![name], message: message.to_owned(), answers: Vec::new(), ids: Vec::new() }
+    }
+
+    /// Arguments that the compiler refuses.
+    pub fn refused() -> Self {
+        Self::named("refused", "the compiler refuses it")
+    }
+}
+
+impl From<String> for Failure {
+    fn from(what: String) -> Self {
+        Self::Unknown(what)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let names = match &error {
+            Error::ModuleMissing { .. } => vec!["ModuleMissing"],
+            Error::FilterMissing { .. } => vec!["FilterMissing"],
+            Error::FilterExists { .. } => vec!["FilterExists"],
+            Error::FilterFull { .. } => vec!["FilterFull"],
+            Error::FilterLoading { .. } => vec!["FilterLoading"],
+            Error::BadDump(_) => vec!["BadDump"],
+            Error::ShardMissing { .. } => vec!["ShardMissing", "FilterMissing"],
+            Error::ShardsChanged { .. } => vec!["ShardsChanged"],
+            Error::LoadFailed { .. } => vec!["LoadFailed"],
+            Error::Unconfirmed { .. } => vec!["Unconfirmed"],
+            Error::NotDurable(_) => vec!["TimeoutError"],
+            Error::Refused(_) => vec!["refused"],
+            Error::Redis { source, .. } if source.is_io_error() || source.is_timeout() => vec!["connection"],
+            Error::Redis { source, .. } if source.code().is_some() => vec!["server"],
+            _ => Vec::new(),
+        };
+        let ids = match &error {
+            Error::Unconfirmed { ids } => ids.iter().map(|id| plain(id)).collect(),
+            _ => Vec::new(),
+        };
+        Self::Call { names, message: format!("{error:?}"), answers: error.answers().to_vec(), ids }
+    }
+}
+
+/// The errors of the cases.
+pub const ERRORS: [&str; 16] = [
+    "FilterMissing",
+    "FilterExists",
+    "FilterFull",
+    "FilterLoading",
+    "ModuleMissing",
+    "BadDump",
+    "ShardMissing",
+    "ShardsChanged",
+    "LoadFailed",
+    "Unconfirmed",
+    "refused",
+    "load",
+    "server",
+    "connection",
+    "cancelled",
+    "TimeoutError",
+];

@@ -1,0 +1,139 @@
+//! Every case of clients/specification: on a scripted server in the test, which speaks RESP2 or RESP3, and on real ones.
+// This crate is test code, which fails by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+mod calls;
+mod failure;
+#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
+#[path = "../../../../tests/server/harness/mod.rs"]
+mod harness;
+mod json;
+mod scripted;
+mod steps;
+mod words;
+
+use std::fs;
+
+use harness::{Server, servers};
+use json::Json;
+use redis::ProtocolVersion;
+use scripted::Scripted;
+use steps::Run;
+use words::{folder, read_cases, texts};
+
+/// The files whose cases need what this client does not have yet.
+const LATER: [&str; 7] = [
+    "guard-cancel.json",
+    "guard-fail.json",
+    "guard-feed.json",
+    "guard-many.json",
+    "guard-read.json",
+    "guard-wait.json",
+    "guard-write.json",
+];
+/// The needs that this client meets.
+const ABILITIES: [&str; 3] = ["timeout", "resp2", "resp3"];
+
+/// Runs the cases of a file on one kind of server. Reports the cases whose needs this client does not meet.
+fn run_all(file: &str, server: &str, run: impl Fn(&Json, ProtocolVersion) -> Result<(), String>) {
+    let mut failures = Vec::new();
+    for case in read_cases(file).unwrap() {
+        let (name, needs) = (case.get("name").and_then(Json::text).unwrap(), texts(case.get("needs")));
+        if !texts(case.get("servers")).contains(&server) {
+            continue;
+        }
+        if let Some(need) = needs.iter().find(|need| !ABILITIES.contains(need)) {
+            println!("{name}: skipped, because it needs {need}");
+            continue;
+        }
+        for (protocol, need, other) in
+            [(ProtocolVersion::RESP2, "resp2", "resp3"), (ProtocolVersion::RESP3, "resp3", "resp2")]
+        {
+            let is_run = needs.contains(&need) || !needs.contains(&other);
+            if is_run && let Err(error) = run(&case, protocol) {
+                failures.push(format!("{name} ({need}): {error}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+fn on_a_scripted_server(file: &str) {
+    run_all(file, "scripted", |case, protocol| {
+        let server = Scripted::start();
+        Run::new(case, server.port, Some(&server), protocol).run()
+    });
+}
+
+fn on_real_servers(file: &str) {
+    for program in servers() {
+        let server = Server::start(&program);
+        run_all(file, "real", |case, protocol| {
+            let mut connection = server.library_client(2);
+            redis::cmd("FLUSHALL").exec(&mut connection).map_err(|error| error.to_string())?;
+            for command in case.get("setup").and_then(Json::list).unwrap_or_default() {
+                let words = texts(Some(command));
+                let mut setup = redis::cmd(words[0]);
+                for word in &words[1..] {
+                    setup.arg(*word);
+                }
+                setup.exec(&mut connection).map_err(|error| error.to_string())?;
+            }
+            Run::new(case, server.port, None, protocol).run()
+        });
+    }
+}
+
+macro_rules! files {
+    ($($name:ident),*) => {
+        mod scripted_server {
+            $(#[test]
+            fn $name() {
+                super::on_a_scripted_server(&concat!(stringify!($name), ".json").replace('_', "-"));
+            })*
+        }
+
+        mod real_servers {
+            $(#[test]
+            fn $name() {
+                super::on_real_servers(&concat!(stringify!($name), ".json").replace('_', "-"));
+            })*
+        }
+
+        const TESTED: &[&str] = &[$(concat!(stringify!($name), ".json")),*];
+    };
+}
+
+files!(batches, dump, errors, items, replies, sharding);
+
+#[test]
+fn every_file_of_cases_is_run() {
+    let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> = entries.filter(|name| name.ends_with(".json")).collect();
+    found.sort();
+    let mut known: Vec<String> = TESTED.iter().map(|name| name.replace('_', "-")).collect();
+    known.extend(LATER.iter().map(|name| (*name).to_owned()));
+    known.sort();
+    assert_eq!(found, known);
+}
+
+/// A runner that skipped what it does not know would pass with rules unnoticed.
+#[test]
+fn an_unknown_step_call_member_or_error_fails() {
+    let unknown = [
+        r#"{"wonder": "r"}"#,
+        r#"{"call": "filter.wonder", "result": null}"#,
+        r#"{"call": "filter.card", "wonder": 1, "result": null}"#,
+        r#"{"call": "filter.card", "with": {"wonder": 1}, "result": null}"#,
+        r#"{"call": "shard_of", "with": {"item": {"wonder": 1}, "shards": 2}, "error": "refused"}"#,
+        r#"{"call": "item_bytes", "with": {"item": {"boolean": true}}, "error": "wonder"}"#,
+    ];
+    for step in unknown {
+        let case = format!(r#"{{"filter": {{"key": "seen"}}, "steps": [{step}]}}"#);
+        let case: Json = serde_json::from_str(&case).unwrap();
+        let server = Scripted::start();
+        let result = Run::new(&case, server.port, Some(&server), ProtocolVersion::RESP2).run();
+        assert!(result.as_ref().is_err_and(|error| error.contains("unknown")), "{step}: {result:?}");
+    }
+}
