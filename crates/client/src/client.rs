@@ -1,12 +1,16 @@
 //! A pool of connections for threads.
 
+use std::future::ready;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Connection, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use crate::Error;
-use crate::core::{Io, Reply};
+use crate::core::{Io, Reply, Slot, Waiter, now, split};
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
 ///
@@ -35,6 +39,8 @@ struct Pool {
     state: Mutex<State>,
     /// A connection has become free, or one fewer is open.
     changed: Condvar,
+    /// The connections that wait in the server.
+    waiting: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -150,14 +156,45 @@ impl Io for Client {
             pipeline.add_command(command);
         }
         match self.exchange(pipeline.ignore_errors()) {
-            Ok(replies) => replies
-                .into_iter()
-                .map(|reply| match reply {
-                    Value::ServerError(error) => Err(error.into()),
-                    reply => Ok(reply),
-                })
-                .collect(),
+            Ok(replies) => replies.into_iter().map(split).collect(),
             Err(error) => vec![Err(error); count],
         }
+    }
+
+    fn send(&self, commands: Vec<Cmd>) {
+        now(self.ask(commands));
+    }
+
+    async fn sleep(&self, time: Duration) {
+        thread::sleep(time);
+    }
+
+    async fn wait(&self, waiter: &Waiter, at_most: Duration) {
+        waiter.wait(at_most);
+    }
+
+    fn take_slot(&self) -> Option<Slot> {
+        Slot::take(&self.pool.waiting, self.connections / 2)
+    }
+
+    type Running<T: Send + 'static> = Receiver<T>;
+
+    fn start<T: Send + 'static>(&self, work: impl AsyncFnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (sender, receiver) = channel();
+        // The caller may have gone on with an old value.
+        thread::spawn(move || _ = sender.send(now(work())));
+        receiver
+    }
+
+    fn join<T: Send + 'static>(
+        &self,
+        running: &mut Receiver<T>,
+        at_most: Duration,
+    ) -> impl Future<Output = Option<T>> + Send {
+        ready(running.recv_timeout(at_most).ok())
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
     }
 }

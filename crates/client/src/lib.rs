@@ -4,10 +4,13 @@
 
 mod batch;
 mod client;
+mod codec;
 mod core;
 mod dump;
 mod error;
 mod filter;
+mod guard;
+mod guard_options;
 mod item;
 pub mod keys;
 mod options;
@@ -15,9 +18,13 @@ mod replies;
 mod sharded;
 pub mod sharding;
 
+pub use crate::core::GuardError;
 pub use client::Client;
+pub use codec::{Bytes, Codec};
 pub use error::{Answers, Error};
 pub use filter::{Filter, plan};
+pub use guard::{Guard, fill_filter};
+pub use guard_options::{Durability, GuardOptions};
 pub use item::Item;
 pub use options::Options;
 pub use replies::{Bucket, Info, Layer, Plan, Stats};

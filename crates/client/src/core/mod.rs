@@ -3,26 +3,85 @@
 //! function is never pending and [`now`] runs it to its end.
 
 mod filter;
+mod guard;
 mod sharded;
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
 pub use filter::{FilterCore, plan};
+pub use guard::{Filling, GuardCore, GuardError, Waiter};
 pub use sharded::{Batch, ShardedCore, create as create_sharded};
 
 /// What the server sent for one command, or why nothing came. An error inside an array reply stays where it is.
 pub type Reply = Result<Value, RedisError>;
 
+/// One of the connections that wait in the server.
+pub struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    /// Takes a slot unless `most` are in use.
+    pub fn take(used: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let more = |used: usize| (used < most).then_some(used + 1);
+        used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self(Arc::clone(used)))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Separates an error reply from other replies.
+pub fn split(reply: Value) -> Reply {
+    match reply {
+        Value::ServerError(error) => Err(error.into()),
+        reply => Ok(reply),
+    }
+}
+
 /// A way to reach a server.
-pub trait Io: Sync {
+pub trait Io: Send + Sync {
     /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice.
     fn ask(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send;
+
+    /// Sends commands whose replies nobody needs.
+    fn send(&self, commands: Vec<Cmd>);
+
+    /// Pauses.
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Waits until another caller of this process resumes this one, for at most some time.
+    fn wait(&self, waiter: &Waiter, at_most: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Takes one of the connections that may wait in the server: half of all, so that the others are free for loading, filling and
+    /// announcing. A caller that finds no connection to fill a row delays every caller that waits for the row. Dropping the slot
+    /// gives it back.
+    fn take_slot(&self) -> Option<Slot>;
+
+    /// Something that runs in the background.
+    type Running<T: Send + 'static>: Send;
+
+    /// Runs something in the background: in a thread, or a task.
+    fn start<T: Send + 'static>(&self, work: impl AsyncFnOnce() -> T + Send + 'static) -> Self::Running<T>;
+
+    /// Waits until it has ended, for at most some time. Returns nothing after that, or if it panicked.
+    fn join<T: Send + 'static>(
+        &self,
+        running: &mut Self::Running<T>,
+        at_most: Duration,
+    ) -> impl Future<Output = Option<T>> + Send;
+
+    /// How long a command may take.
+    fn timeout(&self) -> Duration;
 }
 
 /// Wakes the thread that waits in [`now`].

@@ -11,6 +11,7 @@ use bloomgate_client::{
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
 
 use crate::failure::Failure;
+use crate::guard::{GuardOf, fill_filter};
 use crate::json::Json;
 use crate::words::{self, Item, hex, known, plain};
 
@@ -37,23 +38,23 @@ impl Call {
         Ok(Self { name: name.to_owned(), arguments })
     }
 
-    fn known(&self, allowed: &[&str]) -> Result<(), String> {
+    pub fn known(&self, allowed: &[&str]) -> Result<(), String> {
         known(&self.name, self.arguments.names(), allowed)
     }
 
-    fn get(&self, name: &str) -> Result<&Json, String> {
+    pub fn get(&self, name: &str) -> Result<&Json, String> {
         self.arguments.get(name).ok_or_else(|| format!("{}: no argument {name}", self.name))
     }
 
-    fn text(&self, name: &str) -> Result<&str, String> {
+    pub fn text(&self, name: &str) -> Result<&str, String> {
         self.get(name)?.text().ok_or_else(|| format!("{}: {name} is no text", self.name))
     }
 
-    fn float(&self, name: &str) -> Result<f64, String> {
+    pub fn float(&self, name: &str) -> Result<f64, String> {
         self.get(name)?.float().ok_or_else(|| format!("{}: {name} is no number", self.name))
     }
 
-    fn number(&self, name: &str) -> Result<u64, String> {
+    pub fn number(&self, name: &str) -> Result<u64, String> {
         let number = self.get(name)?.integer().and_then(|number| u64::try_from(number).ok());
         number.ok_or_else(|| format!("{}: {name} is no number", self.name))
     }
@@ -62,7 +63,7 @@ impl Call {
         u32::try_from(self.number(name)?).map_err(|error| error.to_string())
     }
 
-    fn flag(&self, name: &str) -> bool {
+    pub fn flag(&self, name: &str) -> bool {
         self.arguments.get(name) == Some(&Json::Bool(true))
     }
 
@@ -71,12 +72,12 @@ impl Call {
         item_bytes(&words::item(self.get(name)?)?)
     }
 
-    fn items(&self, name: &str) -> Result<Vec<Vec<u8>>, Failure> {
+    pub fn items(&self, name: &str) -> Result<Vec<Vec<u8>>, Failure> {
         words::items(self.get(name)?)?.iter().map(item_bytes).collect()
     }
 
     /// Returns the options of a filter. A struct refuses unknown ones when it is compiled.
-    fn options(&self, others: &[&str]) -> Result<Options, Failure> {
+    pub fn options(&self, others: &[&str]) -> Result<Options, Failure> {
         let mut options = Options::default();
         let Json::Object(arguments) = &self.arguments else { return Ok(options) };
         for (name, value) in arguments.iter().filter(|(name, _)| !others.contains(&name.as_str())) {
@@ -98,7 +99,7 @@ impl Call {
     }
 }
 
-fn item_bytes(item: &Item) -> Result<Vec<u8>, Failure> {
+pub fn item_bytes(item: &Item) -> Result<Vec<u8>, Failure> {
     match item {
         Item::Bytes(bytes) => Ok(bytes.item_bytes().into_owned()),
         Item::Text(text) => Ok(text.item_bytes().into_owned()),
@@ -130,6 +131,7 @@ pub struct Process {
     /// The name of the sharded filter, and the filter once it was opened.
     name: Option<String>,
     sharded: Mutex<Option<ShardedFilter>>,
+    guard: Option<GuardOf>,
 }
 
 impl Process {
@@ -150,7 +152,8 @@ impl Process {
             }
             None => None,
         };
-        Ok(Self { client, filter, name, sharded: Mutex::default() })
+        let guard = case.get("guard").map(|chosen| GuardOf::new(&client, chosen)).transpose()?;
+        Ok(Self { guard, client, filter, name, sharded: Mutex::default() })
     }
 
     /// Runs a call in a thread of its own.
@@ -160,12 +163,16 @@ impl Process {
         thread::spawn(move || _ = ended.send(process.perform(&call, &called)));
     }
 
-    fn perform(&self, call: &Call, _called: &Sender<Called>) -> Outcome {
+    fn perform(&self, call: &Call, called: &Sender<Called>) -> Outcome {
         match call.name.split_once('.') {
             Some(("filter", method)) => {
                 self.filter(method, self.filter.as_ref().ok_or_else(|| "the case has no filter".to_owned())?, call)
             }
             Some(("sharded", method)) => self.sharded(method, call),
+            Some(("guard", method)) => match &self.guard {
+                Some(guard) => guard.perform(method, call, called),
+                None => Err(Failure::Unknown("the case has no guard".to_owned())),
+            },
             _ => self.function(call),
         }
     }
@@ -209,6 +216,7 @@ impl Process {
                 )?;
                 Ok(plan_json(&plan))
             }
+            "fill_filter" => fill_filter(&self.client, call),
             _ => Err(Failure::Unknown(format!("unknown call {}", call.name))),
         }
     }

@@ -1,0 +1,192 @@
+//! Reading many rows at once.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use super::load::Leases;
+use super::{BATCH, Fetch, Fetched, GuardCore, GuardError, Io, Token};
+use crate::Codec;
+use crate::core::guard::flights::Flight;
+
+/// The rows of one call, by the bytes of their ids.
+struct Found<R> {
+    rows: HashMap<Vec<u8>, Option<R>>,
+    /// Rows that the server failed for, or that nobody brought in time.
+    unguarded: Vec<Vec<u8>>,
+}
+
+/// What a fetch of many rows leaves to do.
+#[derive(Default)]
+struct Sorted {
+    /// The rows to load, their leases, and whether an old value may be served.
+    leased: Vec<(Vec<u8>, Token)>,
+    has_values: bool,
+    /// The rows that other callers load.
+    waiting: Vec<Vec<u8>>,
+}
+
+impl<C: Codec> GuardCore<C> {
+    /// Reads rows. Ids with the same bytes are one row. `load` gets the ids that this caller has to load, and returns a row or
+    /// nothing for each.
+    pub async fn get_many<E>(
+        &self,
+        io: &impl Io,
+        ids: &[Vec<u8>],
+        ttl: Option<Duration>,
+        mut load: impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+        let ttl_ms = self.options.ttl_ms(ttl)?;
+        let deadline = self.deadline(1);
+        let mut found = Found { rows: HashMap::new(), unguarded: Vec::new() };
+        let mut seen = HashSet::new();
+        let mut left: Vec<Vec<u8>> = ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
+        left = self.fetch_all(io, left, ttl_ms, &mut found, &mut load).await?;
+        while !left.is_empty() && Instant::now() < deadline {
+            // By the time the first row is there, most of the others are, too.
+            let rest = left.split_off(1);
+            for id in &left {
+                self.wait_for(io, id, deadline, ttl_ms, &mut found, &mut load).await?;
+            }
+            left = self.fetch_all(io, rest, ttl_ms, &mut found, &mut load).await?;
+        }
+        found.unguarded.extend(left);
+        if !found.unguarded.is_empty() {
+            let unguarded = std::mem::take(&mut found.unguarded);
+            let rows = self.timed(async || load(unguarded.clone()).await).await?;
+            found.rows.extend(unguarded.into_iter().zip(rows));
+        }
+        Ok(ids.iter().map(|id| found.rows.get(id).cloned().flatten()).collect())
+    }
+
+    /// Fetches rows, and loads those whose leases it gets. Returns the ids of the rows that other callers load.
+    async fn fetch_all<E>(
+        &self,
+        io: &impl Io,
+        ids: Vec<Vec<u8>>,
+        ttl_ms: u64,
+        found: &mut Found<C::Row>,
+        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+    ) -> Result<Vec<Vec<u8>>, GuardError<E>> {
+        let mut flights: HashMap<Vec<u8>, Flight> = ids.iter().map(|id| (id.clone(), self.flights.begin(id))).collect();
+        let mut sorted = Sorted { has_values: true, ..Sorted::default() };
+        let mut leases = Leases { guard: self, io, left: Vec::new() };
+        for part in ids.chunks(BATCH) {
+            let unreadable = self.fetch_part(io, part, false, &mut flights, found, &mut sorted).await;
+            leases.left.append(&mut sorted.leased);
+            if !unreadable.is_empty() {
+                self.fetch_part(io, &unreadable, true, &mut flights, found, &mut sorted).await;
+                leases.left.append(&mut sorted.leased);
+            }
+        }
+        // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
+        let leased: HashSet<&[u8]> = leases.left.iter().map(|(id, _)| id.as_slice()).collect();
+        flights.retain(|id, _| leased.contains(id.as_slice()));
+        if !leases.left.is_empty() {
+            self.load_leased(leases, sorted.has_values, flights, ttl_ms, found, load).await?;
+        }
+        Ok(sorted.waiting)
+    }
+
+    /// Fetches some rows together, and sorts them by their answers. Returns the ids whose cached values could not be decoded, to
+    /// be fetched again with `replace`.
+    async fn fetch_part(
+        &self,
+        io: &impl Io,
+        ids: &[Vec<u8>],
+        replace: bool,
+        flights: &mut HashMap<Vec<u8>, Flight<'_>>,
+        found: &mut Found<C::Row>,
+        sorted: &mut Sorted,
+    ) -> Vec<Vec<u8>> {
+        let fetched: Vec<&[u8]> = ids.iter().map(Vec::as_slice).collect();
+        let answers = self.fetch(io, &fetched, &Fetch { replace, ..Fetch::default() }).await;
+        let mut unreadable = Vec::new();
+        let mut unneeded = Vec::new();
+        for (id, one) in ids.iter().zip(answers) {
+            let one = match one {
+                Ok(Fetched::Wait) => {
+                    sorted.waiting.push(id.clone());
+                    continue;
+                }
+                Ok(one) => one,
+                Err(_) => {
+                    found.unguarded.push(id.clone());
+                    continue;
+                }
+            };
+            let answer = self.read(&one, None);
+            match answer.token {
+                Some(token) if !(answer.is_readable && replace) => {
+                    sorted.has_values &= answer.is_readable;
+                    sorted.leased.push((id.clone(), token));
+                }
+                None if !answer.is_readable && replace => sorted.waiting.push(id.clone()),
+                None if !answer.is_readable => unreadable.push(id.clone()),
+                token => {
+                    // With a token, another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                    unneeded.extend(token.map(|token| self.give_up(id, &token)));
+                    found.rows.insert(id.clone(), answer.value);
+                    if let Some(flight) = flights.get_mut(id) {
+                        flight.has_news = true;
+                    }
+                }
+            }
+        }
+        if !unneeded.is_empty() {
+            io.ask(unneeded).await;
+        }
+        unreadable
+    }
+
+    /// Waits for a row that another caller loads, and loads it if that caller does not bring it.
+    async fn wait_for<E>(
+        &self,
+        io: &impl Io,
+        id: &[u8],
+        deadline: Instant,
+        ttl_ms: u64,
+        found: &mut Found<C::Row>,
+        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+    ) -> Result<(), GuardError<E>> {
+        let mut flight = self.flights.begin(id);
+        match self.fetch_row(io, &mut flight, deadline).await? {
+            None => found.unguarded.push(id.to_vec()),
+            Some(answer) => match answer.token {
+                Some(token) => {
+                    let leases = Leases { guard: self, io, left: vec![(id.to_vec(), token)] };
+                    let flights = HashMap::from([(id.to_vec(), flight)]);
+                    self.load_leased(leases, answer.is_readable, flights, ttl_ms, found, load).await?;
+                }
+                None => _ = found.rows.insert(id.to_vec(), answer.value),
+            },
+        }
+        Ok(())
+    }
+
+    /// Loads rows under leases and fills them.
+    async fn load_leased<I: Io, E>(
+        &self,
+        leases: Leases<'_, C, I>,
+        has_values: bool,
+        mut flights: HashMap<Vec<u8>, Flight<'_>>,
+        ttl_ms: u64,
+        found: &mut Found<C::Row>,
+        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+    ) -> Result<(), GuardError<E>> {
+        let ids: Vec<Vec<u8>> = leases.left.iter().map(|(id, _)| id.clone()).collect();
+        let asked = ids.clone();
+        let loaded = self.load_and_fill(leases, async || load(asked).await, ttl_ms, has_values).await;
+        let loaded = loaded.inspect_err(|_| {
+            for flight in flights.values_mut() {
+                flight.has_failed = !self.options.fail_safe.is_zero();
+            }
+        })?;
+        for ((id, row), is_cached) in ids.into_iter().zip(loaded.rows).zip(loaded.cached) {
+            if let Some(flight) = flights.get_mut(&id) {
+                flight.has_news = is_cached;
+            }
+            found.rows.insert(id, row);
+        }
+        Ok(())
+    }
+}

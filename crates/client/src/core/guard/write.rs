@@ -1,0 +1,194 @@
+//! Writing through the guard, and filling its filter.
+
+use std::time::Instant;
+
+use redis::{Cmd, Value};
+
+use super::read::REPEAT;
+use super::{BATCH, GuardCore, Io, Reply, command, is_unavailable, milliseconds, spread};
+use crate::batch::Chunk;
+use crate::core::filter::{FilterCore, collect, with_items};
+use crate::guard_options::Durability;
+use crate::keys::filling_name;
+use crate::replies;
+use crate::{Codec, Error, Options};
+use std::sync::atomic::Ordering;
+
+impl Durability {
+    /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
+    /// connection that they arrive on, and on another one answer at once.
+    fn command(&self) -> Option<Cmd> {
+        let mut command = redis::cmd(if self.aof { "WAITAOF" } else { "WAIT" });
+        if self.aof {
+            command.arg(1);
+        }
+        command.arg(self.replicas).arg(milliseconds(self.timeout));
+        self.is_asked().then_some(command)
+    }
+
+    /// Takes the reply of that command off the end of the replies. Returns what is wrong with it.
+    fn take_error(&self, replies: &mut Vec<Reply>) -> Option<Error> {
+        if !self.is_asked() {
+            return None;
+        }
+        let reply = match replies.pop()? {
+            Ok(reply) => reply,
+            Err(error) => return Some(error.into()),
+        };
+        let (on_disk, replicas) = match &reply {
+            Value::Array(parts) => {
+                let mut parts = parts.iter().map(replies::integer);
+                (parts.next().flatten()? > 0, parts.next().flatten()?)
+            }
+            other => (true, replies::integer(other).unwrap_or_default()),
+        };
+        if !on_disk {
+            return Some(Error::NotDurable("the write is not in the server's append-only file yet".to_owned()));
+        }
+        let enough = replicas >= u64::from(self.replicas);
+        let text = || Error::NotDurable(format!("{replicas} of {} replicas have the write", self.replicas));
+        (!enough).then(text)
+    }
+}
+
+impl<C: Codec> GuardCore<C> {
+    /// A writer's first call: fails with the first error. With a feed, the follower makes the writers' calls.
+    pub async fn announce(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
+        if self.feed.is_some() {
+            return Ok(());
+        }
+        self.change(io, ids).await.into_iter().find_map(|error| error).map_or(Ok(()), Err)
+    }
+
+    /// A writer's second call: repeated until the server has answered for every id, for up to `patience`.
+    pub async fn confirm(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
+        let begun = Instant::now();
+        let mut left: Vec<Vec<u8>> = if self.feed.is_some() { Vec::new() } else { ids.to_vec() };
+        while !left.is_empty() {
+            let errors = self.change(io, &left).await;
+            left = left.into_iter().zip(errors).filter(|(_, error)| error.is_some()).map(|(id, _)| id).collect();
+            if !left.is_empty() && begun.elapsed() >= self.options.patience {
+                return Err(Error::Unconfirmed { ids: left });
+            }
+            if !left.is_empty() {
+                io.sleep(REPEAT).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces a change of each id, to the filters that are being filled first. Returns the error of each, if there is one.
+    async fn change(&self, io: &impl Io, ids: &[Vec<u8>]) -> Vec<Option<Error>> {
+        let mut errors = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BATCH) {
+            let has_batches = self.has_batches.load(Ordering::Relaxed) && part.len() > 1;
+            let mut replies = io.ask(self.changes(part, has_batches)).await;
+            let mut each = if has_batches { part.len() } else { 1 };
+            if has_batches && replies.iter().any(is_unavailable) {
+                self.has_batches.store(false, Ordering::Relaxed);
+                each = 1;
+                replies = io.ask(self.changes(part, false)).await;
+            }
+            let lost = self.options.durability.take_error(&mut replies);
+            // The answers of each filter, in the order of the ids.
+            let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, each)).collect();
+            for position in 0..part.len() {
+                let mut of_id = answers.iter().skip(position).step_by(part.len());
+                let error = of_id.find_map(|answer| answer.as_ref().err().cloned().map(Error::from));
+                errors.push(lost.clone().or(error));
+            }
+        }
+        errors
+    }
+
+    /// Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
+    /// and id.
+    fn changes(&self, ids: &[Vec<u8>], has_batches: bool) -> Vec<Cmd> {
+        let filters = self.options.announce_to.iter().chain([&self.filter]);
+        let mut commands: Vec<Cmd> = Vec::new();
+        for filter in filters {
+            if has_batches {
+                let mut changed = command("BF.MCHANGED", filter);
+                changed.arg("ITEMS");
+                for id in ids {
+                    changed.arg(id).arg(self.cache_key(id));
+                }
+                commands.push(changed);
+            } else {
+                commands.extend(ids.iter().map(|id| {
+                    let mut changed = command("BF.CHANGED", filter);
+                    changed.arg(id).arg(self.cache_key(id));
+                    changed
+                }));
+            }
+        }
+        commands.extend(self.options.durability.command());
+        commands
+    }
+
+    /// Deletes ids from the filter: fails with the first error.
+    pub async fn forget(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
+        let ids = if self.feed.is_some() { &[] } else { ids };
+        for part in ids.chunks(BATCH) {
+            let delete = with_items(&command("BF.MDEL", &self.filter), &part.to_vec());
+            for answer in super::super::one(io, delete).await.map(|reply| spread(Ok(reply), 1))? {
+                answer?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fills the filter of a guard under another name, until every id is in it and is safe.
+pub struct Filling {
+    key: Vec<u8>,
+    filter: FilterCore,
+    durability: Durability,
+}
+
+impl Filling {
+    /// Creates the filter under its filling name.
+    pub async fn begin(
+        io: &impl Io,
+        key: &[u8],
+        rate: f64,
+        capacity: u64,
+        options: &Options,
+        durability: &Durability,
+    ) -> Result<Self, Error> {
+        durability.check(io.timeout())?;
+        let filter = FilterCore { key: filling_name(key)?, create: false };
+        filter.reserve(io, rate, capacity, options).await?;
+        Ok(Self { key: key.to_vec(), filter, durability: durability.clone() })
+    }
+
+    /// Adds ids, and waits until they are as safe as they have to be. Returns which were new.
+    ///
+    /// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas
+    /// do not have yet.
+    pub async fn add(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        let mut insert = command("BF.INSERT", &self.filter.key);
+        insert.arg("NOCREATE").arg("SYNC").arg("ITEMS");
+        let commands = window.iter().map(|chunk| with_items(&insert, chunk)).chain(self.durability.command());
+        let mut replies = io.ask(commands.collect()).await;
+        let lost = self.durability.take_error(&mut replies);
+        let (answers, error) = collect(window, replies)?;
+        match (error, lost) {
+            (Some(error), _) => Err(Error::named(error, &self.filter.key, answers)),
+            (None, Some(lost)) => Err(lost),
+            (None, None) => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
+        }
+    }
+
+    /// Gives the filter its name.
+    pub async fn finish(&self, io: &impl Io) -> Result<(), Error> {
+        let mut rename = command("RENAME", &self.filter.key);
+        rename.arg(&self.key);
+        let mut replies = io.ask([rename].into_iter().chain(self.durability.command()).collect()).await;
+        let lost = self.durability.take_error(&mut replies);
+        if let Some(Err(error)) = replies.pop() {
+            return Err(Error::named(error, &self.filter.key, Vec::new()));
+        }
+        lost.map_or(Ok(()), Err)
+    }
+}

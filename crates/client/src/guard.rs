@@ -1,0 +1,228 @@
+//! The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::{Filling, GuardCore, now};
+use crate::filter::many;
+use crate::{Bytes, Client, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
+
+/// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
+/// rows that callers of the process load now, so make one guard per table and process.
+///
+/// ```no_run
+/// use bloomgate_client::{Client, Guard, GuardOptions};
+/// # fn load(id: u64) -> Result<Option<Vec<u8>>, std::io::Error> { Ok(None) }
+/// # fn save(id: u64) -> Result<(), std::io::Error> { Ok(()) }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// let users = Guard::new(&client, "users", GuardOptions::default())?;
+/// let row = users.get(17, || load(17))?;
+/// users.changed([17], || save(17))?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Guard<C: Codec = Bytes> {
+    client: Client,
+    core: Arc<GuardCore<C>>,
+}
+
+impl<C: Codec> Clone for Guard<C> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), core: Arc::clone(&self.core) }
+    }
+}
+
+impl<C: Codec> std::fmt::Debug for Guard<C> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Guard").field("options", self.core.options()).finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Makes a guard whose rows are bytes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the options are invalid, or the client's timeout is not longer than a wait.
+    pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
+        Self::with_codec(client, filter, Bytes, options)
+    }
+}
+
+impl<C: Codec> Guard<C> {
+    /// Makes a guard whose rows a codec converts to bytes and back.
+    ///
+    /// # Errors
+    /// As [`Guard::new`].
+    pub fn with_codec(
+        client: &Client,
+        filter: impl AsRef<[u8]>,
+        codec: C,
+        options: GuardOptions,
+    ) -> Result<Self, Error> {
+        let core = Arc::new(GuardCore::new(client, filter.as_ref(), codec, options)?);
+        Ok(Self { client: client.clone(), core })
+    }
+
+    /// Returns a row, or `None` if there is none. `load` reads it from the database that has every commit, in a transaction that
+    /// begins when `load` is called; it returns `None` if there is no row.
+    ///
+    /// If the server fails, the database is queried and nothing is filled. If `load` fails, the lease is given up; if an old
+    /// value is cached, that is returned instead of the error.
+    ///
+    /// # Errors
+    /// [`GuardError::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// cannot encode the row. No error of the server.
+    pub fn get<E>(
+        &self,
+        id: impl Item,
+        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+    ) -> Result<Option<C::Row>, GuardError<E>> {
+        now(self.core.get(&self.client, &id.item_bytes(), None, async || load()))
+    }
+
+    /// Like [`Self::get`], with a time to live that replaces the guard's.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn get_for<E>(
+        &self,
+        id: impl Item,
+        ttl: Duration,
+        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+    ) -> Result<Option<C::Row>, GuardError<E>> {
+        now(self.core.get(&self.client, &id.item_bytes(), Some(ttl), async || load()))
+    }
+
+    /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
+    /// `load` continues in a thread of its own. This needs a guard with `fail_safe`, and a function that owns what it uses.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn get_within<E: Send + 'static>(
+        &self,
+        id: impl Item,
+        soft_timeout: Duration,
+        load: impl FnOnce() -> Result<Option<C::Row>, E> + Send + 'static,
+    ) -> Result<Option<C::Row>, GuardError<E>>
+    where
+        C: 'static,
+    {
+        now(self.core.get_within(&self.client, &id.item_bytes(), soft_timeout, async move || load()))
+    }
+
+    /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this
+    /// caller has to load, and returns a map without those that have no row. It is called once, and again for rows that other
+    /// callers were loading and did not bring.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn get_many<T: Item + Hash + Eq + Clone, E>(
+        &self,
+        ids: &[T],
+        mut load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+        let mut first: HashMap<Vec<u8>, &T> = HashMap::new();
+        for id in ids {
+            first.entry(id.item_bytes().into_owned()).or_insert(id);
+        }
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.item_bytes().into_owned()).collect();
+        now(self.core.get_many(&self.client, &keys, None, async |missing: Vec<Vec<u8>>| {
+            let asked: Vec<T> = missing.iter().filter_map(|key| first.get(key).map(|id| (*id).clone())).collect();
+            let mut rows = load_many(&asked)?;
+            Ok(asked.iter().map(|id| rows.remove(id)).collect())
+        }))
+    }
+
+    /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
+    ///
+    /// # Errors
+    /// The server's first error, for any id.
+    pub fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        now(self.core.announce(&self.client, &bytes_of(ids)))
+    }
+
+    /// A writer's second call, after the commit. It is repeated until the server answers for every id. With a feed it does
+    /// nothing.
+    ///
+    /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands
+    /// after this call leaves the old row cached.
+    ///
+    /// # Errors
+    /// [`Error::Unconfirmed`] after the guard's `patience`.
+    pub fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        now(self.core.confirm(&self.client, &bytes_of(ids)))
+    }
+
+    /// Announces ids, calls `write`, and confirms them, whatever `write` returns and also if it panics. The transaction that
+    /// inserts, changes or deletes the rows has to end inside of `write`, its outcome known.
+    ///
+    /// # Errors
+    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`GuardError::Caller`] with the
+    /// error of `write`.
+    pub fn changed<T: Item, R, E>(
+        &self,
+        ids: impl IntoIterator<Item = T>,
+        write: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, GuardError<E>> {
+        let ids = bytes_of(ids);
+        self.announce(&ids)?;
+        let mut pending = Pending { guard: self, ids };
+        let outcome = write();
+        self.confirm(std::mem::take(&mut pending.ids))?;
+        outcome.map_err(GuardError::Caller)
+    }
+
+    /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs
+    /// the hash `siphash`. With a feed it does nothing.
+    ///
+    /// # Errors
+    /// The server's first error.
+    pub fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        now(self.core.forget(&self.client, &bytes_of(ids)))
+    }
+}
+
+fn bytes_of<T: Item>(ids: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    ids.into_iter().map(|id| id.item_bytes().into_owned()).collect()
+}
+
+/// Ids that were announced and have to be confirmed, also if the caller panics.
+struct Pending<'a, C: Codec> {
+    guard: &'a Guard<C>,
+    ids: Vec<Vec<u8>>,
+}
+
+impl<C: Codec> Drop for Pending<'_, C> {
+    fn drop(&mut self) {
+        // The panic goes on: there is no caller who could get an error.
+        _ = self.guard.confirm(std::mem::take(&mut self.ids));
+    }
+}
+
+/// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every id is in it.
+/// Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
+///
+/// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas that may
+/// be promoted; to make it survive a restart, pass `aof`.
+///
+/// # Errors
+/// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did not reach the
+/// replicas in time. After any other error the filling name may be left: delete it and begin again.
+pub fn fill_filter<T: Item>(
+    client: &Client,
+    key: impl AsRef<[u8]>,
+    ids: impl IntoIterator<Item = T>,
+    rate: f64,
+    capacity: u64,
+    options: &Options,
+    durability: &Durability,
+) -> Result<usize, Error> {
+    let filling = now(Filling::begin(client, key.as_ref(), rate, capacity, options, durability))?;
+    let answers = many(ids, |window| now(filling.add(client, window)))?;
+    now(filling.finish(client))?;
+    Ok(answers.into_iter().filter(|is_new| *is_new).count())
+}

@@ -1,0 +1,149 @@
+//! The options of a guard.
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// The longest time that the guard accepts, some 317 years.
+const MOST: Duration = Duration::from_secs(10_000_000_000);
+
+/// How a guard reads, waits, survives outages and writes. docs/guard.md has the protocol.
+///
+/// ```
+/// use std::time::Duration;
+/// use bloomgate_client::GuardOptions;
+///
+/// let options = GuardOptions { ttl: Duration::from_secs(300), ..GuardOptions::default() };
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct GuardOptions {
+    /// The time to live of a cached row, shortened by up to a tenth at random: 60 s.
+    pub ttl: Duration,
+    /// The time to live of the knowledge that there is no row: 10 s.
+    pub absent_ttl: Duration,
+    /// How long one caller may take to load a row while the others wait: 3 s.
+    pub lease: Duration,
+    /// How long the others wait for it, less than the client's timeout: 3 s. They wait for that long again until they have waited
+    /// `attempts` times; then they query the database themselves. With 0 they query it at once.
+    pub wait: Duration,
+    /// How often a caller waits: 3.
+    pub attempts: u32,
+    /// How long a value stays in the cache after its `ttl`. One caller refreshes such a value; the others get it meanwhile, and
+    /// every caller gets it if the load fails. Then nobody queries the database for the row before a back-off has passed; callers
+    /// without an old value get [`Error::LoadFailed`].
+    pub fail_safe: Duration,
+    /// Multiplies how long before its end a value is renewed; 1 suits most, 0 turns early renewal off.
+    pub beta: f64,
+    /// How long a confirmation is repeated: 30 s.
+    pub patience: Duration,
+    /// What precedes an id in the name of its cache key, by default `{filter}:`.
+    pub prefix: Option<Vec<u8>>,
+    /// Filters that are being filled, to which each id is announced first.
+    pub announce_to: Vec<Vec<u8>>,
+    /// How many replicas must have a change before it counts (WAIT), and whether the append-only file must have it (WAITAOF).
+    pub durability: Durability,
+    /// For a table that `bloomgate follow` follows (docs/feed.md): writers call nothing, and the calls for writers do nothing.
+    /// `announce_to` and `durability` are refused.
+    pub feed: bool,
+}
+
+impl Default for GuardOptions {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(60),
+            absent_ttl: Duration::from_secs(10),
+            lease: Duration::from_secs(3),
+            wait: Duration::from_secs(3),
+            attempts: 3,
+            fail_safe: Duration::ZERO,
+            beta: 1.0,
+            patience: Duration::from_secs(30),
+            prefix: None,
+            announce_to: Vec::new(),
+            durability: Durability::default(),
+            feed: false,
+        }
+    }
+}
+
+impl GuardOptions {
+    /// Checks the options for a client with this timeout.
+    pub(crate) fn check(&self, timeout: Duration) -> Result<(), Error> {
+        let ms = Duration::from_millis(1);
+        let at_least = [("ttl", self.ttl, ms), ("absent_ttl", self.absent_ttl, ms), ("lease", self.lease, ms)];
+        let others = [("wait", self.wait), ("fail_safe", self.fail_safe), ("patience", self.patience)];
+        for (name, value, least) in
+            at_least.into_iter().chain(others.map(|(name, value)| (name, value, Duration::ZERO)))
+        {
+            if !(least..=MOST).contains(&value) {
+                return Err(Error::Refused(format!("{name} is from {least:?} to {MOST:?}, not {value:?}")));
+            }
+        }
+        if self.attempts == 0 || !self.beta.is_finite() || self.beta < 0.0 {
+            return Err(Error::Refused("attempts is at least 1, and beta at least 0".to_owned()));
+        }
+        if self.feed && (!self.announce_to.is_empty() || self.durability.is_asked()) {
+            let text = "with a feed the follower announces changes: announce_to and durability have no effect";
+            return Err(Error::Refused(text.to_owned()));
+        }
+        self.durability.check(timeout)?;
+        check_timeout(timeout, self.wait)
+    }
+
+    /// Checks a time to live. It has to end: it bounds how long readers get an old row after a writer has died.
+    pub(crate) fn ttl_ms(&self, of_call: Option<Duration>) -> Result<u64, Error> {
+        let ttl = of_call.unwrap_or(self.ttl);
+        if ttl.is_zero() || ttl > MOST {
+            return Err(Error::Refused(format!("ttl is more than 0 and at most {MOST:?}, not {ttl:?}")));
+        }
+        Ok(milliseconds(ttl).max(1))
+    }
+}
+
+/// How many replicas must have a write before it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durability {
+    /// How many replicas must have the write.
+    pub replicas: u32,
+    /// Whether the append-only files on disk must have it, that of the primary included.
+    pub aof: bool,
+    /// How long to wait for them: 1 s.
+    pub timeout: Duration,
+}
+
+impl Default for Durability {
+    fn default() -> Self {
+        Self { replicas: 0, aof: false, timeout: Duration::from_secs(1) }
+    }
+}
+
+impl Durability {
+    /// Whether anything is asked of a write.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.aof || self.replicas > 0
+    }
+
+    /// Checks the options for a client with this timeout.
+    pub(crate) fn check(&self, timeout: Duration) -> Result<(), Error> {
+        if !self.is_asked() {
+            return Ok(());
+        }
+        if self.timeout < Duration::from_millis(1) {
+            return Err(Error::Refused("the timeout of durability is at least 1 ms".to_owned()));
+        }
+        check_timeout(timeout, self.timeout)
+    }
+}
+
+/// Refuses a client that would give up on a reply before the server sends it.
+fn check_timeout(timeout: Duration, longest: Duration) -> Result<(), Error> {
+    if timeout > longest {
+        return Ok(());
+    }
+    Err(Error::Refused(format!("the client's timeout of {timeout:?} has to be longer than {longest:?}")))
+}
+
+/// Returns whole milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
