@@ -10,6 +10,7 @@ mod guard;
 #[path = "../../../../tests/server/harness/mod.rs"]
 mod harness;
 mod json;
+mod panics;
 mod scripted;
 mod steps;
 mod words;
