@@ -60,6 +60,15 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Closes the connections that nobody uses.
+    fn close_idle(&self) {
+        let mut state = self.lock();
+        let idle = std::mem::take(&mut state.idle);
+        state.open -= idle.len();
+        drop(state);
+        self.changed.notify_all();
+    }
 }
 
 /// A place among the open connections of a pool, and the connection in it unless that is being opened or was lost.
@@ -142,9 +151,14 @@ impl Client {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        let replies = commands.query(&mut connection)?;
-        place.connection = Some(connection);
-        Ok(replies)
+        let result = commands.query(&mut connection);
+        match &result {
+            Ok(_) => place.connection = Some(connection),
+            // The server may have restarted, and the others would fail, too.
+            Err(error) if error.is_connection_dropped() => self.pool.close_idle(),
+            Err(_) => {}
+        }
+        result
     }
 }
 

@@ -11,6 +11,7 @@ mod guard;
 mod harness;
 mod json;
 mod panics;
+mod pool;
 mod scripted;
 mod steps;
 mod words;
