@@ -45,14 +45,17 @@ for name in sys.argv[1:]:
 END
 (scripts/package --check-tag "v$(version)")
 ! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag accepts any tag"
-for crate in bloomgate bloomgate-filter bloomgate-tool; do
+crates=$(cargo metadata --locked --offline --no-deps --format-version 1 | python3 -c '
+import json, sys
+for crate in json.load(sys.stdin)["packages"]:
+    assert crate["repository"], "the crate " + crate["name"] + " has no repository"
+    print(crate["name"], end=" ")')
+for crate in $crates; do
   for file in LICENSE-MIT LICENSE-APACHE README.md; do
     cargo package --offline --allow-dirty --list -p "$crate" | grep -x "$file" >/dev/null || fail "the crate $crate has no $file"
   done
 done
-[ "$(cargo metadata --locked --offline --no-deps --format-version 1 | grep -o '"repository":"https' | wc -l)" -eq 3 ] ||
-  fail "a crate has no repository"
-say "  the crates: licences, READMEs, a repository"
+say "  the crates ${crates% }: licences, READMEs, a repository"
 if have ruby; then ruby -c Formula/bloomgate.rb >/dev/null && say "  Formula/bloomgate.rb: syntax"; fi
 # The files that the Containerfile copies must be enough for cargo.
 copied=$packages/copied
