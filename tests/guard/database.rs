@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -88,17 +88,8 @@ impl Database {
     fn start_on(port: u16, settings: &[&str]) -> Self {
         let programs = find_programs();
         let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");
-        let root = fs::metadata(folder.path()).expect("a folder").uid() == 0;
-        let user = root.then(postgres_user);
-        if let Some((user, group)) = user {
-            chown(folder.path(), Some(user), Some(group)).expect("root gives the folder away");
-        }
-        let mut initdb = command(&programs, "initdb", user, folder.path());
-        let output = initdb
-            .args(["-D", "data", "-U", "guard", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
-            .output()
-            .expect("initdb runs");
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        let user = give_to_postgres(folder.path());
+        unpack_cluster(&programs, user, folder.path());
         let settings: Vec<_> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let child = launch(&programs, user, folder.path(), &settings);
         let mut database = Self { folder, programs, user, port, settings, child };
@@ -119,7 +110,7 @@ impl Database {
     }
 
     fn stop(&self, mode: &str) -> bool {
-        let mut stop = command(&self.programs, "pg_ctl", self.user, self.folder.path());
+        let mut stop = command(&self.programs.join("pg_ctl"), self.user, self.folder.path());
         let output = stop.args(["-D", "data", "-m", mode, "-t", "20", "stop"]).output();
         output.is_ok_and(|output| output.status.success())
     }
@@ -182,10 +173,52 @@ impl Drop for Database {
     }
 }
 
+/// Gives the folder to the user `postgres` if this process is root, and returns that user and its group.
+fn give_to_postgres(folder: &Path) -> Option<(u32, u32)> {
+    let root = fs::metadata(folder).expect("a folder").uid() == 0;
+    let user = root.then(postgres_user);
+    if let Some((user, group)) = user {
+        chown(folder, Some(user), Some(group)).expect("root gives the folder away");
+    }
+    user
+}
+
+/// Creates a cluster in the directory `data` of the folder. All clusters of this process are copies of one, because unpacking
+/// is several times as fast as `initdb`.
+fn unpack_cluster(programs: &Path, user: Option<(u32, u32)>, folder: &Path) {
+    static ARCHIVE: OnceLock<Vec<u8>> = OnceLock::new();
+    let archive = ARCHIVE.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("bloomgate-pg-").tempdir().expect("a temporary directory");
+        give_to_postgres(folder.path());
+        let run = |program: &mut Command| {
+            let output = program.output().unwrap_or_else(|fault| panic!("{program:?}: {fault}"));
+            assert!(output.status.success(), "{program:?}: {}", String::from_utf8_lossy(&output.stderr));
+            output.stdout
+        };
+        run(command(&programs.join("initdb"), user, folder.path()).args([
+            "-D",
+            "data",
+            "-U",
+            "guard",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]));
+        run(command(Path::new("tar"), user, folder.path()).args(["-c", "-f", "-", "data"]))
+    });
+    let mut tar = command(Path::new("tar"), user, folder);
+    let mut tar = tar.args(["-x", "-f", "-"]).stdin(Stdio::piped()).spawn().expect("tar runs");
+    tar.stdin.take().expect("a pipe").write_all(archive).expect("tar reads all");
+    assert!(tar.wait().expect("tar ends").success(), "tar cannot unpack the cluster");
+}
+
 /// Starts the server process in the folder, where it appends to its log.
 fn launch(programs: &Path, user: Option<(u32, u32)>, folder: &Path, settings: &[String]) -> Child {
     let log = OpenOptions::new().create(true).append(true).open(folder.join("postgres.log")).expect("a log file");
-    command(programs, "postgres", user, folder)
+    command(&programs.join("postgres"), user, folder)
         .args(["-D", "data", "-c", "listen_addresses=", "-k"])
         .arg(folder)
         // What a killed process has written survives without fsync. No test stops the machine.
@@ -198,9 +231,9 @@ fn launch(programs: &Path, user: Option<(u32, u32)>, folder: &Path, settings: &[
         .expect("postgres starts")
 }
 
-/// Returns a command that runs a program of PostgreSQL in the folder as a user that it accepts.
-fn command(programs: &Path, name: &str, user: Option<(u32, u32)>, folder: &Path) -> Command {
-    let mut command = Command::new(programs.join(name));
+/// Returns a command that runs a program in the folder, as a user that PostgreSQL accepts.
+fn command(program: &Path, user: Option<(u32, u32)>, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder).env("LC_ALL", "C");
     if let Some((user, group)) = user {
         command.uid(user).gid(group);
