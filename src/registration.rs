@@ -42,6 +42,8 @@ pub struct Command {
 pub enum Access {
     /// Reads it.
     Read,
+    /// Reads it. The reply may change without a write to the key, so clients are told not to cache it.
+    Inspect,
     /// May change or create it.
     Write,
     /// May change it, also while the server is above `maxmemory`.
@@ -205,7 +207,7 @@ pub fn register(context: Context, command: &Command, has_category: bool) -> Resu
     let refused = |what: &str| format!("the server refuses {what} of {}", command.name.to_string_lossy());
     let flags = match command.access {
         _ if command.keys.are_asked_for() => c"write getkeys-api",
-        Access::Read => c"readonly fast",
+        Access::Read | Access::Inspect => c"readonly fast",
         Access::Write => c"write deny-oom",
         Access::Release | Access::Fetch | Access::Fill => c"write",
     };
@@ -256,7 +258,9 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
     let own_flags = match command.access {
-        Access::Read | Access::Fetch | Access::Fill => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Read | Access::Inspect | Access::Fetch | Access::Fill => {
+            raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS
+        }
         Access::Write => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
         Access::Release if command.keys.are_asked_for() => {
             raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT
@@ -317,13 +321,22 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         complexity: pointer(command.complexity),
         since: pointer(command.since),
         history: null_mut(),
-        tips: null(),
+        tips: tips(command.access),
         arity: command.arity,
         key_specs: keys.as_mut_ptr(),
         args: arguments.as_mut_ptr(),
     };
     // SAFETY: the caller's promise; everything that `info` points to lives until the call returns.
     unsafe { raw::RedisModule_SetCommandInfo.map(|set| set(registered, &raw const info)) }
+}
+
+/// Returns the hints for clients and proxies, separated by spaces, that COMMAND INFO shows.
+const fn tips(access: Access) -> *const c_char {
+    match access {
+        Access::Inspect => c"dont_cache".as_ptr(),
+        Access::Fetch => c"nondeterministic_output".as_ptr(),
+        Access::Read | Access::Write | Access::Release | Access::Fill => null(),
+    }
 }
 
 /// Describes the key that a command reads after a word, which is searched from `position` on. The search may find a key that is

@@ -68,6 +68,27 @@ fn commands_have_arity_flags_and_keys() {
 }
 
 #[test]
+fn commands_have_tips_for_clients_that_cache() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let tips = |client: &mut Connection, name: &str| {
+            let reply = client.run(&format!("COMMAND INFO {name}"));
+            texts(&reply.elements()[0].elements()[7])
+        };
+        for name in ["bf.info", "bf.debug", "bf.stats"] {
+            assert_eq!(tips(&mut client, name), ["dont_cache"], "{name}");
+        }
+        for name in ["bf.fetch", "bf.mfetch"] {
+            assert_eq!(tips(&mut client, name), ["nondeterministic_output"], "{name}");
+        }
+        for name in ["bf.exists", "bf.mexists", "bf.card", "bf.add"] {
+            assert!(tips(&mut client, name).is_empty(), "{name}");
+        }
+    });
+}
+
+#[test]
 fn keys_are_found_in_a_command() {
     on_every_server(|program| {
         let server = Server::start(program);
