@@ -107,7 +107,7 @@ pub fn append_only_length(server: &Server) -> u64 {
 }
 
 /// The newest file of its kind: `appendonlydir/appendonly.aof.<n>.incr.aof`, and `.base.aof` for a rewrite.
-fn newest(server: &Server, ending: &str) -> PathBuf {
+pub fn newest(server: &Server, ending: &str) -> PathBuf {
     let folder = server.folder().join("appendonlydir");
     let number = |path: &PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(ending)?;
