@@ -136,7 +136,7 @@ fn metrics_equal_the_servers_figures() {
     });
 }
 
-/// Returns the metrics that the dashboard and the documented alerts query: those of `bloomgate web`, and those of `bloomgate follow`.
+/// Returns the metrics that the dashboard and the alerts query: those of `bloomgate web`, and those of `bloomgate follow`.
 pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
@@ -145,8 +145,8 @@ pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
     let mut expressions: Vec<String> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     expressions.extend(variables.map(|variable| variable["query"].to_string()));
-    let page = read("docs/web.md");
-    let alerts: Vec<_> = page.lines().filter_map(|line| line.trim_start().strip_prefix("expr: ")).collect();
+    let rules = read("packaging/compose/alerts.yml");
+    let alerts: Vec<_> = rules.lines().filter_map(|line| line.trim_start().strip_prefix("expr: ")).collect();
     assert!(expressions.len() > 20 && alerts.len() > 4, "{expressions:?} {alerts:?}");
     expressions.extend(alerts.into_iter().map(str::to_owned));
     let words = expressions.iter().flat_map(|text| text.split(|character: char| !matches!(character, 'a'..='z' | '_')));
