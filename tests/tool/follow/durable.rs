@@ -20,6 +20,8 @@ fn a_commit_waits_for_the_replicas() {
         first.says("no heartbeat: synchronous_standby_names = ''");
         world.demand(FOLLOWER);
         world.wait_for_heartbeat();
+        // Once this COMMIT returns, the follower has nothing else to wait for.
+        world.session().batch_execute("INSERT INTO users VALUES (0, 1)").unwrap();
 
         pause(&replica, "-STOP");
         let mut next = None;

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
 
 use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server};
+use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
 use crate::running::run;
 use crate::web::metrics;
 
@@ -43,6 +45,26 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
         let mut client = world.server.connect();
         assert_eq!(client.run("BF.EXISTS {users} 2"), integer(1), "{}", follower.log());
     });
+}
+
+#[test]
+fn the_slot_waits_for_transactions_of_any_length() {
+    let world = World::new(&servers()[0], USERS, USERS_TABLE);
+    let mut session = world.session();
+    session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
+    let mut stopped = world.follow();
+    stopped.says("creating the replication slot");
+    stopped.end();
+    // PostgreSQL notices the lost connection only when it writes to it.
+    let text = "SELECT pg_terminate_backend(pid) FROM pg_stat_replication";
+    world.session().batch_execute(text).unwrap();
+    let follower = world.follow();
+    follower.says("creating the replication slot");
+    // PostgreSQL answers other commands within ten seconds.
+    thread::sleep(Duration::from_secs(12));
+    session.batch_execute("INSERT INTO users VALUES (1, 1); COMMIT").unwrap();
+    world.wait_for_heartbeat();
+    assert_eq!(world.server.connect().run("BF.EXISTS {users} 1"), integer(1), "{}", follower.log());
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::store::{Position, Replaced, Stopped, Store, has_filter};
 use super::stream::Arrived;
 use super::table::{Table, check_publication};
 use super::visibility::{Snapshot, unfinished};
-use super::wire::{Event, TEXT_SETTINGS, Wire};
+use super::wire::{Event, TEXT_SETTINGS, Wire, unanswered};
 use crate::database;
 use crate::report::counted;
 use crate::server::Lost;
@@ -111,12 +111,12 @@ impl Follower {
         check_publication(&mut database, &publication, &tables)?;
         let mut store = Store::connect(config)?;
         let mut wire = Wire::connect(&settings)?;
-        let system = wire.query("IDENTIFY_SYSTEM")?;
+        let system = wire.query("IDENTIFY_SYSTEM", unanswered)?;
         let (Some(system_id), Some(timeline)) = (system.first(), system.get(1)) else {
             bail!("IDENTIFY_SYSTEM has no reply")
         };
         let system = format!("{system_id} {timeline}");
-        ensure_slot(&mut database, &mut wire, &config.slot)?;
+        ensure_slot(&mut database, &mut wire, &config.slot, stopping)?;
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }

@@ -11,7 +11,7 @@ use super::config::Config;
 use super::lsn::Lsn;
 use super::metrics::{Metrics, State};
 use super::standbys;
-use super::store::Store;
+use super::store::{Stopped, Store};
 use super::table::Table;
 use super::wire::{Refused, Wire};
 
@@ -19,6 +19,8 @@ use super::wire::{Refused, Wire};
 const OBJECT_IN_USE: &str = "55006";
 /// How often a standby tries to take the slot.
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
+/// How long PostgreSQL has for an empty query while it waits with the slot.
+const VALIDITY: Duration = Duration::from_secs(10);
 /// A standby terminates the other follower's connection after it has shown no sign of life for this long.
 const TAKEOVER: Duration = Duration::from_secs(10);
 
@@ -32,11 +34,12 @@ impl std::fmt::Display for StoodBy {
     }
 }
 
-/// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs.
+/// Creates the slot if it is missing, or if PostgreSQL has removed the log that it needs. Waits for running transactions, however long
+/// they take.
 ///
 /// # Errors
-/// The slot belongs to another plugin or database; COMMIT waits for a slot that is missing; PostgreSQL rejects a command.
-pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str) -> Result<()> {
+/// The slot belongs to another plugin or database; COMMIT waits for a slot that is missing; PostgreSQL rejects a command; [`Stopped`].
+pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str, stopping: &AtomicBool) -> Result<()> {
     let row = database.query_opt(
         "SELECT plugin::text, database = current_database(), wal_status FROM pg_replication_slots WHERE slot_name = $1",
         &[&name],
@@ -60,7 +63,12 @@ pub fn ensure_slot(database: &mut Client, wire: &mut Wire, name: &str) -> Result
          enter the name again once the filter is filled"
     );
     eprintln!("bloomgate: creating the replication slot {name}; this waits for running transactions");
-    wire.query(&format!("CREATE_REPLICATION_SLOT {name} LOGICAL pgoutput NOEXPORT_SNAPSHOT"))?;
+    wire.query(&format!("CREATE_REPLICATION_SLOT {name} LOGICAL pgoutput NOEXPORT_SNAPSHOT"), || {
+        if stopping.load(Relaxed) {
+            return Err(Stopped.into());
+        }
+        database.is_valid(VALIDITY).context("lost the PostgreSQL server")
+    })?;
     Ok(())
 }
 

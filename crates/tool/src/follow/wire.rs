@@ -190,17 +190,18 @@ impl Wire {
         }
     }
 
-    /// Executes a replication command. Returns the fields of its only row, or none.
+    /// Executes a replication command. Returns the fields of its only row, or none. While the server does not answer, calls `silence`
+    /// every ten seconds and at each signal, and goes on waiting if that succeeds.
     ///
     /// # Errors
-    /// The server's error; a lost connection.
-    pub fn query(&mut self, text: &str) -> Result<Vec<String>> {
+    /// The server's error; a lost connection; the error of `silence`.
+    pub fn query(&mut self, text: &str, mut silence: impl FnMut() -> Result<()>) -> Result<Vec<String>> {
         let mut output = BytesMut::new();
         frontend::query(text, &mut output)?;
         self.send(&output)?;
         let (mut row, mut failure) = (Vec::new(), None);
         loop {
-            match self.message()? {
+            match self.message_after(&mut silence)? {
                 Message::DataRow(body) => {
                     let field = |range: Option<std::ops::Range<usize>>| {
                         let bytes = range.and_then(|range| body.buffer().get(range)).unwrap_or_default();
@@ -290,12 +291,16 @@ impl Wire {
     }
 
     fn message(&mut self) -> Result<Message> {
+        self.message_after(unanswered)
+    }
+
+    fn message_after(&mut self, mut silence: impl FnMut() -> Result<()>) -> Result<Message> {
         loop {
             if let Some(message) = Message::parse(&mut self.input)? {
                 return Ok(message);
             }
             if !self.read(TIMEOUT)? {
-                bail!("the PostgreSQL server does not answer");
+                silence()?;
             }
         }
     }
@@ -303,7 +308,7 @@ impl Wire {
     fn fill_header(&mut self) -> Result<()> {
         while Header::parse(&self.input)?.is_none() {
             if !self.read(TIMEOUT)? {
-                bail!("the PostgreSQL server does not answer");
+                unanswered()?;
             }
         }
         Ok(())
@@ -329,6 +334,11 @@ impl Wire {
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.socket.write_all(bytes).and_then(|()| self.socket.flush()).context("lost the PostgreSQL server")
     }
+}
+
+/// Does not wait any longer.
+pub fn unanswered() -> Result<()> {
+    bail!("the PostgreSQL server does not answer")
 }
 
 const UNEXPECTED: &str = "the PostgreSQL server sent an unexpected message";
