@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Connection, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use crate::Error;
-use crate::core::{Io, Reply, Slot, Waiter, now, split};
+use crate::core::{Io, Reply, Slot, Waiter, now, now_within, split};
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
 ///
@@ -27,10 +27,15 @@ use crate::core::{Io, Reply, Slot, Waiter, now, split};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {
+    settings: Arc<Settings>,
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
     redis: redis::Client,
     connections: usize,
     timeout: Duration,
-    pool: Arc<Pool>,
 }
 
 /// The connections of a client.
@@ -101,13 +106,14 @@ impl Client {
 
     /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
-        Self { redis, connections: 100, timeout: Duration::from_secs(10), pool: Arc::default() }
+        let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
+        Self { settings: Arc::new(settings), pool: Arc::default() }
     }
 
     /// Sets the most connections, at least 1. If all are in use, a caller waits for one.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
-        self.connections = most.max(1);
+        Arc::make_mut(&mut self.settings).connections = most.max(1);
         self
     }
 
@@ -115,17 +121,17 @@ impl Client {
     /// `wait_ms`.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        Arc::make_mut(&mut self.settings).timeout = timeout;
         self
     }
 
     /// Takes an idle connection from the pool, or a place in which one can be opened.
     fn take(&self) -> Result<Place, RedisError> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + self.settings.timeout;
         let mut state = self.pool.lock();
         loop {
             let connection = state.idle.pop();
-            if connection.is_some() || state.open < self.connections {
+            if connection.is_some() || state.open < self.settings.connections {
                 state.open += usize::from(connection.is_none());
                 return Ok(Place { pool: Arc::clone(&self.pool), connection });
             }
@@ -138,9 +144,9 @@ impl Client {
     }
 
     fn connect(&self) -> Result<Connection, RedisError> {
-        let connection = self.redis.get_connection_with_timeout(self.timeout)?;
-        connection.set_read_timeout(Some(self.timeout))?;
-        connection.set_write_timeout(Some(self.timeout))?;
+        let connection = self.settings.redis.get_connection_with_timeout(self.settings.timeout)?;
+        connection.set_read_timeout(Some(self.settings.timeout))?;
+        connection.set_write_timeout(Some(self.settings.timeout))?;
         Ok(connection)
     }
 
@@ -183,20 +189,27 @@ impl Io for Client {
         thread::sleep(time);
     }
 
+    fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        work
+    }
+
     async fn wait(&self, waiter: &Waiter, at_most: Duration) {
-        waiter.wait(at_most);
+        now_within(waiter.resumed(), at_most);
     }
 
     fn take_slot(&self) -> Option<Slot> {
-        Slot::take(&self.pool.waiting, self.connections / 2)
+        Slot::take(&self.pool.waiting, self.settings.connections / 2)
     }
 
     type Running<T: Send + 'static> = Receiver<T>;
 
-    fn start<T: Send + 'static>(&self, work: impl AsyncFnOnce() -> T + Send + 'static) -> Receiver<T> {
+    fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Receiver<T> {
         let (sender, receiver) = channel();
         // The caller may have gone on with an old value.
-        thread::spawn(move || _ = sender.send(now(work())));
+        thread::spawn(move || _ = sender.send(now(work)));
         receiver
     }
 
@@ -209,6 +222,6 @@ impl Io for Client {
     }
 
     fn timeout(&self) -> Duration {
-        self.timeout
+        self.settings.timeout
     }
 }

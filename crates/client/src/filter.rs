@@ -22,7 +22,7 @@ pub fn plan(client: &Client, rate: f64, capacity: u64, items: Option<u64>, optio
 /// # fn main() -> Result<(), bloomgate_client::Error> {
 /// let client = Client::open("redis://127.0.0.1/")?;
 /// let seen = Filter::new(&client, "seen");
-/// seen.ensure(0.001, 1_000_000, &Options::default())?;
+/// seen.reserve_exist_ok(0.001, 1_000_000, &Options::default())?;
 /// if seen.add("https://example.org/")? {
 ///     println!("new");
 /// }
@@ -69,8 +69,8 @@ impl Filter {
     }
 
     /// Creates the filter unless it exists. Returns whether it is new. An existing filter is left unchanged.
-    pub fn ensure(&self, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
-        now(self.core.ensure(&self.client, rate, capacity, options))
+    pub fn reserve_exist_ok(&self, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
+        now(self.core.reserve_exist_ok(&self.client, rate, capacity, options))
     }
 
     /// Adds an item. Returns true if it is certainly new, false if it was in or is a false positive.

@@ -1,11 +1,12 @@
 //! The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{Filling, GuardCore, now};
+use crate::core::{Fetch, Filling, GuardCore, now};
 use crate::filter::many;
 use crate::{Bytes, Client, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
 
@@ -81,20 +82,31 @@ impl<C: Codec> Guard<C> {
         id: impl Item,
         load: impl FnOnce() -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, GuardError<E>> {
-        now(self.core.get(&self.client, &id.item_bytes(), None, async || load()))
+        self.read(id, None, load)
     }
 
     /// Like [`Self::get`], with a time to live that replaces the guard's.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_for<E>(
+    pub fn get_with_ttl<E>(
         &self,
         id: impl Item,
         ttl: Duration,
         load: impl FnOnce() -> Result<Option<C::Row>, E>,
     ) -> Result<Option<C::Row>, GuardError<E>> {
-        now(self.core.get(&self.client, &id.item_bytes(), Some(ttl), async || load()))
+        self.read(id, Some(ttl), load)
+    }
+
+    fn read<E>(
+        &self,
+        id: impl Item,
+        ttl: Option<Duration>,
+        load: impl FnOnce() -> Result<Option<C::Row>, E>,
+    ) -> Result<Option<C::Row>, GuardError<E>> {
+        let id = id.item_bytes();
+        let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
+        now(self.core.get(&self.client, &id, ttl, first, || async { load() }))
     }
 
     /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
@@ -102,7 +114,7 @@ impl<C: Codec> Guard<C> {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn get_within<E: Send + 'static>(
+    pub fn get_with_soft_timeout<E: Send + 'static>(
         &self,
         id: impl Item,
         soft_timeout: Duration,
@@ -111,7 +123,10 @@ impl<C: Codec> Guard<C> {
     where
         C: 'static,
     {
-        now(self.core.get_within(&self.client, &id.item_bytes(), soft_timeout, async move || load()))
+        let id = id.item_bytes();
+        let first = self.core.commands.fetch_one(&self.client, &id, Fetch::default());
+        let load = move || async move { load() };
+        now(self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, first, load))
     }
 
     /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this
@@ -123,17 +138,34 @@ impl<C: Codec> Guard<C> {
     pub fn get_many<T: Item + Hash + Eq + Clone, E>(
         &self,
         ids: &[T],
+        load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+        self.read_many(ids, None, load_many)
+    }
+
+    /// Like [`Self::get_many`], with a time to live that replaces the guard's.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn get_many_with_ttl<T: Item + Hash + Eq + Clone, E>(
+        &self,
+        ids: &[T],
+        ttl: Duration,
+        load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
+        self.read_many(ids, Some(ttl), load_many)
+    }
+
+    fn read_many<T: Item + Hash + Eq + Clone, E>(
+        &self,
+        ids: &[T],
+        ttl: Option<Duration>,
         mut load_many: impl FnMut(&[T]) -> Result<HashMap<T, C::Row>, E>,
     ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
-        let mut first: HashMap<Vec<u8>, &T> = HashMap::new();
-        for id in ids {
-            first.entry(id.item_bytes().into_owned()).or_insert(id);
-        }
-        let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.item_bytes().into_owned()).collect();
-        now(self.core.get_many(&self.client, &keys, None, async |missing: Vec<Vec<u8>>| {
-            let asked: Vec<T> = missing.iter().filter_map(|key| first.get(key).map(|id| (*id).clone())).collect();
-            let mut rows = load_many(&asked)?;
-            Ok(asked.iter().map(|id| rows.remove(id)).collect())
+        let named = Named::of(ids);
+        now(self.core.get_many(&self.client, &named.keys, ttl, |missing| {
+            let asked = named.ids(&missing);
+            ready(load_many(&asked).map(|rows| in_order(&asked, rows)))
         }))
     }
 
@@ -186,8 +218,35 @@ impl<C: Codec> Guard<C> {
     }
 }
 
-fn bytes_of<T: Item>(ids: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+pub(crate) fn bytes_of<T: Item>(ids: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
     ids.into_iter().map(|id| id.item_bytes().into_owned()).collect()
+}
+
+/// The ids of a call, as the caller passed them and as bytes.
+pub(crate) struct Named<T> {
+    pub keys: Vec<Vec<u8>>,
+    first: HashMap<Vec<u8>, T>,
+}
+
+impl<T: Item + Clone> Named<T> {
+    pub fn of(ids: &[T]) -> Self {
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| id.item_bytes().into_owned()).collect();
+        let mut first = HashMap::new();
+        for (id, key) in ids.iter().zip(&keys) {
+            first.entry(key.clone()).or_insert_with(|| id.clone());
+        }
+        Self { keys, first }
+    }
+
+    /// Returns the ids with these bytes.
+    pub fn ids(&self, keys: &[Vec<u8>]) -> Vec<T> {
+        keys.iter().filter_map(|key| self.first.get(key).cloned()).collect()
+    }
+}
+
+/// Returns loaded rows in the order of their ids.
+pub(crate) fn in_order<T: Hash + Eq, R>(ids: &[T], mut rows: HashMap<T, R>) -> Vec<Option<R>> {
+    ids.iter().map(|id| rows.remove(id)).collect()
 }
 
 /// Ids that were announced and have to be confirmed, also if the caller panics.

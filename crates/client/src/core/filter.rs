@@ -44,7 +44,13 @@ impl FilterCore {
     }
 
     /// Creates the filter unless it exists. Returns whether it is new.
-    pub async fn ensure(&self, io: &impl Io, rate: f64, capacity: u64, options: &Options) -> Result<bool, Error> {
+    pub async fn reserve_exist_ok(
+        &self,
+        io: &impl Io,
+        rate: f64,
+        capacity: u64,
+        options: &Options,
+    ) -> Result<bool, Error> {
         match self.reserve(io, rate, capacity, options).await {
             Ok(()) => Ok(true),
             Err(Error::FilterExists { .. }) => {

@@ -1,6 +1,6 @@
 //! Every decision of this crate, written once: which commands are sent in which order, and what their replies mean. The functions
-//! are asynchronous and reach a server only through [`Io`]. [`crate::Client`] implements it for threads, where a
-//! function is never pending and [`now`] runs it to its end.
+//! are asynchronous and reach a server only through [`Io`]. [`crate::Client`] implements it for threads, where [`now`] runs a
+//! function to its end in the calling thread; with the feature `tokio`, `aio::Client` implements it for tasks.
 
 mod filter;
 mod guard;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Value};
 
 pub use filter::{FilterCore, plan};
-pub use guard::{Filling, GuardCore, GuardError, Waiter};
+pub use guard::{Fetch, Filling, GuardCore, GuardError, Waiter};
 pub use sharded::{Batch, ShardedCore, create as create_sharded};
 
 /// What the server sent for one command, or why nothing came. An error inside an array reply stays where it is.
@@ -48,13 +48,24 @@ pub fn split(reply: Value) -> Reply {
     }
 }
 
-/// A way to reach a server.
-pub trait Io: Send + Sync {
+/// A way to reach a server. Clones share its connections.
+pub trait Io: Clone + Send + Sync + 'static {
     /// Sends commands together on one connection, and returns their replies in order. No command is ever sent twice.
     fn ask(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send;
 
-    /// Sends commands whose replies nobody needs.
+    /// Like [`Io::ask`], for commands that wait inside the server: no other caller's commands follow on the connection.
+    fn ask_and_wait(&self, commands: Vec<Cmd>) -> impl Future<Output = Vec<Reply>> + Send {
+        self.ask(commands)
+    }
+
+    /// Sends commands whose replies nobody needs. Does not block a task.
     fn send(&self, commands: Vec<Cmd>);
+
+    /// Runs work to its end. A task that is cancelled meanwhile does not interrupt the work, but its result is dropped.
+    fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send;
 
     /// Pauses.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
@@ -71,9 +82,10 @@ pub trait Io: Send + Sync {
     type Running<T: Send + 'static>: Send;
 
     /// Runs something in the background: in a thread, or a task.
-    fn start<T: Send + 'static>(&self, work: impl AsyncFnOnce() -> T + Send + 'static) -> Self::Running<T>;
+    fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Self::Running<T>;
 
-    /// Waits until it has ended, for at most some time. Returns nothing after that, or if it panicked.
+    /// Waits until it has ended, for at most some time. Returns nothing after that, or if it panicked. A task that is cancelled
+    /// while it waits cancels what it waits for.
     fn join<T: Send + 'static>(
         &self,
         running: &mut Self::Running<T>,
@@ -96,13 +108,28 @@ impl Wake for Unpark {
 /// Runs a future in this thread.
 pub fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
+    loop {
+        if let Some(result) = now_within(future.as_mut(), Duration::MAX) {
+            return result;
+        }
+    }
+}
+
+/// Runs a future in this thread, for at most some time.
+pub fn now_within<T>(future: impl Future<Output = T>, at_most: Duration) -> Option<T> {
+    let begun = Instant::now();
+    let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => thread::park(),
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return Some(result);
         }
+        let left = at_most.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return None;
+        }
+        thread::park_timeout(left);
     }
 }
 

@@ -297,7 +297,7 @@ fn reserve(filter: &Filter, call: &Call) -> Outcome {
     let options = call.options(&["rate", "capacity", "exist_ok"])?;
     let (rate, capacity) = (call.float("rate")?, call.number("capacity")?);
     if call.flag("exist_ok") {
-        return Ok(filter.ensure(rate, capacity, &options)?.into());
+        return Ok(filter.reserve_exist_ok(rate, capacity, &options)?.into());
     }
     Ok(filter.reserve(rate, capacity, &options).map(|()| Json::Bool(true))?)
 }

@@ -170,9 +170,9 @@ impl GuardOf {
             (Some(_), _) => {
                 // No time is less than 0.
                 let ttl = Duration::try_from_secs_f64(call.float("ttl")?).map_err(|_| Failure::refused())?;
-                guard.get_for(id, ttl, load)
+                guard.get_with_ttl(id, ttl, load)
             }
-            (None, Some(soft_timeout)) => guard.get_within(id, soft_timeout, load),
+            (None, Some(soft_timeout)) => guard.get_with_soft_timeout(id, soft_timeout, load),
             (None, None) => guard.get(id, load),
         };
         found.map(Json::from).map_err(failure)

@@ -4,8 +4,9 @@
 //! gives up. So at most one caller per row waits there; the others wait in the process until that caller is done.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 /// Locks a mutex. No code that can panic runs under the locks of this crate.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,20 +27,35 @@ enum Resumed {
 /// A caller that waits in the process.
 #[derive(Debug)]
 pub struct Waiter {
-    resumed: Mutex<Resumed>,
-    changed: Condvar,
+    state: Mutex<(Resumed, Option<Waker>)>,
 }
 
 impl Waiter {
-    /// Blocks until the caller is resumed, for at most some time.
-    pub fn wait(&self, at_most: Duration) {
-        let is_waiting = |resumed: &mut Resumed| *resumed == Resumed::Not;
-        drop(self.changed.wait_timeout_while(lock(&self.resumed), at_most, is_waiting));
+    fn new() -> Self {
+        Self { state: Mutex::new((Resumed::Not, None)) }
+    }
+
+    /// Waits until the caller is resumed.
+    pub async fn resumed(&self) {
+        poll_fn(|context| {
+            let mut state = lock(&self.state);
+            if state.0 != Resumed::Not {
+                return Poll::Ready(());
+            }
+            state.1 = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     fn resume(&self, resumed: Resumed) {
-        *lock(&self.resumed) = resumed;
-        self.changed.notify_one();
+        let mut state = lock(&self.state);
+        state.0 = resumed;
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -81,7 +97,7 @@ impl Flight<'_> {
     pub fn begin_wait(&mut self) -> Option<Arc<Waiter>> {
         let mut rows = lock(&self.flights.rows);
         let row = rows.get_mut(&self.id).filter(|row| row.active > 1)?;
-        let waiter = Arc::new(Waiter { resumed: Mutex::new(Resumed::Not), changed: Condvar::new() });
+        let waiter = Arc::new(Waiter::new());
         row.active -= 1;
         row.waiting.push_back(Arc::clone(&waiter));
         self.waiter = Some(Arc::clone(&waiter));
@@ -92,7 +108,7 @@ impl Flight<'_> {
     pub fn end_wait(&mut self) -> bool {
         let mut rows = lock(&self.flights.rows);
         let (Some(waiter), Some(row)) = (self.waiter.take(), rows.get_mut(&self.id)) else { return false };
-        let resumed = *lock(&waiter.resumed);
+        let resumed = lock(&waiter.state).0;
         if resumed == Resumed::Not {
             row.waiting.retain(|other| !Arc::ptr_eq(other, &waiter));
             row.active += 1;

@@ -1,15 +1,16 @@
 //! Reading many rows at once.
 
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::load::Leases;
-use super::{BATCH, Fetch, Fetched, GuardCore, GuardError, Io, Token};
+use super::flights::Flight;
+use super::{BATCH, Fetch, Fetched, Found, GuardCore, GuardError, Io, Leases};
 use crate::Codec;
-use crate::core::guard::flights::Flight;
 
 /// The rows of one call, by the bytes of their ids.
-struct Found<R> {
+struct Rows<R> {
     rows: HashMap<Vec<u8>, Option<R>>,
     /// Rows that the server failed for, or that nobody brought in time.
     unguarded: Vec<Vec<u8>>,
@@ -18,8 +19,7 @@ struct Found<R> {
 /// What a fetch of many rows leaves to do.
 #[derive(Default)]
 struct Sorted {
-    /// The rows to load, their leases, and whether an old value may be served.
-    leased: Vec<(Vec<u8>, Token)>,
+    /// Whether every row with a lease has an old value that may be served.
     has_values: bool,
     /// The rows that other callers load.
     waiting: Vec<Vec<u8>>,
@@ -28,16 +28,16 @@ struct Sorted {
 impl<C: Codec> GuardCore<C> {
     /// Reads rows. Ids with the same bytes are one row. `load` gets the ids that this caller has to load, and returns a row or
     /// nothing for each.
-    pub async fn get_many<E>(
+    pub async fn get_many<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
         &self,
         io: &impl Io,
         ids: &[Vec<u8>],
         ttl: Option<Duration>,
-        mut load: impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+        mut load: impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<Vec<Option<C::Row>>, GuardError<E>> {
-        let ttl_ms = self.options.ttl_ms(ttl)?;
+        let ttl_ms = self.options().ttl_ms(ttl)?;
         let deadline = self.deadline(1);
-        let mut found = Found { rows: HashMap::new(), unguarded: Vec::new() };
+        let mut found = Rows { rows: HashMap::new(), unguarded: Vec::new() };
         let mut seen = HashSet::new();
         let mut left: Vec<Vec<u8>> = ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
         left = self.fetch_all(io, left, ttl_ms, &mut found, &mut load).await?;
@@ -52,30 +52,29 @@ impl<C: Codec> GuardCore<C> {
         found.unguarded.extend(left);
         if !found.unguarded.is_empty() {
             let unguarded = std::mem::take(&mut found.unguarded);
-            let rows = self.timed(async || load(unguarded.clone()).await).await?;
+            let rows = self.timed(load(unguarded.clone())).await?;
             found.rows.extend(unguarded.into_iter().zip(rows));
         }
         Ok(ids.iter().map(|id| found.rows.get(id).cloned().flatten()).collect())
     }
 
     /// Fetches rows, and loads those whose leases it gets. Returns the ids of the rows that other callers load.
-    async fn fetch_all<E>(
+    async fn fetch_all<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
         &self,
         io: &impl Io,
         ids: Vec<Vec<u8>>,
         ttl_ms: u64,
-        found: &mut Found<C::Row>,
-        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+        found: &mut Rows<C::Row>,
+        load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<Vec<Vec<u8>>, GuardError<E>> {
         let mut flights: HashMap<Vec<u8>, Flight> = ids.iter().map(|id| (id.clone(), self.flights.begin(id))).collect();
         let mut sorted = Sorted { has_values: true, ..Sorted::default() };
-        let mut leases = Leases { guard: self, io, left: Vec::new() };
+        let mut leases = Leases { commands: Arc::clone(&self.commands), io: io.clone(), left: Vec::new() };
         for part in ids.chunks(BATCH) {
-            let unreadable = self.fetch_part(io, part, false, &mut flights, found, &mut sorted).await;
-            leases.left.append(&mut sorted.leased);
+            let (leased, unreadable) = self.fetch_part(io, part, false, &mut flights, found, &mut sorted).await;
+            leases.append(leased);
             if !unreadable.is_empty() {
-                self.fetch_part(io, &unreadable, true, &mut flights, found, &mut sorted).await;
-                leases.left.append(&mut sorted.leased);
+                leases.append(self.fetch_part(io, &unreadable, true, &mut flights, found, &mut sorted).await.0);
             }
         }
         // Only those with a lease will bring a row: nobody in this process has to wait for the other flights.
@@ -87,19 +86,19 @@ impl<C: Codec> GuardCore<C> {
         Ok(sorted.waiting)
     }
 
-    /// Fetches some rows together, and sorts them by their answers. Returns the ids whose cached values could not be decoded, to
-    /// be fetched again with `replace`.
-    async fn fetch_part(
+    /// Fetches some rows together, and sorts them by their answers. Returns the leases, and the ids whose cached values could not
+    /// be decoded, to be fetched again with `replace`.
+    async fn fetch_part<I: Io>(
         &self,
-        io: &impl Io,
+        io: &I,
         ids: &[Vec<u8>],
         replace: bool,
         flights: &mut HashMap<Vec<u8>, Flight<'_>>,
-        found: &mut Found<C::Row>,
+        found: &mut Rows<C::Row>,
         sorted: &mut Sorted,
-    ) -> Vec<Vec<u8>> {
-        let fetched: Vec<&[u8]> = ids.iter().map(Vec::as_slice).collect();
-        let answers = self.fetch(io, &fetched, &Fetch { replace, ..Fetch::default() }).await;
+    ) -> (Leases<I>, Vec<Vec<u8>>) {
+        let how = Fetch { replace, ..Fetch::default() };
+        let Found { answers, mut leases } = self.commands.fetch(io, ids.to_vec(), how).await;
         let mut unreadable = Vec::new();
         let mut unneeded = Vec::new();
         for (id, one) in ids.iter().zip(answers) {
@@ -114,46 +113,42 @@ impl<C: Codec> GuardCore<C> {
                     continue;
                 }
             };
-            let answer = self.read(&one, None);
-            match answer.token {
-                Some(token) if !(answer.is_readable && replace) => {
-                    sorted.has_values &= answer.is_readable;
-                    sorted.leased.push((id.clone(), token));
-                }
-                None if !answer.is_readable && replace => sorted.waiting.push(id.clone()),
-                None if !answer.is_readable => unreadable.push(id.clone()),
-                token => {
-                    // With a token, another caller has replaced the value meanwhile. The new one is not due for a refresh.
-                    unneeded.extend(token.map(|token| self.give_up(id, &token)));
-                    found.rows.insert(id.clone(), answer.value);
+            let (value, is_readable) = self.read(&one, None);
+            match one.token() {
+                Some(_) if !(is_readable && replace) => sorted.has_values &= is_readable,
+                None if !is_readable && replace => sorted.waiting.push(id.clone()),
+                None if !is_readable => unreadable.push(id.clone()),
+                _ => {
+                    // With a lease, another caller has replaced the value meanwhile. The new one is not due for a refresh.
+                    unneeded.extend(leases.take(id));
+                    found.rows.insert(id.clone(), value);
                     if let Some(flight) = flights.get_mut(id) {
                         flight.has_news = true;
                     }
                 }
             }
         }
-        if !unneeded.is_empty() {
-            io.ask(unneeded).await;
+        for lease in unneeded {
+            lease.give_up().await;
         }
-        unreadable
+        (leases, unreadable)
     }
 
     /// Waits for a row that another caller loads, and loads it if that caller does not bring it.
-    async fn wait_for<E>(
+    async fn wait_for<E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
         &self,
         io: &impl Io,
         id: &[u8],
         deadline: Instant,
         ttl_ms: u64,
-        found: &mut Found<C::Row>,
-        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+        found: &mut Rows<C::Row>,
+        load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<(), GuardError<E>> {
         let mut flight = self.flights.begin(id);
-        match self.fetch_row(io, &mut flight, deadline).await? {
+        match self.fetch_row(io, &mut flight, deadline, None).await? {
             None => found.unguarded.push(id.to_vec()),
-            Some(answer) => match answer.token {
-                Some(token) => {
-                    let leases = Leases { guard: self, io, left: vec![(id.to_vec(), token)] };
+            Some(answer) => match answer.lease {
+                Some(leases) => {
                     let flights = HashMap::from([(id.to_vec(), flight)]);
                     self.load_leased(leases, answer.is_readable, flights, ttl_ms, found, load).await?;
                 }
@@ -164,21 +159,21 @@ impl<C: Codec> GuardCore<C> {
     }
 
     /// Loads rows under leases and fills them.
-    async fn load_leased<I: Io, E>(
+    async fn load_leased<I: Io, E, L: Future<Output = Result<Vec<Option<C::Row>>, E>>>(
         &self,
-        leases: Leases<'_, C, I>,
+        leases: Leases<I>,
         has_values: bool,
         mut flights: HashMap<Vec<u8>, Flight<'_>>,
         ttl_ms: u64,
-        found: &mut Found<C::Row>,
-        load: &mut impl AsyncFnMut(Vec<Vec<u8>>) -> Result<Vec<Option<C::Row>>, E>,
+        found: &mut Rows<C::Row>,
+        load: &mut impl FnMut(Vec<Vec<u8>>) -> L,
     ) -> Result<(), GuardError<E>> {
-        let ids: Vec<Vec<u8>> = leases.left.iter().map(|(id, _)| id.clone()).collect();
+        let ids = leases.ids();
         let asked = ids.clone();
-        let loaded = self.load_and_fill(leases, async || load(asked).await, ttl_ms, has_values).await;
+        let loaded = self.load_and_fill(leases, async { load(asked).await }, ttl_ms, has_values).await;
         let loaded = loaded.inspect_err(|_| {
             for flight in flights.values_mut() {
-                flight.has_failed = !self.options.fail_safe.is_zero();
+                flight.has_failed = !self.options().fail_safe.is_zero();
             }
         })?;
         for ((id, row), is_cached) in ids.into_iter().zip(loaded.rows).zip(loaded.cached) {

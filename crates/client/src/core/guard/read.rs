@@ -1,11 +1,12 @@
 //! Reading one row.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::flights::Flight;
-use super::load::{Leases, Loaded};
-use super::{Answer, Fetch, Fetched, GuardCore, GuardError, Io, milliseconds};
+use super::load::Loaded;
+use super::{Answer, Fetch, Fetched, FoundOne, GuardCore, GuardError, Io, milliseconds};
 use crate::core::Slot;
 use crate::{Codec, Error};
 
@@ -16,25 +17,25 @@ pub(super) const REPEAT: Duration = Duration::from_millis(100);
 const BACKGROUND_LOADS: usize = 64;
 
 impl<C: Codec> GuardCore<C> {
-    /// Reads a row.
-    pub async fn get<E>(
+    /// Reads a row. `first` fetches it.
+    pub async fn get<I: Io, E, L: Future<Output = Result<Option<C::Row>, E>>>(
         &self,
-        io: &impl Io,
+        io: &I,
         id: &[u8],
         ttl: Option<Duration>,
-        load: impl AsyncFnOnce() -> Result<Option<C::Row>, E>,
+        first: impl Future<Output = FoundOne<I>>,
+        load: impl FnOnce() -> L,
     ) -> Result<Option<C::Row>, GuardError<E>> {
-        let ttl_ms = self.options.ttl_ms(ttl)?;
+        let ttl_ms = self.options().ttl_ms(ttl)?;
         let mut flight = self.flights.begin(id);
-        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options.attempts)).await?;
-        let Some(Answer { value, token, is_readable }) = answer else {
+        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
+        let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
             // The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
-            return self.timed(load).await;
+            return self.timed(load()).await;
         };
-        let Some(token) = token else { return Ok(value) };
-        let leases = Leases { guard: self, io, left: vec![(id.to_vec(), token)] };
-        let loaded = self.load_and_fill(leases, async || Ok(vec![load().await?]), ttl_ms, is_readable).await;
+        let Some(lease) = lease else { return Ok(value) };
+        let loaded = self.load_and_fill(lease, async { Ok(vec![load().await?]) }, ttl_ms, is_readable).await;
         self.finish(&mut flight, loaded)
     }
 
@@ -44,53 +45,53 @@ impl<C: Codec> GuardCore<C> {
         flight: &mut Flight<'_>,
         loaded: Result<Loaded<C::Row>, GuardError<E>>,
     ) -> Result<Option<C::Row>, GuardError<E>> {
-        let loaded = loaded.inspect_err(|_| flight.has_failed = !self.options.fail_safe.is_zero())?;
+        let loaded = loaded.inspect_err(|_| flight.has_failed = !self.options().fail_safe.is_zero())?;
         flight.has_news = loaded.cached.first() == Some(&true);
         Ok(loaded.rows.into_iter().next().flatten())
     }
 
     /// Reads a row. If an old value is cached and the load takes longer than `soft_timeout`, that value is returned, and the load
     /// continues in the background.
-    pub async fn get_within<I: Io + Clone + 'static, E: Send + 'static>(
+    pub async fn get_with_soft_timeout<I: Io, E, L>(
         self: &Arc<Self>,
         io: &I,
         id: &[u8],
         soft_timeout: Duration,
-        load: impl AsyncFnOnce() -> Result<Option<C::Row>, E> + Send + 'static,
+        first: impl Future<Output = FoundOne<I>>,
+        load: impl FnOnce() -> L + Send + 'static,
     ) -> Result<Option<C::Row>, GuardError<E>>
     where
         C: 'static,
+        E: Send + 'static,
+        L: Future<Output = Result<Option<C::Row>, E>> + Send + 'static,
     {
-        let ttl_ms = self.options.ttl_ms(None)?;
+        let ttl_ms = self.options().ttl_ms(None)?;
         let mut flight = self.flights.begin(id);
-        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options.attempts)).await?;
-        let Some(Answer { value, token, is_readable }) = answer else {
+        let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
+        let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
-            return self.timed(load).await;
+            return self.timed(load()).await;
         };
-        let Some(token) = token else { return Ok(value) };
-        let lease = (id.to_vec(), token);
+        let Some(lease) = lease else { return Ok(value) };
+        let load = async { Ok(vec![load().await?]) };
         if !is_readable {
-            let leases = Leases { guard: self, io, left: vec![lease] };
-            let loaded = self.load_and_fill(leases, async || Ok(vec![load().await?]), ttl_ms, false).await;
+            let loaded = self.load_and_fill(lease, load, ttl_ms, false).await;
             return self.finish(&mut flight, loaded);
         }
         let Some(slot) = Slot::take(&self.background, BACKGROUND_LOADS) else {
             // Too many loads are running already.
-            self.back_off(io, vec![lease]).await;
+            lease.back_off().await;
             return match self.old_value(io, &mut flight).await {
                 Some(old) => Ok(old),
-                None => self.timed(load).await,
+                None => self.timed(load).await.map(|rows| rows.into_iter().next().flatten()),
             };
         };
-        let (guard, background) = (Arc::clone(self), io.clone());
-        let work = async move || {
-            let leases = Leases { guard: &guard, io: &background, left: vec![lease] };
-            let loaded = guard.load_and_fill(leases, async || Ok(vec![load().await?]), ttl_ms, true).await;
+        let guard = Arc::clone(self);
+        let mut running = io.start(async move {
+            let loaded = guard.load_and_fill(lease, load, ttl_ms, true).await;
             drop(slot);
             loaded
-        };
-        let mut running = io.start(work);
+        });
         if let Some(loaded) = io.join(&mut running, soft_timeout).await {
             return self.finish(&mut flight, loaded);
         }
@@ -104,7 +105,7 @@ impl<C: Codec> GuardCore<C> {
 
     /// Returns the old value of a row that is being loaded, if one may be served.
     async fn old_value(&self, io: &impl Io, flight: &mut Flight<'_>) -> Option<Option<C::Row>> {
-        let old = self.old_values(io, std::slice::from_ref(&flight.id)).await.pop().flatten();
+        let old = self.old_values(io, vec![flight.id.clone()]).await.pop().flatten();
         flight.has_news |= old.is_some();
         old
     }
@@ -112,42 +113,46 @@ impl<C: Codec> GuardCore<C> {
     /// Returns when a caller no longer waits.
     pub(super) fn deadline(&self, attempts: u32) -> Instant {
         let now = Instant::now();
-        now.checked_add(self.options.wait.saturating_mul(attempts)).unwrap_or(now)
+        now.checked_add(self.options().wait.saturating_mul(attempts)).unwrap_or(now)
     }
 
-    /// Fetches a row until the answer is final. Returns nothing if the server fails, or nobody brings the row in time.
+    /// Fetches a row until the answer is final. `first` is the reply to a fetch, if there was one. Returns nothing if the server
+    /// fails, or nobody brings the row in time.
     ///
     /// # Errors
     /// The row's load failed, and its back-off has not ended.
-    pub(super) async fn fetch_row(
+    pub(super) async fn fetch_row<I: Io>(
         &self,
-        io: &impl Io,
+        io: &I,
         flight: &mut Flight<'_>,
         deadline: Instant,
-    ) -> Result<Option<Answer<C::Row>>, Error> {
+        first: Option<FoundOne<I>>,
+    ) -> Result<Option<Answer<C::Row, I>>, Error> {
         let mut undecodable: Option<Vec<u8>> = None;
         let mut replace = false;
         let mut waits = 0;
-        let mut waited = None;
+        let mut known = first;
         loop {
-            let found = match waited.take() {
+            let (found, lease) = match known.take() {
                 Some(found) => found,
-                None => self.fetch_one(io, &flight.id, &Fetch { replace, ..Fetch::default() }).await,
+                None => self.commands.fetch_one(io, &flight.id, Fetch { replace, ..Fetch::default() }).await,
             };
             let Ok(found) = found else {
                 flight.has_news = true;
                 return Ok(None);
             };
             if found != Fetched::Wait {
-                let mut answer = self.read(&found, undecodable.as_deref());
-                if let (Fetched::Stale(_, token), true, true) = (&found, answer.is_readable, replace) {
+                let (value, is_readable) = self.read(&found, undecodable.as_deref());
+                if is_readable && replace {
                     // Another caller has replaced the value meanwhile. The new one is not due for a refresh.
-                    io.ask(vec![self.give_up(&flight.id, token)]).await;
-                    answer.token = None;
+                    lease.give_up().await;
+                    flight.has_news = true;
+                    return Ok(Some(Answer { value, lease: None, is_readable }));
                 }
-                if answer.token.is_some() || answer.is_readable {
-                    flight.has_news = answer.token.is_none();
-                    return Ok(Some(answer));
+                let lease = Some(lease).filter(|lease| !lease.left.is_empty());
+                if lease.is_some() || is_readable {
+                    flight.has_news = lease.is_none();
+                    return Ok(Some(Answer { value, lease, is_readable }));
                 }
                 if let Fetched::Hit(value) = &found {
                     undecodable = Some(value.clone());
@@ -159,29 +164,24 @@ impl<C: Codec> GuardCore<C> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             waits += 1;
-            if left.is_zero() && waits >= self.options.attempts {
+            if left.is_zero() && waits >= self.options().attempts {
                 return Ok(None);
             }
-            waited = self.wait(io, flight, left, matches!(found, Fetched::Hit(_))).await?;
+            known = self.wait(io, flight, left, matches!(found, Fetched::Hit(_))).await?;
             replace = false;
         }
-    }
-
-    async fn fetch_one(&self, io: &impl Io, id: &[u8], how: &Fetch) -> Result<Fetched, Error> {
-        let missing = || Err(Error::UnexpectedReply("the server sent no reply".to_owned()));
-        self.fetch(io, &[id], how).await.pop().unwrap_or_else(missing)
     }
 
     /// Waits for the caller that holds the lease: in this process, or else inside the server. Returns what the server answers in
     /// the latter case. A server that has a value cached makes nobody wait for another; then, and if half of the connections wait
     /// in the server already, it pauses.
-    async fn wait(
+    async fn wait<I: Io>(
         &self,
-        io: &impl Io,
+        io: &I,
         flight: &mut Flight<'_>,
         left: Duration,
         is_cached: bool,
-    ) -> Result<Option<Result<Fetched, Error>>, Error> {
+    ) -> Result<Option<FoundOne<I>>, Error> {
         if left.is_zero() {
             return Ok(None);
         }
@@ -197,15 +197,15 @@ impl<C: Codec> GuardCore<C> {
             io.sleep(REPEAT.min(left)).await;
             return Ok(None);
         };
-        let wait_ms = milliseconds(self.options.wait.min(left)).max(1);
+        let wait_ms = milliseconds(self.options().wait.min(left)).max(1);
         let begun = Instant::now();
-        let found = self.fetch_one(io, &flight.id, &Fetch { wait_ms, ..Fetch::default() }).await;
-        drop(slot);
+        let how = Fetch { wait: Some((wait_ms, slot)), ..Fetch::default() };
+        let (found, lease) = self.commands.fetch_one(io, &flight.id, how).await;
         if matches!(found, Ok(Fetched::Wait)) && begun.elapsed() < Duration::from_millis(wait_ms) / 2 {
             // A caller that waits for a lease waits for all of wait_ms. Only a back-off is answered earlier.
             flight.has_failed = true;
             return Err(Error::LoadFailed { id: flight.id.clone() });
         }
-        Ok(Some(found))
+        Ok(Some((found, lease)))
     }
 }

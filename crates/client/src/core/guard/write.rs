@@ -1,18 +1,19 @@
 //! Writing through the guard, and filling its filter.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use redis::{Cmd, Value};
 
+use super::commands::{is_unavailable, spread};
 use super::read::REPEAT;
-use super::{BATCH, GuardCore, Io, Reply, command, is_unavailable, milliseconds, spread};
+use super::{BATCH, GuardCore, Io, Reply, command, milliseconds};
 use crate::batch::Chunk;
 use crate::core::filter::{FilterCore, collect, with_items};
 use crate::guard_options::Durability;
 use crate::keys::filling_name;
 use crate::replies;
 use crate::{Codec, Error, Options};
-use std::sync::atomic::Ordering;
 
 impl Durability {
     /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
@@ -26,11 +27,17 @@ impl Durability {
         self.is_asked().then_some(command)
     }
 
+    /// Sends writes, and waits until they are as safe as they have to be.
+    async fn ask(&self, io: &impl Io, mut commands: Vec<Cmd>) -> (Vec<Reply>, Option<Error>) {
+        let Some(command) = self.command() else { return (io.ask(commands).await, None) };
+        commands.push(command);
+        let mut replies = io.ask_and_wait(commands).await;
+        let lost = self.take_error(&mut replies);
+        (replies, lost)
+    }
+
     /// Takes the reply of that command off the end of the replies. Returns what is wrong with it.
     fn take_error(&self, replies: &mut Vec<Reply>) -> Option<Error> {
-        if !self.is_asked() {
-            return None;
-        }
         let reply = match replies.pop()? {
             Ok(reply) => reply,
             Err(error) => return Some(error.into()),
@@ -54,7 +61,7 @@ impl Durability {
 impl<C: Codec> GuardCore<C> {
     /// A writer's first call: fails with the first error. With a feed, the follower makes the writers' calls.
     pub async fn announce(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
-        if self.feed.is_some() {
+        if self.commands.feed.is_some() {
             return Ok(());
         }
         self.change(io, ids).await.into_iter().find_map(|error| error).map_or(Ok(()), Err)
@@ -63,11 +70,11 @@ impl<C: Codec> GuardCore<C> {
     /// A writer's second call: repeated until the server has answered for every id, for up to `patience`.
     pub async fn confirm(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
         let begun = Instant::now();
-        let mut left: Vec<Vec<u8>> = if self.feed.is_some() { Vec::new() } else { ids.to_vec() };
+        let mut left: Vec<Vec<u8>> = if self.commands.feed.is_some() { Vec::new() } else { ids.to_vec() };
         while !left.is_empty() {
             let errors = self.change(io, &left).await;
             left = left.into_iter().zip(errors).filter(|(_, error)| error.is_some()).map(|(id, _)| id).collect();
-            if !left.is_empty() && begun.elapsed() >= self.options.patience {
+            if !left.is_empty() && begun.elapsed() >= self.commands.options.patience {
                 return Err(Error::Unconfirmed { ids: left });
             }
             if !left.is_empty() {
@@ -81,15 +88,15 @@ impl<C: Codec> GuardCore<C> {
     async fn change(&self, io: &impl Io, ids: &[Vec<u8>]) -> Vec<Option<Error>> {
         let mut errors = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
-            let has_batches = self.has_batches.load(Ordering::Relaxed) && part.len() > 1;
-            let mut replies = io.ask(self.changes(part, has_batches)).await;
+            let has_batches = self.commands.has_batches.load(Ordering::Relaxed) && part.len() > 1;
+            let durability = &self.commands.options.durability;
+            let (mut replies, mut lost) = durability.ask(io, self.changes(part, has_batches)).await;
             let mut each = if has_batches { part.len() } else { 1 };
             if has_batches && replies.iter().any(is_unavailable) {
-                self.has_batches.store(false, Ordering::Relaxed);
+                self.commands.has_batches.store(false, Ordering::Relaxed);
                 each = 1;
-                replies = io.ask(self.changes(part, false)).await;
+                (replies, lost) = durability.ask(io, self.changes(part, false)).await;
             }
-            let lost = self.options.durability.take_error(&mut replies);
             // The answers of each filter, in the order of the ids.
             let answers: Vec<Reply> = replies.into_iter().flat_map(|reply| spread(reply, each)).collect();
             for position in 0..part.len() {
@@ -104,34 +111,33 @@ impl<C: Codec> GuardCore<C> {
     /// Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
     /// and id.
     fn changes(&self, ids: &[Vec<u8>], has_batches: bool) -> Vec<Cmd> {
-        let filters = self.options.announce_to.iter().chain([&self.filter]);
+        let filters = self.commands.options.announce_to.iter().chain([&self.commands.filter]);
         let mut commands: Vec<Cmd> = Vec::new();
         for filter in filters {
             if has_batches {
                 let mut changed = command("BF.MCHANGED", filter);
                 changed.arg("ITEMS");
                 for id in ids {
-                    changed.arg(id).arg(self.cache_key(id));
+                    changed.arg(id).arg(self.commands.cache_key(id));
                 }
                 commands.push(changed);
             } else {
                 commands.extend(ids.iter().map(|id| {
                     let mut changed = command("BF.CHANGED", filter);
-                    changed.arg(id).arg(self.cache_key(id));
+                    changed.arg(id).arg(self.commands.cache_key(id));
                     changed
                 }));
             }
         }
-        commands.extend(self.options.durability.command());
         commands
     }
 
     /// Deletes ids from the filter: fails with the first error.
     pub async fn forget(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
-        let ids = if self.feed.is_some() { &[] } else { ids };
+        let ids = if self.commands.feed.is_some() { &[] } else { ids };
         for part in ids.chunks(BATCH) {
-            let delete = with_items(&command("BF.MDEL", &self.filter), &part.to_vec());
-            for answer in super::super::one(io, delete).await.map(|reply| spread(Ok(reply), 1))? {
+            let delete = with_items(&command("BF.MDEL", &self.commands.filter), &part.to_vec());
+            for answer in crate::core::one(io, delete).await.map(|reply| spread(Ok(reply), 1))? {
                 answer?;
             }
         }
@@ -169,9 +175,8 @@ impl Filling {
     pub async fn add(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
         let mut insert = command("BF.INSERT", &self.filter.key);
         insert.arg("NOCREATE").arg("SYNC").arg("ITEMS");
-        let commands = window.iter().map(|chunk| with_items(&insert, chunk)).chain(self.durability.command());
-        let mut replies = io.ask(commands.collect()).await;
-        let lost = self.durability.take_error(&mut replies);
+        let commands = window.iter().map(|chunk| with_items(&insert, chunk)).collect();
+        let (replies, lost) = self.durability.ask(io, commands).await;
         let (answers, error) = collect(window, replies)?;
         match (error, lost) {
             (Some(error), _) => Err(Error::named(error, &self.filter.key, answers)),
@@ -184,8 +189,7 @@ impl Filling {
     pub async fn finish(&self, io: &impl Io) -> Result<(), Error> {
         let mut rename = command("RENAME", &self.filter.key);
         rename.arg(&self.key);
-        let mut replies = io.ask([rename].into_iter().chain(self.durability.command()).collect()).await;
-        let lost = self.durability.take_error(&mut replies);
+        let (mut replies, lost) = self.durability.ask(io, vec![rename]).await;
         if let Some(Err(error)) = replies.pop() {
             return Err(Error::named(error, &self.filter.key, Vec::new()));
         }
