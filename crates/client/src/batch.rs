@@ -2,6 +2,8 @@
 
 use std::iter::Fuse;
 
+use crate::{Error, Item};
+
 /// The most items of one command. More gain nothing (docs/speed.md), and delay other clients of the server.
 pub const COMMAND_ITEMS: usize = 500;
 /// The most bytes of one command's items, unless it has one item.
@@ -20,17 +22,27 @@ pub struct Windows<I: Iterator> {
 }
 
 /// Splits items into windows.
-pub fn windows<I: IntoIterator<Item = Vec<u8>>>(items: I) -> Windows<I::IntoIter> {
+pub fn windows<T: Item, I: IntoIterator<Item = T>>(items: I) -> Windows<I::IntoIter> {
     Windows { items: items.into_iter().fuse(), next: None }
 }
 
-impl<I: Iterator<Item = Vec<u8>>> Iterator for Windows<I> {
+/// Appends the answers of a window to those of the windows before it. An error carries those, too.
+pub fn extend(answers: &mut Vec<bool>, window: Result<Vec<bool>, Error>) -> Result<(), Error> {
+    match window {
+        Ok(more) => answers.extend(more),
+        Err(error) => return Err(error.after(answers)),
+    }
+    Ok(())
+}
+
+impl<T: Item, I: Iterator<Item = T>> Iterator for Windows<I> {
     type Item = Vec<Chunk>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut window: Vec<Chunk> = Vec::new();
         let mut bytes = 0;
-        while let Some(item) = self.next.take().or_else(|| self.items.next()) {
+        while let Some(item) = self.next.take().or_else(|| self.items.next().map(|item| item.item_bytes().into_owned()))
+        {
             let fits = |chunk: &&mut Chunk| chunk.len() < COMMAND_ITEMS && bytes + item.len() <= COMMAND_BYTES;
             if let Some(chunk) = window.last_mut().filter(fits) {
                 bytes += item.len();

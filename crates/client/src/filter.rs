@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 
-use crate::batch::{Chunk, windows};
-use crate::core::{self, FilterCore, now};
+use crate::core::{self, Batch, FilterCore, now};
+use crate::dump::Blocking;
 use crate::{Client, Error, Info, Item, Options, Plan, Stats};
 
 /// Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing.
@@ -81,7 +81,7 @@ impl Filter {
     /// Adds any number of items, 500 or 1 MiB per command and 16 commands together. Returns the answers in the order of the
     /// items. [`Error::answers`] has the answers before a failure.
     pub fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.add_window(&self.client, window)))
+        now(self.core.many(&self.client, Batch::Add, items))
     }
 
     /// Returns false if the item is certainly not in the filter, true if it is or is a false positive. A missing filter has no
@@ -92,7 +92,7 @@ impl Filter {
 
     /// Looks up any number of items.
     pub fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.exists_window(&self.client, window)))
+        now(self.core.many(&self.client, Batch::Exists, items))
     }
 
     /// Deletes an item from a filter with the hash `siphash` or with counters. Returns whether it was found.
@@ -102,7 +102,7 @@ impl Filter {
 
     /// Deletes any number of items.
     pub fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.delete_window(&self.client, window)))
+        now(self.core.many(&self.client, Batch::Delete, items))
     }
 
     /// Returns how often the item is in a filter with counters, at most 15.
@@ -137,29 +137,14 @@ impl Filter {
 
     /// Writes the filter to a file, record by record (BF.SCANDUMP), in a few MiB of memory. Returns the bytes of data. Items
     /// that are added meanwhile may be missing. Does not work for valkey-bloom's layout.
-    pub fn dump(&self, mut file: impl Write) -> Result<u64, Error> {
-        now(self.core.dump(&self.client, &mut file))
+    pub fn dump(&self, file: impl Write) -> Result<u64, Error> {
+        now(self.core.dump(&self.client, &mut Blocking(file)))
     }
 
     /// Creates the filter from a file of [`Self::dump`]. Fails with [`Error::FilterExists`] if the key exists, unless `replace`
     /// deletes it first. Nobody can use the filter before the last record. If loading fails, deletes the key. Returns the bytes
     /// of data.
-    pub fn load(&self, mut file: impl Read, replace: bool) -> Result<u64, Error> {
-        now(self.core.load(&self.client, &mut file, replace))
+    pub fn load(&self, file: impl Read, replace: bool) -> Result<u64, Error> {
+        now(self.core.load(&self.client, &mut Blocking(file), replace))
     }
-}
-
-/// Sends the windows of a batch one after the other. An error carries the answers of the windows before it.
-pub fn many<T: Item>(
-    items: impl IntoIterator<Item = T>,
-    mut send: impl FnMut(&[Chunk]) -> Result<Vec<bool>, Error>,
-) -> Result<Vec<bool>, Error> {
-    let mut answers = Vec::new();
-    for window in windows(items.into_iter().map(|item| item.item_bytes().into_owned())) {
-        match send(&window) {
-            Ok(more) => answers.extend(more),
-            Err(error) => return Err(error.after(&answers)),
-        }
-    }
-    Ok(answers)
 }

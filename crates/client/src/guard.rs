@@ -6,8 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{Fetch, Filling, GuardCore, now};
-use crate::filter::many;
+use crate::core::{self, Fetch, GuardCore, now};
 use crate::{Bytes, Client, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
@@ -174,7 +173,7 @@ impl<C: Codec> Guard<C> {
     /// # Errors
     /// The server's first error, for any id.
     pub fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.announce(&self.client, &bytes_of(ids)))
+        now(self.core.commands.announce(&self.client, &bytes_of(ids)))
     }
 
     /// A writer's second call, after the commit. It is repeated until the server answers for every id. With a feed it does
@@ -186,7 +185,7 @@ impl<C: Codec> Guard<C> {
     /// # Errors
     /// [`Error::Unconfirmed`] after the guard's `patience`.
     pub fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.confirm(&self.client, &bytes_of(ids)))
+        now(self.core.commands.confirm(&self.client, bytes_of(ids)))
     }
 
     /// Announces ids, calls `write`, and confirms them, whatever `write` returns and also if it panics. The transaction that
@@ -214,7 +213,7 @@ impl<C: Codec> Guard<C> {
     /// # Errors
     /// The server's first error.
     pub fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
-        now(self.core.forget(&self.client, &bytes_of(ids)))
+        now(self.core.commands.forget(&self.client, &bytes_of(ids)))
     }
 }
 
@@ -280,8 +279,5 @@ pub fn fill_filter<T: Item>(
     options: &Options,
     durability: &Durability,
 ) -> Result<usize, Error> {
-    let filling = now(Filling::begin(client, key.as_ref(), rate, capacity, options, durability))?;
-    let answers = many(ids, |window| now(filling.add(client, window)))?;
-    now(filling.finish(client))?;
-    Ok(answers.into_iter().filter(|is_new| *is_new).count())
+    now(core::fill_filter(client, key.as_ref(), ids, rate, capacity, options, durability))
 }

@@ -1,7 +1,6 @@
 //! A filter in many shards, for threads.
 
 use crate::core::{Batch, ShardedCore, create_sharded, now};
-use crate::filter::many;
 use crate::{Client, Error, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
@@ -66,27 +65,27 @@ impl ShardedFilter {
 
     /// Adds an item. Returns true if it is certainly new.
     pub fn add(&self, item: impl Item) -> Result<bool, Error> {
-        self.one(Batch::Add, &item)
+        now(self.core.one(&self.client, Batch::Add, &item.item_bytes()))
     }
 
     /// Adds any number of items. Returns the answers in the order of the items.
     pub fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.window(&self.client, Batch::Add, window)))
+        now(self.core.many(&self.client, Batch::Add, items))
     }
 
     /// Returns false if the item is certainly not in the filter.
     pub fn exists(&self, item: impl Item) -> Result<bool, Error> {
-        self.one(Batch::Exists, &item)
+        now(self.core.one(&self.client, Batch::Exists, &item.item_bytes()))
     }
 
     /// Looks up any number of items.
     pub fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.window(&self.client, Batch::Exists, window)))
+        now(self.core.many(&self.client, Batch::Exists, items))
     }
 
     /// Deletes items; the shards need the hash `siphash` or counters.
     pub fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
-        many(items, |window| now(self.core.window(&self.client, Batch::Delete, window)))
+        now(self.core.many(&self.client, Batch::Delete, items))
     }
 
     /// Returns the number of items in all shards.
@@ -104,10 +103,5 @@ impl ShardedFilter {
     /// as before, and the new room is for new items.
     pub fn double(&mut self) -> Result<(), Error> {
         now(self.core.double(&self.client))
-    }
-
-    fn one(&self, batch: Batch, item: &impl Item) -> Result<bool, Error> {
-        let answers = now(self.core.window(&self.client, batch, &[vec![item.item_bytes().into_owned()]]))?;
-        Ok(answers.first().copied().unwrap_or_default())
     }
 }

@@ -1,15 +1,13 @@
 //! The operations of a filter.
 
-use std::io::{Read, Write};
-
 use redis::{Cmd, RedisError, Value};
 
-use super::{Io, Reply, command, one};
-use crate::batch::Chunk;
-use crate::dump::{self, Record};
+use super::{Batch, Io, Reply, command, one};
+use crate::batch::{Chunk, extend, windows};
+use crate::dump::{self, Record, Sink, Source};
 use crate::error::Answers;
 use crate::replies::{self, Info, Plan, Reply as _, unexpected};
-use crate::{Error, Options};
+use crate::{Error, Item, Options};
 
 /// A filter's operations. `create` is whether an add may create a missing filter.
 #[derive(Debug, Clone)]
@@ -62,30 +60,47 @@ impl FilterCore {
         }
     }
 
-    pub async fn add_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
-        let mut add = command(if self.create { "BF.MADD" } else { "BF.INSERT" }, &self.key);
-        if !self.create {
-            add.arg("NOCREATE").arg("ITEMS");
+    /// Sends a batch of any size, one window after the other.
+    pub async fn many<T: Item>(
+        &self,
+        io: &impl Io,
+        batch: Batch,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<bool>, Error> {
+        let mut command = match batch {
+            Batch::Add if self.create => command("BF.MADD", &self.key),
+            Batch::Add => command("BF.INSERT", &self.key),
+            Batch::Exists => command("BF.MEXISTS", &self.key),
+            Batch::Delete => command("BF.MDEL", &self.key),
+        };
+        if matches!(batch, Batch::Add) && !self.create {
+            command.arg("NOCREATE").arg("ITEMS");
         }
-        self.batch(io, add, window).await
+        self.batch(io, &command, items).await
     }
 
     pub async fn add(&self, io: &impl Io, item: &[u8]) -> Result<bool, Error> {
-        let answers = self.add_window(io, &[vec![item.to_vec()]]).await?;
+        let answers = self.many(io, Batch::Add, [item]).await?;
         Ok(answers.first().copied().unwrap_or_default())
     }
 
-    pub async fn exists_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
-        self.batch(io, command("BF.MEXISTS", &self.key), window).await
-    }
-
-    pub async fn delete_window(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
-        self.batch(io, command("BF.MDEL", &self.key), window).await
+    /// Sends a command with the items of a batch after its other arguments: up to 16 commands together.
+    pub async fn batch<T: Item>(
+        &self,
+        io: &impl Io,
+        command: &Cmd,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<bool>, Error> {
+        let mut answers = Vec::new();
+        for window in windows(items) {
+            extend(&mut answers, self.window(io, command, &window).await)?;
+        }
+        Ok(answers)
     }
 
     /// Sends one command for each chunk, all together. Returns the first error, with the answers of all other commands.
-    async fn batch(&self, io: &impl Io, command: Cmd, window: &[Chunk]) -> Result<Vec<bool>, Error> {
-        let replies = io.ask(window.iter().map(|chunk| with_items(&command, chunk)).collect()).await;
+    async fn window(&self, io: &impl Io, command: &Cmd, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+        let replies = io.ask(window.iter().map(|chunk| with_items(command, chunk)).collect()).await;
         let (answers, error) = collect(window, replies)?;
         match error {
             Some(error) => Err(Error::named(error, &self.key, answers)),
@@ -94,17 +109,17 @@ impl FilterCore {
     }
 
     /// Writes a dump to a file. Returns the bytes of data.
-    pub async fn dump(&self, io: &impl Io, file: &mut impl Write) -> Result<u64, Error> {
+    pub async fn dump(&self, io: &impl Io, file: &mut impl Sink) -> Result<u64, Error> {
         let mut record = self.record(io, 0).await?;
-        dump::write_magic(file)?;
+        dump::write_magic(file).await?;
         let mut total = 0;
         while record.iterator != 0 {
-            dump::write_record(file, &record)?;
+            dump::write_record(file, &record).await?;
             total += record.data.len() as u64;
             record = self.record(io, record.iterator).await?;
         }
         record.data.clear();
-        dump::write_record(file, &record)?;
+        dump::write_record(file, &record).await?;
         Ok(total)
     }
 
@@ -116,9 +131,9 @@ impl FilterCore {
     }
 
     /// Creates the filter from a file. Returns the bytes of data.
-    pub async fn load(&self, io: &impl Io, file: &mut impl Read, replace: bool) -> Result<u64, Error> {
-        dump::read_magic(file)?;
-        let first = dump::read_record(file)?;
+    pub async fn load(&self, io: &impl Io, file: &mut impl Source, replace: bool) -> Result<u64, Error> {
+        dump::read_magic(file).await?;
+        let first = dump::read_record(file).await?;
         if first.iterator == 0 {
             return Err(Error::BadDump("the file has no records".to_owned()));
         }
@@ -136,7 +151,7 @@ impl FilterCore {
         result
     }
 
-    async fn load_records(&self, io: &impl Io, file: &mut impl Read, first: Record) -> Result<u64, Error> {
+    async fn load_records(&self, io: &impl Io, file: &mut impl Source, first: Record) -> Result<u64, Error> {
         let mut record = first;
         let mut total = 0;
         while record.iterator != 0 {
@@ -144,7 +159,7 @@ impl FilterCore {
             load.arg(record.iterator).arg(&record.data);
             self.send(io, load).await.map_err(refused_record)?;
             total += record.data.len() as u64;
-            record = dump::read_record(file)?;
+            record = dump::read_record(file).await?;
         }
         // If the last records are missing, the filter is still being loaded.
         self.get::<Info>(io, "BF.INFO").await?;

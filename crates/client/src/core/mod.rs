@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, RedisError, Value};
 
 pub use filter::{FilterCore, plan};
-pub use guard::{Fetch, Filling, GuardCore, GuardError, Waiter};
-pub use sharded::{Batch, ShardedCore, create as create_sharded};
+#[cfg(feature = "tokio")]
+pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases, lock};
+pub use guard::{Fetch, GuardCore, GuardError, Waiter, fill_filter};
+pub use sharded::{ShardedCore, create as create_sharded};
 
 /// What the server sent for one command, or why nothing came. An error inside an array reply stays where it is.
 pub type Reply = Result<Value, RedisError>;
@@ -46,6 +48,17 @@ pub fn split(reply: Value) -> Reply {
         Value::ServerError(error) => Err(error.into()),
         reply => Ok(reply),
     }
+}
+
+/// A batch of items.
+#[derive(Debug, Clone, Copy)]
+pub enum Batch {
+    /// Adds them.
+    Add,
+    /// Looks them up.
+    Exists,
+    /// Deletes them.
+    Delete,
 }
 
 /// A way to reach a server. Clones share its connections.

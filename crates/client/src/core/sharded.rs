@@ -5,26 +5,15 @@ use std::collections::BTreeMap;
 use redis::{Cmd, Value};
 
 use super::filter::{collect, with_items};
-use super::{Io, Reply, command, one};
-use crate::batch::{Chunk, windows};
+use super::{Batch, Io, Reply, command, one};
+use crate::batch::{Chunk, extend, windows};
 use crate::error::Answers;
 use crate::replies::{self, Reply as _};
 use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
-use crate::{Error, Options};
+use crate::{Error, Item, Options};
 
 /// The most shards that get a small command each together.
 const TOGETHER: usize = 256;
-
-/// A batch of a sharded filter. Commands that do not fail for a missing shard are sent with an EXISTS for each shard.
-#[derive(Debug, Clone, Copy)]
-pub enum Batch {
-    /// Adds to shards that exist.
-    Add,
-    /// Looks items up.
-    Exists,
-    /// Deletes items.
-    Delete,
-}
 
 /// Reads the number of shards.
 async fn read_count(io: &impl Io, name: &[u8]) -> Result<Option<u32>, Error> {
@@ -108,8 +97,29 @@ impl ShardedCore {
         }
     }
 
-    /// Sends each item to its shard, to all shards together. The number of shards is read again with every batch.
-    pub async fn window(&self, io: &impl Io, batch: Batch, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+    /// Sends a batch of any size, one window after the other.
+    pub async fn many<T: Item>(
+        &self,
+        io: &impl Io,
+        batch: Batch,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<bool>, Error> {
+        let mut answers = Vec::new();
+        for window in windows(items) {
+            extend(&mut answers, self.window(io, batch, &window).await)?;
+        }
+        Ok(answers)
+    }
+
+    /// Sends an item to its shard.
+    pub async fn one(&self, io: &impl Io, batch: Batch, item: &[u8]) -> Result<bool, Error> {
+        let answers = self.many(io, batch, [item]).await?;
+        Ok(answers.first().copied().unwrap_or_default())
+    }
+
+    /// Sends each item to its shard, to all shards together. Adds go to shards that exist; other commands do not fail for a missing
+    /// shard, so EXISTS is sent for each. The number of shards is read again with every batch.
+    async fn window(&self, io: &impl Io, batch: Batch, window: &[Chunk]) -> Result<Vec<bool>, Error> {
         let items: Vec<&Vec<u8>> = window.iter().flatten().collect();
         let mut by_shard: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (position, item) in items.iter().enumerate() {
@@ -119,7 +129,7 @@ impl ShardedCore {
         let mut chunks: Vec<Chunk> = Vec::new();
         for (shard, positions) in &by_shard {
             let head = self.head(batch, *shard);
-            let of_shard = positions.iter().filter_map(|position| items.get(*position).map(|item| (*item).clone()));
+            let of_shard = positions.iter().filter_map(|position| items.get(*position));
             for chunk in windows(of_shard).flatten() {
                 commands.push(with_items(&head, &chunk));
                 chunks.push(chunk);

@@ -1,26 +1,18 @@
-//! The calls of the cases, as calls of this crate in threads.
+//! The calls of the cases: their arguments and their results.
 
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
-
-use bloomgate_client::{
-    Bucket, Client, Filter, Info, Item as _, Layer, Options, Plan, ShardedFilter, Stats, keys, sharding,
-};
-use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use bloomgate_client::{Bucket, Info, Item as _, Layer, Options, Plan, Stats};
+use tokio::sync::oneshot;
 
 use crate::failure::Failure;
-use crate::guard::{GuardOf, fill_filter};
 use crate::json::Json;
-use crate::words::{self, Item, hex, known, plain};
+use crate::words::{self, Item, known};
 
 pub type Outcome = Result<Json, Failure>;
 
 /// A call of the client to the function that an actor passed: the ids of `load_many`, and where the outcome is sent.
 pub struct Called {
     pub ids: Option<Vec<Json>>,
-    pub outcome: Sender<Result<Json, String>>,
+    pub outcome: oneshot::Sender<Result<Json, String>>,
 }
 
 /// A call of a case.
@@ -59,7 +51,7 @@ impl Call {
         number.ok_or_else(|| format!("{}: {name} is no number", self.name))
     }
 
-    fn shards(&self, name: &str) -> Result<u32, String> {
+    pub fn shards(&self, name: &str) -> Result<u32, String> {
         u32::try_from(self.number(name)?).map_err(|error| error.to_string())
     }
 
@@ -68,7 +60,7 @@ impl Call {
     }
 
     /// Returns the bytes of an item, by the implementation of its type.
-    fn item(&self, name: &str) -> Result<Vec<u8>, Failure> {
+    pub fn item(&self, name: &str) -> Result<Vec<u8>, Failure> {
         item_bytes(&words::item(self.get(name)?)?)
     }
 
@@ -108,201 +100,7 @@ pub fn item_bytes(item: &Item) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Connects as a case says.
-pub fn connect(case: &Json, port: u16, protocol: ProtocolVersion, patience: Duration) -> Result<Client, String> {
-    let chosen = case.get("client").cloned().unwrap_or(Json::Null);
-    known("client", chosen.names(), &["connections", "timeout_ms"])?;
-    let number = |name: &str| chosen.get(name).and_then(Json::integer).and_then(|number| u64::try_from(number).ok());
-    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
-    let info = address.into_connection_info().map_err(|error| error.to_string())?;
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    let client = Client::open(info.set_redis_settings(settings)).map_err(|error| error.to_string())?;
-    let client = client.with_timeout(number("timeout_ms").map_or(patience, Duration::from_millis));
-    Ok(match number("connections") {
-        Some(most) => client.with_connections(usize::try_from(most).map_err(|error| error.to_string())?),
-        None => client,
-    })
-}
-
-/// One process of a case: a client and the objects of the case.
-pub struct Process {
-    client: Client,
-    filter: Option<Filter>,
-    /// The name of the sharded filter, and the filter once it was opened.
-    name: Option<String>,
-    sharded: Mutex<Option<ShardedFilter>>,
-    guard: Option<GuardOf>,
-}
-
-impl Process {
-    pub fn new(case: &Json, client: Client) -> Result<Self, String> {
-        let filter = match case.get("filter") {
-            Some(chosen) => {
-                known("filter", chosen.names(), &["key", "create"])?;
-                let filter =
-                    Filter::new(&client, chosen.get("key").and_then(Json::text).ok_or("a filter without a key")?);
-                Some(if chosen.get("create") == Some(&Json::Bool(false)) { filter.without_create() } else { filter })
-            }
-            None => None,
-        };
-        let name = match case.get("sharded") {
-            Some(chosen) => {
-                known("sharded", chosen.names(), &["name"])?;
-                chosen.get("name").and_then(Json::text).map(str::to_owned)
-            }
-            None => None,
-        };
-        let guard = case.get("guard").map(|chosen| GuardOf::new(&client, chosen)).transpose()?;
-        Ok(Self { guard, client, filter, name, sharded: Mutex::default() })
-    }
-
-    /// Runs a call in a thread of its own.
-    pub fn start(self: &Arc<Self>, call: Call, called: Sender<Called>, ended: Sender<Outcome>) {
-        let process = Arc::clone(self);
-        // The test may have ended.
-        thread::spawn(move || _ = ended.send(process.perform(&call, &called)));
-    }
-
-    fn perform(&self, call: &Call, called: &Sender<Called>) -> Outcome {
-        match call.name.split_once('.') {
-            Some(("filter", method)) => {
-                self.filter(method, self.filter.as_ref().ok_or_else(|| "the case has no filter".to_owned())?, call)
-            }
-            Some(("sharded", method)) => self.sharded(method, call),
-            Some(("guard", method)) => match &self.guard {
-                Some(guard) => guard.perform(method, call, called),
-                None => Err(Failure::Unknown("the case has no guard".to_owned())),
-            },
-            _ => self.function(call),
-        }
-    }
-
-    /// Runs a call that belongs to no object.
-    fn function(&self, call: &Call) -> Outcome {
-        match call.name.as_str() {
-            "item_bytes" => {
-                call.known(&["item"])?;
-                Ok(hex(&call.item("item")?))
-            }
-            "shard_of" => {
-                call.known(&["item", "shards"])?;
-                Ok(Json::from(u64::from(sharding::shard_of(&call.item("item")?, call.shards("shards")?))))
-            }
-            "shard_key" => {
-                call.known(&["name", "shard"])?;
-                Ok(plain(&sharding::shard_key(call.text("name")?.as_bytes(), call.shards("shard")?)))
-            }
-            "shard_capacity" => {
-                call.known(&["capacity", "shards"])?;
-                Ok(Json::from(sharding::shard_capacity(call.number("capacity")?, call.shards("shards")?)))
-            }
-            "cache_prefix" => {
-                call.known(&["filter"])?;
-                Ok(plain(&keys::cache_prefix(call.text("filter")?.as_bytes())?))
-            }
-            "filling_name" => {
-                call.known(&["filter"])?;
-                Ok(plain(&keys::filling_name(call.text("filter")?.as_bytes())?))
-            }
-            "plan" => {
-                let options = call.options(&["rate", "capacity", "items"])?;
-                let items = call.arguments.get("items").map(|_| call.number("items")).transpose()?;
-                let plan = bloomgate_client::plan(
-                    &self.client,
-                    call.float("rate")?,
-                    call.number("capacity")?,
-                    items,
-                    &options,
-                )?;
-                Ok(plan_json(&plan))
-            }
-            "fill_filter" => fill_filter(&self.client, call),
-            _ => Err(Failure::Unknown(format!("unknown call {}", call.name))),
-        }
-    }
-
-    fn filter(&self, method: &str, filter: &Filter, call: &Call) -> Outcome {
-        let allowed: &[&str] = match method {
-            "add" | "exists" | "delete" | "count" => &["item"],
-            "add_many" | "exists_many" | "delete_many" => &["items"],
-            "card" | "info" | "stats" | "clear" | "drop" | "dump" => &[],
-            "load" => &["file", "replace"],
-            "reserve" => return reserve(filter, call),
-            _ => return Err(Failure::Unknown(format!("unknown call {}", call.name))),
-        };
-        call.known(allowed)?;
-        match method {
-            "add" => Ok(filter.add(call.item("item")?)?.into()),
-            "exists" => Ok(filter.exists(call.item("item")?)?.into()),
-            "delete" => Ok(filter.delete(call.item("item")?)?.into()),
-            "count" => Ok(filter.count(call.item("item")?)?.into()),
-            "add_many" => Ok(filter.add_many(call.items("items")?)?.into()),
-            "exists_many" => Ok(filter.exists_many(call.items("items")?)?.into()),
-            "delete_many" => Ok(filter.delete_many(call.items("items")?)?.into()),
-            "card" => Ok(filter.card()?.into()),
-            "info" => Ok(info_json(&filter.info()?)),
-            "stats" => Ok(stats_json(&filter.stats()?)),
-            "clear" => Ok(filter.clear().map(|()| Json::Null)?),
-            "drop" => Ok(filter.drop()?.into()),
-            "dump" => {
-                let mut file = Vec::new();
-                filter.dump(&mut file)?;
-                Ok(hex(&file))
-            }
-            _ => Ok(filter.load(call.item("file")?.as_slice(), call.flag("replace"))?.into()),
-        }
-    }
-}
-
-impl Process {
-    fn sharded(&self, method: &str, call: &Call) -> Outcome {
-        let name = self.name.as_ref().ok_or_else(|| "the case has no sharded filter".to_owned())?;
-        let mut open = self.sharded.lock().unwrap();
-        match method {
-            "create" => {
-                let options = call.options(&["rate", "capacity", "shards"])?;
-                let (rate, capacity, shards) = (call.float("rate")?, call.number("capacity")?, call.shards("shards")?);
-                *open = Some(ShardedFilter::create(&self.client, name, rate, capacity, shards, &options)?);
-                return Ok(Json::Null);
-            }
-            "open" => {
-                call.known(&[])?;
-                let opened = ShardedFilter::open(&self.client, name)?;
-                return Ok(Json::from(u64::from(open.insert(opened).shards())));
-            }
-            _ => (),
-        }
-        let sharded = open.as_mut().ok_or_else(|| "the case has not opened the sharded filter".to_owned())?;
-        let allowed: &[&str] = match method {
-            "add" | "exists" => &["item"],
-            "add_many" | "exists_many" | "delete_many" => &["items"],
-            "card" | "double" | "drop" => &[],
-            _ => return Err(Failure::Unknown(format!("unknown call {}", call.name))),
-        };
-        call.known(allowed)?;
-        match method {
-            "add" => Ok(sharded.add(call.item("item")?)?.into()),
-            "exists" => Ok(sharded.exists(call.item("item")?)?.into()),
-            "add_many" => Ok(sharded.add_many(call.items("items")?)?.into()),
-            "exists_many" => Ok(sharded.exists_many(call.items("items")?)?.into()),
-            "delete_many" => Ok(sharded.delete_many(call.items("items")?)?.into()),
-            "card" => Ok(sharded.card()?.into()),
-            "double" => Ok(sharded.double().map(|()| Json::Null)?),
-            _ => Ok(sharded.drop().map(|()| Json::Null)?),
-        }
-    }
-}
-
-fn reserve(filter: &Filter, call: &Call) -> Outcome {
-    let options = call.options(&["rate", "capacity", "exist_ok"])?;
-    let (rate, capacity) = (call.float("rate")?, call.number("capacity")?);
-    if call.flag("exist_ok") {
-        return Ok(filter.reserve_exist_ok(rate, capacity, &options)?.into());
-    }
-    Ok(filter.reserve(rate, capacity, &options).map(|()| Json::Bool(true))?)
-}
-
-fn info_json(info: &Info) -> Json {
+pub fn info_json(info: &Info) -> Json {
     Json::object([
         ("capacity", info.capacity.into()),
         ("size_bytes", info.size_bytes.into()),
@@ -331,7 +129,7 @@ fn bucket_json(bucket: &Bucket) -> Json {
     ])
 }
 
-fn stats_json(stats: &Stats) -> Json {
+pub fn stats_json(stats: &Stats) -> Json {
     Json::object([
         ("kind", stats.kind.as_str().into()),
         ("layout", stats.layout.as_str().into()),
@@ -352,7 +150,7 @@ fn stats_json(stats: &Stats) -> Json {
     ])
 }
 
-fn plan_json(plan: &Plan) -> Json {
+pub fn plan_json(plan: &Plan) -> Json {
     Json::object([
         ("kind", plan.kind.as_str().into()),
         ("layout", plan.layout.as_str().into()),

@@ -1,15 +1,14 @@
-//! The calls of a guard, and its options.
+//! The calls of a guard, and its options, for one half of this crate: see process.rs.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use bloomgate_client::{
-    Bytes, Client, Codec, Durability, Error, Guard, GuardError, GuardOptions, Item as _, fill_filter as fill,
-};
+use bloomgate_client::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item as _};
 
+use super::{Client, Guard, fill_filter as fill, function};
 use crate::calls::{Call, Called, Outcome, item_bytes};
 use crate::failure::Failure;
 use crate::json::Json;
@@ -87,13 +86,6 @@ fn failure(error: GuardError<String>) -> Failure {
     }
 }
 
-/// Calls an actor's function, and waits for its outcome.
-fn function(called: &Sender<Called>, ids: Option<Vec<Json>>) -> Result<Json, String> {
-    let (outcome, receiver) = channel();
-    called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
-    receiver.recv().unwrap_or_else(|_| Err("the case is over".to_owned()))
-}
-
 fn row(json: Json) -> Option<Json> {
     (json != Json::Null).then_some(json)
 }
@@ -141,7 +133,7 @@ impl GuardOf {
         Ok(Self { guard: Guard::with_codec(client, filter, Rows { is_json }, options), soft_timeout })
     }
 
-    pub fn perform(&self, method: &str, call: &Call, called: &Sender<Called>) -> Outcome {
+    pub async fn perform(&self, method: &str, call: &Call, called: &Sender<Called>) -> Outcome {
         let allowed: &[&str] = match method {
             "get" => &["id", "ttl"],
             "get_many" | "announce" | "confirm" | "changed" | "forget" => &["ids"],
@@ -150,50 +142,56 @@ impl GuardOf {
         call.known(allowed)?;
         let guard = self.guard.as_ref().map_err(|error| Failure::from(error.clone()))?;
         if method == "get" {
-            return self.get(guard, call, called);
+            return self.get(guard, call, called).await;
         }
         let ids = ids(call)?;
         match method {
-            "get_many" => get_many(guard, &ids, called),
-            "announce" => Ok(guard.announce(ids).map(|()| Json::Null)?),
-            "confirm" => Ok(guard.confirm(ids).map(|()| Json::Null)?),
-            "forget" => Ok(guard.forget(ids).map(|()| Json::Null)?),
-            _ => guard.changed(ids, || function(called, None)).map(|_| Json::Null).map_err(failure),
+            "get_many" => get_many(guard, &ids, called).await,
+            "announce" => Ok(wait!(guard.announce(ids)).map(|()| Json::Null)?),
+            "confirm" => Ok(wait!(guard.confirm(ids)).map(|()| Json::Null)?),
+            "forget" => Ok(wait!(guard.forget(ids)).map(|()| Json::Null)?),
+            _ => {
+                wait!(guard.changed(ids, || work!(wait!(function(called, None))))).map(|_| Json::Null).map_err(failure)
+            }
         }
     }
 
-    fn get(&self, guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
+    async fn get(&self, guard: &Guard<Rows>, call: &Call, called: &Sender<Called>) -> Outcome {
         let id = item_bytes(&crate::words::item(call.get("id")?)?)?;
         let called = called.clone();
-        let load = move || function(&called, None).map(row);
+        let load = move || work!(wait!(function(&called, None)).map(row));
         let found = match (call.arguments.get("ttl"), self.soft_timeout) {
             (Some(_), _) => {
                 // No time is less than 0.
                 let ttl = Duration::try_from_secs_f64(call.float("ttl")?).map_err(|_| Failure::refused())?;
-                guard.get_with_ttl(id, ttl, load)
+                wait!(guard.get_with_ttl(id, ttl, load))
             }
-            (None, Some(soft_timeout)) => guard.get_with_soft_timeout(id, soft_timeout, load),
-            (None, None) => guard.get(id, load),
+            (None, Some(soft_timeout)) => wait!(guard.get_with_soft_timeout(id, soft_timeout, load)),
+            (None, None) => wait!(guard.get(id, load)),
         };
         found.map(Json::from).map_err(failure)
     }
 }
 
-fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> Outcome {
-    let load_many = |missing: &[Id]| {
-        let loaded = function(called, Some(missing.iter().map(|id| id.json.clone()).collect()))?;
-        let row = |id: &Id| {
-            let name = String::from_utf8_lossy(&id.item_bytes()).into_owned();
-            loaded.get(&name).map(|row| (id.clone(), row.clone()))
-        };
-        Ok(missing.iter().filter_map(row).collect::<HashMap<_, _>>())
-    };
-    let rows = guard.get_many(ids, load_many).map_err(failure)?;
+async fn get_many(guard: &Guard<Rows>, ids: &[Id], called: &Sender<Called>) -> Outcome {
+    let rows = wait!(guard.get_many(ids, |missing| {
+        let called = called.clone();
+        work!({
+            let named = missing.iter().map(|id| id.json.clone()).collect();
+            let loaded = wait!(function(&called, Some(named)))?;
+            let row = |id: &Id| {
+                let name = String::from_utf8_lossy(&id.item_bytes()).into_owned();
+                loaded.get(&name).map(|row| (id.clone(), row.clone()))
+            };
+            Ok(missing.iter().filter_map(row).collect::<HashMap<_, _>>())
+        })
+    }));
+    let rows = rows.map_err(failure)?;
     let pair = |(id, row): (&Id, Option<Json>)| Json::List(vec![id.json.clone(), Json::from(row)]);
     Ok(Json::List(ids.iter().zip(rows).map(pair).collect()))
 }
 
-pub fn fill_filter(client: &Client, call: &Call) -> Outcome {
+pub async fn fill_filter(client: &Client, call: &Call) -> Outcome {
     let options = call.options(&["key", "ids", "rate", "capacity", "replicas", "aof"])?;
     let replicas = call.arguments.get("replicas").map_or(Ok(0), |_| call.number("replicas"))?;
     let durability = Durability {
@@ -202,6 +200,6 @@ pub fn fill_filter(client: &Client, call: &Call) -> Outcome {
         timeout: Duration::from_secs(3),
     };
     let (rate, capacity) = (call.float("rate")?, call.number("capacity")?);
-    let new = fill(client, call.text("key")?, ids(call)?, rate, capacity, &options, &durability)?;
+    let new = wait!(fill(client, call.text("key")?, ids(call)?, rate, capacity, &options, &durability))?;
     Ok(Json::from(new as u64))
 }

@@ -5,7 +5,6 @@
 
 mod calls;
 mod failure;
-mod guard;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../../../../tests/server/harness/mod.rs"]
 mod harness;
@@ -14,6 +13,10 @@ mod panics;
 mod pool;
 mod scripted;
 mod steps;
+#[allow(clippy::duplicate_mod, reason = "both halves are tested by the same code")]
+mod tasks;
+#[allow(clippy::duplicate_mod, reason = "both halves are tested by the same code")]
+mod threads;
 mod words;
 
 use std::fs;
@@ -22,21 +25,28 @@ use harness::{Server, servers};
 use json::Json;
 use redis::ProtocolVersion;
 use scripted::Scripted;
-use steps::Run;
+use steps::{Half, Run};
 use words::{folder, read_cases, texts};
 
-/// The needs that this client meets.
-const ABILITIES: [&str; 3] = ["timeout", "resp2", "resp3"];
+impl Half {
+    /// The needs that it meets.
+    fn abilities(self) -> &'static [&'static str] {
+        match self {
+            Self::Threads => &["timeout", "resp2", "resp3"],
+            Self::Tasks => &["timeout", "resp2", "resp3", "cancel", "turns"],
+        }
+    }
+}
 
 /// Runs the cases of a file on one kind of server. Reports the cases whose needs this client does not meet.
-fn run_all(file: &str, server: &str, run: impl Fn(&Json, ProtocolVersion) -> Result<(), String>) {
+fn run_all(file: &str, server: &str, half: Half, run: impl Fn(&Json, ProtocolVersion) -> Result<(), String>) {
     let mut failures = Vec::new();
     for case in read_cases(file).unwrap() {
         let (name, needs) = (case.get("name").and_then(Json::text).unwrap(), texts(case.get("needs")));
         if !texts(case.get("servers")).contains(&server) {
             continue;
         }
-        if let Some(need) = needs.iter().find(|need| !ABILITIES.contains(need)) {
+        if let Some(need) = needs.iter().find(|need| !half.abilities().contains(need)) {
             println!("{name}: skipped, because it needs {need}");
             continue;
         }
@@ -52,17 +62,17 @@ fn run_all(file: &str, server: &str, run: impl Fn(&Json, ProtocolVersion) -> Res
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-fn on_a_scripted_server(file: &str) {
-    run_all(file, "scripted", |case, protocol| {
+fn on_a_scripted_server(file: &str, half: Half) {
+    run_all(file, "scripted", half, |case, protocol| {
         let server = Scripted::start();
-        Run::new(case, server.port, Some(&server), protocol).run()
+        Run::new(case, server.port, Some(&server), protocol, half).run()
     });
 }
 
-fn on_real_servers(file: &str) {
+fn on_real_servers(file: &str, half: Half) {
     for program in servers() {
         let server = Server::start(&program);
-        run_all(file, "real", |case, protocol| {
+        run_all(file, "real", half, |case, protocol| {
             let mut connection = server.library_client(2);
             redis::cmd("FLUSHALL").exec(&mut connection).map_err(|error| error.to_string())?;
             for command in case.get("setup").and_then(Json::list).unwrap_or_default() {
@@ -73,7 +83,7 @@ fn on_real_servers(file: &str) {
                 }
                 setup.exec(&mut connection).map_err(|error| error.to_string())?;
             }
-            Run::new(case, server.port, None, protocol).run()
+            Run::new(case, server.port, None, protocol, half).run()
         });
     }
 }
@@ -81,21 +91,44 @@ fn on_real_servers(file: &str) {
 macro_rules! files {
     ($($name:ident),*) => {
         mod scripted_server {
-            $(#[test]
-            fn $name() {
-                super::on_a_scripted_server(&concat!(stringify!($name), ".json").replace('_', "-"));
-            })*
+            pub mod threads {
+                $(#[test]
+                fn $name() {
+                    crate::on_a_scripted_server(&crate::file(stringify!($name)), crate::Half::Threads);
+                })*
+            }
+
+            pub mod tasks {
+                $(#[test]
+                fn $name() {
+                    crate::on_a_scripted_server(&crate::file(stringify!($name)), crate::Half::Tasks);
+                })*
+            }
         }
 
         mod real_servers {
-            $(#[test]
-            fn $name() {
-                super::on_real_servers(&concat!(stringify!($name), ".json").replace('_', "-"));
-            })*
+            pub mod threads {
+                $(#[test]
+                fn $name() {
+                    crate::on_real_servers(&crate::file(stringify!($name)), crate::Half::Threads);
+                })*
+            }
+
+            pub mod tasks {
+                $(#[test]
+                fn $name() {
+                    crate::on_real_servers(&crate::file(stringify!($name)), crate::Half::Tasks);
+                })*
+            }
         }
 
-        const TESTED: &[&str] = &[$(concat!(stringify!($name), ".json")),*];
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
     };
+}
+
+/// Returns the file of the cases with this name.
+fn file(name: &str) -> String {
+    format!("{}.json", name.replace('_', "-"))
 }
 
 files!(
@@ -119,7 +152,7 @@ fn every_file_of_cases_is_run() {
     let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut found: Vec<String> = entries.filter(|name| name.ends_with(".json")).collect();
     found.sort();
-    let mut known: Vec<String> = TESTED.iter().map(|name| name.replace('_', "-")).collect();
+    let mut known: Vec<String> = TESTED.iter().map(|name| file(name)).collect();
     known.sort();
     assert_eq!(found, known);
 }
@@ -139,7 +172,7 @@ fn an_unknown_step_call_member_or_error_fails() {
         let case = format!(r#"{{"filter": {{"key": "seen"}}, "steps": [{step}]}}"#);
         let case: Json = serde_json::from_str(&case).unwrap();
         let server = Scripted::start();
-        let result = Run::new(&case, server.port, Some(&server), ProtocolVersion::RESP2).run();
+        let result = Run::new(&case, server.port, Some(&server), ProtocolVersion::RESP2, Half::Threads).run();
         assert!(result.as_ref().is_err_and(|error| error.contains("unknown")), "{step}: {result:?}");
     }
 }

@@ -7,12 +7,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::ProtocolVersion;
+use tokio::task::AbortHandle;
 
-use crate::calls::{Call, Called, Outcome, Process, connect};
+use crate::calls::{Call, Called, Outcome};
 use crate::failure::{ERRORS, Failure};
 use crate::json::{Json, equal};
 use crate::scripted::{Arrival, Connection, Scripted};
 use crate::words::{command_matches, items, known, plain};
+use crate::{tasks, threads};
+
+/// One process of a case, in one half of the crate.
+enum Process {
+    Threads(Arc<threads::Process>),
+    Tasks(Arc<tasks::Process>),
+}
+
+/// A half of the crate.
+#[derive(Clone, Copy, Debug)]
+pub enum Half {
+    Threads,
+    Tasks,
+}
 
 /// The longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +65,8 @@ struct Actor {
     outcome: Option<Outcome>,
     /// The function that the client has called.
     pending: Option<Called>,
+    /// Cancels the call, if it is a task.
+    task: Option<AbortHandle>,
 }
 
 impl Actor {
@@ -82,7 +99,9 @@ pub struct Run<'a> {
     port: u16,
     server: Option<&'a Scripted>,
     protocol: ProtocolVersion,
-    processes: HashMap<String, Arc<Process>>,
+    /// Runs the tasks, unless the calls run in threads.
+    runtime: Option<tasks::Runtime>,
+    processes: HashMap<String, Process>,
     actors: HashMap<String, Actor>,
     /// The actors whose end no step has awaited.
     running: HashSet<String>,
@@ -91,10 +110,11 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(case: &'a Json, port: u16, server: Option<&'a Scripted>, protocol: ProtocolVersion) -> Self {
+    pub fn new(case: &'a Json, port: u16, server: Option<&'a Scripted>, protocol: ProtocolVersion, half: Half) -> Self {
+        let runtime = matches!(half, Half::Tasks).then(tasks::Runtime::start);
         let (processes, actors, held) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (running, connections) = (HashSet::new(), HashMap::new());
-        Self { case, port, server, protocol, processes, actors, running, held, connections }
+        Self { case, port, server, protocol, runtime, processes, actors, running, held, connections }
     }
 
     /// Runs all steps, and checks that nothing is left.
@@ -127,13 +147,13 @@ impl<'a> Run<'a> {
         let text = || first.text().ok_or_else(|| format!("{name} without a text"));
         match name {
             "call" => {
-                let mut actor = self.begin(step)?;
-                check(&mut actor, step)
+                let mut actors = self.begin(&[step])?;
+                check(actors.first_mut().ok_or("no call")?, step)
             }
-            "start" => {
-                let actor = self.begin(step)?;
-                self.running.insert(text()?.to_owned());
-                self.actors.insert(text()?.to_owned(), actor);
+            "start" => self.start(&[step]),
+            "start_together" => self.start(&first.list().ok_or("no list")?.iter().collect::<Vec<_>>()),
+            "cancel" => {
+                self.actor(text()?)?.task.as_ref().ok_or("the runner lacks the ability to cancel")?.abort();
                 Ok(())
             }
             "expect" => {
@@ -177,18 +197,60 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins a call in its process, which is made if it is the first.
-    fn begin(&mut self, step: &Json) -> Result<Actor, String> {
-        let name = step.get("process").map_or(Some("A"), Json::text).ok_or("a process without a name")?;
-        if !self.processes.contains_key(name) {
-            let client = connect(self.case, self.port, self.protocol, PATIENCE)?;
-            self.processes.insert(name.to_owned(), Arc::new(Process::new(self.case, client)?));
+    /// Begins calls, in one turn if they are tasks, and records their actors.
+    fn start(&mut self, steps: &[&Json]) -> Result<(), String> {
+        let actors = self.begin(steps)?;
+        for (step, actor) in steps.iter().zip(actors) {
+            let name = step.get("start").and_then(Json::text).ok_or("a call without an actor")?;
+            self.running.insert(name.to_owned());
+            self.actors.insert(name.to_owned(), actor);
         }
-        let process = self.processes.get(name).ok_or("no process")?;
-        let ((called_sender, called), (ended_sender, ended)): ((Sender<Called>, _), (Sender<Outcome>, _)) =
-            (channel(), channel());
-        process.start(Call::of(step)?, called_sender, ended_sender);
-        Ok(Actor { called, ended, outcome: None, pending: None })
+        Ok(())
+    }
+
+    /// Begins calls, each in its process, which is made if it is the first.
+    fn begin(&mut self, steps: &[&Json]) -> Result<Vec<Actor>, String> {
+        let mut actors = Vec::new();
+        let mut tasks = Vec::new();
+        for step in steps {
+            let name = step.get("process").map_or(Some("A"), Json::text).ok_or("a process without a name")?;
+            if !self.processes.contains_key(name) {
+                let made = self.make_process()?;
+                self.processes.insert(name.to_owned(), made);
+            }
+            let ((called_sender, called), (ended_sender, ended)): ((Sender<Called>, _), (Sender<Outcome>, _)) =
+                (channel(), channel());
+            let call = Call::of(step)?;
+            match self.processes.get(name).ok_or("no process")? {
+                Process::Threads(process) => threads::start(process, call, called_sender, ended_sender),
+                Process::Tasks(process) => tasks.push(tasks::Start {
+                    process: Arc::clone(process),
+                    call,
+                    called: called_sender,
+                    ended: ended_sender,
+                }),
+            }
+            actors.push(Actor { called, ended, outcome: None, pending: None, task: None });
+        }
+        if let Some(runtime) = &self.runtime {
+            for (actor, task) in actors.iter_mut().zip(runtime.start_together(tasks)) {
+                actor.task = Some(task);
+            }
+        }
+        Ok(actors)
+    }
+
+    fn make_process(&self) -> Result<Process, String> {
+        Ok(match self.runtime {
+            None => {
+                let client = threads::connect(self.case, self.port, self.protocol, PATIENCE)?;
+                Process::Threads(Arc::new(threads::Process::new(self.case, client)?))
+            }
+            Some(_) => {
+                let client = tasks::connect(self.case, self.port, self.protocol, PATIENCE)?;
+                Process::Tasks(Arc::new(tasks::Process::new(self.case, client)?))
+            }
+        })
     }
 
     fn actor(&mut self, name: &str) -> Result<&mut Actor, String> {

@@ -140,14 +140,15 @@ impl Commands {
 
     /// Fetches rows. If the caller is cancelled meanwhile, the replies are still read, and the leases in them are given up.
     pub async fn fetch<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
-        let (commands, own) = (Arc::clone(self), io.clone());
-        let work = async move {
-            let answers = commands.ask(&own, &ids, &how).await;
-            let token = |answer: &Result<Fetched, Error>| answer.as_ref().ok().and_then(Fetched::token).cloned();
-            let left = ids.into_iter().zip(&answers).filter_map(|(id, answer)| Some((id, token(answer)?))).collect();
-            Found { answers, leases: Leases { commands, io: own, left } }
-        };
-        io.finish(work).await
+        io.finish(Arc::clone(self).find(io.clone(), ids, how)).await
+    }
+
+    /// Fetches rows, for a caller that is never cancelled.
+    pub async fn find<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
+        let answers = self.ask(&io, &ids, &how).await;
+        let token = |answer: &Result<Fetched, Error>| answer.as_ref().ok().and_then(Fetched::token).cloned();
+        let left = ids.into_iter().zip(&answers).filter_map(|(id, answer)| Some((id, token(answer)?))).collect();
+        Found { answers, leases: Leases { commands: self, io, left } }
     }
 
     /// Fetches a row.

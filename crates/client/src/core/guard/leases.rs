@@ -40,6 +40,11 @@ impl<I: Io> Drop for Leases<I> {
 }
 
 impl<I: Io> Leases<I> {
+    /// Returns no leases.
+    pub fn new(commands: &Arc<Commands>, io: &I) -> Self {
+        Self { commands: Arc::clone(commands), io: io.clone(), left: Vec::new() }
+    }
+
     /// Takes out the lease of a row.
     pub fn take(&mut self, id: &[u8]) -> Option<Self> {
         let position = self.left.iter().position(|(other, _)| other == id)?;

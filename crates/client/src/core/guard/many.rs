@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::flights::Flight;
@@ -69,7 +68,7 @@ impl<C: Codec> GuardCore<C> {
     ) -> Result<Vec<Vec<u8>>, GuardError<E>> {
         let mut flights: HashMap<Vec<u8>, Flight> = ids.iter().map(|id| (id.clone(), self.flights.begin(id))).collect();
         let mut sorted = Sorted { has_values: true, ..Sorted::default() };
-        let mut leases = Leases { commands: Arc::clone(&self.commands), io: io.clone(), left: Vec::new() };
+        let mut leases = Leases::new(&self.commands, io);
         for part in ids.chunks(BATCH) {
             let (leased, unreadable) = self.fetch_part(io, part, false, &mut flights, found, &mut sorted).await;
             leases.append(leased);

@@ -17,12 +17,13 @@ use super::{Io, Reply, command};
 use crate::guard_options::milliseconds;
 use crate::{Codec, Error, GuardOptions};
 
-use commands::Commands;
-pub use commands::{Fetch, Fetched, Found, FoundOne};
+pub use commands::{Commands, Fetch, Fetched, Found, FoundOne};
+use flights::Flights;
 pub use flights::Waiter;
-use flights::{Flights, lock};
-use leases::{Leases, Token};
-pub use write::Filling;
+pub use flights::lock;
+pub use leases::Leases;
+use leases::Token;
+pub use write::fill_filter;
 
 /// The most ids that are sent together.
 pub const BATCH: usize = 500;

@@ -1,19 +1,20 @@
 //! Writing through the guard, and filling its filter.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::commands::{is_unavailable, spread};
+use super::commands::{Commands, is_unavailable, spread};
 use super::read::REPEAT;
-use super::{BATCH, GuardCore, Io, Reply, command, milliseconds};
-use crate::batch::Chunk;
+use super::{BATCH, Io, Reply, command, milliseconds};
+use crate::batch::{extend, windows};
 use crate::core::filter::{FilterCore, collect, with_items};
 use crate::guard_options::Durability;
 use crate::keys::filling_name;
 use crate::replies;
-use crate::{Codec, Error, Options};
+use crate::{Error, Item, Options};
 
 impl Durability {
     /// Returns the command to send after writes, **on the same connection**: WAIT and WAITAOF wait for the writes of the
@@ -58,23 +59,28 @@ impl Durability {
     }
 }
 
-impl<C: Codec> GuardCore<C> {
+impl Commands {
     /// A writer's first call: fails with the first error. With a feed, the follower makes the writers' calls.
     pub async fn announce(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
-        if self.commands.feed.is_some() {
+        if self.feed.is_some() {
             return Ok(());
         }
         self.change(io, ids).await.into_iter().find_map(|error| error).map_or(Ok(()), Err)
     }
 
-    /// A writer's second call: repeated until the server has answered for every id, for up to `patience`.
-    pub async fn confirm(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
+    /// A writer's second call: repeated until the server has answered for every id, for up to `patience`. Goes on if the caller is
+    /// cancelled.
+    pub async fn confirm<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>) -> Result<(), Error> {
+        io.finish(Arc::clone(self).confirm_all(io.clone(), ids)).await
+    }
+
+    async fn confirm_all<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>) -> Result<(), Error> {
         let begun = Instant::now();
-        let mut left: Vec<Vec<u8>> = if self.commands.feed.is_some() { Vec::new() } else { ids.to_vec() };
+        let mut left = if self.feed.is_some() { Vec::new() } else { ids };
         while !left.is_empty() {
-            let errors = self.change(io, &left).await;
+            let errors = self.change(&io, &left).await;
             left = left.into_iter().zip(errors).filter(|(_, error)| error.is_some()).map(|(id, _)| id).collect();
-            if !left.is_empty() && begun.elapsed() >= self.commands.options.patience {
+            if !left.is_empty() && begun.elapsed() >= self.options.patience {
                 return Err(Error::Unconfirmed { ids: left });
             }
             if !left.is_empty() {
@@ -88,12 +94,12 @@ impl<C: Codec> GuardCore<C> {
     async fn change(&self, io: &impl Io, ids: &[Vec<u8>]) -> Vec<Option<Error>> {
         let mut errors = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
-            let has_batches = self.commands.has_batches.load(Ordering::Relaxed) && part.len() > 1;
-            let durability = &self.commands.options.durability;
+            let has_batches = self.has_batches.load(Ordering::Relaxed) && part.len() > 1;
+            let durability = &self.options.durability;
             let (mut replies, mut lost) = durability.ask(io, self.changes(part, has_batches)).await;
             let mut each = if has_batches { part.len() } else { 1 };
             if has_batches && replies.iter().any(is_unavailable) {
-                self.commands.has_batches.store(false, Ordering::Relaxed);
+                self.has_batches.store(false, Ordering::Relaxed);
                 each = 1;
                 (replies, lost) = durability.ask(io, self.changes(part, false)).await;
             }
@@ -111,20 +117,20 @@ impl<C: Codec> GuardCore<C> {
     /// Returns the commands that announce changes: one for each filter, or from a server without BF.MCHANGED one for each filter
     /// and id.
     fn changes(&self, ids: &[Vec<u8>], has_batches: bool) -> Vec<Cmd> {
-        let filters = self.commands.options.announce_to.iter().chain([&self.commands.filter]);
+        let filters = self.options.announce_to.iter().chain([&self.filter]);
         let mut commands: Vec<Cmd> = Vec::new();
         for filter in filters {
             if has_batches {
                 let mut changed = command("BF.MCHANGED", filter);
                 changed.arg("ITEMS");
                 for id in ids {
-                    changed.arg(id).arg(self.commands.cache_key(id));
+                    changed.arg(id).arg(self.cache_key(id));
                 }
                 commands.push(changed);
             } else {
                 commands.extend(ids.iter().map(|id| {
                     let mut changed = command("BF.CHANGED", filter);
-                    changed.arg(id).arg(self.commands.cache_key(id));
+                    changed.arg(id).arg(self.cache_key(id));
                     changed
                 }));
             }
@@ -134,9 +140,9 @@ impl<C: Codec> GuardCore<C> {
 
     /// Deletes ids from the filter: fails with the first error.
     pub async fn forget(&self, io: &impl Io, ids: &[Vec<u8>]) -> Result<(), Error> {
-        let ids = if self.commands.feed.is_some() { &[] } else { ids };
+        let ids = if self.feed.is_some() { &[] } else { ids };
         for part in ids.chunks(BATCH) {
-            let delete = with_items(&command("BF.MDEL", &self.commands.filter), &part.to_vec());
+            let delete = with_items(&command("BF.MDEL", &self.filter), &part.to_vec());
             for answer in crate::core::one(io, delete).await.map(|reply| spread(Ok(reply), 1))? {
                 answer?;
             }
@@ -145,8 +151,24 @@ impl<C: Codec> GuardCore<C> {
     }
 }
 
-/// Fills the filter of a guard under another name, until every id is in it and is safe.
-pub struct Filling {
+/// Fills the filter of a guard under another name, until every id is in it and is safe. Returns how many ids were new.
+pub async fn fill_filter<T: Item>(
+    io: &impl Io,
+    key: &[u8],
+    ids: impl IntoIterator<Item = T>,
+    rate: f64,
+    capacity: u64,
+    options: &Options,
+    durability: &Durability,
+) -> Result<usize, Error> {
+    let filling = Filling::begin(io, key, rate, capacity, options, durability).await?;
+    let new = filling.add(io, ids).await?;
+    filling.finish(io).await?;
+    Ok(new)
+}
+
+/// A filter that is being filled.
+struct Filling {
     key: Vec<u8>,
     filter: FilterCore,
     durability: Durability,
@@ -154,7 +176,7 @@ pub struct Filling {
 
 impl Filling {
     /// Creates the filter under its filling name.
-    pub async fn begin(
+    async fn begin(
         io: &impl Io,
         key: &[u8],
         rate: f64,
@@ -168,25 +190,30 @@ impl Filling {
         Ok(Self { key: key.to_vec(), filter, durability: durability.clone() })
     }
 
-    /// Adds ids, and waits until they are as safe as they have to be. Returns which were new.
+    /// Adds ids, and waits until each command's are as safe as they have to be. Returns how many were new.
     ///
     /// With SYNC, a server passes on those that were not new, too: another client may have added them, whose writes the replicas
     /// do not have yet.
-    pub async fn add(&self, io: &impl Io, window: &[Chunk]) -> Result<Vec<bool>, Error> {
+    async fn add<T: Item>(&self, io: &impl Io, ids: impl IntoIterator<Item = T>) -> Result<usize, Error> {
         let mut insert = command("BF.INSERT", &self.filter.key);
         insert.arg("NOCREATE").arg("SYNC").arg("ITEMS");
-        let commands = window.iter().map(|chunk| with_items(&insert, chunk)).collect();
-        let (replies, lost) = self.durability.ask(io, commands).await;
-        let (answers, error) = collect(window, replies)?;
-        match (error, lost) {
-            (Some(error), _) => Err(Error::named(error, &self.filter.key, answers)),
-            (None, Some(lost)) => Err(lost),
-            (None, None) => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
+        let mut new = Vec::new();
+        for window in windows(ids) {
+            let commands = window.iter().map(|chunk| with_items(&insert, chunk)).collect();
+            let (replies, lost) = self.durability.ask(io, commands).await;
+            let (answers, error) = collect(&window, replies)?;
+            let answers = match (error, lost) {
+                (Some(error), _) => Err(Error::named(error, &self.filter.key, answers)),
+                (None, Some(lost)) => Err(lost),
+                (None, None) => Ok(answers.into_iter().map(Option::unwrap_or_default).collect()),
+            };
+            extend(&mut new, answers)?;
         }
+        Ok(new.into_iter().filter(|is_new| *is_new).count())
     }
 
     /// Gives the filter its name.
-    pub async fn finish(&self, io: &impl Io) -> Result<(), Error> {
+    async fn finish(&self, io: &impl Io) -> Result<(), Error> {
         let mut rename = command("RENAME", &self.filter.key);
         rename.arg(&self.key);
         let (mut replies, lost) = self.durability.ask(io, vec![rename]).await;

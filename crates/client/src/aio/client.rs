@@ -1,0 +1,253 @@
+//! The connections of a process, for tasks.
+
+use std::future::pending;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time;
+
+use crate::Error;
+use crate::core::{Io, Reply, Slot, Waiter, split};
+
+/// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
+///
+/// All commands use one connection, except those that wait in the server: these have connections of their own. A command whose
+/// connection is lost fails: no command is sent twice.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use bloomgate_client::aio::Client;
+///
+/// # fn main() -> Result<(), bloomgate_client::Error> {
+/// let client = Client::open("redis://127.0.0.1/")?.with_connections(20).with_timeout(Duration::from_secs(5));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    settings: Arc<Settings>,
+    connections: Arc<Connections>,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
+    redis: redis::Client,
+    connections: usize,
+    timeout: Duration,
+}
+
+struct Connections {
+    /// The connection for commands that do not wait, and its number, by which callers recognise it.
+    shared: tokio::sync::Mutex<Option<(u64, MultiplexedConnection)>>,
+    opened: AtomicU64,
+    /// The connections for commands that wait which nobody uses.
+    idle: Mutex<Vec<MultiplexedConnection>>,
+    /// How many more of them may be in use.
+    free: Semaphore,
+    /// How many of them wait for a row.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    /// One connection is shared. At least one more is needed for commands that wait.
+    fn new(most: usize) -> Self {
+        Self {
+            shared: tokio::sync::Mutex::default(),
+            opened: AtomicU64::default(),
+            idle: Mutex::default(),
+            free: Semaphore::new(most.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS)),
+            waiting: Arc::default(),
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<MultiplexedConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Connections").field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Names a server, as `redis://HOST:PORT/DATABASE` for instance. It has up to 100 connections, which are opened when they
+    /// are needed, and a timeout of 10 seconds.
+    ///
+    /// # Errors
+    /// The URL is invalid.
+    pub fn open(server: impl IntoConnectionInfo) -> Result<Self, Error> {
+        Ok(Self::of(redis::Client::open(server)?))
+    }
+
+    /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
+    pub fn of(redis: redis::Client) -> Self {
+        let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
+        Self { connections: Arc::new(Connections::new(settings.connections)), settings: Arc::new(settings) }
+    }
+
+    /// Sets the most connections, at least 2. Callers that would wait for a row on more than half of them wait in the process.
+    #[must_use]
+    pub fn with_connections(mut self, most: usize) -> Self {
+        Arc::make_mut(&mut self.settings).connections = most.max(2);
+        self.connections = Arc::new(Connections::new(most));
+        self
+    }
+
+    /// Sets how long a command may take, and how long a caller waits for a free connection. It has to be longer than a guard's
+    /// `wait`.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        Arc::make_mut(&mut self.settings).timeout = timeout;
+        self
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let timeout = Some(self.settings.timeout);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
+        self.settings.redis.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or does
+    /// not answer stays so.
+    async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let (number, mut connection) = {
+            let mut shared = self.connections.shared.lock().await;
+            match &*shared {
+                Some(opened) => opened.clone(),
+                None => {
+                    let opened = (self.connections.opened.fetch_add(1, Ordering::Relaxed), self.connect().await?);
+                    shared.insert(opened).clone()
+                }
+            }
+        };
+        let result = commands.query_async(&mut connection).await;
+        if result.is_err() {
+            let mut shared = self.connections.shared.lock().await;
+            if shared.as_ref().is_some_and(|(other, _)| *other == number) {
+                *shared = None;
+                // The server may have restarted, and these would fail, too.
+                self.connections.idle().clear();
+            }
+        }
+        result
+    }
+
+    /// Sends commands on a connection that nobody else uses meanwhile.
+    async fn exchange_alone(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let in_use = || RedisError::from((ErrorKind::Io, "all connections are in use"));
+        let free = time::timeout(self.settings.timeout, self.connections.free.acquire()).await;
+        let _permit = free.ok().and_then(Result::ok).ok_or_else(in_use)?;
+        let idle = self.connections.idle().pop();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let result = commands.query_async(&mut connection).await;
+        match &result {
+            Ok(_) => self.connections.idle().push(connection),
+            Err(_) => self.connections.idle().clear(),
+        }
+        result
+    }
+}
+
+fn pipeline(commands: Vec<Cmd>) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline.ignore_errors();
+    pipeline
+}
+
+fn replies(result: Result<Vec<Value>, RedisError>, count: usize) -> Vec<Reply> {
+    match result {
+        Ok(replies) => replies.into_iter().map(split).collect(),
+        Err(error) => vec![Err(error); count],
+    }
+}
+
+/// Runs something on the runtime of this thread, if there is one: a runtime that ends drops its tasks.
+pub(super) fn detach(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(work);
+    }
+}
+
+/// Cancels a task unless it was disarmed.
+struct Abort(Option<AbortHandle>);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Io for Client {
+    async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+        let count = commands.len();
+        replies(self.exchange(&pipeline(commands)).await, count)
+    }
+
+    async fn ask_and_wait(&self, commands: Vec<Cmd>) -> Vec<Reply> {
+        let count = commands.len();
+        replies(self.exchange_alone(&pipeline(commands)).await, count)
+    }
+
+    fn send(&self, commands: Vec<Cmd>) {
+        let client = self.clone();
+        detach(async move { drop(client.ask(commands).await) });
+    }
+
+    async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        match tokio::spawn(work).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends, and so does this task.
+                Err(_) => pending().await,
+            },
+        }
+    }
+
+    async fn sleep(&self, time: Duration) {
+        time::sleep(time).await;
+    }
+
+    async fn wait(&self, waiter: &Waiter, at_most: Duration) {
+        // It has been resumed or not: the flight knows.
+        _ = time::timeout(at_most, waiter.resumed()).await;
+    }
+
+    fn take_slot(&self) -> Option<Slot> {
+        Slot::take(&self.connections.waiting, self.settings.connections / 2)
+    }
+
+    type Running<T: Send + 'static> = JoinHandle<T>;
+
+    fn start<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        tokio::spawn(work)
+    }
+
+    async fn join<T: Send + 'static>(&self, running: &mut JoinHandle<T>, at_most: Duration) -> Option<T> {
+        let mut abort = Abort(Some(running.abort_handle()));
+        let ended = time::timeout(at_most, running).await;
+        abort.0 = None;
+        ended.ok()?.ok()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+}

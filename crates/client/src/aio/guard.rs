@@ -1,0 +1,274 @@
+//! The guard in front of a database, for tasks.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use super::client::detach;
+use super::turns::Turns;
+use crate::core::{self, Commands, GuardCore};
+use crate::guard::{Named, bytes_of, in_order};
+use crate::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
+
+/// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
+/// rows that callers of the process load now, so make one guard per table and process.
+///
+/// Calls of [`get`](Self::get) that begin in one turn of the runtime are one command. A call whose future is dropped gives up the
+/// lease that it holds or is about to get.
+///
+/// ```no_run
+/// use bloomgate_client::GuardOptions;
+/// use bloomgate_client::aio::{Client, Guard};
+/// # async fn load(id: u64) -> Result<Option<Vec<u8>>, std::io::Error> { Ok(None) }
+/// # async fn save(id: u64) -> Result<(), std::io::Error> { Ok(()) }
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// let users = Guard::new(&client, "users", GuardOptions::default())?;
+/// let row = users.get(17, || load(17)).await?;
+/// users.changed([17], || save(17)).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Guard<C: Codec = Bytes> {
+    client: Client,
+    core: Arc<GuardCore<C>>,
+    turns: Turns,
+}
+
+impl<C: Codec> Clone for Guard<C> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), core: Arc::clone(&self.core), turns: self.turns.clone() }
+    }
+}
+
+impl<C: Codec> std::fmt::Debug for Guard<C> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.debug_struct("Guard").field("options", self.core.options()).finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// Makes a guard whose rows are bytes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the options are invalid, or the client's timeout is not longer than a wait.
+    pub fn new(client: &Client, filter: impl AsRef<[u8]>, options: GuardOptions) -> Result<Self, Error> {
+        Self::with_codec(client, filter, Bytes, options)
+    }
+}
+
+impl<C: Codec> Guard<C> {
+    /// Makes a guard whose rows a codec converts to bytes and back.
+    ///
+    /// # Errors
+    /// As [`Guard::new`].
+    pub fn with_codec(
+        client: &Client,
+        filter: impl AsRef<[u8]>,
+        codec: C,
+        options: GuardOptions,
+    ) -> Result<Self, Error> {
+        let core = Arc::new(GuardCore::new(client, filter.as_ref(), codec, options)?);
+        Ok(Self { client: client.clone(), turns: Turns::new(client, &core.commands), core })
+    }
+
+    /// Returns a row, or `None` if there is none. `load` reads it from the database that has every commit, in a transaction that
+    /// begins when `load` is called; it returns `None` if there is no row.
+    ///
+    /// If the server fails, the database is queried and nothing is filled. If `load` fails, the lease is given up; if an old
+    /// value is cached, that is returned instead of the error.
+    ///
+    /// # Errors
+    /// [`GuardError::Caller`] with the error of `load`; [`Error::LoadFailed`] during a back-off; [`Error::Refused`] if the codec
+    /// cannot encode the row. No error of the server.
+    pub async fn get<E, L: Future<Output = Result<Option<C::Row>, E>>>(
+        &self,
+        id: impl Item,
+        load: impl FnOnce() -> L,
+    ) -> Result<Option<C::Row>, GuardError<E>> {
+        let id = id.item_bytes();
+        self.core.get(&self.client, &id, None, self.turns.fetch(&id), load).await
+    }
+
+    /// Like [`Self::get`], with a time to live that replaces the guard's.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_with_ttl<E, L: Future<Output = Result<Option<C::Row>, E>>>(
+        &self,
+        id: impl Item,
+        ttl: Duration,
+        load: impl FnOnce() -> L,
+    ) -> Result<Option<C::Row>, GuardError<E>> {
+        let id = id.item_bytes();
+        self.core.get(&self.client, &id, Some(ttl), self.turns.fetch(&id), load).await
+    }
+
+    /// Like [`Self::get`]; but if an old value is cached and `load` takes longer than `soft_timeout`, the old value is returned, and
+    /// `load` continues in a task of its own. This needs a guard with `fail_safe`, and a future that owns what it uses.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_with_soft_timeout<E, L>(
+        &self,
+        id: impl Item,
+        soft_timeout: Duration,
+        load: impl FnOnce() -> L + Send + 'static,
+    ) -> Result<Option<C::Row>, GuardError<E>>
+    where
+        C: 'static,
+        E: Send + 'static,
+        L: Future<Output = Result<Option<C::Row>, E>> + Send + 'static,
+    {
+        let id = id.item_bytes();
+        self.core.get_with_soft_timeout(&self.client, &id, soft_timeout, self.turns.fetch(&id), load).await
+    }
+
+    /// Returns rows, fetched together: a row or `None` for each id, in the order of the ids. `load_many` gets the ids that this
+    /// caller has to load, and returns a map without those that have no row. It is called once, and again for rows that other
+    /// callers were loading and did not bring.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_many<T, E, L>(
+        &self,
+        ids: &[T],
+        load_many: impl FnMut(Vec<T>) -> L,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    where
+        T: Item + Hash + Eq + Clone,
+        L: Future<Output = Result<HashMap<T, C::Row>, E>>,
+    {
+        self.read_many(ids, None, load_many).await
+    }
+
+    /// Like [`Self::get_many`], with a time to live that replaces the guard's.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn get_many_with_ttl<T, E, L>(
+        &self,
+        ids: &[T],
+        ttl: Duration,
+        load_many: impl FnMut(Vec<T>) -> L,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    where
+        T: Item + Hash + Eq + Clone,
+        L: Future<Output = Result<HashMap<T, C::Row>, E>>,
+    {
+        self.read_many(ids, Some(ttl), load_many).await
+    }
+
+    async fn read_many<T, E, L>(
+        &self,
+        ids: &[T],
+        ttl: Option<Duration>,
+        mut load_many: impl FnMut(Vec<T>) -> L,
+    ) -> Result<Vec<Option<C::Row>>, GuardError<E>>
+    where
+        T: Item + Hash + Eq + Clone,
+        L: Future<Output = Result<HashMap<T, C::Row>, E>>,
+    {
+        let named = Named::of(ids);
+        let load = |missing: Vec<Vec<u8>>| {
+            let asked = named.ids(&missing);
+            let loaded = load_many(asked.clone());
+            async move { Ok(in_order(&asked, loaded.await?)) }
+        };
+        self.core.get_many(&self.client, &named.keys, ttl, load).await
+    }
+
+    /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.
+    ///
+    /// # Errors
+    /// The server's first error, for any id.
+    pub async fn announce<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        let ids = bytes_of(ids);
+        self.core.commands.announce(&self.client, &ids).await
+    }
+
+    /// A writer's second call, after the commit. It is repeated until the server answers for every id, also if this future is
+    /// dropped. With a feed it does nothing.
+    ///
+    /// If the outcome of the commit is unknown, find it out before this call, or end the database's session: a commit that lands
+    /// after this call leaves the old row cached.
+    ///
+    /// # Errors
+    /// [`Error::Unconfirmed`] after the guard's `patience`.
+    pub async fn confirm<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        let ids = bytes_of(ids);
+        self.core.commands.confirm(&self.client, ids).await
+    }
+
+    /// Announces ids, calls `write`, and confirms them, whatever `write` returns, and also if it panics or this future is dropped.
+    /// The transaction that inserts, changes or deletes the rows has to end inside of `write`, its outcome known: a database must
+    /// not commit it after `write` was dropped.
+    ///
+    /// # Errors
+    /// The error of the announcement, and then `write` is not called; [`Error::Unconfirmed`]; [`GuardError::Caller`] with the
+    /// error of `write`.
+    pub async fn changed<T: Item, R, E, W: Future<Output = Result<R, E>>>(
+        &self,
+        ids: impl IntoIterator<Item = T>,
+        write: impl FnOnce() -> W,
+    ) -> Result<R, GuardError<E>> {
+        let ids = bytes_of(ids);
+        self.core.commands.announce(&self.client, &ids).await?;
+        let mut pending = Pending { client: &self.client, commands: &self.core.commands, ids };
+        let outcome = write().await;
+        self.core.commands.confirm(&self.client, std::mem::take(&mut pending.ids)).await?;
+        outcome.map_err(GuardError::Caller)
+    }
+
+    /// Deletes ids that never return from the filter, after their rows were deleted inside of [`Self::changed`]. The filter needs
+    /// the hash `siphash`. With a feed it does nothing.
+    ///
+    /// # Errors
+    /// The server's first error.
+    pub async fn forget<T: Item>(&self, ids: impl IntoIterator<Item = T>) -> Result<(), Error> {
+        let ids = bytes_of(ids);
+        self.core.commands.forget(&self.client, &ids).await
+    }
+}
+
+/// Ids that were announced and have to be confirmed, also if the writer is cancelled or panics.
+struct Pending<'a> {
+    client: &'a Client,
+    commands: &'a Arc<Commands>,
+    ids: Vec<Vec<u8>>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            let (client, commands, ids) =
+                (self.client.clone(), Arc::clone(self.commands), std::mem::take(&mut self.ids));
+            // There is no caller who could get an error.
+            detach(async move { _ = commands.confirm(&client, ids).await });
+        }
+    }
+}
+
+/// Fills the filter of a guard as [`filling_name`](crate::keys::filling_name), and renames it to `key` once every id is in it.
+/// Returns how many ids were new. Writers that are active meanwhile have to announce to both names.
+///
+/// A filter that lost ids denies their rows. To make it survive a failover, pass as `replicas` the number of all replicas that may
+/// be promoted; to make it survive a restart, pass `aof`.
+///
+/// # Errors
+/// [`Error::FilterExists`]: another client may be filling it. [`Error::NotDurable`]: a batch, or the new name, did not reach the
+/// replicas in time. After any other error the filling name may be left: delete it and begin again.
+pub async fn fill_filter<T: Item>(
+    client: &Client,
+    key: impl AsRef<[u8]>,
+    ids: impl IntoIterator<Item = T>,
+    rate: f64,
+    capacity: u64,
+    options: &Options,
+    durability: &Durability,
+) -> Result<usize, Error> {
+    core::fill_filter(client, key.as_ref(), ids, rate, capacity, options, durability).await
+}

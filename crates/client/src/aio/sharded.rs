@@ -1,0 +1,109 @@
+//! A filter in many shards, for tasks.
+
+use super::Client;
+use crate::core::{Batch, ShardedCore, create_sharded};
+use crate::{Error, Item, Options};
+
+/// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
+/// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
+///
+/// ```no_run
+/// use bloomgate_client::Options;
+/// use bloomgate_client::aio::{Client, ShardedFilter};
+///
+/// # async fn example() -> Result<(), bloomgate_client::Error> {
+/// let client = Client::open("redis://127.0.0.1/")?;
+/// let links = ShardedFilter::create(&client, "links", 0.001, 1_000_000_000, 64, &Options::default()).await?;
+/// links.add_many(["https://example.org/", "https://example.org/about"]).await?;
+/// assert!(links.exists("https://example.org/").await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Each call reads the number of shards again, and fails with [`Error::ShardsChanged`] if it was doubled: then open the filter
+/// again. A missing shard is [`Error::ShardMissing`], never an answer.
+#[derive(Debug, Clone)]
+pub struct ShardedFilter {
+    client: Client,
+    core: ShardedCore,
+}
+
+impl ShardedFilter {
+    /// Opens a filter. Fails with [`Error::FilterMissing`] if there is none with this name.
+    pub async fn open(client: &Client, name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        Ok(Self { client: client.clone(), core: ShardedCore::open(client, name.as_ref()).await? })
+    }
+
+    /// Creates a filter for `capacity` items in 1 to 16384 shards. Each has room for its part and four standard deviations.
+    /// Filters that are to be merged need the same seed. Fails with [`Error::FilterExists`] if there is one with this name.
+    pub async fn create(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        rate: f64,
+        capacity: u64,
+        shards: u32,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        create_sharded(client, name.as_ref(), rate, capacity, shards, options).await?;
+        Self::open(client, name).await
+    }
+
+    /// Returns the filter's name.
+    pub fn name(&self) -> &[u8] {
+        &self.core.name
+    }
+
+    /// Returns the number of shards.
+    pub fn shards(&self) -> u32 {
+        self.core.shards
+    }
+
+    /// Returns the keys of the shards in order.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.core.keys()
+    }
+
+    /// Adds an item. Returns true if it is certainly new.
+    pub async fn add(&self, item: impl Item) -> Result<bool, Error> {
+        self.core.one(&self.client, Batch::Add, &item.item_bytes()).await
+    }
+
+    /// Adds any number of items. Returns the answers in the order of the items.
+    pub async fn add_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        self.core.many(&self.client, Batch::Add, items).await
+    }
+
+    /// Returns false if the item is certainly not in the filter.
+    pub async fn exists(&self, item: impl Item) -> Result<bool, Error> {
+        self.core.one(&self.client, Batch::Exists, &item.item_bytes()).await
+    }
+
+    /// Looks up any number of items.
+    pub async fn exists_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        self.core.many(&self.client, Batch::Exists, items).await
+    }
+
+    /// Deletes items; the shards need the hash `siphash` or counters.
+    pub async fn delete_many<T: Item>(&self, items: impl IntoIterator<Item = T>) -> Result<Vec<bool>, Error> {
+        self.core.many(&self.client, Batch::Delete, items).await
+    }
+
+    /// Returns the number of items in all shards.
+    pub async fn card(&self) -> Result<u64, Error> {
+        self.core.card(&self.client).await
+    }
+
+    /// Deletes all shards and their number.
+    pub async fn drop(&self) -> Result<(), Error> {
+        self.core.drop(&self.client).await
+    }
+
+    /// Doubles the number of shards by copying each (BF.SCANDUMP). No item is denied. Nobody may add meanwhile: an item that is
+    /// added to a shard after it was copied would be denied. The copies keep the items of both halves, so the shards are as full
+    /// as before, and the new room is for new items.
+    pub async fn double(&mut self) -> Result<(), Error> {
+        self.core.double(&self.client).await
+    }
+}

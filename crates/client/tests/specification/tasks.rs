@@ -1,0 +1,96 @@
+//! The calls of the cases in tasks of tokio.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::{self, JoinHandle};
+
+pub use bloomgate_client::aio::{Client, Filter, Guard, ShardedFilter, fill_filter, plan};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use crate::calls::{Call, Called, Outcome};
+use crate::failure::Failure;
+use crate::json::Json;
+
+/// Awaits a call.
+macro_rules! wait {
+    ($call:expr) => {
+        $call.await
+    };
+}
+
+/// The body of a function that the client calls.
+macro_rules! work {
+    ($body:expr) => {
+        async move { $body }
+    };
+}
+
+#[path = "guard.rs"]
+mod guard;
+#[path = "process.rs"]
+mod process;
+
+pub use process::{Process, connect};
+
+/// Calls an actor's function, and waits for its outcome.
+async fn function(called: &Sender<Called>, ids: Option<Vec<Json>>) -> Result<Json, String> {
+    let (outcome, receiver) = oneshot::channel();
+    called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
+    receiver.await.unwrap_or_else(|_| Err("the case is over".to_owned()))
+}
+
+/// A runtime in a thread of its own, with one thread for all tasks: tasks that are spawned together run in the same turn.
+pub struct Runtime {
+    handle: Handle,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Runtime {
+    pub fn start() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let thread = thread::spawn(move || _ = runtime.block_on(ended));
+        Self { handle, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Runs calls in tasks of their own, in one turn. Returns what cancels each.
+    pub fn start_together(&self, calls: Vec<Start>) -> Vec<AbortHandle> {
+        let (sender, handles) = std::sync::mpsc::channel();
+        self.handle.spawn(async move {
+            for Start { process, call, called, ended } in calls {
+                let task = tokio::spawn(async move { process.perform(&call, &called).await });
+                // The test may have ended.
+                _ = sender.send(task.abort_handle());
+                tokio::spawn(async move {
+                    let outcome = match task.await {
+                        Ok(outcome) => outcome,
+                        Err(error) if error.is_cancelled() => Err(Failure::named("cancelled", "")),
+                        Err(error) => Err(Failure::Unknown(error.to_string())),
+                    };
+                    _ = ended.send(outcome);
+                });
+            }
+        });
+        handles.iter().collect()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // It has no task that blocks.
+        _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A call to begin.
+pub struct Start {
+    pub process: Arc<Process>,
+    pub call: Call,
+    pub called: Sender<Called>,
+    pub ended: Sender<Outcome>,
+}

@@ -1,0 +1,57 @@
+//! The calls of the cases in threads.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter, plan};
+use tokio::sync::oneshot;
+
+use crate::calls::{Call, Called, Outcome};
+use crate::json::Json;
+
+/// A call has returned when its arguments are known.
+macro_rules! wait {
+    ($call:expr) => {
+        $call
+    };
+}
+
+/// The body of a function that the client calls.
+macro_rules! work {
+    ($body:expr) => {
+        $body
+    };
+}
+
+#[path = "guard.rs"]
+mod guard;
+#[path = "process.rs"]
+mod process;
+
+pub use process::{Process, connect};
+
+/// Calls an actor's function, and waits for its outcome.
+fn function(called: &Sender<Called>, ids: Option<Vec<Json>>) -> Result<Json, String> {
+    let (outcome, receiver) = oneshot::channel();
+    called.send(Called { ids, outcome }).map_err(|_| "the case is over".to_owned())?;
+    receiver.blocking_recv().unwrap_or_else(|_| Err("the case is over".to_owned()))
+}
+
+/// Runs a call in a thread of its own.
+pub fn start(process: &Arc<Process>, call: Call, called: Sender<Called>, ended: Sender<Outcome>) {
+    let process = Arc::clone(process);
+    // The test may have ended.
+    thread::spawn(move || _ = ended.send(now(process.perform(&call, &called))));
+}
+
+/// Runs a future whose calls block the thread, so that it never waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("a call has not blocked its thread"),
+    }
+}
