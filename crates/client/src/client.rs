@@ -1,16 +1,20 @@
 //! A pool of connections for threads.
 
 use std::future::ready;
+use std::panic::resume_unwind;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Connection, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value};
+use redis::{
+    Cmd, Connection, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, Value,
+};
 
 use crate::Error;
-use crate::core::{Io, Reply, Slot, Waiter, now, now_within, split};
+use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter, now, now_within, split};
+use crate::slots::Address;
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
 ///
@@ -29,6 +33,7 @@ use crate::core::{Io, Reply, Slot, Waiter, now, now_within, split};
 pub struct Client {
     settings: Arc<Settings>,
     pool: Arc<Pool>,
+    cluster: Option<Arc<Cluster<Client>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -107,7 +112,18 @@ impl Client {
     /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
-        Self { settings: Arc::new(settings), pool: Arc::default() }
+        Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
+    }
+
+    /// Names some nodes of a cluster; one that answers is enough, the others are found. Commands go to the node that holds their
+    /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
+    /// settings of the first that is named here.
+    ///
+    /// # Errors
+    /// A URL is invalid, or no URL is given.
+    pub fn cluster<T: IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> Result<Self, Error> {
+        let (redis, seeds) = seeds(nodes)?;
+        Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
     }
 
     /// Sets the most connections, at least 1. If all are in use, a caller waits for one.
@@ -150,7 +166,14 @@ impl Client {
         Ok(connection)
     }
 
-    fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    /// Returns a client of one node, with the settings of this one.
+    fn node(&self, address: &Address) -> Result<Self, RedisError> {
+        let redis = at(&self.settings.redis, address)?;
+        let settings = Arc::new(Settings { redis, ..Settings::clone(&self.settings) });
+        Ok(Self { settings, pool: Arc::default(), cluster: None })
+    }
+
+    fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let mut place = self.take()?;
         // A connection with an error stays out of the pool: replies may still arrive on it.
         let mut connection = match place.connection.take() {
@@ -168,16 +191,78 @@ impl Client {
     }
 }
 
+/// Returns the settings of a cluster's client, and the addresses of the nodes that the caller named.
+pub(crate) fn seeds<T: IntoConnectionInfo>(
+    nodes: impl IntoIterator<Item = T>,
+) -> Result<(redis::Client, Vec<Address>), Error> {
+    let infos: Result<Vec<_>, _> = nodes.into_iter().map(IntoConnectionInfo::into_connection_info).collect();
+    let infos = infos?;
+    let address = |info: &ConnectionInfo| match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Ok((host.clone(), *port)),
+        _ => Err(Error::Refused("a node of a cluster has a host and a port".to_owned())),
+    };
+    let seeds: Result<Vec<_>, _> = infos.iter().map(address).collect();
+    match infos.into_iter().next() {
+        Some(first) => Ok((redis::Client::open(first)?, seeds?)),
+        None => Err(Error::Refused("a cluster has at least one node".to_owned())),
+    }
+}
+
+/// Returns a client with the same settings for another address.
+pub(crate) fn at(redis: &redis::Client, (host, port): &Address) -> Result<redis::Client, RedisError> {
+    let info = redis.get_connection_info().clone();
+    let (host, port) = (host.clone(), *port);
+    let address = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    redis::Client::open(info.set_addr(address))
+}
+
+/// Puts commands together, so that each gets a reply of its own, also if another one fails.
+pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(commands.len());
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline.ignore_errors();
+    pipeline
+}
+
+/// Returns a reply for each of the commands.
+pub(crate) fn replies(result: Result<Vec<Value>, RedisError>, count: usize) -> Vec<Reply> {
+    match result {
+        Ok(replies) => replies.into_iter().map(split).collect(),
+        Err(error) => vec![Err(error); count],
+    }
+}
+
+impl Node for Client {
+    async fn exchange(&self, commands: Vec<Cmd>, _waits: bool) -> Vec<Reply> {
+        let count = commands.len();
+        replies(self.query(&pipeline(commands)), count)
+    }
+
+    /// Sends to each node in a thread of its own: a caller blocks until the reply.
+    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, waits: bool) -> Vec<Vec<Reply>> {
+        let one = |(node, commands): (Self, Vec<Cmd>)| now(node.exchange(commands, waits));
+        if of_nodes.len() == 1 {
+            return of_nodes.into_iter().map(one).collect();
+        }
+        thread::scope(|scope| {
+            let threads: Vec<_> = of_nodes.into_iter().map(|of_node| scope.spawn(|| one(of_node))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    }
+}
+
 impl Io for Client {
     async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        let mut pipeline = Pipeline::with_capacity(commands.len());
-        let count = commands.len();
-        for command in commands {
-            pipeline.add_command(command);
-        }
-        match self.exchange(pipeline.ignore_errors()) {
-            Ok(replies) => replies.into_iter().map(split).collect(),
-            Err(error) => vec![Err(error); count],
+        match &self.cluster {
+            Some(cluster) => cluster.ask(commands, false, |address| self.node(address)).await,
+            None => self.exchange(commands, false).await,
         }
     }
 
@@ -223,5 +308,9 @@ impl Io for Client {
 
     fn timeout(&self) -> Duration {
         self.settings.timeout
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 }

@@ -68,7 +68,7 @@ impl Default for GuardOptions {
 
 impl GuardOptions {
     /// Checks the options for a client with this timeout.
-    pub(crate) fn check(&self, timeout: Duration) -> Result<(), Error> {
+    pub(crate) fn check(&self, timeout: Duration, is_cluster: bool) -> Result<(), Error> {
         let ms = Duration::from_millis(1);
         let at_least = [("ttl", self.ttl, ms), ("absent_ttl", self.absent_ttl, ms), ("lease", self.lease, ms)];
         let others = [("wait", self.wait), ("fail_safe", self.fail_safe), ("patience", self.patience)];
@@ -86,7 +86,7 @@ impl GuardOptions {
             let text = "with a feed the follower announces changes: announce_to and durability have no effect";
             return Err(Error::Refused(text.to_owned()));
         }
-        self.durability.check(timeout)?;
+        self.durability.check(timeout, is_cluster)?;
         check_timeout(timeout, self.wait)
     }
 
@@ -100,7 +100,7 @@ impl GuardOptions {
     }
 }
 
-/// How many replicas must have a write before it counts.
+/// How many replicas must have a write before it counts. Not for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Durability {
     /// How many replicas must have the write.
@@ -124,9 +124,12 @@ impl Durability {
     }
 
     /// Checks the options for a client with this timeout.
-    pub(crate) fn check(&self, timeout: Duration) -> Result<(), Error> {
+    pub(crate) fn check(&self, timeout: Duration, is_cluster: bool) -> Result<(), Error> {
         if !self.is_asked() {
             return Ok(());
+        }
+        if is_cluster {
+            return Err(Error::Refused("replicas and aof need a client of a single server".to_owned()));
         }
         if self.timeout < Duration::from_millis(1) {
             return Err(Error::Refused("the timeout of durability is at least 1 ms".to_owned()));

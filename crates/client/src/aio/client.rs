@@ -14,7 +14,9 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time;
 
 use crate::Error;
-use crate::core::{Io, Reply, Slot, Waiter, split};
+use crate::client::{at, pipeline, replies, seeds};
+use crate::core::{Cluster, Io, Node, Reply, Slot, Waiter};
+use crate::slots::Address;
 
 /// A server, and the connections to it that all filters and guards of a process share. Clones share the connections, too.
 ///
@@ -34,6 +36,7 @@ use crate::core::{Io, Reply, Slot, Waiter, split};
 pub struct Client {
     settings: Arc<Settings>,
     connections: Arc<Connections>,
+    cluster: Option<Arc<Cluster<Client>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -91,7 +94,22 @@ impl Client {
     /// Uses the settings of a client of redis-rs, for TLS certificates for instance.
     pub fn of(redis: redis::Client) -> Self {
         let settings = Settings { redis, connections: 100, timeout: Duration::from_secs(10) };
-        Self { connections: Arc::new(Connections::new(settings.connections)), settings: Arc::new(settings) }
+        Self {
+            connections: Arc::new(Connections::new(settings.connections)),
+            settings: Arc::new(settings),
+            cluster: None,
+        }
+    }
+
+    /// Names some nodes of a cluster; one that answers is enough, the others are found. Commands go to the node that holds their
+    /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
+    /// settings of the first that is named here.
+    ///
+    /// # Errors
+    /// A URL is invalid, or no URL is given.
+    pub fn cluster<T: IntoConnectionInfo>(nodes: impl IntoIterator<Item = T>) -> Result<Self, Error> {
+        let (redis, seeds) = seeds(nodes)?;
+        Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
     }
 
     /// Sets the most connections, at least 2. Callers that would wait for a row on more than half of them wait in the process.
@@ -116,9 +134,17 @@ impl Client {
         self.settings.redis.get_multiplexed_async_connection_with_config(&config).await
     }
 
+    /// Returns a client of one node, with the settings of this one.
+    fn node(&self, address: &Address) -> Result<Self, RedisError> {
+        let redis = at(&self.settings.redis, address)?;
+        let settings = Arc::new(Settings { redis, ..Settings::clone(&self.settings) });
+        let connections = Arc::new(Connections::new(settings.connections));
+        Ok(Self { settings, connections, cluster: None })
+    }
+
     /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or does
     /// not answer stays so.
-    async fn exchange(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let (number, mut connection) = {
             let mut shared = self.connections.shared.lock().await;
             match &*shared {
@@ -142,7 +168,7 @@ impl Client {
     }
 
     /// Sends commands on a connection that nobody else uses meanwhile.
-    async fn exchange_alone(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    async fn query_alone(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let in_use = || RedisError::from((ErrorKind::Io, "all connections are in use"));
         let free = time::timeout(self.settings.timeout, self.connections.free.acquire()).await;
         let _permit = free.ok().and_then(Result::ok).ok_or_else(in_use)?;
@@ -157,22 +183,6 @@ impl Client {
             Err(_) => self.connections.idle().clear(),
         }
         result
-    }
-}
-
-fn pipeline(commands: Vec<Cmd>) -> Pipeline {
-    let mut pipeline = Pipeline::with_capacity(commands.len());
-    for command in commands {
-        pipeline.add_command(command);
-    }
-    pipeline.ignore_errors();
-    pipeline
-}
-
-fn replies(result: Result<Vec<Value>, RedisError>, count: usize) -> Vec<Reply> {
-    match result {
-        Ok(replies) => replies.into_iter().map(split).collect(),
-        Err(error) => vec![Err(error); count],
     }
 }
 
@@ -194,15 +204,51 @@ impl Drop for Abort {
     }
 }
 
+impl Node for Client {
+    async fn exchange(&self, commands: Vec<Cmd>, waits: bool) -> Vec<Reply> {
+        let (count, commands) = (commands.len(), pipeline(commands));
+        let result = if waits { self.query_alone(&commands).await } else { self.query(&commands).await };
+        replies(result, count)
+    }
+
+    async fn exchange_all(of_nodes: Vec<(Self, Vec<Cmd>)>, waits: bool) -> Vec<Vec<Reply>> {
+        let mut tasks = Vec::new();
+        for (node, commands) in of_nodes {
+            tasks.push(tokio::spawn(async move { node.exchange(commands, waits).await }));
+        }
+        let mut replies = Vec::new();
+        for task in tasks {
+            replies.push(ended(task).await);
+        }
+        replies
+    }
+}
+
+/// Waits until a task has ended. If it has panicked, so does the caller.
+async fn ended<T>(task: JoinHandle<T>) -> T {
+    match task.await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime ends, and so does this task.
+            Err(_) => pending().await,
+        },
+    }
+}
+
 impl Io for Client {
     async fn ask(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        let count = commands.len();
-        replies(self.exchange(&pipeline(commands)).await, count)
+        match &self.cluster {
+            Some(cluster) => cluster.ask(commands, false, |address| self.node(address)).await,
+            None => self.exchange(commands, false).await,
+        }
     }
 
     async fn ask_and_wait(&self, commands: Vec<Cmd>) -> Vec<Reply> {
-        let count = commands.len();
-        replies(self.exchange_alone(&pipeline(commands)).await, count)
+        match &self.cluster {
+            Some(cluster) => cluster.ask(commands, true, |address| self.node(address)).await,
+            None => self.exchange(commands, true).await,
+        }
     }
 
     fn send(&self, commands: Vec<Cmd>) {
@@ -211,14 +257,7 @@ impl Io for Client {
     }
 
     async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
-        match tokio::spawn(work).await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime ends, and so does this task.
-                Err(_) => pending().await,
-            },
-        }
+        ended(tokio::spawn(work)).await
     }
 
     async fn sleep(&self, time: Duration) {
@@ -249,5 +288,9 @@ impl Io for Client {
 
     fn timeout(&self) -> Duration {
         self.settings.timeout
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.cluster.is_some()
     }
 }

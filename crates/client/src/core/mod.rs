@@ -2,6 +2,7 @@
 //! are asynchronous and reach a server only through [`Io`]. [`crate::Client`] implements it for threads, where [`now`] runs a
 //! function to its end in the calling thread; with the feature `tokio`, `aio::Client` implements it for tasks.
 
+mod cluster;
 mod filter;
 mod guard;
 mod sharded;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Value};
 
+pub use cluster::{Cluster, Node};
 pub use filter::{FilterCore, plan};
 #[cfg(feature = "tokio")]
 pub use guard::{BATCH, Commands, Fetched, Found, FoundOne, Leases, lock};
@@ -107,6 +109,9 @@ pub trait Io: Clone + Send + Sync + 'static {
 
     /// How long a command may take.
     fn timeout(&self) -> Duration;
+
+    /// Whether the commands go to the nodes of a cluster.
+    fn is_cluster(&self) -> bool;
 }
 
 /// Wakes the thread that waits in [`now`].

@@ -4,6 +4,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 mod calls;
+mod cluster;
 mod failure;
 #[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
 #[path = "../../../../tests/server/harness/mod.rs"]
@@ -23,9 +24,9 @@ use std::fs;
 
 use harness::{Server, servers};
 use json::Json;
-use redis::ProtocolVersion;
+use redis::{ErrorKind, ProtocolVersion, ServerErrorKind};
 use scripted::Scripted;
-use steps::{Half, Run};
+use steps::{Half, Run, Target};
 use words::{folder, read_cases, texts};
 
 impl Half {
@@ -65,7 +66,8 @@ fn run_all(file: &str, server: &str, half: Half, run: impl Fn(&Json, ProtocolVer
 fn on_a_scripted_server(file: &str, half: Half) {
     run_all(file, "scripted", half, |case, protocol| {
         let server = Scripted::start();
-        Run::new(case, server.port, Some(&server), protocol, half).run()
+        let target = Target { half, protocol, port: server.port, is_cluster: false };
+        Run::new(case, target, Some(&server)).run()
     });
 }
 
@@ -73,19 +75,45 @@ fn on_real_servers(file: &str, half: Half) {
     for program in servers() {
         let server = Server::start(&program);
         run_all(file, "real", half, |case, protocol| {
-            let mut connection = server.library_client(2);
-            redis::cmd("FLUSHALL").exec(&mut connection).map_err(|error| error.to_string())?;
-            for command in case.get("setup").and_then(Json::list).unwrap_or_default() {
-                let words = texts(Some(command));
-                let mut setup = redis::cmd(words[0]);
-                for word in &words[1..] {
-                    setup.arg(*word);
-                }
-                setup.exec(&mut connection).map_err(|error| error.to_string())?;
-            }
-            Run::new(case, server.port, None, protocol, half).run()
+            set_up(case, &[&server])?;
+            let target = Target { half, protocol, port: server.port, is_cluster: false };
+            Run::new(case, target, None).run()
         });
     }
+}
+
+fn on_clusters(half: Half) {
+    for program in servers() {
+        let nodes = cluster::of_three(&program);
+        let nodes: Vec<&Server> = nodes.iter().collect();
+        for file in TESTED {
+            run_all(&crate::file(file), "cluster", half, |case, protocol| {
+                set_up(case, &nodes)?;
+                let target = Target { half, protocol, port: nodes[0].port, is_cluster: true };
+                Run::new(case, target, None).run()
+            });
+        }
+    }
+}
+
+/// Empties the nodes, and sends the commands that come before a case to the node that serves them.
+fn set_up(case: &Json, nodes: &[&Server]) -> Result<(), String> {
+    let mut connections: Vec<_> = nodes.iter().map(|node| node.library_client(2)).collect();
+    for connection in &mut connections {
+        redis::cmd("FLUSHALL").exec(connection).map_err(|error| error.to_string())?;
+    }
+    for command in case.get("setup").and_then(Json::list).unwrap_or_default() {
+        let words = texts(Some(command));
+        let mut setup = redis::cmd(words[0]);
+        for word in &words[1..] {
+            setup.arg(*word);
+        }
+        let mut results = connections.iter_mut().map(|connection| setup.exec(connection));
+        let moved = ErrorKind::Server(ServerErrorKind::Moved);
+        let served = results.find(|result| result.as_ref().err().is_none_or(|error| error.kind() != moved));
+        served.ok_or("no node serves a command of the setup")?.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 macro_rules! files {
@@ -119,6 +147,18 @@ macro_rules! files {
                 fn $name() {
                     crate::on_real_servers(&crate::file(stringify!($name)), crate::Half::Tasks);
                 })*
+            }
+        }
+
+        mod clusters {
+            #[test]
+            fn threads() {
+                crate::on_clusters(crate::Half::Threads);
+            }
+
+            #[test]
+            fn tasks() {
+                crate::on_clusters(crate::Half::Tasks);
             }
         }
 
@@ -172,7 +212,9 @@ fn an_unknown_step_call_member_or_error_fails() {
         let case = format!(r#"{{"filter": {{"key": "seen"}}, "steps": [{step}]}}"#);
         let case: Json = serde_json::from_str(&case).unwrap();
         let server = Scripted::start();
-        let result = Run::new(&case, server.port, Some(&server), ProtocolVersion::RESP2, Half::Threads).run();
+        let (half, protocol) = (Half::Threads, ProtocolVersion::RESP2);
+        let target = Target { half, protocol, port: server.port, is_cluster: false };
+        let result = Run::new(&case, target, Some(&server)).run();
         assert!(result.as_ref().is_err_and(|error| error.contains("unknown")), "{step}: {result:?}");
     }
 }

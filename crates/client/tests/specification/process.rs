@@ -6,24 +6,27 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use bloomgate_client::{keys, sharding};
-use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use super::guard::{GuardOf, fill_filter};
 use super::{Client, Filter, ShardedFilter, plan};
 use crate::calls::{Call, Called, Outcome, info_json, plan_json, stats_json};
 use crate::failure::Failure;
 use crate::json::Json;
+use crate::steps::Target;
 use crate::words::{hex, known, plain};
 
 /// Connects as a case says.
-pub fn connect(case: &Json, port: u16, protocol: ProtocolVersion, patience: Duration) -> Result<Client, String> {
+pub fn connect(case: &Json, target: Target, patience: Duration) -> Result<Client, String> {
     let chosen = case.get("client").cloned().unwrap_or(Json::Null);
     known("client", chosen.names(), &["connections", "timeout_ms"])?;
     let number = |name: &str| chosen.get(name).and_then(Json::integer).and_then(|number| u64::try_from(number).ok());
-    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
+    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), target.port);
     let info = address.into_connection_info().map_err(|error| error.to_string())?;
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    let client = Client::open(info.set_redis_settings(settings)).map_err(|error| error.to_string())?;
+    let settings = info.redis_settings().clone().set_protocol(target.protocol);
+    let info = info.set_redis_settings(settings);
+    let client = if target.is_cluster { Client::cluster([info]) } else { Client::open(info) };
+    let client = client.map_err(|error| error.to_string())?;
     let client = client.with_timeout(number("timeout_ms").map_or(patience, Duration::from_millis));
     Ok(match number("connections") {
         Some(most) => client.with_connections(usize::try_from(most).map_err(|error| error.to_string())?),

@@ -29,6 +29,15 @@ pub enum Half {
     Tasks,
 }
 
+/// Where and how a case runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    pub half: Half,
+    pub protocol: ProtocolVersion,
+    pub port: u16,
+    pub is_cluster: bool,
+}
+
 /// The longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command may take that a client sends after its calls have ended.
@@ -96,9 +105,8 @@ impl Actor {
 /// One run of one case, on a scripted server or a real one.
 pub struct Run<'a> {
     case: &'a Json,
-    port: u16,
+    target: Target,
     server: Option<&'a Scripted>,
-    protocol: ProtocolVersion,
     /// Runs the tasks, unless the calls run in threads.
     runtime: Option<tasks::Runtime>,
     processes: HashMap<String, Process>,
@@ -110,11 +118,11 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(case: &'a Json, port: u16, server: Option<&'a Scripted>, protocol: ProtocolVersion, half: Half) -> Self {
-        let runtime = matches!(half, Half::Tasks).then(tasks::Runtime::start);
+    pub fn new(case: &'a Json, target: Target, server: Option<&'a Scripted>) -> Self {
+        let runtime = matches!(target.half, Half::Tasks).then(tasks::Runtime::start);
         let (processes, actors, held) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (running, connections) = (HashSet::new(), HashMap::new());
-        Self { case, port, server, protocol, runtime, processes, actors, running, held, connections }
+        Self { case, target, server, runtime, processes, actors, running, held, connections }
     }
 
     /// Runs all steps, and checks that nothing is left.
@@ -153,7 +161,10 @@ impl<'a> Run<'a> {
             "start" => self.start(&[step]),
             "start_together" => self.start(&first.list().ok_or("no list")?.iter().collect::<Vec<_>>()),
             "cancel" => {
-                self.actor(text()?)?.task.as_ref().ok_or("the runner lacks the ability to cancel")?.abort();
+                let actor = self.actor(text()?)?;
+                actor.task.as_ref().ok_or("the runner lacks the ability to cancel")?.abort();
+                // The next step comes after the call was dropped.
+                actor.outcome = Some(actor.outcome()?);
                 Ok(())
             }
             "expect" => {
@@ -243,11 +254,11 @@ impl<'a> Run<'a> {
     fn make_process(&self) -> Result<Process, String> {
         Ok(match self.runtime {
             None => {
-                let client = threads::connect(self.case, self.port, self.protocol, PATIENCE)?;
+                let client = threads::connect(self.case, self.target, PATIENCE)?;
                 Process::Threads(Arc::new(threads::Process::new(self.case, client)?))
             }
             Some(_) => {
-                let client = tasks::connect(self.case, self.port, self.protocol, PATIENCE)?;
+                let client = tasks::connect(self.case, self.target, PATIENCE)?;
                 Process::Tasks(Arc::new(tasks::Process::new(self.case, client)?))
             }
         })

@@ -184,7 +184,7 @@ impl Filling {
         options: &Options,
         durability: &Durability,
     ) -> Result<Self, Error> {
-        durability.check(io.timeout())?;
+        durability.check(io.timeout(), io.is_cluster())?;
         let filter = FilterCore { key: filling_name(key)?, create: false };
         filter.reserve(io, rate, capacity, options).await?;
         Ok(Self { key: key.to_vec(), filter, durability: durability.clone() })
