@@ -23,6 +23,8 @@ mod slots;
 
 pub use crate::core::GuardError;
 pub use client::Client;
+#[cfg(feature = "json")]
+pub use codec::Json;
 pub use codec::{Bytes, Codec};
 pub use error::{Answers, Error};
 pub use filter::{Filter, plan};

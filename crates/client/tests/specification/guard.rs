@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use bloomgate_client::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item as _};
+use bloomgate_client::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item as _, Json as JsonCodec};
 
 use super::{Client, Guard, fill_filter as fill, function};
 use crate::calls::{Call, Called, Outcome, item_bytes};
@@ -25,7 +25,7 @@ impl Codec for Rows {
 
     fn encode(&self, row: &Json) -> Result<Vec<u8>, String> {
         match row {
-            _ if self.is_json => serde_json::to_vec(row).map_err(|error| error.to_string()),
+            _ if self.is_json => JsonCodec::default().encode(row),
             Json::Text(text) => Bytes.encode(&text.clone().into_bytes()),
             _ => Err("the row is not bytes".to_owned()),
         }
@@ -33,7 +33,7 @@ impl Codec for Rows {
 
     fn decode(&self, bytes: &[u8]) -> Result<Json, String> {
         if self.is_json {
-            return serde_json::from_slice(bytes).map_err(|error| error.to_string());
+            return JsonCodec::default().decode(bytes);
         }
         Bytes.decode(bytes).map(|bytes| plain(&bytes))
     }

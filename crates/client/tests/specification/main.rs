@@ -1,4 +1,5 @@
-//! Every case of clients/specification: on a scripted server in the test, which speaks RESP2 or RESP3, and on real ones.
+//! Every case of clients/specification: on a scripted server in the test, which speaks RESP2 or RESP3, and on real ones. And the
+//! Rust lines of docs/clients.md.
 // This crate is test code, which fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
@@ -10,6 +11,7 @@ mod failure;
 #[path = "../../../../tests/server/harness/mod.rs"]
 mod harness;
 mod json;
+mod page;
 mod panics;
 mod pool;
 mod scripted;
