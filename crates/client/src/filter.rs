@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::core::{self, Batch, FilterCore, now};
 use crate::dump::Blocking;
-use crate::{Client, Error, Info, Item, Options, Plan, Stats};
+use crate::{Client, Error, Info, Insert, Item, Options, Plan, Stats};
 
 /// Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing.
 ///
@@ -123,6 +123,28 @@ impl Filter {
     /// Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer.
     pub fn stats(&self) -> Result<Stats, Error> {
         now(self.core.get(&self.client, "BF.STATS"))
+    }
+
+    /// Adds items, and creates a missing filter with these options (BF.INSERT). Without items it only creates the filter, which needs
+    /// a seed, `tightening` or `validate_scale_to`.
+    pub fn insert<T: Item>(&self, items: impl IntoIterator<Item = T>, insert: &Insert) -> Result<Vec<bool>, Error> {
+        now(self.core.insert(&self.client, items, insert))
+    }
+
+    /// Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the first
+    /// source. All need the same rate, capacity, expansion, hash and seed.
+    pub fn merge<K: AsRef<[u8]>>(&self, sources: impl IntoIterator<Item = K>) -> Result<(), Error> {
+        now(self.core.merge(&self.client, sources))
+    }
+
+    /// Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest.
+    pub fn rotate(&self) -> Result<u64, Error> {
+        now(self.core.get(&self.client, "BF.ROTATE"))
+    }
+
+    /// Returns lines with the sizes of the filter and of each layer (BF.DEBUG).
+    pub fn debug(&self) -> Result<Vec<String>, Error> {
+        now(self.core.get(&self.client, "BF.DEBUG"))
     }
 
     /// Empties the filter, and keeps its options.

@@ -1,12 +1,12 @@
 //! The guard in front of a database, for threads. docs/guard.md has the protocol, and docs/guard-proof.md its reasons.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{self, Fetch, GuardCore, now};
+use crate::core::{self, Fetch, GuardCore, lock, now};
 use crate::{Bytes, Client, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
 
 /// Rows of a database by id, with a filter and a cache in front of them. The filter has the id of every row. Clones share the
@@ -166,6 +166,20 @@ impl<C: Codec> Guard<C> {
             let asked = named.ids(&missing);
             ready(load_many(&asked).map(|rows| in_order(&asked, rows)))
         }))
+    }
+
+    /// Returns how often each event has happened:
+    ///
+    /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
+    /// - `filled`, `lease lost`: loaded rows that were cached, and those that were not, because the row changed or the lease ended
+    ///   during the load;
+    /// - `load failed`: rows whose load failed;
+    /// - `stale served`, `soft timeout`: old values that were served because a load failed, or took too long;
+    /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
+    /// - `undecodable`: cached values that the codec could not decode;
+    /// - `errors`: replies that were errors or did not arrive.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.core.commands.counts).clone()
     }
 
     /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.

@@ -31,6 +31,6 @@ pub use filter::{Filter, plan};
 pub use guard::{Guard, fill_filter};
 pub use guard_options::{Durability, GuardOptions};
 pub use item::Item;
-pub use options::Options;
+pub use options::{Insert, Options};
 pub use replies::{Bucket, Info, Layer, Plan, Stats};
 pub use sharded::ShardedFilter;

@@ -31,8 +31,63 @@ pub struct Options {
     pub sliding: bool,
     /// Counters instead of bits: four times the memory, and any number of deletes.
     pub counting: bool,
-    /// The key's time to live in milliseconds, set only if the filter is created.
+    /// The key's time to live in seconds, set only if the filter is created.
+    pub ex: Option<u64>,
+    /// The same in milliseconds.
     pub px: Option<u64>,
+}
+
+/// How `insert` adds items, and creates a missing filter.
+///
+/// ```
+/// use bloomgate_client::Insert;
+///
+/// let insert = Insert { rate: Some(0.001), capacity: Some(1_000_000), ..Insert::default() };
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Insert {
+    /// The false positive rate of a new filter.
+    pub rate: Option<f64>,
+    /// The capacity of a new filter.
+    pub capacity: Option<u64>,
+    /// Fails if the filter is missing.
+    pub nocreate: bool,
+    /// Replicates items that were not new, too, so that a later WAIT confirms them.
+    pub sync: bool,
+    /// The ratio of one layer's rate to the next: selects valkey-bloom's layout.
+    pub tightening: Option<f64>,
+    /// Fails unless the filter can grow to this capacity.
+    pub validate_scale_to: Option<u64>,
+    /// A seed for valkey-bloom's layout.
+    pub seed32: Option<[u8; 32]>,
+    /// The other options of a new filter.
+    pub options: Options,
+}
+
+impl Insert {
+    /// Appends the options to a command.
+    pub(crate) fn write(&self, command: &mut Cmd) {
+        self.options.write(command);
+        let floats = [("ERROR", self.rate), ("TIGHTENING", self.tightening)];
+        for (word, value) in floats {
+            if let Some(value) = value {
+                command.arg(word).arg(value.to_string());
+            }
+        }
+        for (word, value) in [("CAPACITY", self.capacity), ("VALIDATESCALETO", self.validate_scale_to)] {
+            if let Some(value) = value {
+                command.arg(word).arg(value);
+            }
+        }
+        if let Some(seed) = &self.seed32 {
+            command.arg("SEED").arg(seed);
+        }
+        for (word, is_set) in [("NOCREATE", self.nocreate), ("SYNC", self.sync)] {
+            if is_set {
+                command.arg(word);
+            }
+        }
+    }
 }
 
 impl Options {
@@ -48,6 +103,7 @@ impl Options {
             ("EXPANSION", self.expansion.map(u64::from)),
             ("WINDOW", self.window),
             ("BUCKETS", self.buckets.map(u64::from)),
+            ("EX", self.ex),
             ("PX", self.px),
         ];
         for (word, value) in numbers {

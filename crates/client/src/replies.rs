@@ -301,6 +301,13 @@ macro_rules! scalars {
 
 scalars!(bool = boolean, u64 = integer);
 
+impl Reply for Vec<String> {
+    fn read(reply: &Value) -> Result<Self, Error> {
+        let Value::Array(lines) = reply else { return Err(unexpected(reply)) };
+        lines.iter().map(text).collect::<Option<_>>().ok_or_else(|| unexpected(reply))
+    }
+}
+
 /// The reply of a command that answers OK, or whose answer does not matter.
 impl Reply for () {
     fn read(_reply: &Value) -> Result<Self, Error> {

@@ -1,7 +1,7 @@
 //! A filter in many shards, for threads.
 
 use crate::core::{Batch, ShardedCore, create_sharded, now};
-use crate::{Client, Error, Item, Options};
+use crate::{Client, Error, Info, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
 /// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
@@ -44,7 +44,21 @@ impl ShardedFilter {
         shards: u32,
         options: &Options,
     ) -> Result<Self, Error> {
-        now(create_sharded(client, name.as_ref(), rate, capacity, shards, options))?;
+        now(create_sharded(client, name.as_ref(), rate, capacity, shards, options, false))?;
+        Self::open(client, name)
+    }
+
+    /// Completes a creation that was interrupted. Do not use it to replace a lost shard: the new shard would deny the items of the
+    /// lost one.
+    pub fn resume(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        rate: f64,
+        capacity: u64,
+        shards: u32,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        now(create_sharded(client, name.as_ref(), rate, capacity, shards, options, true))?;
         Self::open(client, name)
     }
 
@@ -91,6 +105,37 @@ impl ShardedFilter {
     /// Returns the number of items in all shards.
     pub fn card(&self) -> Result<u64, Error> {
         now(self.core.card(&self.client))
+    }
+
+    /// Returns BF.INFO of each shard in order.
+    pub fn infos(&self) -> Result<Vec<Info>, Error> {
+        now(self.core.infos(&self.client))
+    }
+
+    /// Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers.
+    pub fn info(&self) -> Result<Info, Error> {
+        now(self.core.info(&self.client))
+    }
+
+    /// Fails with [`Error::ShardMissing`] if a shard is missing.
+    pub fn verify(&self) -> Result<(), Error> {
+        now(self.core.verify(&self.client))
+    }
+
+    /// Reads the number of shards again.
+    pub fn reopen(&mut self) -> Result<(), Error> {
+        now(self.core.reopen(&self.client))
+    }
+
+    /// Empties all shards.
+    pub fn clear(&self) -> Result<(), Error> {
+        now(self.core.clear(&self.client))
+    }
+
+    /// Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Fails with
+    /// [`Error::Refused`] if it has another number of shards. Both need the same rate, capacity and seed.
+    pub fn merge_into(&self, destination: impl AsRef<[u8]>) -> Result<(), Error> {
+        now(self.core.merge_into(&self.client, destination.as_ref()))
     }
 
     /// Deletes all shards and their number.

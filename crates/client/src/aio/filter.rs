@@ -5,7 +5,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Client;
 use crate::core::{self, Batch, FilterCore};
 use crate::dump::File;
-use crate::{Error, Info, Item, Options, Plan, Stats};
+use crate::{Error, Info, Insert, Item, Options, Plan, Stats};
 
 /// Returns the size of a filter with these options once it has `items` items (BF.PLAN). Creates nothing.
 ///
@@ -131,6 +131,32 @@ impl Filter {
     /// Returns the filter's kind, fill and current error rate (BF.STATS). The server reads at most 1 MiB of each layer.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.core.get(&self.client, "BF.STATS").await
+    }
+
+    /// Adds items, and creates a missing filter with these options (BF.INSERT). Without items it only creates the filter, which needs
+    /// a seed, `tightening` or `validate_scale_to`.
+    pub async fn insert<T: Item>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        insert: &Insert,
+    ) -> Result<Vec<bool>, Error> {
+        self.core.insert(&self.client, items, insert).await
+    }
+
+    /// Adds the items of the sources to this filter (BF.MERGE). If it is missing, it is created with the options of the first
+    /// source. All need the same rate, capacity, expansion, hash and seed.
+    pub async fn merge<K: AsRef<[u8]>>(&self, sources: impl IntoIterator<Item = K>) -> Result<(), Error> {
+        self.core.merge(&self.client, sources).await
+    }
+
+    /// Begins the next bucket of a filter that forgets. Returns how many items were dropped with the oldest.
+    pub async fn rotate(&self) -> Result<u64, Error> {
+        self.core.get(&self.client, "BF.ROTATE").await
+    }
+
+    /// Returns lines with the sizes of the filter and of each layer (BF.DEBUG).
+    pub async fn debug(&self) -> Result<Vec<String>, Error> {
+        self.core.get(&self.client, "BF.DEBUG").await
     }
 
     /// Empties the filter, and keeps its options.

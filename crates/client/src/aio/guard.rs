@@ -1,6 +1,6 @@
 //! The guard in front of a database, for tasks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Client;
 use super::client::detach;
 use super::turns::Turns;
-use crate::core::{self, Commands, GuardCore};
+use crate::core::{self, Commands, GuardCore, lock};
 use crate::guard::{Named, bytes_of, in_order};
 use crate::{Bytes, Codec, Durability, Error, GuardError, GuardOptions, Item, Options};
 
@@ -179,6 +179,20 @@ impl<C: Codec> Guard<C> {
             async move { Ok(in_order(&asked, loaded.await?)) }
         };
         self.core.get_many(&self.client, &named.keys, ttl, load).await
+    }
+
+    /// Returns how often each event has happened:
+    ///
+    /// - `absent`, `hit`, `stale`, `load`, `wait`: replies of BF.FETCH, one for each row;
+    /// - `filled`, `lease lost`: loaded rows that were cached, and those that were not, because the row changed or the lease ended
+    ///   during the load;
+    /// - `load failed`: rows whose load failed;
+    /// - `stale served`, `soft timeout`: old values that were served because a load failed, or took too long;
+    /// - `unguarded`: rows that were read from the database without a lease: the server failed, or another caller took too long;
+    /// - `undecodable`: cached values that the codec could not decode;
+    /// - `errors`: replies that were errors or did not arrive.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.core.commands.counts).clone()
     }
 
     /// A writer's first call, before the commit. If it fails, do not commit. With a feed it does nothing.

@@ -2,7 +2,7 @@
 
 use super::Client;
 use crate::core::{Batch, ShardedCore, create_sharded};
-use crate::{Error, Item, Options};
+use crate::{Error, Info, Item, Options};
 
 /// A filter in many shards, each in a slot of its own, so that the nodes of a cluster share its memory and its load. A batch is
 /// sent to all shards together. docs/sharding.md has the contract, which clients in other languages share.
@@ -46,7 +46,21 @@ impl ShardedFilter {
         shards: u32,
         options: &Options,
     ) -> Result<Self, Error> {
-        create_sharded(client, name.as_ref(), rate, capacity, shards, options).await?;
+        create_sharded(client, name.as_ref(), rate, capacity, shards, options, false).await?;
+        Self::open(client, name).await
+    }
+
+    /// Completes a creation that was interrupted. Do not use it to replace a lost shard: the new shard would deny the items of the
+    /// lost one.
+    pub async fn resume(
+        client: &Client,
+        name: impl AsRef<[u8]>,
+        rate: f64,
+        capacity: u64,
+        shards: u32,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        create_sharded(client, name.as_ref(), rate, capacity, shards, options, true).await?;
         Self::open(client, name).await
     }
 
@@ -93,6 +107,37 @@ impl ShardedFilter {
     /// Returns the number of items in all shards.
     pub async fn card(&self) -> Result<u64, Error> {
         self.core.card(&self.client).await
+    }
+
+    /// Returns BF.INFO of each shard in order.
+    pub async fn infos(&self) -> Result<Vec<Info>, Error> {
+        self.core.infos(&self.client).await
+    }
+
+    /// Returns the sums over all shards; `layers` and `expansion` are those of the shard with the most layers.
+    pub async fn info(&self) -> Result<Info, Error> {
+        self.core.info(&self.client).await
+    }
+
+    /// Fails with [`Error::ShardMissing`] if a shard is missing.
+    pub async fn verify(&self) -> Result<(), Error> {
+        self.core.verify(&self.client).await
+    }
+
+    /// Reads the number of shards again.
+    pub async fn reopen(&mut self) -> Result<(), Error> {
+        self.core.reopen(&self.client).await
+    }
+
+    /// Empties all shards.
+    pub async fn clear(&self) -> Result<(), Error> {
+        self.core.clear(&self.client).await
+    }
+
+    /// Adds this filter's items to the sharded filter `destination`, which is created if it is missing. Fails with
+    /// [`Error::Refused`] if it has another number of shards. Both need the same rate, capacity and seed.
+    pub async fn merge_into(&self, destination: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.core.merge_into(&self.client, destination.as_ref()).await
     }
 
     /// Deletes all shards and their number.

@@ -93,7 +93,12 @@ fn deliver(seats: Vec<Seat>, answer: Result<Fetched, Error>, lease: Leases<Clien
         match first.take() {
             Some(found) => first = seat.send(found).err(),
             // The receiver may have been dropped. There is no lease to lose.
-            None => _ = seat.send((others.clone(), Leases::new(&none.commands, &none.io))),
+            None => {
+                if let Ok(answer) = &others {
+                    none.commands.count(answer.word(), 1);
+                }
+                _ = seat.send((others.clone(), Leases::new(&none.commands, &none.io)));
+            }
         }
     }
 }

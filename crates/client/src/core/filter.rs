@@ -7,7 +7,7 @@ use crate::batch::{Chunk, extend, windows};
 use crate::dump::{self, Record, Sink, Source};
 use crate::error::Answers;
 use crate::replies::{self, Info, Plan, Reply as _, unexpected};
-use crate::{Error, Item, Options};
+use crate::{Error, Insert, Item, Options};
 
 /// A filter's operations. `create` is whether an add may create a missing filter.
 #[derive(Debug, Clone)]
@@ -84,8 +84,38 @@ impl FilterCore {
         Ok(answers.first().copied().unwrap_or_default())
     }
 
+    /// Adds items, and creates a missing filter. Without items it only creates the filter.
+    pub async fn insert<T: Item>(
+        &self,
+        io: &impl Io,
+        items: impl IntoIterator<Item = T>,
+        insert: &Insert,
+    ) -> Result<Vec<bool>, Error> {
+        let mut command = command("BF.INSERT", &self.key);
+        insert.write(&mut command);
+        let mut items = items.into_iter().peekable();
+        if items.peek().is_none() {
+            return self.send(io, command).await.map(|_| Vec::new());
+        }
+        command.arg("ITEMS");
+        self.batch(io, &command, items).await
+    }
+
+    pub async fn merge<K: AsRef<[u8]>>(&self, io: &impl Io, sources: impl IntoIterator<Item = K>) -> Result<(), Error> {
+        let mut merge = command("BF.MERGE", &self.key);
+        let mut has_sources = false;
+        for source in sources {
+            merge.arg(source.as_ref());
+            has_sources = true;
+        }
+        if !has_sources {
+            return Err(Error::Refused("merge needs a source".to_owned()));
+        }
+        self.send(io, merge).await.map(drop)
+    }
+
     /// Sends a command with the items of a batch after its other arguments: up to 16 commands together.
-    pub async fn batch<T: Item>(
+    async fn batch<T: Item>(
         &self,
         io: &impl Io,
         command: &Cmd,

@@ -10,7 +10,7 @@ use crate::batch::{Chunk, extend, windows};
 use crate::error::Answers;
 use crate::replies::{self, Reply as _};
 use crate::sharding::{check_shards, count_key, shard_capacity, shard_key, shard_of};
-use crate::{Error, Item, Options};
+use crate::{Error, Info, Item, Options};
 
 /// The most shards that get a small command each together.
 const TOGETHER: usize = 256;
@@ -38,7 +38,7 @@ async fn each<T: replies::Reply>(io: &impl Io, keys: &[Vec<u8>], make: impl Fn(&
     Ok(results)
 }
 
-/// Creates the shards of a filter.
+/// Creates the shards of a filter. With `resume` it may have some of them already.
 pub async fn create(
     io: &impl Io,
     name: &[u8],
@@ -46,14 +46,17 @@ pub async fn create(
     capacity: u64,
     shards: u32,
     options: &Options,
+    resume: bool,
 ) -> Result<(), Error> {
     check_shards(shards)?;
     let mut set = command("SET", &count_key(name));
     set.arg(shards).arg("NX");
     if one(io, set).await? == Value::Nil {
         // Fails if the key holds something else.
-        read_count(io, name).await?;
-        return Err(Error::FilterExists { key: name.to_vec() });
+        let found = read_count(io, name).await?;
+        if !resume || found != Some(shards) {
+            return Err(Error::FilterExists { key: name.to_vec() });
+        }
     }
     let keys: Vec<_> = (0..shards).map(|shard| shard_key(name, shard)).collect();
     let reserve = |key: &[u8]| {
@@ -62,7 +65,16 @@ pub async fn create(
         options.write(&mut reserve);
         reserve
     };
-    each::<()>(io, &keys, reserve).await.map(drop)
+    for part in keys.chunks(TOGETHER) {
+        let replies = io.ask(part.iter().map(|key| reserve(key)).collect()).await;
+        for (key, reply) in part.iter().zip(replies) {
+            match reply.map_err(|error| Error::named(error, key, Vec::new())) {
+                Err(Error::FilterExists { .. }) if resume => (),
+                reply => _ = reply?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A sharded filter that is open.
@@ -206,6 +218,60 @@ impl ShardedCore {
         self.verify(io).await?;
         let cards: Vec<u64> = each(io, &self.keys(), |key| command("BF.CARD", key)).await?;
         Ok(cards.into_iter().sum())
+    }
+
+    pub async fn infos(&self, io: &impl Io) -> Result<Vec<Info>, Error> {
+        each(io, &self.keys(), |key| command("BF.INFO", key)).await
+    }
+
+    /// Returns the sums over all shards. The layers and the expansion are those of the shard with the most layers.
+    pub async fn info(&self, io: &impl Io) -> Result<Info, Error> {
+        let infos = self.infos(io).await?;
+        let deepest = infos.iter().max_by_key(|info| info.layers);
+        let sum = |of: fn(&Info) -> u64| infos.iter().map(of).fold(0, u64::saturating_add);
+        Ok(Info {
+            capacity: sum(|info| info.capacity),
+            size_bytes: sum(|info| info.size_bytes),
+            layers: deepest.map_or(0, |info| info.layers),
+            items: sum(|info| info.items),
+            expansion: deepest.and_then(|info| info.expansion),
+        })
+    }
+
+    pub async fn clear(&self, io: &impl Io) -> Result<(), Error> {
+        each::<()>(io, &self.keys(), |key| command("BF.CLEAR", key)).await.map(drop)
+    }
+
+    /// Reads the number of shards again.
+    pub async fn reopen(&mut self, io: &impl Io) -> Result<(), Error> {
+        *self = Self::open(io, &self.name).await?;
+        Ok(())
+    }
+
+    pub async fn merge_into(&self, io: &impl Io, destination: &[u8]) -> Result<(), Error> {
+        self.verify(io).await?;
+        let mut set = command("SET", &count_key(destination));
+        set.arg(self.shards).arg("NX");
+        if one(io, set).await? == Value::Nil {
+            let other = Self::open(io, destination).await?;
+            if other.shards != self.shards {
+                let text = format!("the destination has {} shards, not {}", other.shards, self.shards);
+                return Err(Error::Refused(text));
+            }
+        }
+        let numbers: Vec<u32> = (0..self.shards).collect();
+        for part in numbers.chunks(TOGETHER) {
+            let merge = |shard: &u32| {
+                let mut merge = command("BF.MERGE", &shard_key(destination, *shard));
+                merge.arg(shard_key(&self.name, *shard));
+                merge
+            };
+            let replies = io.ask(part.iter().map(merge).collect()).await;
+            for (shard, reply) in part.iter().zip(replies) {
+                reply.map_err(|error| Error::named(error, &shard_key(destination, *shard), Vec::new()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes the number first: without it the filter cannot be opened.

@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::calls::{Call, Called, Outcome};
 use crate::failure::Failure;
+use crate::harness::{Server, servers};
 use crate::json::Json;
 
 /// Awaits a call.
@@ -29,6 +30,8 @@ macro_rules! work {
 
 #[path = "guard.rs"]
 mod guard;
+#[path = "methods.rs"]
+mod methods;
 #[path = "process.rs"]
 mod process;
 
@@ -93,4 +96,18 @@ pub struct Start {
     pub call: Call,
     pub called: Sender<Called>,
     pub ended: Sender<Outcome>,
+}
+
+#[test]
+fn methods_that_no_case_covers() {
+    for program in servers() {
+        let server = Server::start(&program);
+        let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+        let all = async {
+            methods::filters(&client).await?;
+            methods::sharded(&client).await?;
+            methods::counts(&client).await
+        };
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(all).unwrap();
+    }
 }

@@ -11,6 +11,7 @@ pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter, pl
 use tokio::sync::oneshot;
 
 use crate::calls::{Call, Called, Outcome};
+use crate::harness::{Server, servers};
 use crate::json::Json;
 
 /// A call has returned when its arguments are known.
@@ -29,6 +30,8 @@ macro_rules! work {
 
 #[path = "guard.rs"]
 mod guard;
+#[path = "methods.rs"]
+mod methods;
 #[path = "process.rs"]
 mod process;
 
@@ -53,5 +56,19 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("a call has not blocked its thread"),
+    }
+}
+
+#[test]
+fn methods_that_no_case_covers() {
+    for program in servers() {
+        let server = Server::start(&program);
+        let client = Client::open(format!("redis://127.0.0.1:{}", server.port)).unwrap();
+        let all = async {
+            methods::filters(&client).await?;
+            methods::sharded(&client).await?;
+            methods::counts(&client).await
+        };
+        now(all).unwrap();
     }
 }

@@ -46,6 +46,17 @@ impl Fetched {
         })
     }
 
+    /// Returns the first word of the reply.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Hit(_) => "hit",
+            Self::Stale(..) => "stale",
+            Self::Load(_) => "load",
+            Self::Wait => "wait",
+        }
+    }
+
     pub fn token(&self) -> Option<&Token> {
         match self {
             Self::Stale(_, token) | Self::Load(token) => Some(token),
@@ -87,6 +98,8 @@ pub struct Commands {
     pub has_batches: AtomicBool,
     /// The average duration of loads.
     pub load_time: Mutex<Duration>,
+    /// How often each event has happened.
+    pub counts: Mutex<BTreeMap<&'static str, u64>>,
     /// How often in succession the load of each row has failed, and when it failed last.
     pub failing: Mutex<HashMap<Vec<u8>, (u32, Instant)>>,
 }
@@ -103,6 +116,7 @@ impl Commands {
             options,
             has_batches: AtomicBool::new(true),
             load_time: Mutex::default(),
+            counts: Mutex::default(),
             failing: Mutex::default(),
         })
     }
@@ -138,6 +152,13 @@ impl Commands {
         }
     }
 
+    /// Counts an event.
+    pub fn count(&self, event: &'static str, number: usize) {
+        if number > 0 {
+            *lock(&self.counts).entry(event).or_default() += number as u64;
+        }
+    }
+
     /// Fetches rows. If the caller is cancelled meanwhile, the replies are still read, and the leases in them are given up.
     pub async fn fetch<I: Io>(self: &Arc<Self>, io: &I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
         io.finish(Arc::clone(self).find(io.clone(), ids, how)).await
@@ -146,6 +167,9 @@ impl Commands {
     /// Fetches rows, for a caller that is never cancelled.
     pub async fn find<I: Io>(self: Arc<Self>, io: I, ids: Vec<Vec<u8>>, how: Fetch) -> Found<I> {
         let answers = self.ask(&io, &ids, &how).await;
+        for answer in &answers {
+            self.count(answer.as_ref().map_or("errors", Fetched::word), 1);
+        }
         let token = |answer: &Result<Fetched, Error>| answer.as_ref().ok().and_then(Fetched::token).cloned();
         let left = ids.into_iter().zip(&answers).filter_map(|(id, answer)| Some((id, token(answer)?))).collect();
         Found { answers, leases: Leases { commands: self, io, left } }

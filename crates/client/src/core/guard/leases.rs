@@ -72,7 +72,15 @@ impl<I: Io> Leases<I> {
             for part in fills.chunks(BATCH) {
                 let replies = self.io.ask(part.to_vec()).await;
                 let filled: Vec<_> = self.left.drain(..part.len().min(self.left.len())).zip(replies).collect();
-                cached.extend(filled.iter().map(|(_, reply)| !matches!(reply, Ok(Value::Nil) | Err(_))));
+                for (_, reply) in &filled {
+                    let event = match reply {
+                        Err(_) => "errors",
+                        Ok(Value::Nil) => "lease lost",
+                        Ok(_) => "filled",
+                    };
+                    self.commands.count(event, 1);
+                    cached.push(event == "filled");
+                }
                 let refused = filled.into_iter().filter(|(_, reply)| reply.is_err()).map(|(lease, _)| lease);
                 self.end(refused.collect()).await;
             }

@@ -17,16 +17,31 @@ pub struct Loaded<R> {
 }
 
 impl<C: Codec> GuardCore<C> {
-    /// Loads rows, and takes the duration into the average.
-    pub(super) async fn timed<R, E>(&self, load: impl Future<Output = Result<R, E>>) -> Result<R, GuardError<E>> {
+    /// Loads some rows, and takes the duration into the average.
+    pub(super) async fn timed<R, E>(
+        &self,
+        rows: usize,
+        load: impl Future<Output = Result<R, E>>,
+    ) -> Result<R, GuardError<E>> {
         let begun = Instant::now();
-        let loaded = load.await.map_err(GuardError::Caller)?;
+        let loaded =
+            load.await.inspect_err(|_| self.commands.count("load failed", rows)).map_err(GuardError::Caller)?;
         let took = begun.elapsed().as_secs_f64();
         let mut average = lock(&self.commands.load_time);
         let old = average.as_secs_f64();
         let weight = if old > 0.0 { SMOOTHING } else { 1.0 };
         *average = Duration::try_from_secs_f64(old + (took - old) * weight).unwrap_or_default();
         Ok(loaded)
+    }
+
+    /// Loads rows without leases.
+    pub(super) async fn unguarded<R, E>(
+        &self,
+        rows: usize,
+        load: impl Future<Output = Result<R, E>>,
+    ) -> Result<R, GuardError<E>> {
+        self.commands.count("unguarded", rows);
+        self.timed(rows, load).await
     }
 
     /// Loads rows under leases, and fills them or gives the leases up. If all of them have old values in the cache
@@ -38,7 +53,7 @@ impl<C: Codec> GuardCore<C> {
         ttl_ms: u64,
         has_values: bool,
     ) -> Result<Loaded<C::Row>, GuardError<E>> {
-        let loaded = self.timed(load).await.and_then(|rows| {
+        let loaded = self.timed(leases.left.len(), load).await.and_then(|rows| {
             let fill = |((id, token), row): (&Lease, &Option<C::Row>)| self.fill_with(id, token, row.as_ref(), ttl_ms);
             let fills: Result<Vec<_>, Error> = leases.left.iter().zip(&rows).map(fill).collect();
             Ok((rows, fills?))
@@ -52,6 +67,7 @@ impl<C: Codec> GuardCore<C> {
         if has_values {
             let cached = vec![false; ids.len()];
             if let Some(rows) = self.old_values(&io, ids).await.into_iter().collect() {
+                self.commands.count("stale served", cached.len());
                 return Ok(Loaded { rows, cached });
             }
         }

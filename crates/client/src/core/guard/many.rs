@@ -51,7 +51,7 @@ impl<C: Codec> GuardCore<C> {
         found.unguarded.extend(left);
         if !found.unguarded.is_empty() {
             let unguarded = std::mem::take(&mut found.unguarded);
-            let rows = self.timed(load(unguarded.clone())).await?;
+            let rows = self.unguarded(unguarded.len(), load(unguarded.clone())).await?;
             found.rows.extend(unguarded.into_iter().zip(rows));
         }
         Ok(ids.iter().map(|id| found.rows.get(id).cloned().flatten()).collect())

@@ -102,6 +102,7 @@ impl<C: Codec> GuardCore<C> {
             Fetched::Hit(value) | Fetched::Stale(value, _) => {
                 let is_new = undecodable != Some(value.as_slice());
                 let decoded = if is_new { self.codec.decode(value).ok() } else { None };
+                self.commands.count("undecodable", usize::from(is_new && decoded.is_none()));
                 let is_readable = decoded.is_some();
                 (decoded, is_readable)
             }

@@ -32,7 +32,7 @@ impl<C: Codec> GuardCore<C> {
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
             // The server does not answer, or another caller loads the row and takes too long: query the database, fill nothing.
-            return self.timed(load()).await;
+            return self.unguarded(1, load()).await;
         };
         let Some(lease) = lease else { return Ok(value) };
         let loaded = self.load_and_fill(lease, async { Ok(vec![load().await?]) }, ttl_ms, is_readable).await;
@@ -70,7 +70,7 @@ impl<C: Codec> GuardCore<C> {
         let answer = self.fetch_row(io, &mut flight, self.deadline(self.options().attempts), Some(first.await)).await?;
         let Some(Answer { value, lease, is_readable }) = answer else {
             drop(flight);
-            return self.timed(load()).await;
+            return self.unguarded(1, load()).await;
         };
         let Some(lease) = lease else { return Ok(value) };
         let load = async { Ok(vec![load().await?]) };
@@ -83,7 +83,7 @@ impl<C: Codec> GuardCore<C> {
             lease.back_off().await;
             return match self.old_value(io, &mut flight).await {
                 Some(old) => Ok(old),
-                None => self.timed(load).await.map(|rows| rows.into_iter().next().flatten()),
+                None => self.unguarded(1, load).await.map(|rows| rows.into_iter().next().flatten()),
             };
         };
         let guard = Arc::clone(self);
@@ -107,6 +107,7 @@ impl<C: Codec> GuardCore<C> {
     async fn old_value(&self, io: &impl Io, flight: &mut Flight<'_>) -> Option<Option<C::Row>> {
         let old = self.old_values(io, vec![flight.id.clone()]).await.pop().flatten();
         flight.has_news |= old.is_some();
+        self.commands.count("soft timeout", usize::from(old.is_some()));
         old
     }
 

@@ -1,0 +1,88 @@
+//! Methods that no case covers, on a real server: both halves have this file as a module, as process.rs.
+
+use bloomgate_client::{Error, GuardOptions, Insert, Options};
+
+use super::{Client, Filter, Guard, ShardedFilter};
+
+/// The methods of filters.
+pub async fn filters(client: &Client) -> Result<(), Error> {
+    let (seen, other) = (Filter::new(client, "seen"), Filter::new(client, "other"));
+    let options = Options { seed: Some("7".to_owned()), ex: Some(1000), ..Options::default() };
+    let insert = Insert { rate: Some(0.001), capacity: Some(500), options, ..Insert::default() };
+    assert_eq!(wait!(seen.insert(["a", "b", "a"], &insert))?, [true, true, false]);
+    assert_eq!(wait!(seen.info())?.capacity, 500);
+    assert!(wait!(seen.insert([""; 0], &insert))?.is_empty());
+    let nocreate = Insert { nocreate: true, ..Insert::default() };
+    let missing = wait!(other.insert(["a"], &nocreate));
+    assert!(matches!(missing, Err(Error::FilterMissing { .. })), "{missing:?}");
+
+    let none = wait!(other.merge([""; 0]));
+    assert!(matches!(none, Err(Error::Refused(_))), "{none:?}");
+    wait!(other.merge(["seen"]))?;
+    assert_eq!(wait!(other.exists_many(["a", "b", "c"]))?, [true, true, false]);
+    assert!(!wait!(other.debug())?.is_empty());
+
+    let recent = Filter::new(client, "recent");
+    let window = Options { window: Some(60), buckets: Some(3), ..Options::default() };
+    wait!(recent.reserve(0.01, 100, &window))?;
+    wait!(recent.add("a"))?;
+    let mut dropped = Vec::new();
+    for _ in 0..3 {
+        dropped.push(wait!(recent.rotate())?);
+    }
+    assert_eq!((dropped.iter().sum::<u64>(), wait!(recent.exists("a"))?), (1, false));
+    Ok(())
+}
+
+/// The methods of sharded filters.
+pub async fn sharded(client: &Client) -> Result<(), Error> {
+    let seeded = Options { seed: Some("7".to_owned()), ..Options::default() };
+    let mut links = wait!(ShardedFilter::create(client, "links", 0.01, 1000, 4, &seeded))?;
+    wait!(links.add_many(0..100))?;
+    let (infos, info) = (wait!(links.infos())?, wait!(links.info())?);
+    assert_eq!((infos.len(), info.items, info.layers), (4, wait!(links.card())?, 1));
+    assert_eq!(info.capacity, infos.iter().map(|info| info.capacity).sum::<u64>());
+
+    wait!(links.merge_into("all"))?;
+    let all = wait!(ShardedFilter::open(client, "all"))?;
+    assert_eq!(wait!(all.exists_many(0..100))?, vec![true; 100]);
+    wait!(ShardedFilter::create(client, "two", 0.01, 1000, 2, &seeded))?;
+    let refused = wait!(links.merge_into("two"));
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+
+    let mut again = wait!(ShardedFilter::open(client, "links"))?;
+    wait!(again.double())?;
+    let changed = wait!(links.exists("a"));
+    assert!(matches!(changed, Err(Error::ShardsChanged { .. })), "{changed:?}");
+    wait!(links.reopen())?;
+    assert_eq!((links.shards(), wait!(links.exists(99))?), (8, true));
+
+    wait!(links.clear())?;
+    assert_eq!(wait!(links.card())?, 0);
+    wait!(Filter::new(client, &links.keys()[3]).drop())?;
+    let missing = wait!(links.verify());
+    assert!(matches!(missing, Err(Error::ShardMissing { .. })), "{missing:?}");
+    let exists = wait!(ShardedFilter::create(client, "links", 0.01, 1000, 8, &seeded));
+    assert!(matches!(exists, Err(Error::FilterExists { .. })), "{exists:?}");
+    let exists = wait!(ShardedFilter::resume(client, "links", 0.01, 1000, 4, &seeded));
+    assert!(matches!(exists, Err(Error::FilterExists { .. })), "{exists:?}");
+    wait!(wait!(ShardedFilter::resume(client, "links", 0.01, 1000, 8, &seeded))?.verify())
+}
+
+/// The events that a guard counts.
+pub async fn counts(client: &Client) -> Result<(), Error> {
+    let options = Options { seed: Some("7".to_owned()), ..Options::default() };
+    wait!(Filter::new(client, "users").reserve(0.0001, 1000, &options))?;
+    wait!(Filter::new(client, "users").add(17))?;
+    let guard = Guard::new(client, "users", GuardOptions { beta: 0.0, ..GuardOptions::default() })?;
+    let failed = wait!(guard.get(17, || work!(Err("down"))));
+    assert!(failed.is_err());
+    for _ in 0..2 {
+        let row = wait!(guard.get(17, || work!(Ok::<_, Error>(Some(b"Ann".to_vec())))));
+        assert_eq!(row.unwrap().as_deref(), Some(b"Ann".as_slice()));
+    }
+    assert_eq!(wait!(guard.get(18, || work!(Ok::<_, Error>(None)))).unwrap(), None);
+    let counts: Vec<_> = guard.counts().into_iter().collect();
+    assert_eq!(counts, [("absent", 1), ("filled", 1), ("hit", 1), ("load", 2), ("load failed", 1)]);
+    Ok(())
+}
