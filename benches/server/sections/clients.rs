@@ -1,7 +1,8 @@
 //! The guard in each client: hits per second of 64 callers, beside the GET of the client library. Each client has a program for
 //! this, which prints `caller,hits per second,GETs per second` for each round.
 
-use std::path::Path;
+use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -11,9 +12,34 @@ use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::Bench;
 
-/// The clients: the name, the program that runs its file, the file, and where the program is installed from.
-const CLIENTS: [(&str, &str, &str, &str); 1] =
-    [("Python", "target/python/venv/bin/python", "clients/python/bench/guard_hits.py", "scripts/test-python")];
+/// A client.
+struct Client {
+    name: &'static str,
+    /// The program and its file, if it is an interpreter.
+    words: Vec<PathBuf>,
+    /// What has to exist before, and the script that makes it.
+    requirement: (PathBuf, &'static str),
+}
+
+fn clients() -> Result<[Client; 3]> {
+    let python = PathBuf::from("target/python/venv/bin/python");
+    // Beside the folder of this program, which is in `deps`.
+    let rust = env::current_exe()?.ancestors().nth(2).context("the folder of the build")?.join("examples/guard_hits");
+    Ok([
+        Client {
+            name: "Python",
+            words: vec![python.clone(), "clients/python/bench/guard_hits.py".into()],
+            requirement: (python, "scripts/test-python"),
+        },
+        Client {
+            name: "TypeScript",
+            words: vec!["node".into(), "clients/typescript/bench/guard-hits.mjs".into()],
+            requirement: ("clients/typescript/dist/index.js".into(), "scripts/test-typescript"),
+        },
+        Client { name: "Rust", words: vec![rust.clone()], requirement: (rust, "scripts/bench") },
+    ])
+}
+
 /// The least ratio that is worth a guard.
 const AIM: f64 = 0.6;
 
@@ -36,29 +62,31 @@ fn measure(bench: &Bench, results: &mut Results) -> Result<()> {
     let (rounds, lookups) = (bench.rounds(7, 2), bench.size(64_000, 6_400));
     let columns = ["client", "callers", "rounds", "hits/s", "least", "most", "GET/s", "ratio", "aim"];
     let mut table = Table::new("clients", "Hits of the guard in each client", &columns);
-    for (client, program, file, installer) in CLIENTS {
-        if !Path::new(program).exists() {
-            eprintln!("bench: clients: {program} is missing: {installer} installs it");
+    for Client { name, words, requirement: (path, script) } in clients()? {
+        if !path.exists() {
+            table.note(format!("{name} was not measured: {} is missing, which {script} makes.", path.display()));
             continue;
         }
-        let words = ["--callers", "64", "--rounds", &rounds.to_string(), "--lookups", &lookups.to_string(), &url];
+        let (program, file) = words.split_first().context("a program")?;
+        let options = ["--callers", "64", "--rounds", &rounds.to_string(), "--lookups", &lookups.to_string(), &url];
         // The package of this checkout, not the one that the tests have installed.
         let mut command = Command::new(program);
-        command.env("PYTHONPATH", "clients/python/src").arg(file).args(words);
-        let output = command.output().with_context(|| program.to_owned())?;
-        ensure!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+        command.env("PYTHONPATH", "clients/python/src").args(file).args(options);
+        let output = command.output().with_context(|| program.display().to_string())?;
+        ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         for (callers, hits, gets) in
             parse(&String::from_utf8_lossy(&output.stdout)).context("the output of the client's program")?
         {
-            let mut cells: Vec<Cell> = vec![client.into(), format!("64 {callers}").into(), (rounds as u64).into()];
+            let mut cells: Vec<Cell> = vec![name.into(), format!("64 {callers}").into(), (rounds as u64).into()];
             cells.extend(summary(&hits));
             cells.extend([gets.median().into(), hits.ratio_to(&gets).into(), Cell::Number(AIM, 2)]);
             table.row(cells);
         }
     }
     table.note(format!(
-        "1000 cached rows of 200 bytes, {lookups} lookups in each round by random id. Callers are threads, or tasks of one event loop. The \
-         guard and GET take turns, and share all processors with the server. Under asyncio, lookups of one turn of the loop are one command."
+        "1000 cached rows of 200 bytes, {lookups} lookups in each round by random id. Callers are threads, tasks of asyncio, or promises of \
+         node-redis and ioredis. The guard and GET take turns, and share all processors with the server. In an event loop, the guard's \
+         lookups of one turn are one command, and the GETs of one turn are one command each."
     ));
     results.table(&table)
 }
