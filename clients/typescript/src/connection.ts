@@ -3,6 +3,7 @@
 
 import { type IoredisClient, ioredisConnection, isIoredis } from "./ioredis.js";
 import { isNodeRedis, type NodeRedisClient, nodeRedisConnection } from "./node-redis.js";
+import type { Changed, ChangeReports } from "./reports.js";
 import type { Word } from "./words.js";
 
 /** A reply of the server. Strings are Buffers, except simple strings such as OK, which may be either. An error inside an array
@@ -17,6 +18,9 @@ export interface Connection {
   command(words: readonly Word[], key: Word | undefined): Promise<Reply>;
   /** Opens another connection with the same settings, which does not reconnect and never sends a command twice. */
   duplicate(): Promise<Connection>;
+  /** Opens a connection on which the server reports the changes of all keys with a prefix. Rejects with Disconnected if this client
+   * is closed. Without this method, a near cache is bounded by time only. */
+  reportChanges?(prefix: Word, changed: Changed): Promise<ChangeReports>;
   /** Closes the connection at once. Commands without a reply reject. */
   close(): void;
   /** Whether the client routes commands by their keys. */

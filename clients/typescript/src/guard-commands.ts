@@ -9,6 +9,7 @@ import { type CheckedOptions, milliseconds } from "./guard-options.js";
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
 import { cachePrefix, FeedKeys, keyWord, type Row } from "./rows.js";
+import { Tracking } from "./tracking.js";
 import { WaitingConnections } from "./waiting.js";
 import { Warnings } from "./warnings.js";
 import type { Word } from "./words.js";
@@ -87,6 +88,7 @@ export class GuardCommands<V> {
   readonly options: CheckedOptions;
   readonly counts: Counts;
   readonly near: NearCache | undefined;
+  readonly tracking: Tracking | undefined;
   readonly feed: FeedKeys | undefined;
   readonly warnings: Warnings;
   hasAnswered = false;
@@ -104,6 +106,7 @@ export class GuardCommands<V> {
     this.near = options.near;
     this.feed = options.feed ? new FeedKeys(this.filter) : undefined;
     this.warnings = new Warnings(options.warn);
+    this.tracking = this.near && new Tracking(this.link.connection, this.near, this.prefix, this.warnings);
     this.counts = {
       ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, filled: 0, leaseLost: 0, loadFailed: 0, staleServed: 0 },
       ...{ softTimeout: 0, unguarded: 0, nearHit: 0, undecodable: 0, errors: 0 },
@@ -175,6 +178,7 @@ export class GuardCommands<V> {
 
   /** Stores the hits of a fetch in the near cache, and counts its answers. Not what is filled: others may change that. */
   async #keepNear(rows: readonly Row[], fetch: () => Promise<Outcome<Fetched>[]>): Promise<Outcome<Fetched>[]> {
+    this.tracking?.start();
     const marks = this.near?.begin(rows.map((row) => row.cacheKey));
     let answers: Outcome<Fetched>[] = [];
     try {

@@ -30,5 +30,6 @@ export type { Item, Key } from "./items.js";
 export { NearCache } from "./near.js";
 export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
+export type { Changed, ChangeReports } from "./reports.js";
 export { ShardedFilter } from "./sharded.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";

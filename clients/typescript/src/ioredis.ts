@@ -1,7 +1,9 @@
 /** The adapter of ioredis, versions 5 and 6. */
 
 import type { Connection, Reply } from "./connection.js";
+import { Disconnected } from "./errors.js";
 import { Readiness } from "./readiness.js";
+import { beginReports, CHANNEL, type Changed, type ChangeReports } from "./reports.js";
 import { slotOf } from "./slots.js";
 import type { Word } from "./words.js";
 
@@ -13,12 +15,15 @@ export interface IoredisClient {
   duplicate(...args: any[]): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  off(event: string, listener: (...args: any[]) => void): unknown;
   disconnect(): void;
   readonly status: string;
 }
 
 interface Duplicated extends IoredisClient {
   connect(): Promise<unknown>;
+  subscribe(channel: string): Promise<unknown>;
 }
 
 /** The settings of a connection that never sends a command twice, ends when it is lost, and allows commands to wait inside the
@@ -63,6 +68,16 @@ class ClientConnection implements Connection {
 
   async duplicate(): Promise<Connection> {
     return opened(this.#client.duplicate({ ...ONCE, lazyConnect: true }) as Duplicated);
+  }
+
+  async reportChanges(prefix: Word, changed: Changed): Promise<ChangeReports> {
+    if (this.#client.status === "end") throw new Disconnected("the client is closed");
+    const options = { ...ONCE, lazyConnect: true, protocol: 2, replyMapping: "legacy" };
+    const duplicate = this.#client.duplicate(options) as Duplicated;
+    duplicate.on("messageBuffer", (_channel: Buffer, keys: Buffer[] | null) => changed(keys));
+    const connection = await opened(duplicate);
+    const subscribe = () => duplicate.subscribe(CHANNEL);
+    return beginReports(connection, prefix, subscribe, [this.#client, duplicate], ["close", "end"]);
   }
 
   close(): void {

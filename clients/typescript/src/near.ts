@@ -4,7 +4,8 @@ import { binary } from "./rows.js";
 import type { Word } from "./words.js";
 
 /** Keeps up to `items` values in this process, for `seconds` each. What it serves may be that much older than what the server
- * would answer. Several guards may share one.
+ * would answer. Values that others change are dropped as soon as the server reports the change (`CLIENT TRACKING`). Several guards
+ * may share one.
  *
  * A value is stored only if it was not dropped since it was fetched: `begin` marks the keys that are fetched, `drop` removes the
  * marks, and `end` stores those values whose marks are left. */

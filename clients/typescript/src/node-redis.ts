@@ -1,7 +1,9 @@
 /** The adapter of node-redis, versions 5 and 6. */
 
 import type { Connection, Reply } from "./connection.js";
+import { Disconnected } from "./errors.js";
 import { Readiness } from "./readiness.js";
+import { beginReports, CHANNEL, type Changed, type ChangeReports } from "./reports.js";
 import type { Word } from "./words.js";
 
 /** The methods that this package needs of node-redis: those of `createClient` and `createCluster`. */
@@ -12,13 +14,19 @@ export interface NodeRedisClient {
   duplicate(...args: any[]): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
   on(event: string, listener: (...args: any[]) => void): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  off(event: string, listener: (...args: any[]) => void): unknown;
   destroy(): void;
   readonly isOpen: boolean;
 }
 
 interface Duplicated extends NodeRedisClient {
   connect(): Promise<unknown>;
+  subscribe(channel: string, listener: (message: unknown) => void, areBuffers: true): Promise<void>;
 }
+
+/** Settings that need RESP3. */
+const WITHOUT_RESP3 = { RESP: 2, clientSideCache: undefined, emitInvalidate: false, maintNotifications: "disabled" };
 
 /** BLOB_STRING as Buffer, MAP as a flat array; RESP_TYPES of node-redis has these numbers. */
 const OPTIONS = { typeMapping: { 36: Buffer, 37: Array } };
@@ -50,10 +58,22 @@ class ClientConnection implements Connection {
   }
 
   async duplicate(): Promise<Connection> {
+    return opened(this.#duplicated());
+  }
+
+  async reportChanges(prefix: Word, changed: Changed): Promise<ChangeReports> {
+    if (!this.#client.isOpen) throw new Disconnected("the client is closed");
+    const duplicate = this.#duplicated(WITHOUT_RESP3);
+    const connection = await opened(duplicate);
+    const subscribe = () => duplicate.subscribe(CHANNEL, (keys) => changed(keys as Buffer[] | null), true);
+    return beginReports(connection, prefix, subscribe, [this.#client, duplicate], ["error", "end"]);
+  }
+
+  #duplicated(options = {}): Duplicated {
     const settings = (this.#client as { options?: { socket?: object } }).options;
-    // A command that waits inside the server is silent for longer than the socket may be.
+    // A command that waits inside the server is silent for longer than the socket may be, and so is a connection with reports.
     const socket = { ...settings?.socket, reconnectStrategy: false, socketTimeout: undefined };
-    return opened(this.#client.duplicate({ socket, disableOfflineQueue: true }) as Duplicated);
+    return this.#client.duplicate({ socket, disableOfflineQueue: true, ...options }) as Duplicated;
   }
 
   close(): void {

@@ -11,9 +11,15 @@ export type Library = "redis" | "ioredis";
 
 export const LIBRARIES: readonly Library[] = ["redis", "ioredis"];
 
-/** Returns a connected client, which is closed at the test's end. */
-export async function openClient(context: Context, library: Library, port: number, protocol: 2 | 3 = 3): Promise<Client> {
-  const url = `redis://127.0.0.1:${port}`;
+/** Returns a connected client, which is closed at the test's end. `user` is empty or `NAME:PASSWORD@`. */
+export async function openClient(
+  context: Context,
+  library: Library,
+  port: number,
+  protocol: 2 | 3 = 3,
+  user = "",
+): Promise<Client> {
+  const url = `redis://${user}127.0.0.1:${port}`;
   if (library === "redis") {
     const client = await connectRedis(url, { RESP: protocol });
     context.after(() => client.isOpen && client.destroy());

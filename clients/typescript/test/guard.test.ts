@@ -1,20 +1,10 @@
-/** What the specification's cases do not show of the guard: turns of the event loop, aborted calls, slow databases, the near cache,
- * and servers that die. */
+/** What the specification's cases do not show of the guard: turns of the event loop, aborted calls, slow databases, and
+ * servers that die. */
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import {
-  type Client,
-  Filter,
-  Guard,
-  type GuardOptions,
-  Json,
-  LoadFailed,
-  NearCache,
-  ServerTimeout,
-  Unconfirmed,
-} from "../src/index.js";
+import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, ServerTimeout, Unconfirmed } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
 
@@ -202,27 +192,6 @@ for (const library of LIBRARIES) {
       );
       await guard.changed(1, () => {});
       assert.deepEqual(await get(), row);
-    });
-
-    test("the near cache", async () => {
-      const near = new NearCache(2, 3600);
-      const guard = guarded({ near });
-      for (const id of [1, 2, 3]) {
-        await guard.get(id, () => Buffer.from(`row ${id}`));
-        await guard.get(id, () => assert.fail("the row is cached"));
-      }
-      assert.equal(near.size, 2);
-      await server.probe.del(["{rows}:1", "{rows}:2", "{rows}:3"]);
-      assert.equal(String(await guard.get(3, () => assert.fail("the row is near"))), "row 3");
-      assert.equal(guard.counts.nearHit, 1);
-      await guard.changed(3, () => {});
-      assert.equal(String(await guard.get(3, () => Buffer.from("new"))), "new");
-      assert.throws(() => new NearCache(0, 1), RangeError);
-      const short = guarded({ near: new NearCache(10, 0.001) });
-      await short.get(3, () => assert.fail("the row is cached"));
-      await sleep(2);
-      await short.get(3, () => assert.fail("the row is cached"));
-      assert.equal(short.counts.nearHit, 0);
     });
 
     test("the result of a transaction, and its error", async () => {

@@ -1,0 +1,56 @@
+/** Reports of changed keys: `CLIENT TRACKING` with BCAST, on a connection of its own that redirects them to itself. In RESP2 they
+ * are messages of a channel, which both libraries can subscribe to. */
+
+import type { Connection } from "./connection.js";
+import type { Word } from "./words.js";
+
+/** The channel on which the server sends the names of changed keys, or null after FLUSHALL. */
+export const CHANNEL = "__redis__:invalidate";
+
+/** Is called with the names of changed keys, or with null if all keys may have changed. */
+export type Changed = (keys: readonly Buffer[] | null) => void;
+
+/** A connection that reports changes. */
+export interface ChangeReports {
+  /** Resolves once the connection is closed or lost. */
+  readonly ended: Promise<void>;
+  close(): void;
+}
+
+/** The events of a client of either library. */
+interface Emitter {
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  on(event: string, listener: (...args: any[]) => void): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: node's EventEmitter has these types.
+  off(event: string, listener: (...args: any[]) => void): unknown;
+}
+
+/** Begins reports of the keys with a prefix on `connection`, a duplicate of the client `main`. They end with either of them.
+ * `losses` are the events of the duplicate that mean that its connection is lost. */
+export async function beginReports(
+  connection: Connection,
+  prefix: Word,
+  subscribe: () => Promise<unknown>,
+  [main, duplicate]: readonly [Emitter, Emitter],
+  losses: readonly string[],
+): Promise<ChangeReports> {
+  const close = () => connection.close();
+  const ended = new Promise<void>((resolve) => {
+    for (const loss of losses) duplicate.on(loss, () => resolve());
+  }).then(() => {
+    main.off("end", close);
+    close();
+  });
+  main.on("end", close);
+  try {
+    const id = await connection.command(["CLIENT", "ID"], undefined);
+    const words = ["CLIENT", "TRACKING", "ON", "REDIRECT", String(id), "BCAST", "PREFIX", prefix];
+    await connection.command(words, undefined);
+    await subscribe();
+  } catch (error) {
+    main.off("end", close);
+    close();
+    throw error;
+  }
+  return { ended, close };
+}
