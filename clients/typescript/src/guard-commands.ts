@@ -6,9 +6,10 @@ import type { Client } from "./connection.js";
 import { asError, isUnavailable } from "./errors.js";
 import { type Fetched, parseFetch, parseFill, parseMfetch } from "./fetched.js";
 import { type CheckedOptions, milliseconds } from "./guard-options.js";
-import type { Key } from "./items.js";
+import { type Key, keyBytes } from "./items.js";
 import type { NearCache } from "./near.js";
 import { cachePrefix, FeedKeys, keyWord, type Row } from "./rows.js";
+import { Events } from "./telemetry.js";
 import { Tracking } from "./tracking.js";
 import { WaitingConnections } from "./waiting.js";
 import { Warnings } from "./warnings.js";
@@ -89,6 +90,7 @@ export class GuardCommands<V> {
   readonly counts: Counts;
   readonly near: NearCache | undefined;
   readonly tracking: Tracking | undefined;
+  readonly events: Events | undefined;
   readonly feed: FeedKeys | undefined;
   readonly warnings: Warnings;
   hasAnswered = false;
@@ -106,6 +108,7 @@ export class GuardCommands<V> {
     this.near = options.near;
     this.feed = options.feed ? new FeedKeys(this.filter) : undefined;
     this.warnings = new Warnings(options.warn);
+    this.events = options.telemetry && new Events(options.telemetry, keyBytes(filter).toString());
     this.tracking = this.near && new Tracking(this.link.connection, this.near, this.prefix, this.warnings);
     this.counts = {
       ...{ absent: 0, hit: 0, stale: 0, load: 0, wait: 0, filled: 0, leaseLost: 0, loadFailed: 0, staleServed: 0 },
@@ -115,6 +118,7 @@ export class GuardCommands<V> {
 
   count(event: keyof Counts, number = 1): void {
     this.counts[event] += number;
+    this.events?.count(event, number);
   }
 
   failed(error: Error): void {

@@ -45,7 +45,8 @@ export class GuardLoads<V> extends GuardCommands<V> {
     const begun = performance.now();
     let loaded: T;
     try {
-      loaded = await settledBy((async () => load())(), undefined, signal);
+      const begin = async () => load();
+      loaded = await settledBy(this.events?.load(rows, begin) ?? begin(), undefined, signal);
     } catch (error) {
       if (!signal?.aborted) this.count("loadFailed", rows);
       throw error;

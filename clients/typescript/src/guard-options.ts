@@ -3,6 +3,7 @@
 import { TIMEOUT_MS } from "./ask.js";
 import type { Key } from "./items.js";
 import type { NearCache } from "./near.js";
+import type { Telemetry } from "./telemetry.js";
 
 /** The longest time that the guard accepts, some 317 years. */
 const MOST_SECONDS = 10_000_000_000;
@@ -49,15 +50,18 @@ export interface GuardOptions {
   waitingConnections?: number;
   /** Whether a change must be in the append-only file on disk before it counts (WAITAOF). */
   aof?: boolean;
+  /** Records the events of `Guard.counts` and the loads, for metrics and traces. */
+  telemetry?: Telemetry;
   /** Is called with each warning, at most once a minute for each kind of trouble. By default warnings go to `console.warn`. */
   warn?: (message: string) => void;
 }
 
 /** The options with their defaults, checked. */
-export interface CheckedOptions extends Omit<Required<GuardOptions>, "near" | "prefix" | "softTimeout" | "warn"> {
+export interface CheckedOptions extends Omit<Required<GuardOptions>, "near" | "prefix" | "softTimeout" | "telemetry" | "warn"> {
   readonly near: NearCache | undefined;
   readonly prefix: Key | undefined;
   readonly softTimeout: number | undefined;
+  readonly telemetry: Telemetry | undefined;
   readonly warn: ((message: string) => void) | undefined;
   /** How long a value stays in the cache after it was fresh. */
   readonly failSafeMs: number;
@@ -83,6 +87,7 @@ export function checkOptions(options: GuardOptions): CheckedOptions {
     aof: false,
     timeoutMs: TIMEOUT_MS,
     waitingConnections: 16,
+    telemetry: undefined,
     warn: undefined,
     ...definedOnly(options),
   };
@@ -135,6 +140,7 @@ const NAMES: readonly string[] = [
   "aof",
   "timeoutMs",
   "waitingConnections",
+  "telemetry",
   "warn",
 ] satisfies (keyof GuardOptions)[];
 

@@ -32,4 +32,5 @@ export type { NodeRedisClient } from "./node-redis.js";
 export type { Bucket, Info, Layer, Plan, Stats } from "./replies.js";
 export type { Changed, ChangeReports } from "./reports.js";
 export { ShardedFilter } from "./sharded.js";
+export type { EventAttributes, LoadAttributes, Telemetry } from "./telemetry.js";
 export type { CreationOptions, InsertOptions, Word } from "./words.js";
