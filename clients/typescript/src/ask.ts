@@ -1,7 +1,7 @@
 /** Sends commands and reads their replies: what all parts of the package have in common. */
 
 import { type Client, type Connection, connectionOf, type Reply } from "./connection.js";
-import { asError, ModuleMissing, ServerTimeout } from "./errors.js";
+import { asError, ModuleMissing, TimeoutError } from "./errors.js";
 import type { Word } from "./words.js";
 
 /** How long a reply may take by default. */
@@ -71,7 +71,7 @@ export class Link {
       };
       const timer = setTimeout(() => {
         leave();
-        const error = new ServerTimeout(`the server has not answered ${String(calls[0]?.words[0])} in time`);
+        const error = new TimeoutError(`the server has not answered ${String(calls[0]?.words[0])} in time`);
         resolve(calls.map(() => error));
       }, this.timeoutMs);
       signal?.addEventListener("abort", abort);

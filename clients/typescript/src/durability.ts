@@ -2,7 +2,7 @@
 
 import { type Call, call, type Link, type Outcome, same } from "./ask.js";
 import type { Connection, Reply } from "./connection.js";
-import { ServerTimeout } from "./errors.js";
+import { TimeoutError } from "./errors.js";
 import { array, number, text } from "./replies.js";
 import type { Warnings } from "./warnings.js";
 import type { Word } from "./words.js";
@@ -45,9 +45,9 @@ export class Durability {
     const outcome = outcomes.pop();
     if (outcome instanceof Error) return outcome;
     const [onDisk, replicas] = this.#aof ? array(outcome).map(number) : [1, number(outcome)];
-    if (!onDisk) return new ServerTimeout("the write is not in the server's append-only file yet");
+    if (!onDisk) return new TimeoutError("the write is not in the server's append-only file yet");
     if ((replicas ?? 0) < this.#replicas) {
-      return new ServerTimeout(`${replicas} of ${this.#replicas} replica(s) have the write`);
+      return new TimeoutError(`${replicas} of ${this.#replicas} replica(s) have the write`);
     }
     return undefined;
   }

@@ -37,8 +37,8 @@ export class ShardMissing extends FilterMissing {}
 /** The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch. */
 export class ShardsChanged extends BloomgateError {}
 
-/** The server did not answer, or did not confirm a write, in time. */
-export class ServerTimeout extends BloomgateError {}
+/** The server did not answer in time, or a write did not reach as many replicas, or the disk, in time. */
+export class TimeoutError extends BloomgateError {}
 
 /** The client has lost its connection, and has not made another yet. */
 export class Disconnected extends BloomgateError {}

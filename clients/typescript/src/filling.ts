@@ -23,7 +23,7 @@ export interface FillOptions extends CreationOptions {
  * Writers that are active meanwhile have to announce to both names.
  *
  * A filter that lost ids denies their rows. To make it survive a failover, pass `replicas`; to make it survive a restart, pass
- * `aof`. If the replicas or the disk take longer than `replicasTimeoutMs`, this throws ServerTimeout.
+ * `aof`. If the replicas or the disk take longer than `replicasTimeoutMs`, this throws TimeoutError.
  *
  * If this throws, `{key}~filling` may be left: delete it and begin again. As long as it exists, FilterExists is thrown, because
  * another client may be filling it. */

@@ -13,9 +13,9 @@ export {
   FilterMissing,
   LoadFailed,
   ModuleMissing,
-  ServerTimeout,
   ShardMissing,
   ShardsChanged,
+  TimeoutError,
   Unconfirmed,
 } from "./errors.js";
 export { type FillOptions, fillFilter } from "./filling.js";

@@ -2,7 +2,7 @@
  * they would block all other commands. */
 
 import { type AskOptions, type Call, Link, type Outcome } from "./ask.js";
-import { asError, isReply, ServerTimeout } from "./errors.js";
+import { asError, isReply, TimeoutError } from "./errors.js";
 import { settledBy } from "./promises.js";
 
 /** How long a connection that nobody uses stays open. */
@@ -44,7 +44,7 @@ export class WaitingConnections {
         () => this.#release(),
       );
       if (options.signal?.aborted) throw error;
-      const trouble = asError(error ?? new ServerTimeout("the server has accepted no connection in time"));
+      const trouble = asError(error ?? new TimeoutError("the server has accepted no connection in time"));
       return calls.map(() => trouble);
     }
     const finished = (outcomes: Outcome<unknown>[]) => {

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, ServerTimeout, Unconfirmed } from "../src/index.js";
+import { type Client, Filter, Guard, type GuardOptions, Json, LoadFailed, TimeoutError, Unconfirmed } from "../src/index.js";
 import { LIBRARIES, openClient } from "./clients.js";
 import { Cleanup, eventually, freePort, PATIENCE_MS, type Server, startServer } from "./server.js";
 
@@ -304,7 +304,7 @@ for (const library of LIBRARIES) {
       const guard = new Guard(client, "rows", { replicas: 1, replicasTimeoutMs: 50, warn: () => {} });
       await assert.rejects(
         guard.changed(1, () => assert.fail("nothing may be committed")),
-        ServerTimeout,
+        TimeoutError,
       );
       const replica = await startServer(context, `replicaof 127.0.0.1 ${primary.port}`);
       await eventually("the replica", async () => (await replica.probe.info("replication")).includes("master_link_status:up"));

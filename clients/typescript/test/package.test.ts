@@ -21,12 +21,16 @@ describe("the packed file", () => {
   let files: string[];
 
   before(async () => {
-    const { stdout } = await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", folder], { cwd: ROOT });
-    const [packed] = JSON.parse(stdout) as [{ filename: string; files: { path: string }[] }];
-    files = packed.files.map((file) => file.path);
+    const { stdout } = await run(process.execPath, [join(ROOT, "package.mjs"), folder]);
+    const packed = stdout.trim();
+    const list = await run("tar", ["--list", "--file", packed]);
+    files = list.stdout
+      .trim()
+      .split("\n")
+      .map((file) => file.replace(/^package\//, ""));
     writeFileSync(join(folder, "package.json"), '{ "private": true, "type": "module" }\n');
     // The libraries are optional: without them nothing has to be fetched.
-    const words = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", `./${packed.filename}`];
+    const words = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", packed];
     await run("npm", words, { cwd: folder });
   });
   after(() => rmSync(folder, { recursive: true }));
@@ -41,6 +45,15 @@ describe("the packed file", () => {
       const installed = readFileSync(join(folder, "node_modules", "bloomgate", licence), "utf8");
       assert.equal(installed, readFileSync(join(ROOT, "../..", licence), "utf8"));
     }
+  });
+
+  test("has a README whose links work outside of the repository", () => {
+    const readme = readFileSync(join(folder, "node_modules", "bloomgate", "README.md"), "utf8");
+    const headings = [...readme.matchAll(/^## (.*)$/gm)].map(([, text]) => `#${text?.toLowerCase().replaceAll(" ", "-")}`);
+    const links = [...readme.matchAll(/\]\(([^)]*)\)/g)].map(([, link]) => String(link));
+    assert.ok(links.some((link) => link.endsWith("/blob/main/docs/guard.md")));
+    assert.ok(links.some((link) => link.endsWith("/blob/main/clients/typescript/examples/web-service.ts")));
+    for (const link of links) assert.ok(link.startsWith("https://") || headings.includes(link), link);
   });
 
   test("names no library in what it loads first", async () => {

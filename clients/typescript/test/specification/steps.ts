@@ -13,9 +13,9 @@ import {
   FilterMissing,
   LoadFailed,
   ModuleMissing,
-  ServerTimeout,
   ShardMissing,
   ShardsChanged,
+  TimeoutError,
   Unconfirmed,
 } from "../../src/index.js";
 import { settledBy } from "../../src/promises.js";
@@ -225,12 +225,12 @@ function isRight(name: string, error: Error, step: Step): boolean {
     case "server":
       return isReply(error);
     case "connection":
-      if (error instanceof Disconnected || error instanceof ServerTimeout) return true;
+      if (error instanceof Disconnected || error instanceof TimeoutError) return true;
       return !isReply(error) && /socket|connection|MaxRetriesPerRequest/i.test(`${error.name} ${error.message}`);
     case "cancelled":
       return error.name === "AbortError";
     case "TimeoutError":
-      return error instanceof ServerTimeout;
+      return error instanceof TimeoutError;
     default:
       throw new SpecificationError(`unknown error ${name}`);
   }

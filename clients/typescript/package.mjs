@@ -1,0 +1,23 @@
+/** Packs what is published: `node package.mjs [FOLDER]`, after `npm run build`. The links of the README, which are relative in the
+ * repository, are absolute in the package, where they are read on npm's page. Writes the file into FOLDER, and prints its path. */
+
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = fileURLToPath(new URL(".", import.meta.url));
+const staged = join(root, ".build", "package");
+const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+const destination = resolve(process.argv[2] ?? root);
+
+rmSync(staged, { recursive: true, force: true });
+mkdirSync(staged, { recursive: true });
+for (const name of ["package.json", ...manifest.files]) cpSync(join(root, name), join(staged, name), { recursive: true });
+const readme = readFileSync(join(root, "README.md"), "utf8");
+const absolute = readme.replace(/\]\((?!https?:|#)([^)\s]+)\)/g, (_, link) => `](${new URL(link, manifest.homepage)})`);
+writeFileSync(join(staged, "README.md"), absolute);
+
+const words = ["pack", "--ignore-scripts", "--loglevel", "error", "--pack-destination", destination];
+const name = execFileSync("npm", words, { cwd: staged, encoding: "utf8" }).trim();
+console.log(join(destination, name));
