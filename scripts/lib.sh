@@ -81,6 +81,11 @@ rust_is_recent() {
   at_least "$(cargo --version 2>/dev/null | cut -d ' ' -f 2)" "$(rust_wanted)"
 }
 
+# Prints the minimum version of node for the TypeScript package, from its package.json.
+node_wanted() {
+  sed -n 's/.*"node": ">=\([0-9.]*\)".*/\1/p' "$root/clients/typescript/package.json"
+}
+
 # postgres_folder: prints the folder with PostgreSQL's programs, or fails. Debian installs each version into its own folder, and
 # Homebrew outside the PATH. The newest version comes last.
 postgres_folder() {
