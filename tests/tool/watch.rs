@@ -220,15 +220,16 @@ fn it_continues_after_a_server_restart() {
             let last: Value = serde_json::from_str(last).unwrap();
             last["filters"].as_array().unwrap().iter().map(|filter| filter["key"].as_str().unwrap()).eq(["after"])
         });
+        eventually("the second line", || errors.lock().unwrap().ends_with("bloomgate: the server is back\n"));
         let text = errors.lock().unwrap().clone();
-        assert!(text.lines().count() == 2 && text.ends_with("bloomgate: the server is back\n"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
         // Without the module the new server has no samples.
         server.stop(Stop::Kill);
         let port = server.port.to_string();
         let _bare =
             Running(Command::new(program).args(["--port", &port, "--save", ""]).stdout(Stdio::null()).spawn().unwrap());
         eventually("the end", || watch.0.try_wait().unwrap().is_some());
-        assert!(errors.lock().unwrap().contains("has not loaded the module"), "{}", errors.lock().unwrap());
+        eventually("the reason", || errors.lock().unwrap().contains("has not loaded the module"));
     });
 }
 
