@@ -12,14 +12,13 @@
 //!                      --WAIT------> the others wait for that value
 //! ```
 //!
-//! The example creates a table in SQLite and looks up rows in each way; nine in ten do not exist. `guard.rs` is what a service
-//! needs. The argument is the URL of a server with the module (its key `known-pages` is replaced):
+//! The example creates a table in SQLite and looks up rows in each way; nine in ten do not exist. The guard is that of the crate
+//! `bloomgate-client`. The argument is the URL of a server with the module (its key `known-pages` is replaced):
 //!
 //! ```text
 //! cargo run --release -p bloomgate-tool --example guard_database redis://127.0.0.1:6379
 //! ```
 
-mod guard;
 mod pages;
 mod ways;
 
@@ -32,19 +31,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use bloomgate_client::{Durability, Filter, Guard, GuardOptions, Options, fill_filter, keys};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Client, Connection, cmd};
+use redis::Client;
 
-use guard::Guard;
 use pages::{Pages, QUERIES};
-use ways::{ROUND_TRIPS, ServiceClient, Way};
+use ways::{ROUND_TRIPS, ServiceClient, Way, either, read};
 
-/// The filter, and its temporary name while it is being filled.
+/// The filter.
 const FILTER: &str = "known-pages";
-const FILTER_BEING_FILLED: &str = "known-pages:filling";
 /// One in a hundred of the ids that do not exist may be reported as present.
 const ERROR_RATE: f64 = 0.01;
-/// Items per command. A round trip costs far more than an item.
+/// Keys per UNLINK.
 const BATCH: usize = 500;
 
 const LOOKUPS: usize = 20_000;
@@ -68,12 +66,16 @@ fn run() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned());
     let client = Client::open(url)?;
     let mut redis = client.get_connection().context("no Redis server (give its URL as the argument)")?;
+    let bloomgate = bloomgate_client::Client::of(client.clone());
 
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("pages.sqlite");
     let known = pages::fill_table(&file)?;
     println!("table      {} rows in SQLite; each query is slowed down by {:?}", count(known.len()), pages::QUERY);
-    let filter_bytes = fill_filter(&mut redis, &known)?;
+    for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
+        ways::empty_caches(&mut redis, urls)?;
+    }
+    let filter_bytes = fill(&bloomgate, &known)?;
     println!("filter     {} for all ids, at a requested rate of {}%", BinaryBytes(filter_bytes), 100.0 * ERROR_RATE);
     let lookups = make_lookups(&known);
     let existing = lookups.iter().filter(|url| known.contains(*url)).count();
@@ -84,29 +86,24 @@ fn run() -> Result<()> {
         count(lookups.len() - existing),
     );
     println!();
-    compare(&client, &file, &lookups, &known)?;
+    let guard = Guard::new(&bloomgate, FILTER, GuardOptions::default())?;
+    compare(&client, &guard, &file, &lookups, &known)?;
     println!();
-    write_rows(&client, &file)?;
+    write_rows(&guard, &file)?;
     println!("lost       0 of the {} lookups for rows that exist, in each way", count(existing));
     Ok(())
 }
 
-/// Fills the filter with the table's ids. Returns its memory in bytes.
+/// Fills the filter with the table's ids. Returns its size in bytes.
 ///
 /// The filter is filled under another name and then renamed, so no client sees a filter with only some of the ids.
 /// docs/guard.md says how to do this while rows are written.
-fn fill_filter(redis: &mut Connection, known: &HashSet<String>) -> Result<u64> {
-    cmd("DEL").arg(FILTER_BEING_FILLED).exec(redis)?;
-    let create = ["CAPACITY", &known.len().to_string(), "ERROR", &ERROR_RATE.to_string(), "HASH", "siphash", "ITEMS"];
-    for urls in known.iter().collect::<Vec<_>>().chunks(BATCH) {
-        // The first command creates the filter; for the others it already exists.
-        let mut insert = cmd("BF.INSERT");
-        insert.arg(FILTER_BEING_FILLED).arg(&create).arg(urls);
-        insert.exec(redis).context("BF.INSERT (has the server loaded the module?)")?;
-        ways::empty_caches(redis, urls)?;
-    }
-    cmd("RENAME").arg(FILTER_BEING_FILLED).arg(FILTER).exec(redis)?;
-    Ok(cmd("MEMORY").arg("USAGE").arg(FILTER).query(redis)?)
+fn fill(client: &bloomgate_client::Client, known: &HashSet<String>) -> Result<u64> {
+    // An earlier run may have been interrupted.
+    Filter::new(client, keys::filling_name(FILTER.as_bytes())?).drop()?;
+    let options = Options { hash: Some("siphash".to_owned()), ..Options::default() };
+    fill_filter(client, FILTER, known, ERROR_RATE, known.len() as u64, &options, &Durability::default())?;
+    Ok(Filter::new(client, FILTER).info()?.size_bytes)
 }
 
 /// The cost of some lookups.
@@ -117,7 +114,7 @@ struct Cost {
 }
 
 /// Looks up rows in each way: many rows by several clients, and one row by many clients at once.
-fn compare(client: &Client, file: &Path, lookups: &[String], known: &HashSet<String>) -> Result<()> {
+fn compare(client: &Client, guard: &Guard, file: &Path, lookups: &[String], known: &HashSet<String>) -> Result<()> {
     let asked: HashSet<&String> = lookups.iter().collect();
     let wanted = known.iter().filter(|url| !asked.contains(url)).min().context("every page was requested")?;
     println!("{:32}  {:<35}  {CROWD} at once for one row", "", format!("{} lookups", count(LOOKUPS)));
@@ -126,14 +123,15 @@ fn compare(client: &Client, file: &Path, lookups: &[String], known: &HashSet<Str
         "", "queries", "round trips", "time", "spared", "queries", "round trips", "time"
     );
     for way in Way::ALL {
-        let many = run_clients(way, client, file, CLIENTS, |service, number| {
+        let many = run_clients(way, client, guard, file, CLIENTS, |service, number| {
             for url in lookups.iter().skip(number).step_by(CLIENTS) {
                 check_answer(service.look_up(url)?.is_some(), known.contains(url))?;
             }
             Ok(())
         })?;
-        let one =
-            run_clients(way, client, file, CROWD, |service, _| check_answer(service.look_up(wanted)?.is_some(), true))?;
+        let one = run_clients(way, client, guard, file, CROWD, |service, _| {
+            check_answer(service.look_up(wanted)?.is_some(), true)
+        })?;
         println!(
             "{:32}  {:>7} {:>11} {:>5.2} s {:>6.1}%  {:>7} {:>11} {:>5.0} ms",
             way.name(),
@@ -159,15 +157,18 @@ fn check_answer(found: bool, exists: bool) -> Result<()> {
 fn run_clients(
     way: Way,
     client: &Client,
+    guard: &Guard,
     file: &Path,
     clients: usize,
     work: impl Fn(&mut ServiceClient, usize) -> Result<()> + Sync,
 ) -> Result<Cost> {
-    let services =
-        (0..clients).map(|_| ServiceClient::open(way, client, FILTER, file)).collect::<Result<Vec<ServiceClient>>>()?;
+    let services = (0..clients)
+        .map(|_| ServiceClient::open(way, client, guard, FILTER, file))
+        .collect::<Result<Vec<ServiceClient>>>()?;
     let start = Barrier::new(clients + 1);
     QUERIES.store(0, Ordering::Relaxed);
     ROUND_TRIPS.store(0, Ordering::Relaxed);
+    let before = round_trips(guard);
     let time = thread::scope(|scope| {
         let (start, work) = (&start, &work);
         let threads: Vec<_> = services
@@ -187,28 +188,36 @@ fn run_clients(
         }
         Ok::<_, anyhow::Error>(begun.elapsed())
     })?;
-    Ok(Cost { queries: QUERIES.load(Ordering::Relaxed), round_trips: ROUND_TRIPS.load(Ordering::Relaxed), time })
+    let round_trips = ROUND_TRIPS.load(Ordering::Relaxed) + round_trips(guard) - before;
+    Ok(Cost { queries: QUERIES.load(Ordering::Relaxed), round_trips, time })
+}
+
+/// Returns how many commands a guard has sent for reads: each is a round trip.
+fn round_trips(guard: &Guard) -> usize {
+    let counts = guard.counts();
+    let sent = ["absent", "hit", "stale", "load", "wait", "filled", "lease lost"];
+    sent.iter().filter_map(|event| usize::try_from(*counts.get(event)?).ok()).sum()
 }
 
 /// Inserts, changes and deletes a row, and checks that the next reader sees it.
-fn write_rows(client: &Client, file: &Path) -> Result<()> {
-    let mut guard = Guard::new(client.get_connection()?, FILTER);
+fn write_rows(guard: &Guard, file: &Path) -> Result<()> {
     let pages = Pages::open(file)?;
     let url = "https://example.org/a-page-of-today";
-    let expect = |guard: &mut Guard<Connection>, title: Option<&str>| {
-        let found = guard.read(url, || pages.title(url))?;
+    let expect = |title: Option<&str>| {
+        let found = read(guard, &pages, url)?;
         ensure!(found.as_deref() == title, "{url} has the title {found:?}, not {title:?}");
         Ok(())
     };
-    expect(&mut guard, None)?;
+    expect(None)?;
     for title in ["New", "Newer"] {
-        guard.write(url, || pages.write(url, title))?;
+        guard.changed([url], || pages.write(url, title)).map_err(either)?;
         // First from the database, then from the cache.
-        expect(&mut guard, Some(title))?;
-        expect(&mut guard, Some(title))?;
+        expect(Some(title))?;
+        expect(Some(title))?;
     }
-    guard.delete(url, || pages.delete(url))?;
-    expect(&mut guard, None)?;
+    guard.changed([url], || pages.delete(url)).map_err(either)?;
+    guard.forget([url])?;
+    expect(None)?;
     println!("written    a row was inserted, changed and deleted; each time the next reader saw it");
     Ok(())
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use bloomgate_client::{Guard, GuardError};
 use redis::{Cmd, Connection, ConnectionLike, FromRedisValue, RedisResult, Value, cmd};
 
-use crate::guard::Guard;
 use crate::pages::Pages;
 
-/// The number of round trips to Redis since the last reset.
+/// The number of round trips to Redis since the last reset, without those of the guard, which counts them itself.
 pub static ROUND_TRIPS: AtomicUsize = AtomicUsize::new(0);
 
 const VALUE_SECONDS: u64 = 60;
@@ -84,20 +84,34 @@ impl Way {
     }
 }
 
+/// Reads a page through the guard.
+pub fn read(guard: &Guard, pages: &Pages, url: &str) -> Result<Option<String>> {
+    let title = guard.get(url, || pages.title(url).map(|title| title.map(String::into_bytes))).map_err(either)?;
+    Ok(title.map(String::from_utf8).transpose()?)
+}
+
+/// Returns the error of the database or of the guard.
+pub fn either(error: GuardError<anyhow::Error>) -> anyhow::Error {
+    match error {
+        GuardError::Caller(error) => error,
+        error => anyhow!("{error}"),
+    }
+}
+
 /// A client of a service that looks up pages.
 pub struct ServiceClient {
     way: Way,
     filter: &'static str,
     redis: Counted,
-    guard: Guard<Counted>,
+    guard: Guard,
     pages: Pages,
 }
 
 impl ServiceClient {
-    /// Opens a client with its own connections.
-    pub fn open(way: Way, client: &redis::Client, filter: &'static str, file: &Path) -> Result<Self> {
-        let connect = || client.get_connection().map(Counted);
-        Ok(Self { way, filter, redis: connect()?, guard: Guard::new(connect()?, filter), pages: Pages::open(file)? })
+    /// Opens a client with a connection of its own and the guard of the process.
+    pub fn open(way: Way, client: &redis::Client, guard: &Guard, filter: &'static str, file: &Path) -> Result<Self> {
+        let redis = Counted(client.get_connection()?);
+        Ok(Self { way, filter, redis, guard: guard.clone(), pages: Pages::open(file)? })
     }
 
     /// Returns the title of a page, if the page exists.
@@ -105,7 +119,7 @@ impl ServiceClient {
         match self.way {
             Way::Cache => self.by_cache(url),
             Way::FilterCacheLock => self.by_filter_cache_and_lock(url),
-            Way::Guard => self.guard.read(url, || self.pages.title(url)),
+            Way::Guard => read(&self.guard, &self.pages, url),
         }
     }
 
