@@ -196,6 +196,7 @@ find_unavailable() {
   [ -n "${BLOOMGATE_PEERS:-}" ] || unavailable+=(--skip peers:: --skip redisbloom_itself)
   [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || unavailable+=(--skip older_than_7)
   [ -n "${BLOOMGATE_GOLDEN:-}" ] || unavailable+=(--skip data_of_this_version_is_written)
+  [ -n "${BLOOMGATE_OTHER_SERVER:-}" ] || unavailable+=(--skip on_another_processor)
   may_mount || unavailable+=(--skip disk::)
   any_server_defragments || unavailable+=(--skip defragmentation:: --skip values_that_the_server_defragments)
   any_server_migrates_slots || unavailable+=(--skip slot_migration_copies_every_filter --skip no_add_is_lost_while_slots_migrate)

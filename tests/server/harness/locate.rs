@@ -52,9 +52,24 @@ pub fn servers() -> Vec<PathBuf> {
 
 /// The server in `BLOOMGATE_OLD_SERVER`, which is older than 7.0.
 pub fn old_server() -> PathBuf {
-    let program = PathBuf::from(env::var_os("BLOOMGATE_OLD_SERVER").expect("BLOOMGATE_OLD_SERVER names a server"));
-    assert!(program.is_file(), "BLOOMGATE_OLD_SERVER names {}, which is not a file", program.display());
-    program
+    named_by("BLOOMGATE_OLD_SERVER")
+}
+
+/// The server in `BLOOMGATE_OTHER_SERVER`, which was built for another processor.
+pub fn server_of_other_processor() -> PathBuf {
+    named_by("BLOOMGATE_OTHER_SERVER")
+}
+
+/// The module in `BLOOMGATE_OTHER_MODULE`, for that server.
+pub fn module_of_other_processor() -> PathBuf {
+    named_by("BLOOMGATE_OTHER_MODULE")
+}
+
+/// The file that an environment variable names.
+fn named_by(variable: &str) -> PathBuf {
+    let file = PathBuf::from(env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")));
+    assert!(file.is_file(), "{variable} is {}, which is not a file", file.display());
+    file
 }
 
 /// Returns a file that an earlier build put into this profile's folder.

@@ -23,7 +23,10 @@ pub use dump::{
     FOOTER, Record, dump, load_record, load_records, next_record, records, restore, value_of, with_fixed_checksum,
 };
 pub use figures::figures;
-pub use locate::{fault_module, module, old_server, on_every_server, on_servers_with, servers, tool};
+pub use locate::{
+    fault_module, module, module_of_other_processor, old_server, on_every_server, on_servers_with,
+    server_of_other_processor, servers, tool,
+};
 pub use process::{Builder, LAST_WORDS, Server, Stop, eventually, free_port};
 pub use replication::{catch_up, digest, follow};
 pub use resident::Resident;
