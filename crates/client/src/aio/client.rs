@@ -47,9 +47,10 @@ struct Settings {
 }
 
 struct Connections {
-    /// The connection for commands that do not wait, and its number, by which callers recognise it.
-    shared: tokio::sync::Mutex<Option<(u64, MultiplexedConnection)>>,
-    opened: AtomicU64,
+    /// The connection for commands that do not wait. Callers wait here while one of them opens it.
+    shared: tokio::sync::Mutex<Shared>,
+    /// How many attempts to open it have ended.
+    attempts: AtomicU64,
     /// The connections for commands that wait which nobody uses.
     idle: Mutex<Vec<MultiplexedConnection>>,
     /// How many more of them may be in use.
@@ -58,12 +59,20 @@ struct Connections {
     waiting: Arc<AtomicUsize>,
 }
 
+#[derive(Default)]
+struct Shared {
+    /// The connection, and the number of the attempt that opened it, by which callers recognise it.
+    opened: Option<(u64, MultiplexedConnection)>,
+    /// The error of the last attempt, unless it opened the connection.
+    failed: Option<RedisError>,
+}
+
 impl Connections {
     /// One connection is shared. At least one more is needed for commands that wait.
     fn new(most: usize) -> Self {
         Self {
             shared: tokio::sync::Mutex::default(),
-            opened: AtomicU64::default(),
+            attempts: AtomicU64::default(),
             idle: Mutex::default(),
             free: Semaphore::new(most.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS)),
             waiting: Arc::default(),
@@ -77,7 +86,7 @@ impl Connections {
 
 impl std::fmt::Debug for Connections {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
-        formatter.debug_struct("Connections").field("opened", &self.opened).finish_non_exhaustive()
+        formatter.debug_struct("Connections").field("attempts", &self.attempts).finish_non_exhaustive()
     }
 }
 
@@ -142,24 +151,34 @@ impl Client {
         Ok(Self { settings, connections, cluster: None })
     }
 
+    /// Returns the shared connection, which is opened if it is not open. If an attempt fails while this call
+    /// waits for it, this call fails, too: attempts of all callers, one after the other, would take too long.
+    async fn shared(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
+        let connections = &self.connections;
+        let known = connections.attempts.load(Ordering::SeqCst);
+        let mut shared = connections.shared.lock().await;
+        if let Some(opened) = &shared.opened {
+            return Ok(opened.clone());
+        }
+        let ended = connections.attempts.load(Ordering::SeqCst);
+        if let Some(error) = shared.failed.as_ref().filter(|_| ended > known) {
+            return Err(error.clone());
+        }
+        let attempt = self.connect().await;
+        connections.attempts.store(ended + 1, Ordering::SeqCst);
+        shared.failed = attempt.as_ref().err().cloned();
+        Ok(shared.opened.insert((ended + 1, attempt?)).clone())
+    }
+
     /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or does
     /// not answer stays so.
     async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
-        let (number, mut connection) = {
-            let mut shared = self.connections.shared.lock().await;
-            match &*shared {
-                Some(opened) => opened.clone(),
-                None => {
-                    let opened = (self.connections.opened.fetch_add(1, Ordering::Relaxed), self.connect().await?);
-                    shared.insert(opened).clone()
-                }
-            }
-        };
+        let (number, mut connection) = self.shared().await?;
         let result = commands.query_async(&mut connection).await;
         if result.is_err() {
             let mut shared = self.connections.shared.lock().await;
-            if shared.as_ref().is_some_and(|(other, _)| *other == number) {
-                *shared = None;
+            if shared.opened.as_ref().is_some_and(|(other, _)| *other == number) {
+                shared.opened = None;
                 // The server may have restarted, and these would fail, too.
                 self.connections.idle().clear();
             }
