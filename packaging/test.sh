@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Sourced by scripts/package --test after it has built the packages: checks them, and installs them in a fresh Debian.
 
-: "${packages:?scripts/package sources this file}" "${target:?}" "${module:?}" "${profile:?}"
+: "${packages:?scripts/package sources this file}" "${files:?}" "${target:?}" "${module:?}" "${profile:?}"
 
-# The Debian release of this machine, because the packages depend on its C library.
+# The Debian release of this machine, because the tool in the packages is built with its C library.
 suite=$(
   # shellcheck source=/dev/null
   source /etc/os-release
@@ -118,6 +118,23 @@ if have lintian; then
 fi
 
 tar -tzf "$packages"/bloomgate-*.tar.gz | grep '/bloomgate-follow@\.service$' >/dev/null || fail "the archive has no unit"
+
+headline "Install the .rpm packages into a folder"
+folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
+mkdir "$folder/tree"
+in_tree=(rpm --root "$folder/tree")
+# Debian's rpm warns unless it gets this option.
+! have dpkg || in_tree+=(--force-debian)
+# No distribution is in the folder, so nothing provides the C library that they require.
+"${in_tree[@]}" --install --nodeps "$packages"/*.rpm
+"${in_tree[@]}" --query --all
+"${in_tree[@]}" --verify --nodeps redis-bloomgate bloomgate || fail "files differ from the .rpm packages (see above)"
+cmp "$files/bloomgate.so" "$folder/tree/usr/lib64/redis/modules/bloomgate.so"
+"$folder/tree/usr/bin/bloomgate" --version
+"${in_tree[@]}" --erase redis-bloomgate bloomgate
+left=$(find "$folder/tree" -name '*bloomgate*')
+[ -z "$left" ] || fail "rpm --erase left files:" "$left"
+rm -r "$folder"
 
 headline "cargo install"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
