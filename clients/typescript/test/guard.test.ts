@@ -216,6 +216,9 @@ for (const library of LIBRARIES) {
       const guard = new Guard(client, "rows", { codec: new Json<{ name: string }>(), warn: () => {} });
       assert.deepEqual(await guard.get(1, () => ({ name: "Änn" })), { name: "Änn" });
       assert.deepEqual(await guard.get(1, () => assert.fail("the row is cached")), { name: "Änn" });
+      await server.probe.set("{rows}:3", "{broken");
+      assert.deepEqual(await guard.get(3, () => ({ name: "Eve" })), { name: "Eve" });
+      assert.equal(guard.counts.undecodable, 1);
       await assert.rejects(
         guarded().get(2, () => "text" as unknown as Buffer),
         TypeError,
