@@ -56,9 +56,9 @@ pub struct Bucket {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// `scaling`, `window`, `rolling` or `counting`.
+    /// `scaling`, `nonscaling`, `window`, `rolling` or `counting`.
     pub kind: String,
-    /// `native` or `redisbloom`.
+    /// `native`, `redisbloom` or `valkey-bloom`.
     pub layout: String,
     /// `murmur3` or `siphash`.
     pub hash: String,
@@ -282,6 +282,15 @@ macro_rules! replies {
         impl Reply for $type {
             fn read(reply: &Value) -> Result<Self, Error> {
                 Fields::of(reply).and_then(|found| $read(&found)).ok_or_else(|| unexpected(reply))
+            }
+        }
+
+        /// Reads a reply of the server, in RESP2 or RESP3, to a command that the crate `redis` has sent.
+        impl TryFrom<&Value> for $type {
+            type Error = Error;
+
+            fn try_from(reply: &Value) -> Result<Self, Error> {
+                Self::read(reply)
             }
         }
     )*};

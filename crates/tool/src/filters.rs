@@ -1,9 +1,8 @@
 //! Replies of servers about filters.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Result, anyhow};
-use redis::{Value, from_redis_value};
+use anyhow::Result;
+use bloomgate_client::Info;
+use redis::Value;
 
 use crate::archive::Contents;
 
@@ -16,16 +15,7 @@ pub fn is_filter(type_name: &str) -> bool {
 ///
 /// # Errors
 /// The reply has another form.
-pub fn contents(info: Value) -> Result<Contents> {
-    let mut fields: BTreeMap<String, Value> = from_redis_value(info)?;
-    let mut number = |name: &str| -> Result<u64> {
-        let value = fields.remove(name).ok_or_else(|| anyhow!("the reply to BF.INFO has no `{name}`"))?;
-        Ok(from_redis_value(value)?)
-    };
-    Ok(Contents {
-        capacity: number("Capacity")?,
-        layers: number("Number of filters")?,
-        items: number("Number of items inserted")?,
-        bytes: number("Size")?,
-    })
+pub fn contents(reply: &Value) -> Result<Contents> {
+    let Info { capacity, layers, items, size_bytes, .. } = reply.try_into()?;
+    Ok(Contents { capacity, layers, items, bytes: size_bytes })
 }

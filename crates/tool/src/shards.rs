@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
+use bloomgate_client::sharding::{MOST_SHARDS, shard_capacity};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, cmd, from_redis_value};
 use serde_json::json;
@@ -12,7 +13,7 @@ use crate::numbers;
 use crate::progress::Bar;
 use crate::report::{counted, percent, print};
 use crate::server::{Address, Options, Server, shown};
-use crate::target::{SHARDS_MAX, Target, count_key, shard_keys, shards_of};
+use crate::target::{Target, count_key, shard_keys, shards_of};
 
 /// Manage filters that are sharded across the nodes of a cluster
 #[derive(clap::Args)]
@@ -88,7 +89,7 @@ struct Create {
     #[arg(value_parser = numbers::capacity)]
     capacity: u64,
     /// The number of shards. Choose several per node, so that nodes added later can take some
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
     shards: u32,
     /// More options of BF.RESERVE, as in `-- NONSCALING HASH siphash`
     #[arg(last = true)]
@@ -114,7 +115,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 impl Create {
     fn run(&self, server: &mut Server) -> Result<()> {
         let Self { name, rate, capacity, shards, words } = self;
-        let capacity = capacity_of_shard(*capacity, *shards);
+        let capacity = shard_capacity(*capacity, *shards);
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
@@ -125,14 +126,6 @@ impl Create {
         ))?;
         Ok(())
     }
-}
-
-/// Returns the capacity of one shard. The number of its items varies by the square root of that number, so four times that is
-/// added.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and it is above 0")]
-fn capacity_of_shard(capacity: u64, shards: u32) -> u64 {
-    let mean = capacity as f64 / f64::from(shards);
-    (mean + 4.0 * mean.sqrt()).ceil() as u64
 }
 
 /// Writes the number of shards first, which also prevents another client from creating them.
@@ -263,9 +256,9 @@ fn cards(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<Value>> {
 fn double(server: &mut Server, name: &str) -> Result<()> {
     let keys = Target::open(server, name, true)?.keys();
     let shards = u32::try_from(keys.len())?;
-    let doubled = shards.checked_mul(2).filter(|shards| *shards <= SHARDS_MAX);
+    let doubled = shards.checked_mul(2).filter(|shards| *shards <= MOST_SHARDS);
     let doubled = doubled
-        .with_context(|| format!("{name} has {}, and the maximum is {SHARDS_MAX}", counted(shards.into(), "shard")))?;
+        .with_context(|| format!("{name} has {}, and the maximum is {MOST_SHARDS}", counted(shards.into(), "shard")))?;
     let new_keys = shard_keys(name, shards..doubled);
     if let Some(key) = existing_of(server, &new_keys)?.first() {
         bail!("the key `{}` already exists", shown(key));
@@ -359,16 +352,4 @@ fn delete(server: &mut Server, name: &str) -> Result<()> {
     let key = count_key(name);
     server.ask(cmd("DEL").arg(&key), &key)?;
     say(&format!("deleted {name}: {}", counted(keys.len() as u64, "shard")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shard_has_more_capacity_than_its_share() {
-        assert_eq!(capacity_of_shard(1_000_000, 1), 1_004_000);
-        assert_eq!(capacity_of_shard(10_000_000_000, 48), 208_391_069);
-        assert_eq!(capacity_of_shard(1, 16), 2);
-    }
 }

@@ -2,170 +2,60 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use bloomgate_client::Stats;
 use redis::{Value, cmd, from_redis_value};
 
 use crate::server::{Address, Server};
 
-/// The reply to BF.STATS, with the expansion and the time to live if they were asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stats {
-    /// scaling, nonscaling, counting, window or rolling.
-    pub kind: String,
-    /// `native`, `redisbloom` or `valkey-bloom`.
-    pub layout: String,
-    /// The hash function.
-    pub hash: String,
-    /// The requested false positive rate.
-    pub rate: f64,
-    /// The chance that an absent item is reported as present now.
-    pub rate_now: f64,
-    /// Items added, as counted.
-    pub items: u64,
-    /// Items, estimated from the set bits.
-    pub items_estimated: u64,
-    /// The capacity of all layers.
-    pub capacity: u64,
-    /// Bytes.
-    pub size_bytes: u64,
-    /// Bytes of pending adds.
-    pub pending_bytes: u64,
-    /// Entries in the table of deleted items, and free ones.
-    pub deleted: Option<(u64, u64)>,
-    /// The window in seconds, and whether an add restarts it for its item.
-    pub window: Option<(u64, bool)>,
+/// A filter and its key.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    /// The reply to BF.STATS.
+    pub stats: Stats,
     /// The growth factor from one layer to the next; `None` if the filter does not grow.
     pub expansion: Option<u64>,
     /// Milliseconds until the key expires.
     pub ttl_ms: Option<u64>,
-    /// Oldest first.
-    pub layers: Vec<Layer>,
-    /// Oldest first; `None` if the filter keeps its items forever.
-    pub buckets: Option<Vec<Bucket>>,
 }
 
-/// A layer of a filter.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Layer {
-    /// The items it was created for.
-    pub capacity: u64,
-    /// The items added to it.
-    pub items: u64,
-    /// Bytes.
-    pub size_bytes: u64,
-    /// Cells set per item.
-    pub hashes: u64,
-    /// The share of its cells that are set.
-    pub cells: f64,
-}
-
-/// A bucket of a windowed or rolling filter.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bucket {
-    /// Its number.
-    pub slot: u64,
-    /// Its begin and end in milliseconds since 1970; `None` for a rolling filter.
-    pub times_ms: Option<(u64, u64)>,
-    /// The items in it.
-    pub items: u64,
-}
-
-impl Stats {
-    /// Parses the reply to `BF.STATS key`.
+impl Sampled {
+    /// Parses the replies to `BF.STATS key`, `BF.INFO key EXPANSION` and `PTTL key`. An error or nil in place of one of the last
+    /// two leaves its field empty.
     ///
     /// # Errors
-    /// The reply has another form.
-    pub fn of_reply(reply: Value) -> Result<Self> {
-        let mut map = Map::of(reply)?;
-        let deleted = map.optional("Number of items deleted")?.zip(map.optional("Room for items deleted")?);
-        let window = map.optional("Window")?.map(|seconds: u64| (seconds, map.take("Sliding").unwrap_or_default()));
-        Ok(Self {
-            kind: map.take("Kind")?,
-            layout: map.take("Layout")?,
-            hash: map.take("Hash")?,
-            rate: map.take("Error rate")?,
-            rate_now: map.take("Error rate now")?,
-            items: map.take("Number of items inserted")?,
-            items_estimated: map.take("Number of items estimated")?,
-            capacity: map.take("Capacity")?,
-            size_bytes: map.take("Size")?,
-            pending_bytes: map.take("Size of pending adds")?,
-            deleted,
-            window,
-            expansion: None,
-            ttl_ms: None,
-            layers: map.take::<Vec<Value>>("Layers")?.into_iter().map(layer).collect::<Result<_>>()?,
-            buckets: map
-                .optional::<Vec<Value>>("Buckets")?
-                .map(|buckets| buckets.into_iter().map(bucket).collect::<Result<_>>())
-                .transpose()?,
-        })
-    }
-
-    /// Adds the replies to `BF.INFO key EXPANSION` and `PTTL key`. A reply with an error or nil leaves its field empty.
-    pub fn with_key(self, expansion: Value, ttl: Value) -> Self {
+    /// The first reply has another form.
+    pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
         // An array of one value, or the bare value for a filter of valkey-bloom's layout.
         let expansion = match expansion {
             Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
             value => value,
         };
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
-        Self { expansion: from_redis_value(expansion).ok(), ttl_ms, ..self }
-    }
-
-    /// Items by capacity: 1 if the filter is full.
-    pub fn fill(&self) -> f64 {
-        self.items as f64 / self.capacity.max(1) as f64
-    }
-
-    /// The share of set cells in the fullest layer: about a half if that layer is full.
-    pub fn cells(&self) -> f64 {
-        self.layers.iter().map(|layer| layer.cells).fold(0.0, f64::max)
-    }
-
-    /// The share of set cells in all layers together, unless they have no size.
-    pub fn cells_in_all(&self) -> Option<f64> {
-        let all: f64 = self.layers.iter().map(|layer| layer.size_bytes as f64).sum();
-        let set: f64 = self.layers.iter().map(|layer| layer.cells * layer.size_bytes as f64).sum();
-        (all > 0.0).then(|| set / all)
+        Ok(Self { stats: stats.try_into()?, expansion: from_redis_value(expansion).ok(), ttl_ms })
     }
 }
 
-fn layer(reply: Value) -> Result<Layer> {
-    let mut map = Map::of(reply)?;
-    Ok(Layer {
-        capacity: map.take("Capacity")?,
-        items: map.take("Number of items inserted")?,
-        size_bytes: map.take("Size")?,
-        hashes: map.take("Hashes")?,
-        cells: map.take("Fill")?,
-    })
+/// Returns items by capacity: 1 if the filter is full.
+pub fn fill(stats: &Stats) -> f64 {
+    stats.items as f64 / stats.capacity.max(1) as f64
 }
 
-fn bucket(reply: Value) -> Result<Bucket> {
-    let mut map = Map::of(reply)?;
-    Ok(Bucket {
-        slot: map.take("Slot")?,
-        times_ms: map.optional("Begin")?.zip(map.optional("End")?),
-        items: map.take("Number of items inserted")?,
-    })
+/// Returns the share of set cells in the fullest layer: about a half if that layer is full.
+pub fn cells(stats: &Stats) -> f64 {
+    stats.layers.iter().filter_map(|layer| layer.fill).fold(0.0, f64::max)
 }
 
-/// A reply that maps names to values.
-struct Map(BTreeMap<String, Value>);
+/// Returns the share of set cells in all layers together, unless they have no size.
+pub fn cells_in_all(stats: &Stats) -> Option<f64> {
+    let all: f64 = stats.layers.iter().map(|layer| layer.size_bytes as f64).sum();
+    let set: f64 = stats.layers.iter().map(|layer| layer.fill.unwrap_or_default() * layer.size_bytes as f64).sum();
+    (all > 0.0).then(|| set / all)
+}
 
-impl Map {
-    fn of(reply: Value) -> Result<Self> {
-        Ok(Self(from_redis_value(reply)?))
-    }
-
-    fn optional<T: redis::FromRedisValue>(&mut self, name: &str) -> Result<Option<T>> {
-        Ok(self.0.remove(name).map(from_redis_value).transpose()?)
-    }
-
-    fn take<T: redis::FromRedisValue>(&mut self, name: &str) -> Result<T> {
-        self.optional(name)?.with_context(|| format!("the server's reply has no field \"{name}\""))
-    }
+/// Returns the number of buckets of a filter that forgets, and `None` for others.
+pub fn count_of_buckets(stats: &Stats) -> Option<usize> {
+    matches!(&*stats.kind, "window" | "rolling").then_some(stats.buckets.len())
 }
 
 /// The fields of a reply to INFO.
@@ -203,12 +93,32 @@ impl Info {
 mod tests {
     use super::*;
 
+    /// A reply to BF.STATS in RESP2, with the size and the fill of each layer.
+    fn reply(layers: &[(i64, f64)]) -> Value {
+        let text = |text: &str| Value::BulkString(text.into());
+        let layer = |(size, fill): &(i64, f64)| {
+            let numbers = [("Capacity", 1), ("Size", *size), ("Hashes", 1), ("Number of items inserted", 0)];
+            let numbers = numbers.into_iter().flat_map(|(name, number)| [text(name), Value::Int(number)]);
+            Value::Array(numbers.chain([text("Fill"), text(&fill.to_string())]).collect())
+        };
+        let texts = [("Kind", "scaling"), ("Layout", "native"), ("Hash", "murmur3")];
+        let rates = [("Error rate", "0.01"), ("Error rate now", "0.001")];
+        let texts = texts.into_iter().chain(rates).flat_map(|(name, value)| [text(name), text(value)]);
+        let names =
+            ["Number of items inserted", "Number of items estimated", "Capacity", "Size", "Size of pending adds"];
+        let numbers = names.into_iter().flat_map(|name| [text(name), Value::Int(4)]);
+        let layers = [text("Layers"), Value::Array(layers.iter().map(layer).collect())];
+        Value::Array(texts.chain(numbers).chain(layers).collect())
+    }
+
     #[test]
     fn layers_are_weighted_by_their_size() {
-        let layer = |size_bytes, cells| Layer { capacity: 1, items: 0, size_bytes, hashes: 1, cells };
-        let stats = Stats { layers: vec![layer(100, 0.5), layer(300, 0.1)], ..Stats::default() };
-        assert_eq!((stats.cells(), stats.cells_in_all()), (0.5, Some(0.2)));
-        assert_eq!((Stats::default().cells(), Stats::default().cells_in_all()), (0.0, None));
+        let sampled = |layers: &[(i64, f64)]| Sampled::of_replies(&reply(layers), Value::Nil, Value::Int(-1)).unwrap();
+        let Sampled { stats, expansion, ttl_ms } = sampled(&[(100, 0.5), (300, 0.1)]);
+        assert_eq!((cells(&stats), cells_in_all(&stats)), (0.5, Some(0.2)));
+        assert_eq!((fill(&stats), expansion, ttl_ms), (1.0, None, None));
+        let stats = sampled(&[]).stats;
+        assert_eq!((cells(&stats), cells_in_all(&stats)), (0.0, None));
     }
 
     #[test]

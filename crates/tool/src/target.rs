@@ -6,12 +6,10 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
+use bloomgate_client::sharding::{self, MOST_SHARDS, shard_key, shard_of};
 use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::server::{Server, shown};
-
-/// The maximum number of shards: the number of slots in a cluster.
-pub const SHARDS_MAX: u32 = 16_384;
 
 /// A filter, or the shards of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,25 +164,19 @@ pub fn shard_keys(name: impl AsRef<[u8]>, shards: Range<u32>) -> Vec<Vec<u8>> {
     shards.map(|shard| shard_key(name.as_ref(), shard)).collect()
 }
 
-fn shard_key(name: &[u8], shard: u32) -> Vec<u8> {
-    [name, format!(":{{{shard}}}").as_bytes()].concat()
-}
-
-const COUNT_SUFFIX: &str = ":shards";
-
 /// Returns the key that holds the number of shards of the filter `name`.
 pub fn count_key(name: impl AsRef<[u8]>) -> Vec<u8> {
-    [name.as_ref(), COUNT_SUFFIX.as_bytes()].concat()
+    sharding::count_key(name.as_ref())
 }
 
 /// Returns the name of the filter whose number of shards is under `key`, if `key` has that form.
 pub fn sharded_name(key: &[u8]) -> Option<&[u8]> {
-    key.strip_suffix(COUNT_SUFFIX.as_bytes())
+    key.strip_suffix(count_key("").as_slice())
 }
 
 /// Parses a number of shards.
 pub fn parse_shards(text: &[u8]) -> Option<u32> {
-    str::from_utf8(text).ok()?.parse().ok().filter(|shards| (1..=SHARDS_MAX).contains(shards))
+    str::from_utf8(text).ok()?.parse().ok().filter(|shards| (1..=MOST_SHARDS).contains(shards))
 }
 
 /// Reads the number of shards of the filter `name`.
@@ -197,26 +189,13 @@ pub fn shards_of(server: &mut Server, name: &str) -> Result<u32> {
     let text =
         text.with_context(|| format!("there is no sharded filter `{name}`: its key `{}` is missing", shown(&key)))?;
     parse_shards(&text).with_context(|| {
-        format!("the key `{}` holds `{}`, not a number of shards from 1 to {SHARDS_MAX}", shown(&key), shown(&text))
+        format!("the key `{}` holds `{}`, not a number of shards from 1 to {MOST_SHARDS}", shown(&key), shown(&text))
     })
-}
-
-/// Returns the shard of an item.
-pub fn shard_of(item: &[u8], shards: u32) -> u32 {
-    crc32fast::hash(item) % shards
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shards_match_the_specification() {
-        // The check value of CRC-32, ISO 3309.
-        assert_eq!(shard_of(b"123456789", u32::MAX), 0xCBF4_3926);
-        assert_eq!(shard_of(b"123456789", 7), 0xCBF4_3926 % 7);
-        assert_eq!(shard_of(b"", 7), 0);
-    }
 
     #[test]
     fn each_command_has_the_items_of_its_key() {

@@ -186,7 +186,7 @@ impl Backup<'_, '_> {
                 return Ok(Dumped::NoFilter(type_name));
             }
             let before = match classify(server, info, key)? {
-                FilterReply::Value(info) => contents(info)?,
+                FilterReply::Value(info) => contents(&info)?,
                 FilterReply::Loading => return Ok(Dumped::Loading),
                 FilterReply::Replaced(_) => continue,
             };

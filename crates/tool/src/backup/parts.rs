@@ -73,7 +73,7 @@ impl<'a> Parts<'a> {
             FilterReply::Replaced(reason) => return Ok(Next::Again(reason)),
         };
         let info = match classify(server, info, key)? {
-            FilterReply::Value(info) => Some(contents(info)?),
+            FilterReply::Value(info) => Some(contents(&info)?),
             FilterReply::Loading | FilterReply::Replaced(_) => return Ok(Next::Again("it was replaced".to_owned())),
         };
         match self {

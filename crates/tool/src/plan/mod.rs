@@ -3,15 +3,14 @@
 
 mod chart;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bloomgate_filter::kinds::{Defaults, HashName, LayoutName};
 use bloomgate_filter::{Scaling, words};
 use indicatif::{BinaryBytes, HumanCount};
-use redis::{Cmd, Value, from_redis_value};
+use redis::Cmd;
 use serde_json::json;
 
 use crate::numbers::{self, count_in_digits, rate_in_digits};
@@ -180,24 +179,20 @@ fn request(options: &Options, words: &[String]) -> Result<Plan> {
     let node = server.nodes().into_iter().next().context("the cluster has no nodes")?;
     let mut command = Cmd::new();
     words.iter().for_each(|word| _ = command.arg(word));
-    let mut fields: BTreeMap<String, Value> = from_redis_value(server.ask_node(&node, &command)?)?;
-    let mut field = |name: &str| fields.remove(name).unwrap_or(Value::Nil);
-    let mut layers = Vec::new();
-    let Value::Array(rows) = field("Layers") else { bail!("the reply to BF.PLAN from {node} has no layers") };
-    for row in rows {
-        let mut row: BTreeMap<String, u64> = from_redis_value(row)?;
-        let mut number = |name: &str| row.remove(name).unwrap_or(0);
-        let (capacity, size_bytes) = (number("Capacity"), number("Size"));
-        layers.push(Layer { capacity, size_bytes, hashes: u32::try_from(number("Hashes"))? });
-    }
+    let reply = server.ask_node(&node, &command)?;
+    let plan: bloomgate_client::Plan = (&reply).try_into().with_context(|| format!("{node} has no plan"))?;
+    let layer = |layer: &bloomgate_client::Layer| {
+        let hashes = u32::try_from(layer.hashes)?;
+        Ok(Layer { capacity: layer.capacity, size_bytes: layer.size_bytes, hashes })
+    };
     Ok(Plan {
-        kind: from_redis_value(field("Kind"))?,
-        layout: from_redis_value(field("Layout"))?,
-        hash: from_redis_value(field("Hash"))?,
-        rate: from_redis_value(field("Error rate"))?,
-        capacity: from_redis_value(field("Capacity"))?,
-        size_bytes: from_redis_value(field("Size"))?,
-        layers,
+        kind: plan.kind,
+        layout: plan.layout,
+        hash: plan.hash,
+        rate: plan.error_rate,
+        capacity: plan.capacity,
+        size_bytes: plan.size_bytes,
+        layers: plan.layers.iter().map(layer).collect::<Result<_>>()?,
     })
 }
 

@@ -62,7 +62,7 @@ impl<'a> Loading<'a> {
             restore.arg(&self.temporary).arg(ABANDONED_AFTER_MS).arg(payload);
             server.ask(&restore, &self.temporary)?;
         }
-        let contents = contents(server.ask(cmd("BF.INFO").arg(&self.temporary), &self.temporary)?)?;
+        let contents = contents(&server.ask(cmd("BF.INFO").arg(&self.temporary), &self.temporary)?)?;
         self.compare(contents)?;
         self.put_in_place(server)?;
         Ok(contents)

@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 use std::time::Instant;
 
 use anyhow::Result;
+use bloomgate_client::Stats;
 use redis::Value;
 use serde_json::{Value as Json, json};
 
 use crate::archive::Contents;
 use crate::filters::contents;
 use crate::names::escaped;
-use crate::stats::Stats;
+use crate::stats::cells_in_all;
 
 /// A filter as of its last sample.
 #[derive(Clone, Default)]
@@ -38,7 +39,7 @@ impl Filter {
     /// # Errors
     /// The reply has another form.
     pub fn take_info(&mut self, reply: Value, now: Instant) -> Result<()> {
-        let Contents { capacity, layers, items, bytes } = contents(reply)?;
+        let Contents { capacity, layers, items, bytes } = contents(&reply)?;
         (self.capacity, self.layers, self.size_bytes) = (capacity, layers, bytes);
         self.new_a_second = self.asked_at.map(|then| {
             let passed = now.duration_since(then).as_secs_f64().max(0.001);
@@ -56,7 +57,7 @@ impl Filter {
 
     /// The share of set cells in all layers.
     pub fn cells(&self) -> Option<f64> {
-        self.stats.as_ref()?.cells_in_all()
+        self.stats.as_ref().and_then(cells_in_all)
     }
 
     /// Returns the filter as a JSON object.
@@ -70,8 +71,8 @@ impl Filter {
             "size_bytes": self.size_bytes,
             "layers": self.layers,
             "fill": self.cells(),
-            "rate": stats.map(|stats| stats.rate),
-            "rate_now": stats.map(|stats| stats.rate_now),
+            "rate": stats.map(|stats| stats.error_rate),
+            "rate_now": stats.map(|stats| stats.error_rate_now),
             "new_a_second": self.new_a_second,
         })
     }

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use super::filter::{Filter, Order};
 use crate::server::Server;
-use crate::stats::{Info, Stats};
+use crate::stats::Info;
 use crate::walk::Walk;
 
 /// Filters queried in one batch.
@@ -209,7 +209,7 @@ impl Sampler {
         for (filter, reply) in filters.iter_mut().zip(replies) {
             filter.stats = match reply {
                 Value::ServerError(_) => None,
-                reply => Some(Stats::of_reply(reply)?),
+                reply => Some((&reply).try_into()?),
             };
         }
         Ok(())

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bloomgate_client::Stats;
+
 use super::history::Series;
 use crate::server::Address;
-use crate::stats::{Info, Stats};
+use crate::stats::{Info, Sampled, fill};
 use crate::walk::Progress;
 
 /// The fields of `INFO bf` whose totals over all nodes have a history.
@@ -59,7 +61,7 @@ pub struct Point {
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// The last successful sample.
-    pub stats: Option<Stats>,
+    pub sampled: Option<Sampled>,
     /// The error of the last sample, if it failed.
     pub problem: Option<String>,
     /// The history.
@@ -142,16 +144,16 @@ impl State {
     }
 
     /// Stores a sample of the nodes and of all filters. A filter that is not in it is removed.
-    pub fn take_sample(&mut self, nodes: Vec<Node>, sampled: Vec<(Vec<u8>, Result<Stats, String>)>, took: Duration) {
+    pub fn take_sample(&mut self, nodes: Vec<Node>, sampled: Vec<(Vec<u8>, Result<Sampled, String>)>, took: Duration) {
         (self.nodes, self.problem, self.took, self.sampled_ms) = (nodes, None, took, now_ms());
         let tick = self.samples;
         let mut before = std::mem::take(&mut self.filters);
         for (key, result) in sampled {
             let mut filter = before.remove(&key).unwrap_or_default();
             match result {
-                Ok(stats) => {
-                    filter.history.push(tick, point(self.sampled_ms, &stats));
-                    (filter.stats, filter.problem) = (Some(stats), None);
+                Ok(sampled) => {
+                    filter.history.push(tick, point(self.sampled_ms, &sampled.stats));
+                    (filter.sampled, filter.problem) = (Some(sampled), None);
                 }
                 Err(problem) => filter.problem = Some(problem),
             }
@@ -171,7 +173,13 @@ impl State {
 }
 
 fn point(time_ms: u64, stats: &Stats) -> Point {
-    Point { time_ms, items: stats.items, size_bytes: stats.size_bytes, rate_now: stats.rate_now, fill: stats.fill() }
+    Point {
+        time_ms,
+        items: stats.items,
+        size_bytes: stats.size_bytes,
+        rate_now: stats.error_rate_now,
+        fill: fill(stats),
+    }
 }
 
 /// Returns the change per second. A counter that decreased belongs to a server that was restarted, so its rate is unknown.

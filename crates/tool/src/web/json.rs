@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bloomgate_client::{Bucket, Layer};
 use serde_json::{Value, json};
 
 use super::board::{Board, COUNTERS, Filter, Rates, State, now_ms};
 use super::names::{id, readable};
-use crate::stats::{Bucket, Layer, Stats};
+use crate::stats::{Sampled, cells, count_of_buckets, fill};
 
 type Map = serde_json::Map<String, Value>;
 
@@ -65,35 +66,36 @@ fn history(state: &State) -> Value {
 
 /// Returns a row of the table.
 fn brief(key: &[u8], filter: &Filter) -> Map {
-    let mut line = filter.stats.as_ref().map(numbers).unwrap_or_default();
+    let mut line = filter.sampled.as_ref().map(numbers).unwrap_or_default();
     line.insert("id".to_owned(), id(key).into());
     line.insert("name".to_owned(), readable(key).into());
     line.insert("problem".to_owned(), filter.problem.clone().into());
     line
 }
 
-fn numbers(stats: &Stats) -> Map {
+fn numbers(sampled: &Sampled) -> Map {
+    let Sampled { stats, expansion, ttl_ms } = sampled;
     let numbers = [
         ("kind", json!(stats.kind)),
         ("layout", json!(stats.layout)),
         ("hash", json!(stats.hash)),
-        ("rate", json!(stats.rate)),
-        ("rate_now", json!(stats.rate_now)),
+        ("rate", json!(stats.error_rate)),
+        ("rate_now", json!(stats.error_rate_now)),
         ("items", json!(stats.items)),
         ("items_estimated", json!(stats.items_estimated)),
         ("capacity", json!(stats.capacity)),
-        ("fill", json!(stats.fill())),
-        ("cells", json!(stats.cells())),
+        ("fill", json!(fill(stats))),
+        ("cells", json!(cells(stats))),
         ("size", json!(stats.size_bytes)),
         ("pending", json!(stats.pending_bytes)),
         ("layers", json!(stats.layers.len())),
-        ("buckets", json!(stats.buckets.as_ref().map(Vec::len))),
-        ("expansion", json!(stats.expansion)),
-        ("ttl", json!(stats.ttl_ms)),
-        ("window", json!(stats.window.map(|(seconds, _)| seconds))),
-        ("is_sliding", json!(stats.window.map(|(_, is_sliding)| is_sliding))),
-        ("deleted", json!(stats.deleted.map(|(entries, _)| entries))),
-        ("deleted_room", json!(stats.deleted.map(|(_, room)| room))),
+        ("buckets", json!(count_of_buckets(stats))),
+        ("expansion", json!(expansion)),
+        ("ttl", json!(ttl_ms)),
+        ("window", json!(stats.window_s)),
+        ("is_sliding", json!(stats.window_s.map(|_| stats.sliding))),
+        ("deleted", json!(stats.items_deleted)),
+        ("deleted_room", json!(stats.room_for_deleted)),
     ];
     numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
 }
@@ -101,9 +103,9 @@ fn numbers(stats: &Stats) -> Map {
 /// Returns a filter with its layers, buckets and history.
 pub fn filter(key: &[u8], filter: &Filter) -> Value {
     let mut fields = brief(key, filter);
-    if let Some(stats) = &filter.stats {
+    if let Some(Sampled { stats, .. }) = &filter.sampled {
         fields.insert("all_layers".to_owned(), stats.layers.iter().map(layer).collect());
-        fields.insert("all_buckets".to_owned(), stats.buckets.iter().flatten().map(bucket).collect());
+        fields.insert("all_buckets".to_owned(), stats.buckets.iter().map(bucket).collect());
     }
     let points = filter.history.points();
     let history = json!({
@@ -118,13 +120,12 @@ pub fn filter(key: &[u8], filter: &Filter) -> Value {
 }
 
 fn layer(layer: &Layer) -> Value {
-    let Layer { capacity, items, size_bytes, hashes, cells } = layer;
-    json!({ "capacity": capacity, "items": items, "size": size_bytes, "hashes": hashes, "cells": cells })
+    let Layer { capacity, items, size_bytes, hashes, fill, .. } = layer;
+    json!({ "capacity": capacity, "items": items, "size": size_bytes, "hashes": hashes, "cells": fill })
 }
 
 fn bucket(bucket: &Bucket) -> Value {
-    let (begin, end) = bucket.times_ms.unzip();
-    json!({ "slot": bucket.slot, "begin": begin, "end": end, "items": bucket.items })
+    json!({ "slot": bucket.slot, "begin": bucket.begin_ms, "end": bucket.end_ms, "items": bucket.items })
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::board::{Board, State};
 use super::names::readable;
 use crate::prometheus::{Metrics, escaped};
-use crate::stats::Stats;
+use crate::stats::{Sampled, cells, count_of_buckets, fill};
 
 /// Metrics of a node: the field of INFO, the name, the labels, and whether it is a counter.
 const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
@@ -39,29 +39,35 @@ const NODE_METRICS: [(&str, &str, &str, bool); 26] = [
 ];
 
 /// Returns a value of a filter, or `None` if its kind does not have it.
-type Number = fn(&Stats) -> Option<f64>;
+type Number = fn(&Sampled) -> Option<f64>;
 
 /// Metrics of a filter: the name, the help text, and the value.
 const FILTER_METRICS: [(&str, &str, Number); 15] = [
-    ("items", "Items added, as counted.", |stats| Some(stats.items as f64)),
-    ("items_estimated", "Distinct items, estimated from the bits.", |stats| Some(stats.items_estimated as f64)),
-    ("capacity_items", "Capacity of all layers.", |stats| Some(stats.capacity as f64)),
-    ("fill_ratio", "Items divided by capacity: 1 means full.", |stats| Some(stats.fill())),
-    ("cells_ratio", "Share of set cells in the fullest layer: about 0.5 if that layer is full.", |stats| {
-        Some(stats.cells())
+    ("items", "Items added, as counted.", |filter| Some(filter.stats.items as f64)),
+    ("items_estimated", "Distinct items, estimated from the bits.", |filter| Some(filter.stats.items_estimated as f64)),
+    ("capacity_items", "Capacity of all layers.", |filter| Some(filter.stats.capacity as f64)),
+    ("fill_ratio", "Items divided by capacity: 1 means full.", |filter| Some(fill(&filter.stats))),
+    ("cells_ratio", "Share of set cells in the fullest layer: about 0.5 if that layer is full.", |filter| {
+        Some(cells(&filter.stats))
     }),
-    ("size_bytes", "Memory, as BF.INFO SIZE.", |stats| Some(stats.size_bytes as f64)),
-    ("pending_bytes", "Memory of pending adds.", |stats| Some(stats.pending_bytes as f64)),
-    ("error_rate", "The requested false positive rate.", |stats| Some(stats.rate)),
-    ("error_rate_now", "The current false positive rate.", |stats| Some(stats.rate_now)),
-    ("layers", "Layers.", |stats| Some(stats.layers.len() as f64)),
-    ("buckets", "Buckets of a windowed or rolling filter.", |stats| stats.buckets.as_ref().map(|all| all.len() as f64)),
-    ("window_seconds", "Seconds after which items are forgotten.", |stats| {
-        stats.window.map(|(seconds, _)| seconds as f64)
+    ("size_bytes", "Memory, as BF.INFO SIZE.", |filter| Some(filter.stats.size_bytes as f64)),
+    ("pending_bytes", "Memory of pending adds.", |filter| Some(filter.stats.pending_bytes as f64)),
+    ("error_rate", "The requested false positive rate.", |filter| Some(filter.stats.error_rate)),
+    ("error_rate_now", "The current false positive rate.", |filter| Some(filter.stats.error_rate_now)),
+    ("layers", "Layers.", |filter| Some(filter.stats.layers.len() as f64)),
+    ("buckets", "Buckets of a windowed or rolling filter.", |filter| {
+        count_of_buckets(&filter.stats).map(|all| all as f64)
     }),
-    ("deleted_items", "Entries in the table of deleted items.", |stats| stats.deleted.map(|(all, _)| all as f64)),
-    ("deleted_room", "Free entries in the table of deleted items.", |stats| stats.deleted.map(|(_, room)| room as f64)),
-    ("ttl_seconds", "Seconds until the key expires.", |stats| stats.ttl_ms.map(|ms| ms as f64 / 1000.0)),
+    ("window_seconds", "Seconds after which items are forgotten.", |filter| {
+        filter.stats.window_s.map(|seconds| seconds as f64)
+    }),
+    ("deleted_items", "Entries in the table of deleted items.", |filter| {
+        filter.stats.items_deleted.map(|all| all as f64)
+    }),
+    ("deleted_room", "Free entries in the table of deleted items.", |filter| {
+        filter.stats.room_for_deleted.map(|room| room as f64)
+    }),
+    ("ttl_seconds", "Seconds until the key expires.", |filter| filter.ttl_ms.map(|ms| ms as f64 / 1000.0)),
 ];
 
 /// Returns all metrics. The `filters_max` largest filters have their own series.
@@ -133,19 +139,18 @@ fn nodes(metrics: &mut Metrics, state: &State) {
 }
 
 fn filters(metrics: &mut Metrics, state: &State, filters_max: usize) {
-    let with_stats = |(key, filter): (_, &'_ super::board::Filter)| Some((key, filter.stats.clone()?));
-    let mut filters: Vec<(&Vec<u8>, Stats)> = state.filters.iter().filter_map(with_stats).collect();
-    filters.sort_by_key(|(_, stats)| Reverse(stats.size_bytes));
+    let with_stats = |(key, filter): (_, &'_ super::board::Filter)| Some((key, filter.sampled.clone()?));
+    let mut filters: Vec<(&Vec<u8>, Sampled)> = state.filters.iter().filter_map(with_stats).collect();
+    filters.sort_by_key(|(_, sampled)| Reverse(sampled.stats.size_bytes));
     filters.truncate(filters_max);
     if filters.is_empty() {
         return;
     }
-    let filters: Vec<(String, Stats)> =
+    let filters: Vec<(String, Sampled)> =
         filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
     metrics.describe("bloomgate_filter_info", "gauge", "Describes a filter by its labels.");
-    for (key, stats) in &filters {
-        let Stats { kind, layout, hash, .. } = stats;
-        let (kind, layout, hash) = (escaped(kind), escaped(layout), escaped(hash));
+    for (key, Sampled { stats, .. }) in &filters {
+        let [kind, layout, hash] = [&stats.kind, &stats.layout, &stats.hash].map(|word| escaped(word));
         let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\"");
         metrics.sample("bloomgate_filter_info", &labels, 1);
     }

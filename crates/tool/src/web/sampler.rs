@@ -13,7 +13,7 @@ use super::board::{Board, Node};
 use super::names::readable;
 use super::pace::{pause_after, rest_after};
 use crate::server::{Address, Lost, Options, Server, no_module};
-use crate::stats::{Info, Stats};
+use crate::stats::{Info, Sampled};
 use crate::walk::Walk;
 
 /// Filters queried in one batch.
@@ -282,13 +282,12 @@ fn commands(keys: &[Vec<u8>]) -> Vec<(Vec<u8>, redis::Cmd)> {
 }
 
 /// Parses the replies about a filter. Returns the error if there is one, and `None` if the key no longer holds a filter.
-fn of_replies(replies: Vec<Value>) -> Option<Result<Stats, String>> {
+fn of_replies(replies: Vec<Value>) -> Option<Result<Sampled, String>> {
     let [stats, expansion, ttl] = <[Value; COMMANDS_A_FILTER]>::try_from(replies).ok()?;
     if let Value::ServerError(error) = &stats {
         let details = error.details().unwrap_or_default();
         let is_gone = error.code() == "WRONGTYPE" || details == "not found";
         return (!is_gone).then(|| Err(format!("{} {details}", error.code())));
     }
-    let stats = Stats::of_reply(stats).map(|stats| stats.with_key(expansion, ttl));
-    Some(stats.map_err(|error| format!("{error:#}")))
+    Some(Sampled::of_replies(&stats, expansion, ttl).map_err(|error| format!("{error:#}")))
 }
