@@ -111,7 +111,7 @@ fn a_row_that_is_cached_before_its_change_is_visible_does_not_stay_in_the_cache(
         writer.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
         let mut follower = world.following();
         let mut client = world.server.connect();
-        world.demand("ghost");
+        world.demand_ghost("ghost");
         let read_the_old_row = || {
             let text = "SELECT coalesce(bool_and(sent_lsn >= pg_current_wal_lsn()), false) FROM pg_stat_replication";
             soon(|| writer.query_one(text, &[]).unwrap().get(0));

@@ -18,7 +18,7 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);
         world.session().batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
-        world.demand("ghost");
+        world.demand_ghost("ghost");
         // The slot begins behind the commit record of row 2: it waits for transactions that were running, in two steps.
         let begin = || {
             let mut session = world.session();

@@ -35,7 +35,7 @@ fn follow_both(world: &World, mut call: impl FnMut(&str, &str) -> Reply) {
     session.batch_execute(insert).unwrap();
     assert!(fetch("{users}", "1") != "absent" && fetch("{members}", "1/1") != "absent");
 
-    world.demand(WITH_GHOST);
+    world.demand_ghost(WITH_GHOST);
     let announced = || {
         soon(|| fetch("{users}", "1") == "wait" && fetch("{members}", "1/1") == "wait");
         assert_eq!(fetch("{users}", "2"), "absent");

@@ -50,6 +50,34 @@ impl World {
         soon(|| session.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0) == names);
     }
 
+    /// Demands a standby that never connects, and returns once PostgreSQL's processes have read that: they do so one after another.
+    pub fn demand_ghost(&self, names: &str) {
+        self.demand(names);
+        let waits_for_follower = names.contains(FOLLOWER);
+        soon(|| self.holds_commits_back(waits_for_follower));
+    }
+
+    /// Whether a COMMIT waits, also after the follower has confirmed it.
+    fn holds_commits_back(&self, waits_for_follower: bool) -> bool {
+        let (mut session, mut writer) = (self.session(), self.session());
+        let pid: i32 = writer.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        thread::scope(|scope| {
+            let commit = scope.spawn(move || writer.batch_execute("SELECT pg_logical_emit_message(true, 'probe', '')"));
+            let mut ask = |text: &str| session.query_one(text, &[]).unwrap().get::<_, bool>(0);
+            let waits = format!("SELECT wait_event = 'SyncRep' IS TRUE FROM pg_stat_activity WHERE pid = {pid}");
+            soon(|| commit.is_finished() || ask(&waits));
+            if waits_for_follower {
+                let confirmed =
+                    "SELECT coalesce(bool_or(flush_lsn >= pg_current_wal_lsn()), false) FROM pg_stat_replication";
+                soon(|| commit.is_finished() || ask(confirmed));
+            }
+            let is_held = !commit.is_finished() && ask(&waits);
+            ask(&format!("SELECT pg_cancel_backend({pid})"));
+            commit.join().expect("no panic").expect("a cancelled wait is a warning");
+            is_held
+        })
+    }
+
     pub fn wait_for_heartbeat(&self) {
         let mut client = self.server.connect();
         soon(|| client.run("EXISTS {users}:feed") == integer(1));
@@ -176,7 +204,7 @@ fn readers_wait_until_an_announced_change_is_visible() {
         session.batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
         cache(&mut client, &mut session, 1);
         cache(&mut client, &mut session, 2);
-        world.demand(WITH_GHOST);
+        world.demand_ghost(WITH_GHOST);
         let statements = [
             "UPDATE users SET version = 2 WHERE id = 1",
             "DELETE FROM users WHERE id = 3",
@@ -203,7 +231,7 @@ fn the_next_follower_releases_what_a_killed_one_has_announced() {
         let (world, follower) = World::synchronous(program);
         let mut client = world.server.connect();
         world.session().batch_execute("INSERT INTO users VALUES (1, 1), (2, 1), (3, 1)").unwrap();
-        world.demand(WITH_GHOST);
+        world.demand_ghost(WITH_GHOST);
         let mut next = None;
         let statements = ["UPDATE users SET version = 2 WHERE id = 1", "DELETE FROM users WHERE id = 2"];
         let kill = || {
@@ -234,7 +262,7 @@ fn sigterm_leaves_nothing_open() {
     on_every_server(|program| {
         let (world, mut follower) = World::synchronous(program);
         let mut client = world.server.connect();
-        world.demand(WITH_GHOST);
+        world.demand_ghost(WITH_GHOST);
         let terminate = || {
             let mut client = world.server.connect();
             soon(|| open_keys(&mut client) == 1);
@@ -304,7 +332,7 @@ fn truncations_and_large_transactions_hold_every_key() {
         let (mut client, mut session) = (world.server.connect(), world.session());
         session.batch_execute("INSERT INTO users VALUES (100000, 1)").unwrap();
         cache(&mut client, &mut session, 100_000);
-        world.demand(WITH_GHOST);
+        world.demand_ghost(WITH_GHOST);
         let held = |by: &'static str| {
             move |client: &mut Connection| {
                 soon(|| client.run("HEXISTS {users}:feed:open *") == integer(1) && open_keys(client) == 1);
@@ -322,7 +350,7 @@ fn truncations_and_large_transactions_hold_every_key() {
         }
         soon(|| open_keys(&mut client) == 0);
         cache(&mut client, &mut session, 7);
-        world.demand(WITH_GHOST);
+        world.demand_ghost(WITH_GHOST);
         let truncate =
             "BEGIN; INSERT INTO users VALUES (30000, 1); TRUNCATE users; INSERT INTO users VALUES (30001, 1); COMMIT";
         let check = || {
