@@ -151,14 +151,23 @@ list_servers() {
   done < <(tr ':' '\n' <<<"$PATH")
 }
 
+# installed_servers: prints the servers that scripts/setup --test installed.
+installed_servers() {
+  local program
+  for program in "$servers"/redis-[78]*/* "$servers"/valkey-*/*; do [ ! -x "$program" ] || say "$program"; done
+}
+
 # use_every_server: unless BLOOMGATE_SERVERS is set, sets it to the servers of the PATH and those that scripts/setup --test installed.
 use_every_server() {
-  local program found=''
-  [ -z "${BLOOMGATE_SERVERS:-}" ] || return 0
-  while read -r program; do
-    [ ! -x "$program" ] || found+=${found:+:}$program
-  done < <(list_servers && printf '%s\n' "$servers"/redis-[78]*/* "$servers"/valkey-*/*)
-  export BLOOMGATE_SERVERS=$found
+  [ -n "${BLOOMGATE_SERVERS:-}" ] || BLOOMGATE_SERVERS=$({ list_servers && installed_servers; } | paste -sd : -)
+  export BLOOMGATE_SERVERS
+}
+
+# use_other_servers: sets BLOOMGATE_SERVERS to the servers that scripts/setup --test installed, if there are any.
+use_other_servers() {
+  local others
+  others=$(installed_servers | paste -sd : -)
+  [ -z "$others" ] || export BLOOMGATE_SERVERS=$others
 }
 
 # may_mount: whether this user may mount a file system.
