@@ -19,7 +19,7 @@ mod options;
 mod replies;
 mod sharded;
 pub mod sharding;
-mod slots;
+pub mod slots;
 
 pub use crate::core::GuardError;
 pub use client::Client;

@@ -1,6 +1,7 @@
-//! Which node of a cluster holds which keys.
+//! Which node of a cluster holds which keys. Public, because programs that manage filters on many nodes, such as the command-line
+//! tool, keep connections of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
@@ -14,6 +15,17 @@ const SLOTS: u16 = 16_384;
 pub type Address = (String, u16);
 
 /// The nodes that hold the slots of a cluster.
+///
+/// ```
+/// use bloomgate_client::slots::Slots;
+/// use redis::Value;
+///
+/// let node = Value::Array(vec![Value::BulkString(b"10.0.0.7".to_vec()), Value::Int(6379)]);
+/// let reply = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16_383), node])]);
+/// let slots = Slots::read(&reply, "10.0.0.1")?;
+/// assert_eq!(slots.node(b"users"), Some(&("10.0.0.7".to_owned(), 6379)));
+/// # Ok::<(), bloomgate_client::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Slots {
     /// Ranges by their last slot: the first slot and the node.
@@ -45,15 +57,27 @@ impl Slots {
         let slot = slot(key);
         self.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot).map(|(_, (_, node))| node)
     }
+
+    /// Returns every node that holds slots, once, in order.
+    pub fn nodes(&self) -> impl Iterator<Item = &Address> {
+        self.ranges.values().map(|(_, node)| node).collect::<BTreeSet<_>>().into_iter()
+    }
 }
 
 /// Returns a host unless a node says that it does not know it.
-pub fn known_host(host: &str) -> Option<&str> {
+pub(crate) fn known_host(host: &str) -> Option<&str> {
     (!["", "?"].contains(&host)).then_some(host)
 }
 
-/// Returns the slot of a key, or of its hash tag: the bytes between its first `{` and the next `}`, unless there are none.
-fn slot(key: &[u8]) -> u16 {
+/// Returns the slot of a key, or of its hash tag: the bytes between its first `{` and the next `}`, unless there are none. Keys
+/// with the same slot can be in one command.
+///
+/// ```
+/// use bloomgate_client::slots::slot;
+///
+/// assert_eq!(slot(b"{users}:7"), slot(b"users"));
+/// ```
+pub fn slot(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag(key)) % SLOTS
 }
 
@@ -87,5 +111,6 @@ mod tests {
         assert_eq!(slots.node(b"foo"), Some(&("asked".to_owned(), 2)));
         assert_eq!(slots.node(b"{}foo"), Some(&("a".to_owned(), 1)));
         assert_eq!(slots.node(b"{foo"), None);
+        assert!(slots.nodes().eq(&[("a".to_owned(), 1), ("asked".to_owned(), 2)]));
     }
 }

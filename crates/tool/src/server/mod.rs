@@ -4,7 +4,6 @@
 mod module;
 mod options;
 mod reach;
-mod slots;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -13,14 +12,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use bloomgate_client::slots::Slots;
+pub use bloomgate_client::slots::slot;
 use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd};
 
 pub use crate::names::shown;
 pub use module::no_module;
 pub use options::Options;
 use reach::{line, open};
-use slots::Slots;
-pub use slots::{Address, slot};
+
+/// The address of a node, `HOST:PORT`.
+pub type Address = String;
 
 /// How long a command that can continue waits for a lost server.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,7 +90,7 @@ impl Server {
 
     fn connect_again(&mut self) -> Result<()> {
         // Any known node of a cluster can list the current nodes.
-        let mut known: Vec<_> = self.slots.iter().flat_map(Slots::nodes).collect();
+        let mut known = self.slots.as_ref().map(addresses).unwrap_or_default();
         self.connections.clear();
         if !self.options.is_cluster() {
             let client = self.options.client()?;
@@ -118,7 +120,7 @@ impl Server {
 
     /// Returns the nodes that hold keys: each primary of a cluster, or the one server.
     pub fn nodes(&self) -> Vec<Address> {
-        self.slots.as_ref().map_or_else(|| vec![self.first.clone()], Slots::nodes)
+        self.slots.as_ref().map_or_else(|| vec![self.first.clone()], addresses)
     }
 
     /// Sends one command about `key` and returns its reply. An error inside an array reply stays where it is.
@@ -153,21 +155,16 @@ impl Server {
     /// [`Lost`]; a cluster that does not settle.
     pub fn replies(&mut self, commands: &mut Pipeline, key: impl AsRef<[u8]>) -> Result<Vec<Value>> {
         commands.ignore_errors();
-        if self.slots.is_none() {
-            let first = self.first.clone();
-            return self.exchange(&first, commands);
-        }
-        let slot = slot(key.as_ref());
-        let node = self.node_of(slot)?;
+        let node = self.node_of_key(&key)?;
         let replies = self.exchange(&node, commands)?;
-        if !replies.iter().any(is_moving) {
+        if !self.is_cluster() || !replies.iter().any(is_moving) {
             return Ok(replies);
         }
         // One at a time, in order. Those before the first redirected one are done.
         let commands: Vec<Cmd> = commands.cmd_iter().cloned().collect();
         let mut settled = Vec::with_capacity(replies.len());
         for (command, reply) in commands.iter().zip(replies) {
-            settled.push(self.settle(command, reply, slot)?);
+            settled.push(self.settle(command, reply, key.as_ref())?);
         }
         Ok(settled)
     }
@@ -197,7 +194,7 @@ impl Server {
     pub fn replies_of_many(&mut self, commands: &[(Vec<u8>, Cmd)]) -> Result<Vec<Value>> {
         let mut by_node: BTreeMap<Address, (Vec<usize>, Pipeline)> = BTreeMap::new();
         for (index, (key, command)) in commands.iter().enumerate() {
-            let node = if self.slots.is_some() { self.node_of(slot(key))? } else { self.first.clone() };
+            let node = self.node_of_key(key)?;
             let (indexes, pipeline) = by_node.entry(node).or_default();
             indexes.push(index);
             pipeline.add_command(command.clone()).ignore_errors();
@@ -231,7 +228,7 @@ impl Server {
         }
         for (reply, (key, command)) in replies.iter_mut().zip(commands) {
             if is_moving(reply) && self.slots.is_some() {
-                *reply = self.settle(command, reply.clone(), slot(key))?;
+                *reply = self.settle(command, reply.clone(), key)?;
             }
         }
         Ok(replies)
@@ -308,7 +305,7 @@ impl Server {
         let first = self.first.clone();
         let host = self.host().to_owned();
         let reply = self.ask_node(&first, cmd("CLUSTER").arg("SLOTS"))?;
-        self.slots = Some(Slots::of_reply(reply, &host)?);
+        self.slots = Some(Slots::read(&reply, &host)?);
         Ok(())
     }
 
@@ -321,20 +318,14 @@ impl Server {
     /// # Errors
     /// No node holds it before the timeout.
     pub fn node_of_key(&mut self, key: impl AsRef<[u8]>) -> Result<Address> {
-        if self.slots.is_none() {
-            return Ok(self.first.clone());
-        }
-        self.node_of(slot(key.as_ref()))
-    }
-
-    fn node_of(&mut self, slot: u16) -> Result<Address> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            if let Some(node) = self.slots.as_ref().and_then(|slots| slots.node(slot)) {
-                return Ok(node.clone());
+            let Some(slots) = &self.slots else { return Ok(self.first.clone()) };
+            if let Some((host, port)) = slots.node(key.as_ref()) {
+                return Ok(format!("{host}:{port}"));
             }
             if Instant::now() >= until {
-                bail!("no node of the cluster at {} holds slot {slot}", self.first);
+                bail!("no node of the cluster at {} holds slot {}", self.first, slot(key.as_ref()));
             }
             thread::sleep(SETTLE_INTERVAL);
             self.read_slots()?;
@@ -342,7 +333,7 @@ impl Server {
     }
 
     /// Resends a redirected command until it is executed.
-    fn settle(&mut self, command: &Cmd, mut reply: Value, slot: u16) -> Result<Value> {
+    fn settle(&mut self, command: &Cmd, mut reply: Value, key: &[u8]) -> Result<Value> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while is_moving(&reply) && Instant::now() < until {
             let Value::ServerError(error) = &reply else { return Ok(reply) };
@@ -365,7 +356,7 @@ impl Server {
                 _ => {
                     thread::sleep(SETTLE_INTERVAL);
                     self.read_slots()?;
-                    let node = self.node_of(slot)?;
+                    let node = self.node_of_key(key)?;
                     let mut commands = Pipeline::new();
                     commands.add_command(command.clone()).ignore_errors();
                     self.exchange(&node, &commands)?.pop().unwrap_or(Value::Nil)
@@ -379,6 +370,11 @@ impl Server {
     fn full_address(&self, node: &str) -> Address {
         if node.starts_with(':') { format!("{}{node}", self.host()) } else { node.to_owned() }
     }
+}
+
+/// Returns the address of each primary.
+fn addresses(slots: &Slots) -> Vec<Address> {
+    slots.nodes().map(|(host, port)| format!("{host}:{port}")).collect()
 }
 
 fn host_and_port(node: &str) -> Result<(&str, u16)> {

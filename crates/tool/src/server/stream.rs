@@ -4,7 +4,7 @@
 use anyhow::Result;
 use redis::{Cmd, Value};
 
-use super::{Address, Server, is_moving, slot};
+use super::{Address, Server, is_moving};
 
 impl Server {
     /// Sends one encoded command about `key` without waiting. Returns the node that owes the reply. Until that reply is read,
@@ -13,7 +13,7 @@ impl Server {
     /// # Errors
     /// [`super::Lost`].
     pub fn send(&mut self, packed: &[u8], key: &[u8]) -> Result<Address> {
-        let node = if self.slots.is_some() { self.node_of(slot(key))? } else { self.first.clone() };
+        let node = self.node_of_key(key)?;
         let connection = self.connection(&node)?;
         connection.send_packed_command(packed).map_err(|error| self.lost(&error))?;
         Ok(node)
@@ -42,6 +42,6 @@ impl Server {
     /// # Errors
     /// [`super::Lost`].
     pub fn follow(&mut self, command: &Cmd, reply: Value, key: &[u8]) -> Result<Value> {
-        self.settle(command, reply, slot(key))
+        self.settle(command, reply, key)
     }
 }
