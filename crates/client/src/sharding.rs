@@ -28,7 +28,7 @@ pub fn count_key(name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the capacity of one shard: its part and four standard deviations, so that chance fills no shard before the others.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn shard_capacity(capacity: u64, shards: u32) -> u64 {
     let part = capacity as f64 / f64::from(shards);
     (part + 4.0 * part.sqrt()).ceil() as u64

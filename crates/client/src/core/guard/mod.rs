@@ -125,7 +125,7 @@ impl<C: Codec> GuardCore<C> {
 }
 
 /// Shortens a time by up to a tenth, at random.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn jittered(ms: u64) -> u64 {
     let less = (ms as f64 * JITTER * fastrand::f64()) as u64;
     ms.saturating_sub(less).max(1)
