@@ -2,7 +2,7 @@
  *
  *     8 bytes      "BLOOMDMP"
  *     each record: 8 bytes iterator, 8 bytes length (both unsigned, little-endian), the record's data,
- *                  4 bytes CRC-32 of all of these
+ *                  4 bytes CRC-32 of the three
  *     the end:     a record with iterator 0 and no data
  *
  * A record has up to 1 MiB of bits, or 16 MiB in RedisBloom's layout. */

@@ -4,7 +4,7 @@ import { type Key, keyText } from "./items.js";
 
 /** The base class of this package's errors. */
 export class BloomgateError extends Error {
-  /** What is known of a batch that failed: true, false, or null for an item whose answer is unknown. */
+  /** The answers of a batch that failed: true, false, or null for an item whose answer is unknown. */
   answers: (boolean | null)[] = [];
 
   override get name(): string {
@@ -12,7 +12,7 @@ export class BloomgateError extends Error {
   }
 }
 
-/** The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
+/** The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another module with BF.*
  * commands. */
 export class ModuleMissing extends BloomgateError {}
 
@@ -31,13 +31,13 @@ export class FilterLoading extends BloomgateError {}
 /** The data is not a dump of a filter, was truncated, or has a record that the server refuses. */
 export class BadDump extends BloomgateError {}
 
-/** A shard of a sharded filter is missing, so nothing is known of its items. */
+/** A shard of a sharded filter is missing, so the answers for its items are unknown. */
 export class ShardMissing extends FilterMissing {}
 
 /** The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch. */
 export class ShardsChanged extends BloomgateError {}
 
-/** The server did not answer in time, or a write did not reach as many replicas, or the disk, in time. */
+/** The server did not answer in time, or a write did not reach the required number of replicas, or the disk, in time. */
 export class TimeoutError extends BloomgateError {}
 
 /** The client has lost its connection, and has not made another yet. */
@@ -54,8 +54,8 @@ export class LoadFailed extends BloomgateError {
   }
 }
 
-/** A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to a
- * lease and a time to live. `ids` are those of the rows; `Guard.confirm(...ids)` tries again. */
+/** A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to one
+ * lease and one time to live. `ids` are those of the rows; `Guard.confirm(...ids)` tries again. */
 export class Unconfirmed extends BloomgateError {
   readonly ids: readonly Uint8Array[];
   /** What the transaction inside `Guard.changed` threw, if it did. */
@@ -81,7 +81,7 @@ export function named(error: Error, key: Key): Error {
   return error;
 }
 
-/** Whether a command is new to an older module, or to the permissions of this client's user. */
+/** Whether an older module lacks a command, or the permissions of this client's user do. */
 export function isUnavailable(outcome: unknown): boolean {
   return outcome instanceof ModuleMissing || (outcome instanceof Error && outcome.message.startsWith("NOPERM"));
 }

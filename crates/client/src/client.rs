@@ -71,7 +71,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the connections that nobody uses.
+    /// Closes idle connections.
     fn close_idle(&self) {
         let mut state = self.lock();
         let idle = std::mem::take(&mut state.idle);
@@ -100,8 +100,8 @@ impl Drop for Place {
 }
 
 impl Client {
-    /// Names a server, as `redis://HOST:PORT/DATABASE` for instance. It has up to 100 connections, which are opened when they
-    /// are needed, and a timeout of 10 seconds.
+    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
+    /// and has a timeout of 10 seconds.
     ///
     /// # Errors
     /// The URL is invalid.
@@ -115,7 +115,7 @@ impl Client {
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
     }
 
-    /// Names some nodes of a cluster; one that answers is enough, the others are found. Commands go to the node that holds their
+    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the node that holds their
     /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
     /// settings of the first that is named here.
     ///
@@ -126,7 +126,7 @@ impl Client {
         Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
     }
 
-    /// Sets the most connections, at least 1. If all are in use, a caller waits for one.
+    /// Sets the maximum number of connections, at least 1. If all are in use, a caller waits for one.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
         Arc::make_mut(&mut self.settings).connections = most.max(1);
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Sets how long a command may take, and how long a caller waits for a free connection. It has to be longer than a guard's
-    /// `wait_ms`.
+    /// `wait`.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         Arc::make_mut(&mut self.settings).timeout = timeout;
@@ -221,7 +221,7 @@ pub(crate) fn at(redis: &redis::Client, (host, port): &Address) -> Result<redis:
     redis::Client::open(info.set_addr(address))
 }
 
-/// Puts commands together, so that each gets a reply of its own, also if another one fails.
+/// Puts commands together, so that each gets a reply of its own, even if another one fails.
 pub(crate) fn pipeline(commands: Vec<Cmd>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     for command in commands {

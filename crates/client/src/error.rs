@@ -10,11 +10,11 @@ pub type Answers = Vec<Option<bool>>;
 /// Why a call failed.
 ///
 /// The variants with `answers` carry what is known of a batch, in the order of its items. `answers` is empty if the call was
-/// no batch.
+/// not a batch.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server does not know a command of bloomgate: it has not loaded the module, or has loaded another one with BF.*
+    /// The server lacks one of bloomgate's commands: it has not loaded the module, or has loaded another module with BF.*
     /// commands.
     ModuleMissing {
         /// The server's error.
@@ -24,7 +24,7 @@ pub enum Error {
     FilterMissing {
         /// The key.
         key: Vec<u8>,
-        /// What is known of the batch.
+        /// The known answers of the batch.
         answers: Answers,
     },
     /// The key exists already.
@@ -36,30 +36,30 @@ pub enum Error {
     FilterFull {
         /// The key.
         key: Vec<u8>,
-        /// What is known of the batch.
+        /// The known answers of the batch.
         answers: Answers,
     },
     /// The filter is still being loaded: the last BF.LOADCHUNK has not arrived yet.
     FilterLoading {
         /// The key.
         key: Vec<u8>,
-        /// What is known of the batch.
+        /// The known answers of the batch.
         answers: Answers,
     },
     /// The file is not a dump of a filter, was truncated, or has a record that the server refuses.
     BadDump(String),
-    /// A shard of a sharded filter is missing, so nothing is known of its items.
+    /// A shard of a sharded filter is missing, so the answers for its items are unknown.
     ShardMissing {
         /// The key of the shard, or the name of the sharded filter.
         key: Vec<u8>,
-        /// What is known of the batches before.
+        /// The known answers of the earlier batches.
         answers: Answers,
     },
     /// The number of shards has changed since the sharded filter was opened: open it again, and repeat the batch.
     ShardsChanged {
         /// The name of the sharded filter.
         name: Vec<u8>,
-        /// What is known of the batches before.
+        /// The known answers of the earlier batches.
         answers: Answers,
     },
     /// A row has no cached value, and its last load failed: the database is not queried for it before the back-off ends.
@@ -68,12 +68,12 @@ pub enum Error {
         id: Vec<u8>,
     },
     /// A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to
-    /// a lease and a time to live. `confirm` tries again.
+    /// one lease and one time to live. `confirm` tries again.
     Unconfirmed {
         /// The rows.
         ids: Vec<Vec<u8>>,
     },
-    /// A write did not reach as many replicas, or the append-only file, in time.
+    /// A write did not reach the required number of replicas, or the append-only file, in time.
     NotDurable(String),
     /// The arguments are invalid; nothing was sent. Or a codec could not encode a value.
     Refused(String),
@@ -84,7 +84,7 @@ pub enum Error {
     Redis {
         /// The error.
         source: RedisError,
-        /// What is known of the batch.
+        /// The known answers of the batch.
         answers: Answers,
     },
     /// Reading or writing the file of a dump failed.
@@ -92,7 +92,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what is known of the items of a batch that failed.
+    /// Returns the known answers of a batch that failed.
     pub fn answers(&self) -> &[Option<bool>] {
         match self {
             Self::FilterMissing { answers, .. }
@@ -151,7 +151,7 @@ impl Error {
     }
 }
 
-/// Whether the server does not know a command of the module.
+/// Whether a command of the module is unknown to the server.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail.starts_with("unknown command")

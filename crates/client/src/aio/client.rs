@@ -51,7 +51,7 @@ struct Connections {
     shared: tokio::sync::Mutex<Shared>,
     /// How many attempts to open it have ended.
     attempts: AtomicU64,
-    /// The connections for commands that wait which nobody uses.
+    /// Idle connections for commands that wait.
     idle: Mutex<Vec<MultiplexedConnection>>,
     /// How many more of them may be in use.
     free: Semaphore,
@@ -91,8 +91,8 @@ impl std::fmt::Debug for Connections {
 }
 
 impl Client {
-    /// Names a server, as `redis://HOST:PORT/DATABASE` for instance. It has up to 100 connections, which are opened when they
-    /// are needed, and a timeout of 10 seconds.
+    /// Makes a client of a server, for instance `redis://HOST:PORT/DATABASE`. It opens up to 100 connections when they are needed,
+    /// and has a timeout of 10 seconds.
     ///
     /// # Errors
     /// The URL is invalid.
@@ -110,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Names some nodes of a cluster; one that answers is enough, the others are found. Commands go to the node that holds their
+    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the node that holds their
     /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
     /// settings of the first that is named here.
     ///
@@ -121,7 +121,7 @@ impl Client {
         Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
     }
 
-    /// Sets the most connections, at least 2. Callers that would wait for a row on more than half of them wait in the process.
+    /// Sets the maximum number of connections, at least 2. Callers that would wait for a row on more than half of them wait in the process.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
         Arc::make_mut(&mut self.settings).connections = most.max(2);
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// Returns the shared connection, which is opened if it is not open. If an attempt fails while this call
-    /// waits for it, this call fails, too: attempts of all callers, one after the other, would take too long.
+    /// waits for it, this call fails, too: if all callers tried one after the other, the last would wait too long.
     async fn shared(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
         let connections = &self.connections;
         let known = connections.attempts.load(Ordering::SeqCst);
@@ -170,8 +170,8 @@ impl Client {
         Ok(shared.opened.insert((ended + 1, attempt?)).clone())
     }
 
-    /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or does
-    /// not answer stays so.
+    /// Sends commands on the shared connection. After an error the next call opens another one: a connection that is lost or
+    /// hangs does not recover.
     async fn query(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let (number, mut connection) = self.shared().await?;
         let result = commands.query_async(&mut connection).await;
@@ -249,7 +249,7 @@ async fn ended<T>(task: JoinHandle<T>) -> T {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The runtime ends, and so does this task.
+            // The runtime is shutting down, and this task with it.
             Err(_) => pending().await,
         },
     }
