@@ -14,11 +14,12 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use redis_module::raw;
+
+use super::thread;
 
 /// Values of this size or more are handed over. They have an effort of more than 64, from which on the server frees values in the
 /// background if its settings allow it.
@@ -95,7 +96,7 @@ pub fn wait() {
 /// The value, if there is no memory for its entry, or no thread.
 fn hand_over(garbage: Box<dyn Send>) -> Result<(), Box<dyn Send>> {
     let mut queue = Queue::lock();
-    if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || start()) {
+    if queue.garbage.try_reserve(1).is_err() || !(queue.has_thread || thread::start(run)) {
         return Err(garbage);
     }
     queue.has_thread = true;
@@ -117,24 +118,9 @@ pub fn is_above_maxmemory() -> bool {
     unsafe { raw::RedisModule_GetUsedMemoryRatio.is_none_or(|ratio| ratio() >= 1.0) }
 }
 
-/// Starts the thread, and returns whether it runs. The standard library's function ends the process if memory runs out.
-fn start() -> bool {
-    let mut thread = std::mem::MaybeUninit::uninit();
-    // SAFETY: the thread's handle is written before it is read, and detached once. The function lives as long as the process:
-    // the server does not unload a module that has types.
-    unsafe {
-        let has_started = libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run, null_mut()) == 0;
-        if has_started {
-            libc::pthread_detach(thread.assume_init());
-        }
-        has_started
-    }
-}
-
 /// The thread: drops one value after the other.
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    set_name();
-    block_signals();
+    thread::prepare(c"bloom_free");
     loop {
         let mut queue = Queue::lock();
         queue.is_dropping = false;
@@ -150,27 +136,5 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         queue.is_dropping = true;
         drop(queue);
         drop(garbage);
-    }
-}
-
-/// Sets the name that the system's tools show.
-fn set_name() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: the name is a C string, of at most 16 bytes with its end.
-    unsafe {
-        libc::prctl(libc::PR_SET_NAME, c"bloom_free".as_ptr());
-    }
-}
-
-/// Leaves signals to the server's own threads.
-fn block_signals() {
-    let mut all = std::mem::MaybeUninit::uninit();
-    // SAFETY: the set is filled before it is read; the mask is that of this thread alone.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
-            libc::sigdelset(all.as_mut_ptr(), fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), null_mut());
     }
 }

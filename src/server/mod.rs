@@ -6,3 +6,4 @@ pub mod children;
 pub mod freeing;
 mod machine;
 pub mod role;
+mod thread;
