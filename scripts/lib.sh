@@ -198,6 +198,11 @@ any_server_migrates_slots() {
   return 1
 }
 
+# may_have_huge_pages: whether processes get huge pages where they ask for them, and can collapse pages into one (Linux 6.1).
+may_have_huge_pages() {
+  grep -qs '\[madvise\]' /sys/kernel/mm/transparent_hugepage/enabled && at_least "$(uname -r)" 6.1
+}
+
 # find_unavailable: sets `unavailable` to the `--skip` options for those ignored tests that this machine cannot run because a
 # library, a server, an operating system or a permission is missing.
 find_unavailable() {
@@ -209,6 +214,7 @@ find_unavailable() {
   may_mount || unavailable+=(--skip disk::)
   any_server_defragments || unavailable+=(--skip defragmentation:: --skip values_that_the_server_defragments)
   any_server_migrates_slots || unavailable+=(--skip slot_migration_copies_every_filter --skip no_add_is_lost_while_slots_migrate)
+  may_have_huge_pages || unavailable+=(--skip huge_pages::huge_pages_)
   [ "$(uname -s)" = Linux ] ||
     unavailable+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip q_restores_the_terminal)
 }

@@ -8,6 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use redis_module::raw;
 
+use crate::server::huge_pages;
+
 /// Forwards to the server's allocator.
 pub struct ServerAlloc;
 
@@ -26,14 +28,16 @@ unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the functions are written once, before the module has any other thread; the caller keeps the contract of the
         // layout.
-        unsafe {
+        let block = unsafe {
             match (raw::RedisModule_TryAlloc, raw::RedisModule_Alloc) {
                 (None, None) => System.alloc(layout),
                 _ if layout.align() > ALIGNMENT => std::ptr::null_mut(),
                 (Some(try_alloc), _) => try_alloc(padded_size(layout)).cast(),
                 (None, Some(alloc)) => alloc(padded_size(layout)).cast(),
             }
-        }
+        };
+        huge_pages::allocated(block, layout.size());
+        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -44,11 +48,14 @@ unsafe impl GlobalAlloc for ServerAlloc {
                 return System.alloc_zeroed(layout);
             }
             if layout.align() <= ALIGNMENT {
-                if let Some(try_calloc) = raw::RedisModule_TryCalloc {
-                    return try_calloc(1, padded_size(layout)).cast();
-                }
-                if layout.size() >= LAZY_FROM_BYTES {
-                    return probed_calloc(padded_size(layout));
+                let size = padded_size(layout);
+                let block = match raw::RedisModule_TryCalloc {
+                    Some(try_calloc) => Some(try_calloc(1, size).cast()),
+                    None => (size >= LAZY_FROM_BYTES).then(|| probed_calloc(size)),
+                };
+                if let Some(block) = block {
+                    huge_pages::allocated(block, layout.size());
+                    return block;
                 }
             }
             let block = self.alloc(layout);
@@ -60,6 +67,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        huge_pages::freed(block, layout.size());
         // SAFETY: the block came from `alloc` or `alloc_zeroed` with this layout. The functions were the same then.
         unsafe {
             match raw::RedisModule_Free {

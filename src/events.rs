@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::context::{Context, OK};
 use super::guard;
 use super::keys::{payload, pending};
-use super::server::{children, role};
+use super::server::{children, huge_pages, role};
 
 /// The events that the module follows.
 const EVENTS: [u64; 7] = [
@@ -70,6 +70,7 @@ unsafe extern "C" fn raised(
             let child_lives = children::changed(context);
             if !child_lives {
                 pending::start_timer(context);
+                huge_pages::child_has_exited();
             }
         }
         raw::REDISMODULE_EVENT_PERSISTENCE => {

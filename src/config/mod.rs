@@ -44,6 +44,7 @@ static CUCKOO: [Number; 5] = [
 static USE_RANDOM_SEED: Switch = Switch::new(true);
 static DEFRAG_ENABLED: Switch = Switch::new(true);
 static AUTO_CREATE: Switch = Switch::new(true);
+static HUGE_PAGES: Switch = Switch::new(true);
 
 /// The settings by their names, which the server shows with the module's prefix: `bf.error-rate`.
 static FRACTIONS: [Named<Fraction>; 3] =
@@ -57,8 +58,9 @@ static NUMBERS: [Named<Number>; 7] = [
     (c"bloom-expansion", &EXPANSION_FACTOR),
     (c"bloom-memory-usage-limit", &MAX_FILTER_BYTES),
 ];
-static SWITCHES: [Named<Switch>; 3] = [
+static SWITCHES: [Named<Switch>; 4] = [
     (c"auto-create", &AUTO_CREATE),
+    (c"huge-pages", &HUGE_PAGES),
     (c"bloom-use-random-seed", &USE_RANDOM_SEED),
     (c"bloom-defrag-enabled", &DEFRAG_ENABLED),
 ];
@@ -112,6 +114,11 @@ pub fn defrag_enabled() -> bool {
 /// Whether BF.ADD and BF.MADD create a missing filter.
 pub fn auto_creates() -> bool {
     AUTO_CREATE.is_on()
+}
+
+/// Whether large layers that are allocated now are put into huge pages.
+pub fn has_huge_pages() -> bool {
+    HUGE_PAGES.is_on()
 }
 
 /// The maximum number of leases that the guard holds, and of NONEs.

@@ -1,9 +1,10 @@
-//! The state of the server that commands depend on: its role, its forked children, its memory, and the thread that frees large
-//! values.
+//! The state of the server that commands depend on: its role, its forked children, its memory, and the threads that free large
+//! values and put large layers into huge pages.
 
 pub mod ceiling;
 pub mod children;
 pub mod freeing;
+pub mod huge_pages;
 mod machine;
 pub mod role;
 mod thread;

@@ -36,6 +36,7 @@ mod growth_limits;
 mod guard;
 mod harness_tests;
 mod hostile_payloads;
+mod huge_pages;
 mod info;
 mod insert;
 mod items;

@@ -49,7 +49,7 @@ fn digest(client: &mut Connection) -> String {
 }
 
 /// Begins a save whose child lives until it is killed: it sleeps after each key. There is one.
-fn begin_endless_save(client: &mut Connection) {
+pub fn begin_endless_save(client: &mut Connection) {
     begin_save(client, 2_000_000_000);
 }
 
@@ -68,7 +68,7 @@ pub fn children(server: &Server) -> Vec<String> {
 }
 
 /// Kills what saves, and waits until the server knows.
-fn kill_child(server: &Server, client: &mut Connection) {
+pub fn kill_child(server: &Server, client: &mut Connection) {
     kill(&children(server));
     no_child(client);
 }

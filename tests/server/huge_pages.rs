@@ -1,0 +1,154 @@
+//! Large layers are put into huge pages: which layers, when, and that nothing else changes.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{Connection, Server, eventually, ok, on_every_server};
+use crate::pending::{begin_endless_save, kill_child};
+
+/// 64 MiB of bits: 31 huge pages at least, wherever they begin.
+const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";
+const MOST_OF_IT: u64 = 60 << 20;
+const ALL_OF_IT: u64 = 64 << 20;
+/// So many items touch 97% of the pages of 4 KiB.
+const MANY: u32 = 60_000;
+
+fn reserve(client: &mut Connection, key: &str, huge_pages: &str) {
+    assert_eq!(client.run(&format!("CONFIG SET bf.huge-pages {huge_pages}")), ok());
+    assert_eq!(client.run(&format!("BF.RESERVE {key} {RESERVE}")), ok());
+}
+
+fn add(client: &mut Connection, key: &str, number: u32) {
+    let items: Vec<String> = (0..number).map(|number| format!("item {number}")).collect();
+    client.batched(&[b"BF.MADD", key.as_bytes()], &items);
+}
+
+/// Bytes of the server's memory in huge pages.
+fn huge_bytes(server: &Server) -> u64 {
+    let path = format!("/proc/{}/smaps_rollup", server.process_id());
+    let text = fs::read_to_string(path).expect("a system that tells");
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).expect("AnonHugePages");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of KiB") << 10
+}
+
+fn has_huge_pages(server: &Server) -> bool {
+    huge_bytes(server) >= MOST_OF_IT
+}
+
+/// A server that has no huge pages of its own, which libc's malloc may ask for.
+fn start(program: &std::path::Path) -> (Server, Connection) {
+    let server = Server::start(program);
+    let client = server.connect();
+    assert_eq!(huge_bytes(&server), 0, "before there is a filter");
+    (server, client)
+}
+
+#[test]
+fn the_setting_is_yes_or_no() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let setting = |client: &mut Connection| client.run("CONFIG GET bf.huge-pages").elements()[1].text();
+        assert_eq!(setting(&mut client), "yes");
+        assert_eq!(client.run("CONFIG SET bf.huge-pages no"), ok());
+        assert_eq!(setting(&mut client), "no");
+        assert!(client.run("CONFIG SET bf.huge-pages 7").is_error());
+        assert_eq!(setting(&mut client), "no");
+        let server = Server::with(program).line("bf.huge-pages no").start();
+        assert_eq!(setting(&mut server.connect()), "no");
+    });
+}
+
+#[test]
+fn a_large_filter_is_the_same_with_and_without() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let used = client.info_number("used_memory");
+        let figures = ["no", "yes"].map(|huge_pages| {
+            reserve(&mut client, "k", huge_pages);
+            add(&mut client, "k", MANY);
+            if huge_pages == "yes" {
+                // The thread looks after a second. Nothing depends on whether it did.
+                thread::sleep(Duration::from_millis(1500));
+            }
+            let usage = client.run("MEMORY USAGE k");
+            let payload = client.run("DUMP k");
+            let digest = client.run("DEBUG DIGEST-VALUE k");
+            assert_eq!(client.run("COPY k copy").number(), 1);
+            assert_eq!(client.run("DEBUG DIGEST-VALUE copy"), digest);
+            client.run("DEL k copy");
+            eventually("the memory to be freed", || client.info_number("used_memory") < used + (4 << 20));
+            (usage, payload, digest)
+        });
+        assert!(figures[0] == figures[1]);
+    });
+}
+
+#[test]
+#[ignore = "needs Linux 6.1, with transparent huge pages set to madvise"]
+fn huge_pages_hold_layers_that_are_large_and_touched() {
+    on_every_server(|program| {
+        let (server, mut client) = start(program);
+        reserve(&mut client, "without", "no");
+        add(&mut client, "without", MANY);
+        reserve(&mut client, "sparse", "yes");
+        add(&mut client, "sparse", 1000);
+        let absent: Vec<String> = (0..MANY).map(|number| format!("absent {number}")).collect();
+        client.batched(&[b"BF.MEXISTS", b"sparse"], &absent);
+        assert_eq!(client.run("BF.RESERVE small 0.01 10000000 NONSCALING"), ok());
+        add(&mut client, "small", MANY);
+        reserve(&mut client, "k", "yes");
+        add(&mut client, "k", MANY);
+        eventually("huge pages", || has_huge_pages(&server));
+        // The thread looks at the layers in the order in which they were created: if another one has them, k gets them now.
+        thread::sleep(Duration::from_secs(2));
+        assert!(huge_bytes(&server) <= ALL_OF_IT, "only k has them: {}", huge_bytes(&server));
+
+        // A layer gets them later, too.
+        add(&mut client, "sparse", MANY);
+        eventually("more huge pages", || huge_bytes(&server) >= 2 * MOST_OF_IT);
+        let digest = |client: &mut Connection, key: &str| client.run(&format!("DEBUG DIGEST-VALUE {key}"));
+        assert_eq!(digest(&mut client, "k"), digest(&mut client, "without"));
+        assert_eq!(digest(&mut client, "sparse"), digest(&mut client, "without"));
+        client.run("DEL k sparse");
+        eventually("the memory to be freed", || client.info_number("used_memory") < 100 << 20);
+        assert_eq!(client.run("DEBUG RELOAD"), ok(), "without is loaded, while the setting is yes");
+        eventually("huge pages of what was loaded", || has_huge_pages(&server));
+    });
+}
+
+/// A child shares its parent's memory: collapsing it would copy all of it.
+#[test]
+#[ignore = "needs Linux 6.1, with transparent huge pages set to madvise"]
+fn huge_pages_wait_for_the_end_of_a_child() {
+    on_every_server(|program| {
+        let (server, mut client) = start(program);
+        reserve(&mut client, "k", "yes");
+        add(&mut client, "k", MANY);
+        begin_endless_save(&mut client);
+        // The thread looks after one second, and after three.
+        thread::sleep(Duration::from_millis(3500));
+        assert!(huge_bytes(&server) <= ALL_OF_IT / 2, "{} while the child lives", huge_bytes(&server));
+        kill_child(&server, &mut client);
+        eventually("huge pages", || has_huge_pages(&server));
+    });
+}
+
+/// A counting filter has no pending adds: its adds write to what a child shares, and so split its huge pages.
+#[test]
+#[ignore = "needs Linux 6.1, with transparent huge pages set to madvise"]
+fn huge_pages_that_a_child_split_are_collapsed_again() {
+    on_every_server(|program| {
+        let (server, mut client) = start(program);
+        assert_eq!(client.run("BF.RESERVE k 0.01 14000000 NONSCALING COUNTING"), ok());
+        add(&mut client, "k", MANY);
+        eventually("huge pages", || has_huge_pages(&server));
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 2000);
+        assert!(huge_bytes(&server) < MOST_OF_IT / 2, "{} are left", huge_bytes(&server));
+        kill_child(&server, &mut client);
+        eventually("huge pages after the child", || has_huge_pages(&server));
+    });
+}
