@@ -1,6 +1,8 @@
 //! BF.RESERVE: every word it takes, every text it answers, and the order in which it looks at them.
 
-use crate::harness::{Reply, Server, array, error, integer, nil, ok, on_every_server};
+use std::collections::BTreeSet;
+
+use crate::harness::{Reply, Server, Stop, array, error, integer, nil, ok, on_every_server};
 
 const NO_RATE: &str = "ERR bad error rate";
 const RATE_RANGE: &str = "ERR error rate must be in the range (0.000000, 1.000000)";
@@ -243,8 +245,27 @@ fn the_seed_decides_which_bits_are_set() {
         };
         assert_eq!(digest("a", " SEED 7"), digest("b", " SEED 7"));
         assert_ne!(digest("c", " SEED 8"), digest("d", " SEED 7"));
-        // Left out, every filter has one of its own.
-        assert_ne!(digest("e", ""), digest("f", ""));
+    });
+}
+
+#[test]
+fn every_filter_has_a_seed_of_its_own() {
+    on_every_server(|program| {
+        let mut server = Server::start(program);
+        let mut digests = BTreeSet::new();
+        for _ in 0..2 {
+            let mut client = server.connect();
+            for number in 0..50 {
+                for hash in ["murmur3", "siphash"] {
+                    let key = format!("{hash}-{number}");
+                    assert_eq!(client.run(&format!("BF.RESERVE {key} 0.01 100 HASH {hash}")), ok());
+                    digests.insert(client.run(&format!("DEBUG DIGEST-VALUE {key}")).elements()[0].text());
+                }
+            }
+            // The seeds do not repeat after a restart.
+            server.restart(Stop::Kill);
+        }
+        assert_eq!(digests.len(), 200);
     });
 }
 
