@@ -26,14 +26,14 @@ fn a_reserved_filter_is_no_larger_than_redisblooms() {
 }
 
 #[test]
-fn a_small_empty_filter_takes_480_bytes_at_most() {
+fn a_small_empty_filter_takes_440_bytes_at_most() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
         client.run("BF.RESERVE k 0.01 100");
         let bytes = memory_usage(&mut client, "k");
         eprintln!("an empty default filter: {bytes} bytes");
-        assert!(bytes <= 480 + client.alignment_bytes(bytes), "{bytes} bytes");
+        assert!(bytes <= 440 + client.alignment_bytes(bytes), "{bytes} bytes");
     });
 }
 

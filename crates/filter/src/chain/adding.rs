@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::geometry::{Geometry, LayerDescription};
 use crate::hash::HashBatch;
 use crate::mask::Mask;
-use crate::memory::reserve;
 
 /// What happens to an effect if a fixed chain is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,18 +189,12 @@ impl<R: Rules> Chain<R> {
     ) -> Result<(), Error> {
         let count = self.layers.len();
         let newest_items = self.layers.last().map_or(0, Layer::items);
-        let totals = self.totals.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
-        let (cells_bytes, entries_bytes) = (self.totals.cells_bytes, self.entries_bytes());
+        let before = self.layers.totals();
+        let totals = before.with(newest_items, layer).ok_or(Error::CapacityOutOfRange)?;
+        let (cells_bytes, entries_bytes) = (before.cells_bytes, self.entries_bytes());
         totals::check_layer::<R>(ceiling, count, cells_bytes, entries_bytes, layer.geometry.size_bytes())?;
         let layer = self.rules.empty_layer(layer)?;
-        if count == self.layers.capacity() {
-            // A short list grows by one, because it counts as memory of the filter. A long one grows by an eighth, so that it
-            // is not copied for every layer.
-            reserve(&mut self.layers, 1.max(count / 8))?;
-        }
-        self.layers.push(layer);
-        self.totals = totals;
-        Ok(())
+        self.layers.push(layer, totals)
     }
 }
 

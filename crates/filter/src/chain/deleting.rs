@@ -41,7 +41,7 @@ impl<R: Rules> Chain<R> {
     /// The number of entries at which the table refuses a client's delete: the table may take as many bytes as the bits. It
     /// depends on the layers only, so a filter and its copy accept the same deletes.
     #[must_use]
-    pub const fn deleted_entries_max(&self) -> u64 {
+    pub fn deleted_entries_max(&self) -> u64 {
         HashSet::capacity_in(self.cells_bytes())
     }
 

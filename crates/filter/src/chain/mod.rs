@@ -10,6 +10,7 @@ mod deleting;
 mod flushing;
 mod hash_set;
 mod layer;
+mod layers;
 mod lookup;
 mod older;
 mod outcome;
@@ -32,12 +33,12 @@ pub(crate) use totals::{check_layer, reach};
 pub(crate) use whole::{CellsReader, Whole};
 
 use crate::ceiling::{Ceiling, Unlimited};
-use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_elements};
+use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero};
 use crate::error::Error;
 use crate::geometry::LayerDescription;
 use crate::hash::HashBatch;
-use crate::memory::reserve;
 use crate::scaling::Scaling;
+use layers::Layers;
 use pending::Pending;
 use totals::Totals;
 
@@ -45,8 +46,7 @@ use totals::Totals;
 #[derive(Debug)]
 pub struct Chain<R: Rules> {
     rules: R,
-    layers: Vec<Layer<R::Geometry>>,
-    totals: Totals,
+    layers: Layers<R::Geometry>,
     /// Adds that are counted and not in the cells yet.
     pending: Option<Box<Pending>>,
     /// The items that were deleted, if any.
@@ -116,12 +116,11 @@ impl<R: Rules> Chain<R> {
         }
         let totals = Totals::of(layers.clone())?;
         ceiling.allow(0, R::size_bytes(layers.len(), totals.cells_bytes))?;
-        let mut filter = Self { rules, layers: Vec::new(), totals, pending: None, deleted: R::Deleted::EMPTY };
-        reserve(&mut filter.layers, layers.len())?;
+        let mut made = Layers::with_room(layers.len())?;
         for layer in layers {
-            filter.layers.push(filter.rules.empty_layer(&layer)?);
+            made.push(rules.empty_layer(&layer)?, totals)?;
         }
-        Ok(filter)
+        Ok(Self { rules, layers: made, pending: None, deleted: R::Deleted::EMPTY })
     }
 
     /// Creates a filter of these layers.
@@ -131,13 +130,12 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
-        Ok(Self { rules, layers, totals, pending: None, deleted: R::Deleted::EMPTY })
+        Ok(Self { rules, layers: Layers::of(layers, totals), pending: None, deleted: R::Deleted::EMPTY })
     }
 
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn hollow(rules: R) -> Self {
-        let totals = Totals { older_items: 0, capacity: 0, cells_bytes: 0 };
-        Self { rules, layers: Vec::new(), totals, pending: None, deleted: R::Deleted::EMPTY }
+        Self { rules, layers: Layers::NONE, pending: None, deleted: R::Deleted::EMPTY }
     }
 
     /// Returns a copy with the same fields and bits, and with the pending adds in the bits. Does not touch pages of the copy
@@ -148,7 +146,7 @@ impl<R: Rules> Chain<R> {
     pub fn try_clone(&self) -> Result<Self, Error> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
-        for (from, to) in self.whole_layers().zip(&mut copy.layers) {
+        for (from, to) in self.whole_layers().zip(copy.layers.iter_mut()) {
             let pages = from.layer().bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
             from.put_pending_into(to);
@@ -190,15 +188,16 @@ impl<R: Rules> Chain<R> {
 
     /// The capacity of all layers together.
     #[must_use]
-    pub const fn total_capacity(&self) -> u64 {
-        self.totals.capacity
+    pub fn total_capacity(&self) -> u64 {
+        self.layers.totals().capacity
     }
 
     /// The number of adds that were answered "new", including items that have been deleted.
     #[inline]
     #[must_use]
     pub fn items_added(&self) -> u64 {
-        self.totals.older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
+        let older_items = self.layers.totals().older_items;
+        older_items.saturating_add(self.layers.last().map_or(0, Layer::items))
     }
 
     /// The number of adds that were answered "new", less the items that have been deleted.
@@ -217,17 +216,21 @@ impl<R: Rules> Chain<R> {
     /// of the table of deleted items. Equal filters have equal sizes. A ceiling limits this size.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        R::size_bytes(self.layers.len(), self.totals.cells_bytes).saturating_add(self.entries_bytes())
+        R::size_bytes(self.layers.len(), self.cells_bytes()).saturating_add(self.entries_bytes())
     }
 
     /// Its counts.
     #[inline]
     pub(crate) fn contents(&self) -> Contents {
+        let Totals { older_items, capacity, cells_bytes } = self.layers.totals();
         let (size_bytes, items) = match self.deleted.table() {
-            None => (R::size_bytes(self.layers.len(), self.totals.cells_bytes), self.items_added()),
+            None => {
+                let newest_items = self.layers.last().map_or(0, Layer::items);
+                (R::size_bytes(self.layers.len(), cells_bytes), older_items.saturating_add(newest_items))
+            }
             Some(_) => self.size_and_items(),
         };
-        let (layers, capacity) = (self.layers.len() as u64, self.total_capacity());
+        let layers = self.layers.len() as u64;
         Contents { size_bytes, layers, items, capacity, pending_bytes: self.pending_bytes() }
     }
 
@@ -240,14 +243,14 @@ impl<R: Rules> Chain<R> {
 
     /// The size of the cells of all layers, in bytes.
     #[must_use]
-    pub const fn cells_bytes(&self) -> u64 {
-        self.totals.cells_bytes
+    pub fn cells_bytes(&self) -> u64 {
+        self.layers.totals().cells_bytes
     }
 
     /// The number of bytes requested from the allocator, including the filter's own fields. Visits every layer.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
-        let fields = size_of::<Self>() + self.layers.capacity() * size_of::<Layer<R::Geometry>>();
+        let fields = size_of::<Self>() + self.layers.list_bytes();
         let table = self.deleted.table().map_or(0, Deleted::allocated_bytes);
         let held = (fields as u64).saturating_add(self.pending_bytes()).saturating_add(table);
         self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
@@ -257,7 +260,7 @@ impl<R: Rules> Chain<R> {
     /// the parts of the table of deleted items. Returns the place to continue with if the mover stops before the last.
     pub fn relocate(&mut self, first: usize, mover: &mut impl Mover) -> Option<usize> {
         if first == 0 {
-            relocate_elements(&mut self.layers, mover);
+            self.layers.relocate_list(mover);
         }
         let (layers, places) = (self.layers.len(), self.places());
         for (index, layer) in self.layers.iter_mut().enumerate().skip(first) {
@@ -287,12 +290,13 @@ impl<R: Rules> Chain<R> {
     pub fn count_at_least(&mut self, layer: usize, items: u64) -> Result<(), Error> {
         let of_newest = self.layers.last().map_or(0, |newest| newest.capacity().max(newest.items()));
         let is_older = layer + 1 < self.layers.len();
+        let older_items = self.layers.totals().older_items;
         let counted = self.layers.get_mut(layer).ok_or(Error::Unsound)?;
         let more = if is_older { items.saturating_sub(counted.items()) } else { 0 };
-        let older_items = self.totals.older_items.checked_add(more).ok_or(Error::Unsound)?;
+        let older_items = older_items.checked_add(more).ok_or(Error::Unsound)?;
         older_items.checked_add(of_newest).ok_or(Error::Unsound)?;
         counted.count_at_least(items)?;
-        self.totals.older_items = older_items;
+        self.layers.set_older_items(older_items);
         Ok(())
     }
 
@@ -315,7 +319,7 @@ impl<R: Rules> PartialEq for Chain<R> {
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.layers.len() == other.layers.len()
-            && self.layers.iter().zip(&other.layers).all(|(a, b)| a.description() == b.description())
+            && self.layers.iter().zip(other.layers()).all(|(a, b)| a.description() == b.description())
             && self.whole_layers().zip(other.whole_layers()).all(|(a, b)| a.has_cells_of(b))
             && self.deleted() == other.deleted()
     }

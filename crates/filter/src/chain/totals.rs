@@ -18,6 +18,9 @@ pub(super) struct Totals {
 }
 
 impl Totals {
+    /// The totals of no layers.
+    pub(super) const NONE: Self = Self { older_items: 0, capacity: 0, cells_bytes: 0 };
+
     /// Returns the totals with another layer, after a newest one that has `newest_items`. `None` if the capacity, or the number
     /// of items that the layers may reach, does not fit 64 bits.
     pub(super) fn with<G: Geometry>(self, newest_items: u64, layer: &LayerDescription<G>) -> Option<Self> {

@@ -4,6 +4,7 @@
 
 use super::Chain;
 use super::layer::Layer;
+use super::layers::Layers;
 use super::rules::Rules;
 use super::totals::Totals;
 use super::whole::{Whole, histogram_of};
@@ -81,7 +82,7 @@ impl<R: Rules> Chain<R> {
         let layers = others.iter().map(|other| other.layers.len()).max().unwrap_or(0).max(self.layers.len());
         self.check_shapes(others)?;
         let lacking = self.make_lacking(others, layers, ceiling)?;
-        let mut union = Union { layers: Vec::new(), lacking, items: Vec::new(), totals: self.totals };
+        let mut union = Union { layers: Vec::new(), lacking, items: Vec::new(), totals: self.layers.totals() };
         reserve(&mut union.layers, layers)?;
         reserve(&mut union.items, layers)?;
 
@@ -120,9 +121,9 @@ impl<R: Rules> Chain<R> {
     ) {
         let Union { mut layers, mut lacking, items, totals } = planned;
         let own = self.layers.len();
-        layers.append(&mut self.layers);
+        self.layers.move_into(&mut layers);
         layers.append(&mut lacking);
-        self.layers = layers;
+        self.layers = Layers::of(layers, totals);
         for (index, items) in items.into_iter().enumerate() {
             let estimated = self.unite_layer(index, others, index >= own, !items.is_known(), &estimate);
             if let Some(layer) = self.layers.get_mut(index) {
@@ -130,7 +131,8 @@ impl<R: Rules> Chain<R> {
             }
         }
         let older = self.layers.split_last().map_or(&[][..], |(_, older)| older);
-        self.totals = Totals { older_items: older.iter().map(Layer::items).sum(), ..totals };
+        let older_items = older.iter().map(Layer::items).sum();
+        self.layers.set_older_items(older_items);
     }
 
     /// Unites a layer with those of others. Returns the number of its items if it must be estimated.
@@ -197,8 +199,8 @@ impl<R: Rules> Chain<R> {
         }
         let lacking = || (own..layers).filter_map(|index| self.description(others, index));
         let cells_bytes =
-            lacking().fold(self.totals.cells_bytes, |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
-        let size_bytes = if own == 0 { 0 } else { R::size_bytes(own, self.totals.cells_bytes) };
+            lacking().fold(self.cells_bytes(), |bytes, layer| bytes.saturating_add(layer.geometry.size_bytes()));
+        let size_bytes = if own == 0 { 0 } else { R::size_bytes(own, self.cells_bytes()) };
         ceiling.allow(size_bytes, R::size_bytes(layers, cells_bytes).saturating_sub(size_bytes))?;
         reserve(&mut made, layers - own)?;
         for layer in lacking() {

@@ -324,7 +324,7 @@ fn a_filter_takes_no_more_memory_than_promised() {
     );
     println!("grown from 100 to 10,000,000 at 1e-2: {far:.2} bits an item in {} layers", grown.layers().len());
     assert!(
-        empty <= 424 && default.allocated_bytes() <= empty + 63,
+        empty <= 376 && default.allocated_bytes() <= empty + 63,
         "{empty} bytes and {} with padding",
         default.allocated_bytes()
     );
