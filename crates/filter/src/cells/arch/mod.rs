@@ -67,7 +67,8 @@ fn count_union_inline(one: &[u8], other: &[u8], counts: &mut [u64; BLOCK_CELLS +
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    // Not `super::*`: elsewhere than on x86-64 `processor` is `portable`, and its qualified names would be in scope already.
+    use super::{BLOCK_CELLS, LINE_BYTES, matches, may_have, portable, processor};
     use crate::cells::histogram::tests::bytes;
 
     #[test]
@@ -92,7 +93,7 @@ mod tests {
     fn ones_are_counted_on_every_processor() {
         let (one, other) = (bytes(4096 * 4, 1), bytes(4096 * 4, 2));
         let (mut counted, mut portably) = ([0; BLOCK_CELLS + 1], [0; BLOCK_CELLS + 1]);
-        count_union(&one, &other, &mut counted);
+        processor::count_union(&one, &other, &mut counted);
         portable::count_union(&one, &other, &mut portably);
         assert_eq!(counted, portably);
         assert_eq!(counted.iter().sum::<u64>(), 4096 * 4 / 64);
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn any_address_can_be_prefetched() {
         for address in [std::ptr::null(), [0u8; 64].as_ptr(), std::ptr::without_provenance(usize::MAX)] {
-            prefetch(address);
+            processor::prefetch(address);
             portable::prefetch(address);
         }
     }
