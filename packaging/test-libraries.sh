@@ -1,8 +1,12 @@
 # shellcheck shell=bash
 # Sourced by scripts/package --test-libraries after it has built the libraries: loads each in servers that need the oldest and the
-# newest C libraries that Debian has, on musl and on both processors, and runs a part of the server tests there.
+# newest C libraries that Debian has, on musl and on both processors, and runs a part of the server tests there. On the other processor
+# it also runs the tests of the filter, and uses the .deb packages.
 
-: "${packages:?scripts/package sources this file}" "${zig:?}" "${root:?}"
+: "${packages:?scripts/package sources this file}" "${zig:?}" "${root:?}" "${cross:?}" "${files:?}"
+
+# shellcheck source-path=SCRIPTDIR source=test-debian.sh
+source packaging/test-debian.sh
 
 trees=$packages/trees
 left_out=()
@@ -116,6 +120,38 @@ server_tests() {
   BLOOMGATE_MODULE=$module BLOOMGATE_SERVERS=$servers cargo test --locked --workspace --test server -- "$@"
 }
 
+# filter_tests PROCESSOR: runs the unit tests and the laws of the filter in the emulator, with the C library of `tree`. Left out are the
+# tests of accuracy and of failing allocations, which take too long there and have no code of a processor's own.
+filter_tests() {
+  local triple=$1-unknown-linux-gnu
+  (
+    export "CARGO_TARGET_$(tr '[:lower:]-' '[:upper:]_' <<<"$triple")_RUNNER=$emulator -L $tree"
+    zig_cargo "$triple" test -p bloomgate-filter --lib --test laws --test layouts --test counting --test windowed --test deletes \
+      --test merging
+  )
+}
+
+# use_packages PROCESSOR: builds the .deb packages for another processor, and uses them in a Debian whose programs the kernel runs in
+# the emulator.
+use_packages() {
+  local triple=$1-unknown-linux-gnu architecture=arm64
+  [ "$1" = aarch64 ] || architecture=amd64
+  have cargo-deb || {
+    leave_out "the .deb packages: cargo-deb is missing, which scripts/setup --deep installs"
+    return
+  }
+  { have arch-test && arch-test "$architecture" >/dev/null; } || {
+    leave_out "the .deb packages: the kernel does not run programs for $architecture, or the program arch-test, which finds out, is missing"
+    return
+  }
+  zig_cargo "$triple" build --profile tools -p bloomgate-tool --bin bloomgate
+  stage "$(library "$triple")" "$cross/$triple/tools/bloomgate"
+  write_server "tool-$1" "$1" "$files/bloomgate"
+  write_pages "$server"
+  make_debian "$1"
+  use_in_debian bookworm "$architecture" "$packages"/*_"$(version)"-1_"$architecture".deb
+}
+
 # The data of earlier releases and other programs with recorded digests, persistence, and the commands.
 tests=(golden:: registration:: membership:: persistence:: transfer:: counting:: windowed::)
 # An emulated server is slow.
@@ -168,9 +204,11 @@ if [ -z "$emulator" ]; then
 else
   find_debians "$there"
   foreign=$servers
+  filter_tests "$there"
   server_tests "$there-unknown-linux-gnu" "$foreign" "${emulated_tests[@]}"
   BLOOMGATE_OTHER_SERVER=$foreign BLOOMGATE_OTHER_MODULE=$(library "$there-unknown-linux-gnu") \
     server_tests "$here-unknown-linux-gnu" "$native" --ignored on_another_processor
+  use_packages "$there"
   if build_redis "$there"; then
     write_server "musl-$there" "$there" "$program"
     servers=

@@ -9,9 +9,6 @@ suite=$(
   source /etc/os-release
   say "${VERSION_CODENAME:-stable}"
 )
-components=main
-grep -qs '^ID=ubuntu' /etc/os-release && components=main,universe
-tree=$packages/debian-$suite.tar
 
 headline "The other packaging files"
 # Each is checked if the tool for it is installed.
@@ -141,48 +138,9 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/bloomgate.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 cargo install --locked --quiet --profile tools --target-dir "$target" --path crates/tool --root "$folder/cargo" --no-track
 "$folder/cargo/bin/bloomgate" --version
-rm -r "$folder/cargo"
+rm -r "$folder"
 
 headline "Install them in a fresh Debian ($suite)"
-if [ ! -s "$tree" ]; then
-  say "building it once with mmdebstrap: ${tree#"$root"/}"
-  mmdebstrap --quiet --variant=apt --components="$components" --include=redis-server "$suite" "${tree%.tar}.part.tar" >"$packages/mmdebstrap.log" 2>&1 ||
-    skip "mmdebstrap could not build it: $(tail -n 1 "$packages/mmdebstrap.log")"
-  mv "${tree%.tar}.part.tar" "$tree"
-fi
-tar -C "$folder" -xf "$tree" --exclude='./dev/*'
-mkdir "$folder/packages"
-cp "$packages"/*.deb packaging/debian/test-inside "$folder/packages"
-# The follower in the Debian reaches a PostgreSQL of this machine at its socket.
-if postgres=$(postgres_folder) && id postgres >/dev/null 2>&1; then
-  socket=$folder/packages/postgres
-  chmod 711 "$folder"
-  mkdir "$socket"
-  say secret >"$socket/password"
-  chown -R postgres "$socket"
-  as_postgres() (
-    cd "$socket" || exit
-    program=$1
-    shift
-    PGPASSWORD=secret exec setpriv --reuid postgres --regid postgres --clear-groups "$postgres/$program" "$@"
-  )
-  trap 'as_postgres pg_ctl -D data -m immediate stop >/dev/null 2>&1 || true; rm -rf "$folder"' EXIT
-  {
-    as_postgres initdb -D data -U shop -A scram-sha-256 --pwfile password --no-sync &&
-      as_postgres pg_ctl -D data -l log -w -o "-h '' -k $socket -c wal_level=logical" start &&
-      as_postgres psql -h "$socket" -U shop -d postgres -c 'CREATE TABLE users (id bigint PRIMARY KEY)' \
-        -c 'INSERT INTO users VALUES (7)' -c 'CREATE PUBLICATION bloomgate FOR TABLE users'
-  } >"$packages/postgres.log" 2>&1 ||
-    fail "PostgreSQL does not start; the end of its log:" "$(tail -n 8 "$packages/postgres.log")"
-fi
-# The Debian gets its own network, processes and mounts: port 6379 is free for its redis-server, which ends with it.
-cat >"$folder/packages/enter" <<'END'
-#!/bin/sh
-set -e
-ip link set lo up
-mount -t proc proc "$1/proc"
-mount --bind /dev "$1/dev"
-exec timeout 120 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C chroot "$1" /packages/test-inside
-END
-unshare --mount --net --pid --fork --kill-child sh "$folder/packages/enter" "$folder" </dev/null ||
-  fail "the packages do not work in Debian (see above)"
+# shellcheck source-path=SCRIPTDIR source=test-debian.sh
+source packaging/test-debian.sh
+use_in_debian "$suite" "$(dpkg --print-architecture)" "$packages"/*.deb
