@@ -62,6 +62,7 @@ pub enum Section {
     Snapshot,
     Saving,
     Scale,
+    Small,
     Peer,
     Pauses,
     Kinds,

@@ -13,6 +13,7 @@ mod peer;
 mod rows;
 mod saving;
 mod scale;
+mod small;
 mod snapshot;
 mod stampede;
 mod whole;
@@ -31,6 +32,7 @@ pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()>
         Section::Snapshot => snapshot::run(bench, results),
         Section::Saving => saving::run(bench, results),
         Section::Scale => scale::run(bench, results),
+        Section::Small => small::run(bench, results),
         Section::Peer => peer::run(bench, results),
         Section::Pauses => pauses::run(bench, results),
         Section::Kinds => kinds::run(bench, results),
