@@ -13,7 +13,7 @@ suite=$(
 headline "The other packaging files"
 # Each is checked if the tool for it is installed.
 python3 - .github/workflows/*.yml <<'END'
-import pathlib, re, subprocess, sys, tempfile
+import hashlib, pathlib, re, subprocess, sys, tempfile
 try:
     import yaml
 except ImportError:
@@ -28,17 +28,28 @@ for name in sys.argv[1:]:
             assert re.search(r"@[0-9a-f]{40} # v\d", line), f"{name}: not pinned by commit: {line.strip()}"
     print(f"  {name}: {', '.join(jobs)}")
     if name.endswith("release.yml"):
-        assert [job for job in jobs if "permissions" in jobs[job]] == ["release"], "only the release may write"
-        assert set(jobs["release"]["needs"]) == set(jobs) - {"release"}, "the release does not wait for every other job"
+        rights = {name: job["permissions"] for name, job in jobs.items() if "permissions" in job}
+        assert rights == {
+            "release": {"contents": "write", "id-token": "write", "attestations": "write"},
+            "push-image": {"packages": "write"},
+        }, f"jobs have other rights than they need: {rights}"
+        assert set(jobs["release"]["needs"]) == set(jobs) - set(rights), "the release does not wait for every other job"
+        assert jobs["push-image"]["needs"] == ["release"], "the image does not wait for the release"
         assert "scripts/test" in [step.get("run") for step in jobs["test"]["steps"]], "the release does not run the tests"
-        sums = next(step["run"] for step in jobs["release"]["steps"] if "sha256sum" in step.get("run", ""))
         with tempfile.TemporaryDirectory() as folder:
-            (pathlib.Path(folder) / "packages").mkdir()
-            (pathlib.Path(folder) / "packages" / "file").write_text("text")
-            subprocess.run(["sh", "-ec", sums], cwd=folder, check=True)
+            packages = pathlib.Path(folder) / "packages"
+            packages.mkdir()
+            # What scripts/package --release writes, and a file of another host.
+            (packages / "file").write_text("text")
+            (packages / "SHA256SUMS").write_text(f"{hashlib.sha256(b'text').hexdigest()}  file\n")
+            (packages / "RELEASE-NOTES.md").write_text("notes")
+            (packages / "macos").write_text("text")
+            for step in jobs["release"]["steps"]:
+                if "SHA256SUMS" in step.get("run", "") and "gh release" not in step["run"]:
+                    subprocess.run(["sh", "-ec", step["run"]], cwd=folder, check=True, stdout=subprocess.DEVNULL)
             # Users download the files into one folder.
-            for line in open(f"{folder}/SHA256SUMS"):
-                assert "/" not in line, f"SHA256SUMS contains a path: {line}"
+            names = [line.split()[1] for line in open(f"{folder}/SHA256SUMS")]
+            assert names == ["file", "macos"], f"SHA256SUMS names {names}"
 END
 (scripts/package --check-tag "v$(version)")
 ! (scripts/package --check-tag v0.0.0) 2>/dev/null || fail "scripts/package --check-tag accepts any tag"

@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# Sourced by scripts/package --release: makes what a release publishes, all of it in one folder, and checks each file as the registry
+# that gets it would. Nothing is uploaded.
+
+: "${packages:?scripts/package sources this file}" "${files:?}" "${target:?}" "${cross:?}" "${library_targets:?}"
+
+release=$packages/release
+
+# make_system PROCESSOR: makes the packages and the archive for Linux on a processor.
+make_system() {
+  local triple=$1-unknown-linux-gnu
+  headline "Packages for $1"
+  zig_cargo "$triple" build --release -p bloomgate-tool --bin bloomgate
+  check_needs "$triple" "$cross/$triple/release/bloomgate"
+  stage "$(library "$triple")" "$cross/$triple/release/bloomgate"
+  # The pages are equal on all processors.
+  [ "$1" != "$(uname -m)" ] || write_pages "$files/bloomgate"
+  make_packages "$1"
+}
+
+# make_python: builds the source archive of the Python package, and the wheel from it.
+make_python() {
+  local home=$packages/python
+  cat packaging/python.txt <(python3 --version) | cmp -s - "$home/installed" || {
+    rm -rf "$home"
+    python3 -m venv "$home"
+    "$home/bin/python" -m pip install --quiet --disable-pip-version-check --requirement packaging/python.txt ||
+      fail "pip could not install what builds the Python package (see above)"
+    cat packaging/python.txt <(python3 --version) >"$home/installed"
+  }
+  "$home/bin/python" -m build --no-isolation --outdir "$release" clients/python >"$packages/python.log" 2>&1 ||
+    fail "the Python package could not be built:" "$(tail -n 20 "$packages/python.log")"
+  "$home/bin/python" -m twine --no-color check --strict "$release"/*.whl "$release/bloomgate-$(version).tar.gz"
+}
+
+# make_typescript: packs the TypeScript package.
+make_typescript() (
+  cd clients/typescript || exit
+  npm ci --no-audit --no-fund --ignore-scripts --loglevel error
+  rm -rf .build dist
+  npm run --silent build
+  node package.mjs "$release"
+)
+
+# make_crates: packs the crates, compiles each from its package, and has cargo check what it would upload, in the order in which they
+# depend on each other.
+make_crates() {
+  rm -rf "$target/package"
+  cargo package --locked --workspace --quiet
+  # It leaves no .crate files, and has nothing to compile that the line before did not.
+  cargo publish --locked --workspace --dry-run --no-verify --quiet
+  cp "$target"/package/*.crate "$release"
+  (cd "$release" && ls ./*.crate)
+}
+
+# make_materials PROCESSOR: writes from which crates the module and the tool were made, those that only compiled them included, in
+# CycloneDX's format. The command writes beside each Cargo.toml, so it gets a copy.
+make_materials() {
+  local copy=$packages/materials name
+  rm -rf "$copy"
+  mkdir -p "$copy"
+  cp -R Cargo.toml Cargo.lock src crates benches "$copy"
+  cargo cyclonedx --quiet --manifest-path "$copy/Cargo.toml" --format json --describe binaries --spec-version 1.5 \
+    --target "$1-unknown-linux-gnu"
+  name=$release/bloomgate-$(version)-$1-linux
+  # The names inside contain the path of the copy.
+  sed "s|$copy/*||g" "$copy"/bloomgate_cdylib*.cdx.json >"$name-module.cdx.json"
+  sed "s|$copy/*||g" "$copy/crates/tool/bloomgate_bin.cdx.json" >"$name-tool.cdx.json"
+  rm -r "$copy"
+  python3 - "$name"-{module,tool}.cdx.json <<'PYTHON'
+import json, sys
+for file in sys.argv[1:]:
+    bom = json.load(open(file))
+    made = bom["metadata"]["component"]
+    names = {part["name"] for part in bom["components"]}
+    assert "bloomgate-filter" in names and "criterion" not in names, file
+    print(f"  {file.rsplit('/')[-1]}: {made['purl'].split('?')[0]}, {len(bom['components'])} crates")
+PYTHON
+}
+
+have npm || skip "npm is missing, which packs the TypeScript package" "scripts/setup --test installs it"
+at_least "$(node --version | tr -d v)" "$(node_wanted)" || skip "node is version $(node --version); the TypeScript package needs $(node_wanted)"
+have cargo-cyclonedx || skip "cargo-cyclonedx is missing" "scripts/setup --deep installs it"
+changed=$(git status --porcelain)
+[ -z "$changed" ] || fail "a release is made from a commit, and these files differ from the last one:" "$changed"
+
+rm -rf "$release" "$packages"/*.{deb,rpm,tar.gz}
+mkdir -p "$release"
+headline "The module for every Linux"
+install_zig "${library_targets[@]}"
+for triple in "${library_targets[@]}"; do make_library "$triple"; done
+# This machine's processor comes first, because its tool writes the manual pages for both.
+make_system "$(uname -m)"
+for processor in x86_64 aarch64; do [ "$processor" = "$(uname -m)" ] || make_system "$processor"; done
+mv "$packages"/*.{deb,rpm,tar.gz} "$packages/libbloomgate-$(version)"-*.so "$release"
+headline "The Python package"
+make_python
+headline "The TypeScript package"
+make_typescript
+headline "The crates"
+make_crates
+headline "What they are made of"
+for processor in x86_64 aarch64; do make_materials "$processor"; done
+notes "$(version)" >"$release/RELEASE-NOTES.md"
+headline "Checksums"
+(cd "$release" && find . -type f ! -name RELEASE-NOTES.md -printf '%P\n' | sort | xargs sha256sum >"$packages/SHA256SUMS")
+mv "$packages/SHA256SUMS" "$release"
+cat "$release/SHA256SUMS"
+say "${release#"$root"/}: $(wc -l <"$release/SHA256SUMS") files, $(du -sh "$release" | cut -f 1)"
