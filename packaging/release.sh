@@ -78,9 +78,9 @@ for file in sys.argv[1:]:
 PYTHON
 }
 
-have npm || skip "npm is missing, which packs the TypeScript package" "scripts/setup --test installs it"
+have npm || skip "npm is missing, which packs the TypeScript package" "scripts/setup --release installs it"
 at_least "$(node --version | tr -d v)" "$(node_wanted)" || skip "node is version $(node --version); the TypeScript package needs $(node_wanted)"
-have cargo-cyclonedx || skip "cargo-cyclonedx is missing" "scripts/setup --deep installs it"
+have cargo-cyclonedx || skip "cargo-cyclonedx is missing" "scripts/setup --release installs it"
 changed=$(git status --porcelain)
 [ -z "$changed" ] || fail "a release is made from a commit, and these files differ from the last one:" "$changed"
 

@@ -16,13 +16,13 @@ end_image_test() {
 }
 trap end_image_test EXIT
 
-# podman's own limits are above those of many machines, and raising a limit needs a privilege that root may lack. runc, unlike Debian's
-# crun, runs where both versions of control groups are mounted.
+# podman's own limits are above those of many machines, and raising a limit needs a privilege that root may lack. Where both
+# versions of control groups are mounted, runc runs, and Debian's crun does not.
 {
   say '[containers]'
   say 'default_ulimits = ["nofile=1024:4096", "nproc=4096:4096"]'
   say '[engine]'
-  ! have runc || say 'runtime = "runc"'
+  [ ! -d /sys/fs/cgroup/unified ] || say 'runtime = "runc"'
 } >"$working/containers.conf"
 
 # The folder of temporary files also has the caches that builds mount. The script runs the health check itself: a machine need not have
@@ -149,7 +149,7 @@ podman_works() {
   in_podman info >"$packages/podman.log" 2>&1
 }
 
-have podman || skip "podman is missing" "scripts/setup --deep installs it"
+have podman || skip "podman is missing" "scripts/setup --release installs it"
 podman_works || skip "podman does not work here: $(tail -n 1 "$packages/podman.log")"
 case $(uname -m) in
 x86_64) architecture=amd64 ;;
@@ -170,7 +170,7 @@ if [ "$action" = image ]; then
 fi
 
 [ "$(id -u)" -eq 0 ] || skip "unpacking a Debian into a folder needs root"
-have mmdebstrap || skip "mmdebstrap is missing" "scripts/setup --deep installs it"
+have mmdebstrap || skip "mmdebstrap is missing" "scripts/setup --release installs it"
 headline "Make bases of Debian packages"
 make_builder
 make_server valkey trixie valkey-server

@@ -137,7 +137,7 @@ use_packages() {
   local triple=$1-unknown-linux-gnu architecture=arm64
   [ "$1" = aarch64 ] || architecture=amd64
   have cargo-deb || {
-    leave_out "the .deb packages: cargo-deb is missing, which scripts/setup --deep installs"
+    leave_out "the .deb packages: cargo-deb is missing, which scripts/setup --release installs"
     return
   }
   { have arch-test && arch-test "$architecture" >/dev/null; } || {
@@ -167,7 +167,7 @@ find_debians() {
   try_debian "$1" sid redis-server valkey-server
 }
 
-for program in mmdebstrap apt-get make; do have "$program" || skip "$program is missing" "scripts/setup --deep installs it"; done
+for program in mmdebstrap apt-get make; do have "$program" || skip "$program is missing" "scripts/setup --release installs it"; done
 [ "$(id -u)" -eq 0 ] || skip "unpacking a Debian into a folder needs root"
 
 here=$(uname -m)
@@ -200,7 +200,7 @@ fi
 
 headline "The libraries for $there, in an emulator"
 if [ -z "$emulator" ]; then
-  leave_out "qemu-$there-static is missing; scripts/setup --deep installs it"
+  leave_out "qemu-$there-static is missing; scripts/setup --release installs it"
 else
   find_debians "$there"
   foreign=$servers
