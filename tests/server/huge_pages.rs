@@ -11,7 +11,7 @@ use crate::pending::{begin_endless_save, kill_child};
 const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";
 const MOST_OF_IT: u64 = 60 << 20;
 const ALL_OF_IT: u64 = 64 << 20;
-/// So many items touch 97% of the pages of 4 KiB.
+/// This many items touch 97% of the pages of 4 KiB.
 const MANY: u32 = 60_000;
 
 fn reserve(client: &mut Connection, key: &str, huge_pages: &str) {
@@ -27,7 +27,7 @@ fn add(client: &mut Connection, key: &str, number: u32) {
 /// Bytes of the server's memory in huge pages.
 fn huge_bytes(server: &Server) -> u64 {
     let path = format!("/proc/{}/smaps_rollup", server.process_id());
-    let text = fs::read_to_string(path).expect("a system that tells");
+    let text = fs::read_to_string(path).expect("/proc tells how much memory is in huge pages");
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).expect("AnonHugePages");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of KiB") << 10
 }

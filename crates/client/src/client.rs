@@ -115,9 +115,9 @@ impl Client {
         Self { settings: Arc::new(settings), pool: Arc::default(), cluster: None }
     }
 
-    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the node that holds their
-    /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
-    /// settings of the first that is named here.
+    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the
+    /// node that holds their key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the
+    /// password and the TLS settings of the first that is named here.
     ///
     /// # Errors
     /// A URL is invalid, or no URL is given.

@@ -110,9 +110,9 @@ impl Client {
         }
     }
 
-    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the node that holds their
-    /// key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the password and the TLS
-    /// settings of the first that is named here.
+    /// Makes a client of a cluster from some of its nodes; one that answers is enough, the others are found. Commands go to the
+    /// node that holds their key, and each node has as many connections as [`Self::with_connections`] says. All nodes have the
+    /// password and the TLS settings of the first that is named here.
     ///
     /// # Errors
     /// A URL is invalid, or no URL is given.
@@ -121,7 +121,8 @@ impl Client {
         Ok(Self { cluster: Some(Arc::new(Cluster::new(seeds))), ..Self::of(redis) })
     }
 
-    /// Sets the maximum number of connections, at least 2. Callers that would wait for a row on more than half of them wait in the process.
+    /// Sets the maximum number of connections, at least 2. Callers that would wait for a row on more than half of them wait in the
+    /// process.
     #[must_use]
     pub fn with_connections(mut self, most: usize) -> Self {
         Arc::make_mut(&mut self.settings).connections = most.max(2);

@@ -1,5 +1,5 @@
-//! The layers of a chain with their totals. Most filters have one layer: it lies in place, which saves them a list, an allocation
-//! and totals that its own fields already tell.
+//! The layers of a chain with their totals. Most filters have one layer. It is stored in place, which saves a list, an allocation, and
+//! totals that equal the fields of the layer.
 
 use std::mem::replace;
 use std::ops::{Deref, DerefMut};
