@@ -4,8 +4,9 @@
 //! A layer is not allocated in huge pages. The first write to one would zero 2 MiB at once, which takes 0.3 ms or more: on a busy virtual
 //! machine, BF.MADD of 1000 items to an empty filter of 1 GiB took 3.4 s instead of 6 ms, and made most of the filter resident. So a
 //! layer begins with pages of 4 KiB. Once at least half of the pages in a stretch of 2 MiB were written to, the thread asks Linux to
-//! collapse the stretch into a huge page (`MADV_COLLAPSE`, Linux 6.1). That takes about 0.4 ms, in which a command waits only if it
-//! touches the stretch. The thread then sleeps three times as long.
+//! collapse the stretch into a huge page (`MADV_COLLAPSE`, Linux 6.1). That takes about 0.4 ms, or 6 ms in a virtual machine that gets
+//! the page from its host first. Meanwhile a command waits if it touches the stretch, or another page for the first time. The thread
+//! then sleeps three times as long.
 //!
 //! Pages that a child of the server shares are not counted: collapsing them would copy them. A write to a huge page that a child shares
 //! copies 4 KiB and splits the page, so the thread looks at all layers again when the child has exited.
