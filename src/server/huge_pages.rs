@@ -6,7 +6,7 @@
 //! layer begins with pages of 4 KiB. Once at least half of the pages in a stretch of 2 MiB were written to, the thread asks Linux to
 //! collapse the stretch into a huge page (`MADV_COLLAPSE`, Linux 6.1). That takes about 0.4 ms, or 6 ms in a virtual machine that gets
 //! the page from its host first. Meanwhile a command waits if it touches the stretch, or another page for the first time. The thread
-//! then sleeps three times as long.
+//! then sleeps ten times as long.
 //!
 //! Pages that a child of the server shares are not counted: collapsing them would copy them. A write to a huge page that a child shares
 //! copies 4 KiB and splits the page, so the thread looks at all layers again when the child has exited.
@@ -38,10 +38,10 @@ const WRITTEN_FROM: usize = PAGES / 2;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The wait doubles from look to look, up to this: a layer with few items may stay as it is for good.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How many times as long as it took to collapse a stretch the thread then sleeps, and the longest sleep. A virtual machine that gets
-/// the page from its host first can take ten milliseconds.
-const REST: u32 = 3;
-const LONGEST_REST: Duration = Duration::from_millis(10);
+/// How many times as long as it took to collapse a stretch the thread then sleeps, and the longest sleep. So commands can wait for it
+/// during a tenth of the time at most.
+const REST: u32 = 10;
+const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// An allocated block.
 struct Block {
