@@ -55,6 +55,8 @@ pub struct BlockArray<const BLOCK: usize> {
     start: u16,
     /// Number of bytes of `storage` that belong to no block.
     padding: u16,
+    /// See [`Cells::may_lack_items`].
+    pub(super) may_lack_items: bool,
 }
 
 /// Padding is less than a page, so it fits 16 bits.
@@ -86,7 +88,7 @@ impl<const BLOCK: usize> BlockArray<BLOCK> {
             None => zeroed(size.checked_add(alignment - 1).ok_or(Error::SizeOverflow)?)?,
         };
         let padding = u16::try_from(storage.len() - size).map_err(|_| Error::SizeOverflow)?;
-        Ok(Self { start: first_block(&storage, size), storage, padding })
+        Ok(Self { start: first_block(&storage, size), storage, padding, may_lack_items: false })
     }
 
     /// Returns the number of blocks.
@@ -155,7 +157,12 @@ impl<const BLOCK: usize> Cells for BlockArray<BLOCK> {
         self.storage.get(start..start + self.size()).unwrap_or_default()
     }
 
+    fn may_lack_items(&self) -> bool {
+        self.may_lack_items
+    }
+
     fn bytes_mut(&mut self) -> &mut [u8] {
+        self.may_lack_items = true;
         let (start, size) = (usize::from(self.start), self.size());
         self.storage.get_mut(start..start + size).unwrap_or_default()
     }

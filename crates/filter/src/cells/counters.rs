@@ -50,6 +50,7 @@ impl Counters {
     /// it is.
     #[inline]
     pub fn decrement(&mut self, block: u64, counters: impl Iterator<Item = BlockCell>) {
+        self.may_lack_items = true;
         let block = self.block_mut(block);
         for counter in distinct(counters) {
             change(block, counter, |value| if value == COUNTER_MAX { value } else { value.saturating_sub(1) });

@@ -30,6 +30,11 @@ pub trait Cells {
     fn bytes(&self) -> &[u8];
     /// Returns the cells as bytes, for a reader that fills them in.
     fn bytes_mut(&mut self) -> &mut [u8];
+    /// Whether cells may be occupied by items that a layer does not count: because `bytes_mut` was called, or because a counter was
+    /// decremented, whose saturated neighbours stay. Adds do not change this, because they are counted.
+    fn may_lack_items(&self) -> bool {
+        true
+    }
     /// Returns the number of cells.
     fn count(&self) -> u64 {
         (self.bytes().len() as u64).saturating_mul(8)

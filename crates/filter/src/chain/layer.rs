@@ -80,6 +80,11 @@ impl<G: Geometry> Layer<G> {
         self.cells.bytes()
     }
 
+    /// Whether its cells are known to be zero without reading them. False for an empty layer that was loaded.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.items == 0 && !self.cells.may_lack_items()
+    }
+
     /// Its cells.
     #[must_use]
     pub const fn cells(&self) -> &G::Cells {

@@ -147,7 +147,8 @@ impl<R: Rules> Chain<R> {
         let descriptions = self.layers.iter().map(Layer::description);
         let mut copy = Self::with_empty_layers(self.rules.clone(), descriptions, &Unlimited)?;
         for (from, to) in self.whole_layers().zip(copy.layers.iter_mut()) {
-            let pages = from.layer().bytes().chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
+            let cells = if from.layer().is_untouched() { &[] } else { from.layer().bytes() };
+            let pages = cells.chunks(PAGE_BYTES).zip(to.cells_mut().bytes_mut().chunks_mut(PAGE_BYTES));
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
             from.put_pending_into(to);
         }

@@ -31,12 +31,13 @@ pub(crate) fn cells_in<G: Geometry>(layer: Whole<'_, G>, bytes: Range<usize>) ->
 
 /// Writes the cells of a layer; a chunk of zeros as an empty string.
 pub(crate) fn write_layer<G: Geometry>(layer: Whole<'_, G>, sink: &mut impl Sink) {
+    let is_untouched = layer.layer().is_untouched();
     for (number, chunk) in layer.layer().bytes().chunks(CHUNK_BYTES).enumerate() {
         let begin = number * CHUNK_BYTES;
         if layer.has_pending_in(begin..begin + chunk.len()) {
             write_with_pending(layer, chunk, begin, sink);
         } else {
-            sink.put_bytes(if is_zero(chunk) { &[] } else { chunk });
+            sink.put_bytes(if is_untouched || is_zero(chunk) { &[] } else { chunk });
         }
     }
 }

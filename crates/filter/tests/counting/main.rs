@@ -209,6 +209,7 @@ fn a_saturated_counter_never_changes() {
         assert_eq!(remove(&mut filter, &item, Origin::Client).found, Mask::first(1), "it is found ever after");
     }
     assert_eq!((count(&filter, b"item"), filter.items()), (COUNTER_MAX, 0), "at least 0");
+    assert_eq!(filter.try_clone().unwrap(), filter, "a copy has its counters, although it counts no items");
     // An item that was added fourteen times can be deleted.
     (0..14).for_each(|_| _ = add_one(&mut filter, b"other").unwrap());
     let other = [b"other".to_vec()];
