@@ -11,7 +11,7 @@ use crate::clock::CommandClock;
 use crate::config;
 use crate::context::{Context, LogLevel};
 use crate::guard;
-use crate::keys::{Keyspace, Reserved, Stored, WriteKey, pending};
+use crate::keys::{Keyspace, Reserved, Stored, WriteKey};
 use crate::metrics;
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
@@ -213,7 +213,6 @@ fn add_to_key(
         }
         has_turned = turn_and_propagate(context, name, filter, &clock)?;
         done = add_and_reply(context, filter, adding, &clock, &mut lists, false);
-        pending::flush_beside(context, filter, adding.items.len());
         let Lists { effects, known } = &lists;
         if known.len() > 0 {
             replicate::known(context, name, known);

@@ -8,7 +8,7 @@ use super::refuse;
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::keys::{Keyspace, WriteKey, pending};
+use crate::keys::{Keyspace, WriteKey};
 use crate::replicate::{self, NewItems};
 use crate::reply::{self, Refusal};
 use crate::server::ceiling::ServerCeiling;
@@ -34,7 +34,6 @@ pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form
             let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
             check(context, filter, &clock)?;
             delete_and_reply(context, filter, items, form, &clock, &mut found);
-            pending::flush_beside(context, filter, items.len());
         }
     }
     match found.len() {

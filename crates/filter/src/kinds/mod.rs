@@ -344,13 +344,6 @@ impl Filter {
             ring => ring.allocated_bytes() + own)
     }
 
-    /// Whether it has pending adds.
-    #[inline]
-    #[must_use]
-    pub fn pends(&self) -> bool {
-        inside!(self, chain => chain.pends(), ring => ring.pends())
-    }
-
     /// Flushes up to `most` pending adds into the cells. Returns how many: 0 if none are left. Each costs up to two
     /// microseconds.
     pub fn flush_pending(&mut self, most: usize) -> usize {

@@ -309,11 +309,6 @@ impl<S: RingRules> Ring<S> {
         None
     }
 
-    /// Whether any bucket has pending adds.
-    pub(crate) fn pends(&self) -> bool {
-        self.buckets.iter().any(|bucket| bucket.filter.pends())
-    }
-
     /// Flushes up to `most` pending adds; see [`Filter::flush_pending`](crate::Filter::flush_pending).
     pub(crate) fn flush_pending(&mut self, most: usize) -> usize {
         self.buckets.iter_mut().fold(0, |merged, bucket| merged + bucket.filter.flush_pending(most - merged))
