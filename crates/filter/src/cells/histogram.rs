@@ -1,6 +1,6 @@
 //! How full the blocks of a layer are, or those of a union of layers would be: read at the speed of memory.
 
-use super::arch::count_union;
+use super::arch::{count_union, prefetch_next_page};
 use super::{BLOCK_BYTES, BLOCK_CELLS, COUNTER_BLOCK_BYTES, PAGE_BYTES, is_zero};
 
 /// The most pages that [`Histogram::sampled`] reads: 1 MiB.
@@ -63,21 +63,21 @@ impl Histogram {
     /// Returns the histogram of the union of arrays of equal length. Writes none of them.
     #[must_use]
     pub fn of_unions(arrays: &[&[u8]]) -> Self {
-        let (first, others) = match arrays {
+        let (first, others, last) = match arrays {
             [] => return Self::empty(),
             [one] => return Self::of(one),
             [one, other] => return Self::of_union(one, other),
-            [first, others @ ..] => (first, others),
+            [first, others @ .., last] => (first, others, last),
         };
         let (mut histogram, mut union) = (Self::empty(), [0; PAGE_BYTES]);
-        for (number, page) in first.chunks(PAGE_BYTES).enumerate() {
+        for (number, (page, last)) in first.chunks(PAGE_BYTES).zip(last.chunks(PAGE_BYTES)).enumerate() {
             let begin = number * PAGE_BYTES;
             let Some(union) = union.get_mut(..page.len()) else { break };
             union.copy_from_slice(page);
             for other in others.iter().filter_map(|other| other.get(begin..begin + page.len())) {
-                union.iter_mut().zip(other).for_each(|(byte, more)| *byte |= more);
+                add_bits(union, other);
             }
-            histogram.add(union);
+            count_union(union, last, &mut histogram.counts);
         }
         histogram
     }
@@ -142,6 +142,16 @@ impl Histogram {
     pub(super) const fn add_zeros(&mut self, bytes: usize) {
         let [none, ..] = &mut self.counts;
         *none += (bytes / BLOCK_BYTES) as u64;
+    }
+}
+
+/// Sets all bits of a page that are set in `source`, and prefetches the next page of that.
+fn add_bits(page: &mut [u8], source: &[u8]) {
+    let (page, _) = page.as_chunks_mut::<BLOCK_BYTES>();
+    let (source, _) = source.as_chunks::<BLOCK_BYTES>();
+    for (block, more) in page.iter_mut().zip(source) {
+        prefetch_next_page(more);
+        block.iter_mut().zip(more).for_each(|(byte, more)| *byte |= more);
     }
 }
 
