@@ -30,10 +30,13 @@ pub struct Arguments {
     /// The folder for tables and plots. The repository's own copy is in benches/results.
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     pub out: PathBuf,
-    /// Items of the largest filter of the section `scale`. Filters of `kinds` have at most 100000000, those of `pauses` at
-    /// most 1 GiB.
+    /// Items of the largest filter of the section `scale`, and of the filter of `limit`. Filters of `kinds` have at most
+    /// 100000000, those of `pauses` at most 1 GiB.
     #[arg(long, value_name = "ITEMS", default_value_t = 1_000_000_000)]
     pub largest: u64,
+    /// How full the filter of the section `limit` gets: above 0 and at most 1.
+    #[arg(long, value_name = "FRACTION", default_value = "1", value_parser = fraction)]
+    pub fill: f64,
     /// The server to start: redis-server, or the one that RedisBloom needs.
     #[arg(long, value_name = "PROGRAM")]
     pub server: Option<String>,
@@ -62,6 +65,7 @@ pub enum Section {
     Snapshot,
     Saving,
     Scale,
+    Limit,
     Small,
     Peer,
     Pauses,
@@ -112,6 +116,13 @@ impl FromStr for Peer {
         }
         Ok(Self::Module(PeerModule { name: name.to_owned(), module: module.into(), server: server.map(str::to_owned) }))
     }
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|number| *number > 0.0 && *number <= 1.0)
+        .ok_or_else(|| "expected a number above 0, at most 1".to_owned())
 }
 
 impl Arguments {
@@ -182,7 +193,17 @@ mod tests {
 
     #[test]
     fn bad_arguments_are_refused() {
-        for words in ["--fast", "--only speed", "--peer a.so", "--peer =a.so", "--peer A=", "--out", "--largest many"] {
+        for words in [
+            "--fast",
+            "--only speed",
+            "--peer a.so",
+            "--peer =a.so",
+            "--peer A=",
+            "--out",
+            "--largest many",
+            "--fill 0",
+            "--fill 1.1",
+        ] {
             let error = read(words).expect_err(words);
             assert_eq!(error.exit_code(), 2, "{words}");
         }

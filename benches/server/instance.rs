@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -57,13 +58,15 @@ impl Instance {
         }
     }
 
-    /// Kills the server and restarts it in its folder, where it loads its snapshot.
-    pub fn start_again(&mut self) -> Result<()> {
+    /// Kills the server and restarts it in its folder, where it loads its snapshot. Returns the seconds from its start until it
+    /// answers.
+    pub fn start_again(&mut self) -> Result<f64> {
         self.server.stop(Stop::Kill);
+        let start = Instant::now();
         if self.server.launch().is_err() {
             bail!("the server exited during startup: {}", info::exit_reason(&self.log()));
         }
-        Ok(())
+        Ok(start.elapsed().as_secs_f64())
     }
 
     /// Sends a command on a separate connection; an error reply is an error.

@@ -58,6 +58,11 @@ pub fn output_of(program: &str, words: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// Returns how many bytes programs can still allocate without swapping, if the system reports it.
+pub fn available_bytes() -> Option<u64> {
+    Some(info::number(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")? * 1024)
+}
+
 /// Returns names and values that describe the machine.
 pub fn describe() -> Vec<(&'static str, String)> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

@@ -111,6 +111,7 @@ fn run(mut arguments: Arguments) -> Result<ExitCode> {
         variants: variants::variants(&arguments, &module, has_redisbloom),
         quick: arguments.quick,
         largest: arguments.largest,
+        fill: arguments.fill,
         scratch: scratch.path().to_owned(),
         processors,
     };

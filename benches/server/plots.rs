@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::full_palette::{BLUE_600, GREEN_600, GREY_600, ORANGE_800, PINK_400, PURPLE_300};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -70,9 +70,18 @@ pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
         }
         "scale" => {
             let title = "Time per added item by filter size";
-            take("scale-add.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MADD"))?);
+            take("scale-add.svg", title, by_size(title, &of_sizes(&rows, "ns/item of BF.MADD"))?);
             let title = "Time per looked-up item by filter size";
-            take("scale-lookup.svg", title, lines(title, &of_sizes(&rows, "ns/item of BF.MEXISTS"))?);
+            take("scale-lookup.svg", title, by_size(title, &of_sizes(&rows, "ns/item of BF.MEXISTS"))?);
+        }
+        "limit" => {
+            let title = "Adds per second while one filter fills";
+            let adds = [("BF.MADD of 100 items", "items/s", 1e-6)];
+            take("limit-add.svg", title, by_fill(title, "million items per second", &of_fills(&rows, &adds))?);
+            let title = "Time per lookup while one filter fills";
+            let lookups =
+                [("BF.EXISTS", "us/BF.EXISTS", 1.0), ("an item of BF.MEXISTS", "ns/item of BF.MEXISTS", 1e-3)];
+            take("limit-lookup.svg", title, by_fill(title, "µs, inside the command", &of_fills(&rows, &lookups))?);
         }
         _ => {}
     }
@@ -82,8 +91,9 @@ pub fn of(table: &str, csv: &str) -> Result<Vec<Plot>> {
 /// A bar, or a point of a line.
 struct Figure {
     variant: String,
-    /// The command and the filter, or the size.
+    /// The command and the filter, the size, or the fill in percent.
     about: String,
+    /// The time, or for adds the rate.
     time: f64,
 }
 
@@ -117,6 +127,15 @@ fn of_phases(rows: &[Row], column: &str) -> Vec<Figure> {
 fn of_sizes(rows: &[Row], column: &str) -> Vec<Figure> {
     let rows = rows.iter().filter(|row| row["filter"] == "fixed");
     rows.filter_map(|row| Figure::read(row, row["items"].clone(), column)).collect()
+}
+
+/// The plots for a table of fills: each line has a name, and is a column times a factor.
+fn of_fills(rows: &[Row], columns: &[(&str, &str, f64)]) -> Vec<Figure> {
+    let point = |row: &Row, (name, column, factor): (&str, &str, f64)| {
+        let time = row[column].parse::<f64>().ok()? * factor;
+        Some(Figure { variant: name.to_owned(), about: row["fill, %"].clone(), time })
+    };
+    columns.iter().flat_map(|column| rows.iter().filter_map(|row| point(row, *column))).collect()
 }
 
 /// Returns the distinct names of the variants.
@@ -163,11 +182,37 @@ fn bars(title: &str, panels: &[(&str, Vec<Figure>)]) -> Result<Option<String>> {
     })
 }
 
-/// Draws lines over a logarithmic scale of sizes; the time axis begins at 0.
-fn lines(title: &str, points: &[Figure]) -> Result<Option<String>> {
-    let size_of = |point: &Figure| point.about.parse().unwrap_or(1.0f64);
-    let first = points.iter().map(size_of).fold(f64::MAX, f64::min);
-    let last = points.iter().map(size_of).fold(10.0 * first, f64::max);
+/// The place of a point on the horizontal axis.
+fn place(point: &Figure) -> f64 {
+    point.about.parse().unwrap_or(1.0)
+}
+
+/// Draws lines over a logarithmic scale of sizes.
+fn by_size(title: &str, points: &[Figure]) -> Result<Option<String>> {
+    let first = points.iter().map(place).fold(f64::MAX, f64::min);
+    let last = points.iter().map(place).fold(10.0 * first, f64::max);
+    let names = ["items in the filter", "ns an item, inside the command"];
+    lines(title, names, (first..last).log_scale(), size, points)
+}
+
+/// Draws lines over the fill of a filter.
+fn by_fill(title: &str, unit: &str, points: &[Figure]) -> Result<Option<String>> {
+    let last = points.iter().map(place).fold(f64::MIN_POSITIVE, f64::max);
+    lines(title, ["% of the capacity", unit], 0.0..last, label, points)
+}
+
+/// Draws lines over a horizontal axis; the vertical one begins at 0.
+fn lines<X>(
+    title: &str,
+    [name, unit]: [&str; 2],
+    axis: X,
+    mark: fn(f64) -> String,
+    points: &[Figure],
+) -> Result<Option<String>>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+{
     let highest = points.iter().map(|point| point.time).fold(f64::MIN_POSITIVE, f64::max);
     let variants = variants(points.iter());
     draw(title, &variants, LINES, |area| {
@@ -177,15 +222,16 @@ fn lines(title: &str, points: &[Figure]) -> Result<Option<String>> {
             .margin_bottom(MARGIN)
             .x_label_area_size(52)
             .y_label_area_size(60)
-            .build_cartesian_2d((first..last).log_scale(), 0.0..1.1 * highest)?;
+            .build_cartesian_2d(axis, 0.0..1.1 * highest)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc("items in the filter").x_label_formatter(&|items| size(*items));
-        mesh.y_desc("ns an item, inside the command").y_label_formatter(&|time| label(*time));
+        let mark = |number: &f64| mark(*number);
+        mesh.x_desc(name).x_label_formatter(&mark);
+        mesh.y_desc(unit).y_label_formatter(&|number| label(*number));
         styled(&mut mesh)?;
         for variant in &variants {
             let colour = colour(&variants, variant);
             let points = points.iter().filter(|point| point.variant == *variant);
-            let places = points.map(|point| (size_of(point), point.time));
+            let places = points.map(|point| (place(point), point.time));
             chart.draw_series(LineSeries::new(places, colour.stroke_width(2).filled()).point_size(4))?;
         }
         Ok(())
@@ -301,10 +347,27 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_has_a_plot_of_adds_and_one_of_both_lookups() {
+        let csv = "\"fill, %\",items/s,us/BF.EXISTS,ns/item of BF.MEXISTS\n50,4000000,0.4,100\n100,2000000,0.8,200\n";
+        let plots = of("limit", csv).unwrap();
+        assert_eq!(plots.iter().map(|plot| plot.file).collect::<Vec<_>>(), ["limit-add.svg", "limit-lookup.svg"]);
+        // The heights of the points of each line, in the order of the lines.
+        let heights = |plot: &Plot| -> Vec<i32> {
+            let points = plot.svg.lines().filter(|line| line.starts_with("<circle"));
+            points.filter_map(|line| line.split("cy=\"").nth(1)?.split('"').next()?.parse().ok()).collect()
+        };
+        let [half, full] = heights(&plots[0])[..] else { panic!("{}", plots[0].svg) };
+        assert!(half < full, "adds get slower, so their line falls: {half} and {full} pixels from the top");
+        let [one, one_full, many, many_full] = heights(&plots[1])[..] else { panic!("{}", plots[1].svg) };
+        assert!(one_full < one && one < many_full && many_full < many, "{one} {one_full} {many} {many_full}");
+    }
+
+    #[test]
     fn no_figures_give_no_plot() {
         for (table, csv) in [
             ("commands", "command,filter,variant,us/call\nBF.ADD,large,ours,\n"),
             ("scale", "items,filter,variant,ns/item of BF.MADD,ns/item of BF.MEXISTS\n100000,fixed,ours,,\n"),
+            ("limit", "\"fill, %\",items/s,us/BF.EXISTS,ns/item of BF.MEXISTS\n10,,,\n"),
             ("snapshot", "measure,bloomgate\nfork,1\n"),
         ] {
             assert!(of(table, csv).unwrap().is_empty(), "{table}");

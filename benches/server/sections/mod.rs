@@ -8,6 +8,7 @@ mod feed;
 mod guard;
 mod instructions;
 mod kinds;
+mod limit;
 mod pauses;
 mod peer;
 mod rows;
@@ -32,6 +33,7 @@ pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()>
         Section::Snapshot => snapshot::run(bench, results),
         Section::Saving => saving::run(bench, results),
         Section::Scale => scale::run(bench, results),
+        Section::Limit => limit::run(bench, results),
         Section::Small => small::run(bench, results),
         Section::Peer => peer::run(bench, results),
         Section::Pauses => pauses::run(bench, results),
