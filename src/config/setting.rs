@@ -230,12 +230,16 @@ unsafe extern "C" fn set_fraction(
     let value = numbers::fraction(RedisString::string_as_slice(value), false);
     // SAFETY: `data` is what was registered; `error` is a place for a string, which the server frees.
     unsafe {
-        if let (Some(value), Some((name, fraction))) = (value, data.cast::<Named<Fraction>>().as_ref()) {
+        let Some((name, fraction)) = data.cast::<Named<Fraction>>().as_ref() else { return ERR };
+        if let Some(value) = value {
             fraction.set(value, name, Context::new(null_mut()));
             return OK;
         }
         if let Some(error) = error.as_mut() {
-            *error = string("a number inside (0, 1) is expected");
+            // RedisBloom's words.
+            let name = name.to_str().unwrap_or_default();
+            let text = Text::of(format_args!("Value for `{name}` must be in the range (0.000000, 1.000000)"));
+            *error = string(text.as_str());
         }
     }
     ERR

@@ -134,6 +134,30 @@ pub const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        what: "BF.INSERT: EX is a time to live, not the first letters of EXPANSION",
+        releases: ALL,
+        is: |it| it.is_command("BF.INSERT") && it.words.iter().skip(2).any(|word| is(word, "EX")),
+    },
+    Difference {
+        what: "a fixed filter is stored with an expansion of 2: it has no effect",
+        releases: ALL,
+        is: |it| {
+            it.ours == it.theirs
+                && it.words.iter().any(|word| is(word, "NONSCALING"))
+                && it.words.iter().any(|word| is(word, "EXPANSION"))
+        },
+    },
+    Difference {
+        what: "BF.LOADCHUNK: other words for a chunk that does not fit",
+        releases: ALL,
+        is: |it| it.is_command("BF.LOADCHUNK") && it.ours_begins("ERR received bad data") && it.theirs.is_error(),
+    },
+    Difference {
+        what: "a rate above the largest double is out of range, not malformed",
+        releases: ALL,
+        is: |it| it.has_word_with("1e400") && it.ours_is("ERR error rate must be in the range (0.000000, 1.000000)"),
+    },
+    Difference {
         what: "2.x says otherwise what range a rate has",
         releases: BEFORE_8,
         is: |it| {
@@ -163,6 +187,14 @@ pub const DIFFERENCES: &[Difference] = &[
         what: "2.x looks for NONSCALING before it reads the value of EXPANSION",
         releases: BEFORE_8,
         is: |it| it.theirs_is("Nonscaling filters cannot expand") && it.ours_is("ERR bad expansion"),
+    },
+    Difference {
+        what: "an expansion that is out of range is reported before NONSCALING",
+        releases: |major| major >= 8,
+        is: |it| {
+            it.theirs_is("Nonscaling filters cannot expand")
+                && it.ours_is("ERR expansion must be in the range [0, 32768]")
+        },
     },
     Difference {
         what: "2.x makes a filter for a rate above 0.25, 8 and ours take it as 0.25",
