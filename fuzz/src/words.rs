@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 
-use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
+use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::effect::{EffectWord, WORDS_MAX};
 use bloomgate_filter::kinds::info::Field;
@@ -321,6 +321,7 @@ fn of_refusal(words: &[&[u8]], refusal: Refusal) {
         Refusal::No("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.PLAN"]),
         Refusal::Bad("hash" | "window" | "buckets") => is_of(&["BF.RESERVE", "BF.INSERT", "BF.PLAN"]),
         Refusal::No("tightening ratio" | "items") | Refusal::Bad("tightening ratio" | "items") => is_of(&["BF.PLAN"]),
+        Refusal::Bad("policy") => is_of(&["BF.INSERT"]),
         Refusal::No("expire time") => is_of(&["BF.RESERVE", "BF.PLAN", "BF.FILL"]),
         _ => refusals_of(words[0]).contains(&refusal),
     };
@@ -413,12 +414,13 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     if from_primary == *outcome {
         return;
     }
-    // A seed that was not given: a primary's is 0, unless LAYOUT is native.
+    // A seed that was not given: a primary's is 0, unless LAYOUT is native. A policy that was not given: a primary's is the first.
     let as_redisbloom = |creation: Creation| match creation.spec {
         Spec::Native(NativeSpec { capacity, scaling, hasher: Hasher::Murmur3 { seed: 0 | NATIVE_SEED }, .. }) => {
             let rate = creation.asked_rate.min(RATE_MAX);
             Creation { spec: Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), ..creation }
         }
+        Spec::Native(spec) => Creation { spec: Spec::Native(NativeSpec { policy: Policy::One, ..spec }), ..creation },
         _ => creation,
     };
     let of_any_layout = |parsed: Parsed| match parsed {

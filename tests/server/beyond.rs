@@ -76,12 +76,13 @@ fn a_keyed_filter_is_carried_with_its_key() {
         client.run("BF.INSERT drawn HASH SipHash ITEMS x y x");
         client.run("BF.RESERVE plain 0.01 100 HASH murmur3 SEED 7");
         let lines = lines(&server);
-        assert_eq!(lines[0], format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY}"));
+        let named = format!("BF.INSERT named CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED {KEY} POLICY 2");
+        assert_eq!(lines[0], named);
         let drawn = lines[1].strip_prefix("BF.INSERT drawn CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash SEED ");
         let (key, items) = drawn.expect("a key").split_once(' ').expect("items");
         assert!(key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()), "{key}");
-        assert_eq!(items, "ITEMS x y");
-        assert_eq!(lines[2], "BF.INSERT plain CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7");
+        assert_eq!(items, "POLICY 2 ITEMS x y");
+        assert_eq!(lines[2], "BF.INSERT plain CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 7 POLICY 2");
         // The same key gives the same bits; another key others.
         client.run(&format!("BF.INSERT again CAPACITY 100 HASH siphash SEED {} ITEMS a b", KEY.to_uppercase()));
         client.run("BF.MADD named a b");
@@ -205,7 +206,7 @@ fn sync_carries_what_was_not_new() {
                 "BF.INSERT k NOCREATE SYNC ITEMS a b",
                 "BF.MADD k c",
                 "BF.INSERT k NOCREATE SYNC ITEMS c",
-                "BF.INSERT fresh CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 ITEMS c",
+                "BF.INSERT fresh CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 3 POLICY 2 ITEMS c",
             ]
         );
         let digest = client.run("DEBUG DIGEST");

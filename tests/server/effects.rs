@@ -52,7 +52,17 @@ fn a_creation_is_carried_with_everything_that_made_it() {
         assert_effects(
             program,
             &[
-                ("BF.RESERVE a 0.01 100 SEED 5", &["BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5"]),
+                ("BF.RESERVE a 0.01 129 SEED 5", &["BF.INSERT a CAPACITY 129 ERROR 0.01 EXPANSION 2 SEED 5"]),
+                // A small first layer states its sizing rules, if they are not the first.
+                (
+                    "BF.RESERVE aa 0.01 100 SEED 5",
+                    &["BF.INSERT aa CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 5 POLICY 2"],
+                ),
+                (
+                    "BF.RESERVE ab 0.01 100 HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+                    &["BF.INSERT ab CAPACITY 100 ERROR 0.01 EXPANSION 2 HASH siphash \
+                       SEED 000102030405060708090a0b0c0d0e0f POLICY 2"],
+                ),
                 ("bf.reserve b 1e-2 77 nonscaling seed 0", &["BF.INSERT b CAPACITY 77 ERROR 0.01 NONSCALING SEED 0"]),
                 (
                     "BF.RESERVE c 0.0001 5 EXPANSION 0 SEED 1",
@@ -75,10 +85,10 @@ fn a_creation_is_carried_with_everything_that_made_it() {
                     "BF.INSERT h NONSCALING CAPACITY 2 ERROR 0.001 SEED 1 ITEMS x y z",
                     &["BF.INSERT h CAPACITY 2 ERROR 0.001 NONSCALING SEED 1 ITEMS x y"],
                 ),
-                ("BF.INSERT i SEED 1", &["BF.INSERT i CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1"]),
+                ("BF.INSERT i SEED 1", &["BF.INSERT i CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 1 POLICY 2"]),
                 (
                     "BF.INSERT j ERROR 0.123456789 SEED 1 ITEMS x",
-                    &["BF.INSERT j CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 ITEMS x"],
+                    &["BF.INSERT j CAPACITY 100 ERROR 0.123456789 EXPANSION 2 SEED 1 POLICY 2 ITEMS x"],
                 ),
                 // A ring's first bucket begins with it.
                 (
@@ -185,10 +195,10 @@ fn a_creation_without_a_seed_is_carried_with_the_one_that_was_picked() {
     on_every_server(|program| {
         let (server, mut client) = server_with_append_only_file(program);
         for (command, before, after) in [
-            ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x"),
-            ("BF.MADD b x y x", "BF.INSERT b CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x y"),
-            ("BF.INSERT c ITEMS x", "BF.INSERT c CAPACITY 100 ERROR 0.01 EXPANSION 2", "ITEMS x"),
-            ("BF.RESERVE d 0.001 100", "BF.INSERT d CAPACITY 100 ERROR 0.001 EXPANSION 2", ""),
+            ("BF.ADD a x", "BF.INSERT a CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
+            ("BF.MADD b x y x", "BF.INSERT b CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x y"),
+            ("BF.INSERT c ITEMS x", "BF.INSERT c CAPACITY 100 ERROR 0.01 EXPANSION 2", "POLICY 2 ITEMS x"),
+            ("BF.RESERVE d 0.001 100", "BF.INSERT d CAPACITY 100 ERROR 0.001 EXPANSION 2", "POLICY 2"),
         ] {
             client.run(command);
             let (found_before, _, found_after) = around_the_seed(lines(&server).last().unwrap());

@@ -38,7 +38,7 @@ fn a_small_empty_filter_takes_440_bytes_at_most() {
 }
 
 #[test]
-fn a_filter_that_grew_to_ten_million_items_takes_25_bits_an_item_at_most() {
+fn a_filter_that_grew_to_ten_million_items_takes_26_bits_an_item_at_most() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
@@ -62,7 +62,7 @@ fn a_filter_that_grew_to_ten_million_items_takes_25_bits_an_item_at_most() {
         let bits = bytes as f64 * 8.0 / 1e7;
         let layers = client.run("BF.INFO k").field("Number of filters").number();
         eprintln!("grown to 10,000,000 items: {bytes} bytes, {layers} layers, {bits:.3} bits an item");
-        assert!(bits <= 25.0, "{bits} bits an item");
+        assert!(bits <= 26.0, "{bits} bits an item");
         let wrong = sent - 10_000_000;
         assert!(wrong as f64 <= sent as f64 * 0.01, "{wrong} of {sent} new items were called known");
     });

@@ -31,7 +31,7 @@ const KEYED: Hasher = Hasher::SipHash { key: [3; 16] };
 const PLAIN: Hasher = Hasher::Murmur3 { seed: 9 };
 
 fn native(expansion: u32, hasher: Hasher) -> Spec {
-    Spec::Native(NativeSpec { rate: RATE, capacity: 6, scaling: Scaling::from_expansion(expansion), hasher })
+    Spec::Native(NativeSpec::new(RATE, 6, Scaling::from_expansion(expansion), hasher))
 }
 
 fn ring(forgets: Forgets, hasher: Hasher) -> Spec {

@@ -4,7 +4,7 @@
 // All of this file is test code: a panic is how a test fails. Numbers that are cast are small.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
-use bloomgate_filter::geometry::sizing;
+use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{NativeSpec, Origin};
 use bloomgate_filter::{BloomFilter, Ceiling, Error, Filter, Moment, Scaling, Unlimited};
@@ -123,11 +123,14 @@ fn filters_with_other_definitions_are_refused() {
         NativeSpec { hasher: Hasher::Murmur3 { seed: 4243 }, ..first },
         NativeSpec { hasher: Hasher::SipHash { key: [1; 16] }, ..first },
     ];
-    let mut one = filter(first, 0..100);
-    let before = one.try_clone().unwrap();
-    for other in others {
+    let small = spec(100, 2);
+    assert_eq!(small.policy, Policy::Two);
+    let of_0_2 = NativeSpec { policy: Policy::One, ..small };
+    for (first, other) in others.map(|other| (first, other)).into_iter().chain([(small, of_0_2), (of_0_2, small)]) {
+        let mut one = filter(first, 0..50);
+        let before = one.try_clone().unwrap();
         for origin in [Origin::Client, Origin::Effect] {
-            let other = filter(other, 100..200);
+            let other = filter(other, 100..150);
             assert_eq!(one.merge(&[&before, &other], origin, &Unlimited), Err(Error::Different));
             assert!(one == before);
         }
@@ -195,7 +198,6 @@ proptest! {
 /// A user of the filter need not know that it was merged.
 #[test]
 fn a_union_keeps_the_requested_rate() {
-    assert_eq!(sizing::POLICY, 1);
     let spec = spec(20_000, 0);
     let (mut one, other) = (filter(spec, 0..12_000), filter(spec, 8000..20_000));
     merge(&mut one, &[&other]).unwrap();

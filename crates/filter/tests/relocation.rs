@@ -150,8 +150,7 @@ fn a_moved_filter_is_unchanged() {
 #[cfg_attr(miri, ignore = "thousands of deletes")]
 fn tables_of_deleted_items_are_moved_too() {
     let hasher = Hasher::SipHash { key: [7; 16] };
-    let native =
-        Spec::Native(NativeSpec { rate: 0.001, capacity: 100_000, scaling: Scaling::from_expansion(2), hasher });
+    let native = Spec::Native(NativeSpec::new(0.001, 100_000, Scaling::from_expansion(2), hasher));
     let (scaling, forgets) = (Scaling::Fixed, Forgets::Rolling);
     let ring = Spec::Windowed(WindowedSpec { rate: 0.001, capacity: 200_000, scaling, hasher, forgets, buckets: 3 });
     for (pace, spec) in [1, 3, usize::MAX].into_iter().flat_map(|pace| [(pace, native), (pace, ring)]) {

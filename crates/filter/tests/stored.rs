@@ -20,7 +20,7 @@ const LARGE: u64 = if cfg!(miri) { 1000 } else { 3_000_000 };
 const STEP: usize = if cfg!(miri) { 97 } else { 1 };
 
 fn native(capacity: u64, expansion: u32, hasher: Hasher) -> Spec {
-    Spec::Native(NativeSpec { rate: 0.01, capacity, scaling: Scaling::from_expansion(expansion), hasher })
+    Spec::Native(NativeSpec::new(0.01, capacity, Scaling::from_expansion(expansion), hasher))
 }
 
 fn counting(capacity: u64) -> Spec {

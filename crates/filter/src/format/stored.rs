@@ -10,7 +10,8 @@
 //! uint   capacity        the requested capacity
 //! uint   expansion       0 for a fixed filter; always 0 for kind 4
 //! uint   seed            for hash 2, two numbers: the halves of the key
-//! uint   policy          1: the sizing rules by which the filter grows
+//! uint   policy          the sizing rules by which the filter grows: 1, or 2 (`geometry/sizing.rs`). Only growing filters of
+//!                        kind 1 for up to 128 items may have 2, which version 0.2.0 refuses
 //! kind 6 only:
 //!   uint   window        in seconds; 0 for a rolling ring
 //!   uint   sliding       1 or 0

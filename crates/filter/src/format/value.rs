@@ -401,7 +401,7 @@ mod tests {
         };
         assert_eq!([with(0, 2), with(1, 8)], [Error::UnknownVersion(2), Error::UnknownKind(8)]);
         assert_eq!(with(2, 3), Error::UnknownHash(3));
-        assert_eq!(with(7, 2), Error::Filter(error::Error::Unsound), "policy");
+        assert_eq!(with(7, 3), Error::Filter(error::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");
         assert_eq!(with(8, u64::MAX), Error::OutOfRange, "layers");
         assert_eq!(with(3, f64::NAN.to_bits()), Error::Filter(error::Error::Unsound), "rate");

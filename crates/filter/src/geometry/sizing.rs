@@ -13,8 +13,43 @@ use crate::scaling::Scaling;
 pub const RATE_MIN: f64 = 1e-12;
 /// The highest rate that can be requested.
 pub const RATE_MAX: f64 = 0.25;
-/// The number of the rules in this file, stored with every filter. Different rules will have another number.
-pub const POLICY: u32 = 1;
+/// A small first layer (the default is 100) is for at most this number of items.
+pub const SMALL_FIRST_CAPACITY: u64 = 128;
+
+/// The rules by which a growing filter divides its rate among its layers. The number is stored with every filter, so that an old
+/// filter keeps growing by its own rules. The two differ only for a small first layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The rules of 0.1 and 0.2: a small first layer gets a 32nd of the rate, and later layers gain.
+    One = 1,
+    /// A small first layer gets most of the rate: a filter that never grows takes two blocks of bits at 1%, not four.
+    Two = 2,
+}
+
+impl Policy {
+    /// Returns the policy with a stored number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            _ => None,
+        }
+    }
+
+    /// The stored number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// Whether a filter may have this policy: filters to which both policies give the same shares always have the first. So equal
+    /// filters have equal definitions, and 0.2 can read them.
+    #[must_use]
+    pub fn suits(self, scaling: Scaling, first_capacity: u64) -> bool {
+        self == Self::One || scaling != Scaling::Fixed && first_capacity <= SMALL_FIRST_CAPACITY
+    }
+}
 
 /// Rates below 10^-16 get the size of 10^-16. Only late layers of a chain with a very low rate have such rates.
 const DIGITS_MAX: f64 = 16.0;
@@ -58,22 +93,28 @@ pub fn hashes(rate: f64) -> u32 {
 
 /// Returns layer `index`'s share of the requested rate. The shares of a chain add up to at most 1, whatever its length. They
 /// halve from layer to layer, mixed with a long flat tail, so that late layers cost less than with halving alone.
+///
+/// Policy 2 gives a small first layer so much that no halving is left for the others: a layer that takes half of the memory
+/// should also take half of the rate, so among equal shares the large layers gain most.
 #[must_use]
-pub fn share(scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
-    /// In a small first layer (the default is 100), a small share costs 64 bytes, and later layers gain.
-    const SMALL_FIRST_CAPACITY: u64 = 128;
+pub fn share(policy: Policy, scaling: Scaling, first_capacity: u64, index: u32) -> f64 {
     if scaling == Scaling::Fixed {
         return 1.0;
     }
-    let first = if first_capacity <= SMALL_FIRST_CAPACITY { 1.0 / 32.0 } else { 0.62 };
-    let others = if first_capacity <= SMALL_FIRST_CAPACITY { 31.0 / 32.0 } else { 0.38 };
+    let is_small = first_capacity <= SMALL_FIRST_CAPACITY;
+    let (first, others, of_halving, of_flat) = match policy {
+        Policy::One if is_small => (1.0 / 32.0, 31.0 / 32.0, 0.6, 0.4),
+        // 100 items at 0.775% need 1023 of the 1024 bits of two blocks.
+        Policy::Two if is_small => (0.775, 0.225, 0.0, 1.0),
+        Policy::One | Policy::Two => (0.62, 0.38, 0.6, 0.4),
+    };
     if index == 0 {
         return first;
     }
     let halving = if index < 1024 { f64::from_bits(u64::from(1023 - index) << 52) } else { 0.0 };
     let i = f64::from(index);
     let flat = if index <= 16 { 1.0 / 20.0 } else { 3.2 / (i * (i - 1.0)) };
-    others * (0.6 * halving + 0.4 * flat)
+    others * (of_halving * halving + of_flat * flat)
 }
 
 /// Returns the capacity of the layer after one of `capacity`.
@@ -151,14 +192,29 @@ mod tests {
 
     #[test]
     fn the_shares_of_a_chain_add_up_to_at_most_one() {
-        for first in [1, 100, 128, 129, 1000, 1 << 40] {
-            let sum: f64 = (0..LAYERS).map(|index| share(growing(), first, index)).sum();
-            assert!(sum <= 1.0 && sum > 0.999, "{sum}");
+        for (policy, first) in
+            [Policy::One, Policy::Two].map(|one| [1, 100, 128, 129, 1 << 40].map(|f| (one, f))).concat()
+        {
+            let sum: f64 = (0..LAYERS).map(|index| share(policy, growing(), first, index)).sum();
+            assert!(sum <= 1.0 && sum > 0.999, "{policy:?}: {sum}");
         }
-        assert_eq!(share(Scaling::Fixed, 100, 0), 1.0);
-        assert_eq!(share(growing(), 100, 0), 1.0 / 32.0);
-        assert_eq!(share(growing(), 129, 0), 0.62);
-        assert!((share(growing(), 129, 1) - 0.38 * (0.3 + 0.02)).abs() < 1e-15);
+        assert_eq!(share(Policy::One, Scaling::Fixed, 100, 0), 1.0);
+        assert_eq!(share(Policy::One, growing(), 100, 0), 1.0 / 32.0);
+        assert_eq!(share(Policy::Two, growing(), 100, 0), 0.775);
+        assert_eq!([1, 16].map(|index| share(Policy::Two, growing(), 100, index)), [0.225 * (1.0 / 20.0); 2]);
+        assert!((share(Policy::One, growing(), 129, 1) - 0.38 * (0.3 + 0.02)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn policies_differ_for_small_first_layers_of_growing_filters_only() {
+        for (scaling, first) in [(Scaling::Fixed, 100), (growing(), 129), (growing(), 100)] {
+            let shares = |policy| (0..2000).map(move |index| share(policy, scaling, first, index));
+            let differ = !shares(Policy::One).eq(shares(Policy::Two));
+            assert_eq!(differ, Policy::Two.suits(scaling, first), "{scaling:?} {first}");
+            assert!(Policy::One.suits(scaling, first));
+        }
+        let numbers = [0, 1, 2, 3].map(|number| Policy::from_number(number).map(Policy::number));
+        assert_eq!(numbers, [None, Some(1), Some(2), None]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Description {
         if kind != NATIVE && kind != COUNTING {
             return Err(Error::UnknownKind(kind));
         }
-        let (spec, is_known_policy) = read_spec(source)?;
+        let (spec, is_sound_policy) = read_spec(source)?;
         let is_counting = kind == COUNTING;
         let description = if is_counting {
             let NativeSpec { rate, capacity, hasher, .. } = spec;
@@ -44,7 +44,7 @@ impl Description {
         } else {
             Self::Native(spec, read_layers(source)?)
         };
-        let is_sound = is_known_policy && (!is_counting || spec.scaling == Scaling::Fixed);
+        let is_sound = is_sound_policy && (!is_counting || spec.scaling == Scaling::Fixed);
         if is_sound { Ok(description) } else { Err(error::Error::Unsound.into()) }
     }
 

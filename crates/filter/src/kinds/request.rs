@@ -2,6 +2,7 @@
 
 use super::valkey_bloom::FIXED_SEED;
 use super::windowed::Forgets;
+use crate::geometry::sizing::Policy;
 use crate::hash::{Hasher, SEED_MIN};
 use crate::scaling::Scaling;
 
@@ -28,6 +29,8 @@ pub struct Request {
     pub buckets: Option<u32>,
     /// Whether it has counters in place of bits.
     pub is_counting: bool,
+    /// The value of POLICY, which only a primary and the AOF state.
+    pub policy: Option<Policy>,
 }
 
 /// Defaults for missing options, and the origin of the command.
@@ -99,6 +102,7 @@ impl Request {
             forgets: None,
             buckets: None,
             is_counting: false,
+            policy: None,
         }
     }
 }

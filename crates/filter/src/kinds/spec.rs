@@ -68,11 +68,16 @@ impl Spec {
     /// Returns the definition that a request asks for; `None` if its options belong to different kinds.
     #[must_use]
     pub fn of(request: &Request, defaults: &Defaults) -> Option<Self> {
+        let spec = Self::of_any_policy(request, defaults);
+        spec.filter(|spec| request.policy.is_none() || matches!(spec, Self::Native(_)))
+    }
+
+    fn of_any_policy(request: &Request, defaults: &Defaults) -> Option<Self> {
         let native = |forgets| {
             let hasher = defaults.hasher(request)?;
             Some(match forgets {
                 None if request.is_counting => Self::Counting(CountingSpec::of(request, hasher)),
-                None => Self::Native(NativeSpec::of(request, hasher)),
+                None => Self::Native(NativeSpec::of(request, hasher, defaults.must_obey)?),
                 Some(forgets) => Self::Windowed(WindowedSpec::of(request, forgets, hasher)),
             })
         };

@@ -2,6 +2,7 @@
 
 use super::options::Command;
 use super::{Refusal, is, numbers, word};
+use crate::geometry::sizing::Policy;
 use crate::kinds::{Defaults, Forgets, HashName, LayoutName, Request, Seed, Spec};
 use crate::scaling::Scaling;
 
@@ -64,6 +65,7 @@ pub(super) struct Given {
     pub(super) px: Option<u64>,
     pub(super) is_sync: bool,
     pub(super) items: Option<u64>,
+    pub(super) policy: Option<Policy>,
 }
 
 impl Given {
@@ -100,8 +102,8 @@ impl Given {
         }
         let window = self.window.map(|seconds| Forgets::After { seconds, is_sliding: self.is_sliding });
         let forgets = window.or(if self.is_rolling { Some(Forgets::Rolling) } else { None });
-        let Self { hash, buckets, is_counting, tightening, layout, .. } = *self;
-        Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, ..request })
+        let Self { hash, buckets, is_counting, tightening, layout, policy, .. } = *self;
+        Ok(Request { seed, tightening, layout, hash, forgets, buckets, is_counting, policy, ..request })
     }
 
     /// Refuses options that do not go together. One of them is always an extension.

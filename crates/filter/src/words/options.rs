@@ -9,6 +9,7 @@ use Value::{Double, Flag, Integer, Rest, Text};
 
 use super::creation::{Given, time_to_live};
 use super::{Refusal, is, numbers};
+use crate::geometry::sizing::Policy;
 use crate::kinds::windowed::{BUCKETS_MAX, BUCKETS_MIN, SECONDS_MAX};
 use crate::kinds::{HashName, LayoutName, Seed};
 
@@ -93,7 +94,7 @@ impl Command {
     }
 
     /// Returns the option that a word names, in any case. Clients must write names in full. In BF.INSERT, a primary and the
-    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion.
+    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion. They also carry [`POLICY`].
     pub(super) fn option(self, word: &[u8], must_obey: bool) -> Option<&'static CommandOption> {
         let accepts = |of: &[Self]| of.contains(&self) || self == Self::Plan && of.contains(&Self::Reserve);
         let named = |name: &[u8]| {
@@ -101,6 +102,9 @@ impl Command {
             OPTIONS.iter().find(|option| is_named(option) && accepts(option.commands))
         };
         let is_prefixed = must_obey && self == Self::Insert;
+        if is_prefixed && is(word, "POLICY") {
+            return Some(&POLICY);
+        }
         let whole = named(word).filter(|_| !(is_prefixed && (is(word, "EX") || is(word, "PX"))));
         whole.or_else(|| {
             let begins = |prefix: &str| word.get(..prefix.len()).is_some_and(|begin| is(begin, prefix));
@@ -207,6 +211,13 @@ const fn raise(flag: &mut bool) -> Result<(), Refusal> {
 const ALL: &[Command] = &Command::ALL;
 const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
+
+/// The sizing rules of a new filter, if they are not the first. Only effects state them: a client's filter gets the newest rules,
+/// and an effect without the word, from 0.2 or before, gets the first.
+static POLICY: CommandOption = extension(c"POLICY", c"policy", Integer, &[], |given, word, bad| {
+    let number = numbers::unsigned(word).and_then(|number| u32::try_from(number).ok());
+    store(&mut given.policy, number.and_then(Policy::from_number), bad)
+});
 
 /// All options, in the order of the documentation.
 pub static OPTIONS: [CommandOption; 20] = [

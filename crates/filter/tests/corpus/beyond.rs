@@ -31,7 +31,7 @@ fn keyed() -> [(&'static str, Filter); 3] {
     let shapes = [("keyed", 100, 0, 0..0), ("keyed-deleted", 100, 0, 10..13), ("keyed-grown-deleted", 4, 2, 0..60)];
     shapes.map(|(name, capacity, expansion, deleted)| {
         let scaling = Scaling::from_expansion(expansion);
-        let mut filter = with_items(Spec::Native(NativeSpec { rate: 0.01, capacity, scaling, hasher: KEYED }), 60);
+        let mut filter = with_items(Spec::Native(NativeSpec::new(0.01, capacity, scaling, KEYED)), 60);
         delete(&mut filter, deleted);
         (name, filter)
     })

@@ -107,8 +107,8 @@ pub fn native_dumps(all: &Inputs) {
     let version = Native { version: 3, ..filter.clone() }.dump();
     refused(all, Error::UnknownVersion(3), NATIVE_DUMP, "version-3", &version);
     refused(all, Error::UnknownHash(3), NATIVE_DUMP, "hash-3", &Native { hash: 3, ..filter.clone() }.dump());
-    let policy = Native { policy: 2, ..filter }.dump();
-    refused(all, Error::Filter(FilterError::Unsound), NATIVE_DUMP, "policy-2", &policy);
+    let policy = Native { policy: 3, ..filter }.dump();
+    refused(all, Error::Filter(FilterError::Unsound), NATIVE_DUMP, "policy-3", &policy);
     refused(all, Error::Truncated, NATIVE_DUMP, "no-records", &[3]);
 }
 

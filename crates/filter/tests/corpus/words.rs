@@ -1,5 +1,6 @@
 //! The words of commands: every option, every limit of a number and every refusal, each as a named input with its outcome.
 
+use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
@@ -40,19 +41,19 @@ fn creates(all: &Inputs, creation: Creation, name: &str, asking: u8, words: &str
 }
 
 /// Returns the definition of such a filter for the requested rate.
-const fn creation(spec: Spec) -> Creation {
+fn creation(spec: Spec) -> Creation {
     Creation { spec, asked_rate: spec.rate(), scale_to: None, expires: None }
 }
 
-const fn seeded(rate: f64, capacity: u64, expansion: u32, seed: u32) -> Creation {
+fn seeded(rate: f64, capacity: u64, expansion: u32, seed: u32) -> Creation {
     creation(Spec::Native(NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), seed)))
 }
 
-const fn native(rate: f64, capacity: u64, expansion: u32) -> Creation {
+fn native(rate: f64, capacity: u64, expansion: u32) -> Creation {
     seeded(rate, capacity, expansion, NATIVE_SEED)
 }
 
-const fn redisbloom(rate: f64, capacity: u64, expansion: u32) -> Creation {
+fn redisbloom(rate: f64, capacity: u64, expansion: u32) -> Creation {
     creation(Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling: Scaling::from_expansion(expansion) }))
 }
 
@@ -167,6 +168,34 @@ pub fn insertions(all: &Inputs) {
         (Refusal::InsertBad("expansion"), "minus", "E -1"),
     ] {
         refused(all, refusal, &format!("insert-primary-{name}"), PRIMARY, &format!("BF.INSERT k {option} ITEMS a"));
+    }
+}
+
+/// The sizing rules of a filter: a client gets the newest, and an effect without the word gets those of 0.2.
+pub fn policies(all: &Inputs) {
+    let with = |policy, creation: Creation| match creation.spec {
+        Spec::Native(spec) => Creation { spec: Spec::Native(NativeSpec { policy, ..spec }), ..creation },
+        spec => panic!("{spec:?}"),
+    };
+    let seeded = seeded(0.01, 100, 2, 700);
+    let words = "BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 SEED 700";
+    creates(all, with(Policy::Two, seeded), "insert-policy", CLIENT, words);
+    creates(all, with(Policy::One, seeded), "insert-primary-policy", PRIMARY, words);
+    for (policy, number) in [(Policy::One, 1), (Policy::Two, 2)] {
+        let words = format!("{words} POLICY {number} ITEMS a");
+        creates(all, with(policy, seeded), &format!("insert-primary-policy-{number}"), PRIMARY, &words);
+        refused(all, Refusal::InsertUnknown, &format!("insert-policy-{number}"), CLIENT, &words);
+    }
+    for (refusal, name, options) in [
+        (Refusal::Bad("policy"), "0", "SEED 7 POLICY 0"),
+        (Refusal::Bad("policy"), "3", "SEED 7 POLICY 3"),
+        (Refusal::LayoutMismatch, "fixed", "SEED 7 NONSCALING POLICY 2"),
+        (Refusal::LayoutMismatch, "large", "SEED 7 CAPACITY 129 POLICY 2"),
+        (Refusal::LayoutMismatch, "window", "SEED 7 WINDOW 60 POLICY 2"),
+        (Refusal::LayoutMismatch, "redisbloom", "POLICY 2"),
+    ] {
+        let words = format!("BF.INSERT k {options} ITEMS a");
+        refused(all, refusal, &format!("insert-primary-policy-{name}"), PRIMARY, &words);
     }
 }
 

@@ -32,7 +32,7 @@ fn config() -> ProptestConfig {
 /// A native filter that can delete.
 fn filter(rate: f64, capacity: u64, expansion: u32) -> Filter {
     let scaling = Scaling::from_expansion(expansion);
-    Filter::new(&Spec::Native(NativeSpec { rate, capacity, scaling, hasher: HASHER }), &Unlimited).unwrap()
+    Filter::new(&Spec::Native(NativeSpec::new(rate, capacity, scaling, HASHER)), &Unlimited).unwrap()
 }
 
 type Items = Vec<Vec<u8>>;

@@ -3,7 +3,7 @@
 
 use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::format::{self, ByteSink, ByteSource, Sink as _, StoredAs};
-use bloomgate_filter::geometry::sizing::POLICY;
+use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::geometry::{BlockedBits, LayerDescription};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::NativeSpec;
@@ -23,7 +23,7 @@ pub struct Description {
 impl Description {
     pub fn of(filter: &BloomFilter) -> Self {
         let layers = filter.layers().iter().map(|layer| layer.description()).collect();
-        Self { spec: filter.spec(), policy: POLICY, layers }
+        Self { spec: filter.spec(), policy: filter.spec().policy.number(), layers }
     }
 
     /// Creates the filter for a reader that has checked the policy.
@@ -33,7 +33,7 @@ impl Description {
 
     /// Reads the filter from a snapshot with this description. No layer is larger than a chunk, and all bits are zero.
     fn through_snapshot(&self, ceiling: &impl Ceiling) -> Result<Value, format::Error> {
-        let NativeSpec { rate, capacity, scaling, hasher } = self.spec;
+        let NativeSpec { rate, capacity, scaling, hasher, policy: _ } = self.spec;
         let Hasher::Murmur3 { seed } = hasher else { panic!("a key") };
         let mut sink = ByteSink::default();
         // Version, kind and hash, then the fields.
@@ -86,7 +86,12 @@ fn an_impossible_description_is_refused() {
     }
     with("capacity 0", &|d| d.spec.capacity = 0);
     with("policy 0", &|d| d.policy = 0);
-    with("policy 2", &|d| d.policy = POLICY + 1);
+    with("policy 3", &|d| d.policy = 3);
+    with("policy 2 of a fixed filter", &|d| {
+        (d.policy, d.spec.policy, d.spec.scaling) = (2, Policy::Two, Scaling::Fixed);
+        d.layers.truncate(1);
+    });
+    with("policy 2 of a filter for 129 items", &|d| (d.policy, d.spec.policy, d.spec.capacity) = (2, Policy::Two, 129));
     with("no layers", &|d| d.layers.clear());
     with("too many layers", &|d| d.layers = vec![d.layers[0]; LAYERS_MAX + 1]);
     with("two layers of a fixed filter", &|d| d.spec.scaling = Scaling::Fixed);
@@ -105,7 +110,7 @@ fn an_impossible_description_is_refused() {
     }
     for (what, description) in unsound {
         // A size that does not fit 63 bits is unsound too, but a ceiling may refuse it first.
-        if description.policy == POLICY {
+        if description.policy == 1 {
             assert_eq!(description.with_zero_bits(&Unlimited).unwrap_err(), Error::Unsound, "{what}");
             assert!(description.with_zero_bits(&SMALL).is_err(), "{what}");
         }
@@ -154,20 +159,24 @@ proptest! {
         capacity in prop_oneof![4 => 1u64..100, 1 => any::<u64>()],
         expansion in prop_oneof![2 => 0u32..4, 1 => any::<u32>()],
         seed in any::<u32>(),
-        policy in prop_oneof![9 => Just(POLICY), 1 => any::<u32>()],
+        policy in prop_oneof![9 => 1u32..=2, 1 => any::<u32>()],
         layers in prop::collection::vec(layer_descriptions(), 0..4),
         items in prop::collection::vec(items(), 1..=BATCH),
     ) {
-        let spec = NativeSpec::murmur3(rate, capacity, Scaling::from_expansion(expansion), seed);
+        let known = Policy::from_number(policy);
+        let scaling = Scaling::from_expansion(expansion);
+        let spec = NativeSpec { policy: known.unwrap_or(Policy::One), ..NativeSpec::murmur3(rate, capacity, scaling, seed) };
         let description = Description { spec, policy, layers };
         let made = || description.with_zero_bits(&SMALL);
-        let expected = match policy {
-            POLICY => made().map(|filter| Filter::from(filter).into()).map_err(format::Error::Filter),
-            _ => Err(format::Error::Filter(Error::Unsound)),
+        let is_possible = known.is_some_and(|known| known == Policy::One || expansion > 0 && capacity <= 128);
+        let expected = if is_possible {
+            made().map(|filter| Filter::from(filter).into()).map_err(format::Error::Filter)
+        } else {
+            Err(format::Error::Filter(Error::Unsound))
         };
         prop_assert_eq!(description.through_snapshot(&SMALL), expected);
         if let Ok(mut filter) = made() {
-            prop_assert_eq!(Description::of(&filter), Description { policy: POLICY, ..description });
+            prop_assert_eq!(Description::of(&filter), Description { policy: spec.policy.number(), ..description });
             let added = add_batch(&mut filter, &items, &SMALL);
             prop_assert!(items[..added.done].iter().all(|item| filter.contains(item)));
             prop_assert_eq!(added.error.is_none(), added.done == items.len());

@@ -12,6 +12,7 @@ mod pair;
 mod random;
 mod together;
 
+use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::geometry::{BlockedBits, sizing};
 use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::{Forgets, NativeSpec, WindowedSpec};
@@ -39,11 +40,11 @@ impl Ceiling for Pends {
 /// Returns a definition for about this many items, whose first layer consists of whole pages, as in large layers.
 fn native(rate: f64, about: u64, scaling: Scaling) -> NativeSpec {
     let has_pages = |capacity: &u64| {
-        let rate = rate * sizing::share(scaling, *capacity, 0);
+        let rate = rate * sizing::share(Policy::One, scaling, *capacity, 0);
         BlockedBits::for_layer(*capacity, rate).unwrap().blocks_per_group == 64
     };
     let capacity = (about..).find(has_pages).unwrap();
-    NativeSpec { rate, capacity, scaling, hasher: HASHER }
+    NativeSpec::new(rate, capacity, scaling, HASHER)
 }
 
 fn new_native(rate: f64, about: u64, scaling: Scaling) -> Filter {

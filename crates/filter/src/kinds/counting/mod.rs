@@ -14,6 +14,7 @@ use crate::ceiling::Ceiling;
 use crate::cells::Counters;
 use crate::chain::{Added, Chain, ChainSpec, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
+use crate::geometry::sizing::Policy;
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
@@ -114,7 +115,7 @@ impl CountingSpec {
     /// Returns the native definition, whose stored form is the same.
     pub(super) const fn native(&self) -> NativeSpec {
         let Self { rate, capacity, hasher } = *self;
-        NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher }
+        NativeSpec { rate, capacity, scaling: Scaling::Fixed, hasher, policy: Policy::One }
     }
 
     /// See [`Spec::spell`](super::Spec::spell).

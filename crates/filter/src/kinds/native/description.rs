@@ -4,7 +4,8 @@
 use super::NativeSpec;
 use crate::chain::{LAYERS_MAX, Layer};
 use crate::codec::{Error, Sink, Source, read_u32};
-use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription, sizing};
+use crate::geometry::sizing::Policy;
+use crate::geometry::{BlockedBits, BlockedGeometry, Geometry, LayerDescription};
 use crate::hash::Hasher;
 use crate::memory::push;
 use crate::scaling::Scaling;
@@ -17,7 +18,7 @@ pub(crate) type Layers<G = BlockedBits> = Vec<LayerDescription<G>>;
 
 /// Writes the hash identifier and the definition of a filter.
 pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
-    let NativeSpec { rate, capacity, scaling, hasher } = *spec;
+    let NativeSpec { rate, capacity, scaling, hasher, policy } = *spec;
     sink.put_u64(if hasher.is_keyed() { HASH_SIPHASH_2_4_128 } else { HASH_MURMUR3_X64_128 });
     sink.put_f64(rate);
     sink.put_u64(capacity);
@@ -26,11 +27,11 @@ pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
         Hasher::Murmur3 { seed } => sink.put_u64(u64::from(seed)),
         Hasher::SipHash { key } => key.as_chunks().0.iter().for_each(|half| sink.put_u64(u64::from_le_bytes(*half))),
     }
-    sink.put_u64(u64::from(sizing::POLICY));
+    sink.put_u64(u64::from(policy.number()));
 }
 
-/// Reads what [`write_spec`] wrote. Returns the definition, which the filter checks, and whether the policy, of which a filter
-/// has no field, is the known one.
+/// Reads what [`write_spec`] wrote. Returns the definition, which the filter checks, and whether such a filter can have the
+/// policy.
 ///
 /// # Errors
 /// [`Error::UnknownHash`], [`Error::OutOfRange`], [`Error::Truncated`].
@@ -47,8 +48,9 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
         let [low, high] = halves;
         Hasher::SipHash { key: (low | high << 64).to_le_bytes() }
     };
-    let is_known_policy = read_u32(source)? == sizing::POLICY;
-    Ok((NativeSpec { rate, capacity, scaling, hasher }, is_known_policy))
+    let policy = Policy::from_number(read_u32(source)?).filter(|policy| policy.suits(scaling, capacity));
+    let is_sound = policy.is_some();
+    Ok((NativeSpec { rate, capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) }, is_sound))
 }
 
 /// Writes the number of layers and the description of each.

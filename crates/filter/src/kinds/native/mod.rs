@@ -11,6 +11,7 @@ use crate::ceiling::Ceiling;
 use crate::cells::Blocks;
 use crate::chain::{Added, Chain, ChainSpec, Deleted, Origin, Outcome, Removed, Rules, WhenFull};
 use crate::error::Error;
+use crate::geometry::sizing::Policy;
 use crate::geometry::{BlockedBits, LayerDescription, sizing};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::mask::Mask;
@@ -27,6 +28,8 @@ pub struct NativeSpec {
     pub scaling: Scaling,
     /// How it hashes.
     pub hasher: Hasher,
+    /// How its layers share the rate.
+    pub policy: Policy,
 }
 
 impl Rules for NativeSpec {
@@ -112,33 +115,69 @@ impl ChainSpec for NativeSpec {
 
 impl NativeSpec {
     /// The definition of the filter that stands in for one that was moved out.
-    const NOTHING: Self = Self::murmur3(sizing::RATE_MAX, 1, Scaling::Fixed, 0);
+    const NOTHING: Self = Self {
+        rate: sizing::RATE_MAX,
+        capacity: 1,
+        scaling: Scaling::Fixed,
+        hasher: Hasher::Murmur3 { seed: 0 },
+        policy: Policy::One,
+    };
 
-    /// Returns a definition with MurmurHash3, the usual hash.
+    /// Returns the definition of a new filter.
     #[must_use]
-    pub const fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
-        Self { rate, capacity, scaling, hasher: Hasher::Murmur3 { seed } }
+    pub fn new(rate: f64, capacity: u64, scaling: Scaling, hasher: Hasher) -> Self {
+        Self { rate, capacity, scaling, hasher, policy: Policy::One }.with_newest_policy()
     }
 
-    /// Returns the definition for a request; see [`taken_rate`].
-    pub(super) fn of(request: &Request, hasher: Hasher) -> Self {
-        let Request { rate, capacity, scaling, .. } = *request;
-        Self { rate: taken_rate(rate), capacity, scaling, hasher }
+    /// Returns the definition of a new filter with MurmurHash3, the usual hash.
+    #[must_use]
+    pub fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
+        Self::new(rate, capacity, scaling, Hasher::Murmur3 { seed })
+    }
+
+    /// Returns the definition for a request; see [`taken_rate`]. `None` if the filter cannot have the requested policy.
+    ///
+    /// A primary states every policy except the first, which 0.2 did not state.
+    pub(super) fn of(request: &Request, hasher: Hasher, must_obey: bool) -> Option<Self> {
+        let Request { rate, capacity, scaling, policy, .. } = *request;
+        let spec = Self { rate: taken_rate(rate), capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) };
+        let is_new = policy.is_none() && !must_obey;
+        let spec = if is_new { spec.with_newest_policy() } else { spec };
+        spec.policy.suits(scaling, capacity).then_some(spec)
+    }
+
+    /// Returns the definition with the second policy if that makes the first layer smaller.
+    ///
+    /// Smaller layers and lower rates keep the first policy. Their few blocks have unequal loads, so they exceed their share of
+    /// the rate, which only a small share makes up for: `tests/accuracy` has the sums.
+    fn with_newest_policy(self) -> Self {
+        /// Below it, a layer of two blocks has up to 1.13 of its rate.
+        const CAPACITY_MIN: u64 = 70;
+        /// Below it, a layer of a few blocks has up to 1.5 of its rate.
+        const RATE_MIN: f64 = 0.001;
+        let newest = Self { policy: Policy::Two, ..self };
+        let is_for_it = self.capacity >= CAPACITY_MIN && self.rate >= RATE_MIN;
+        let first_bytes = |spec: Self| spec.first_layer().map_or(0, |layer| layer.geometry.size_bytes());
+        let is_smaller = || first_bytes(newest) < first_bytes(self);
+        if is_for_it && Policy::Two.suits(self.scaling, self.capacity) && is_smaller() { newest } else { self }
     }
 
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
-        let rate = self.rate * sizing::share(self.scaling, self.capacity, index);
+        let rate = self.rate * sizing::share(self.policy, self.scaling, self.capacity, index);
         Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedBits::for_layer(capacity, rate)? })
     }
 
     /// See [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::Text;
-        let Self { rate, capacity, scaling, hasher } = *self;
+        let Self { rate, capacity, scaling, hasher, policy } = *self;
         say_all(&mut say, &[Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate)]);
         say_scaling(scaling, &mut say);
         say_hasher(hasher, &mut say);
+        if policy != Policy::One {
+            say_all(&mut say, &[Text(&"POLICY"), Text(&policy.number())]);
+        }
         c"BF.INSERT"
     }
 }

@@ -6,6 +6,7 @@ use crate::chain::{Contents, LAYERS_MAX, Layer};
 use crate::clock::Moment;
 use crate::codec::{Error, Sink, Source, read_u32};
 use crate::error;
+use crate::geometry::sizing::Policy;
 use crate::kinds::native::description::{
     Layers, are_shaped, read_layers, read_spec, write_layers, write_shapes, write_spec,
 };
@@ -32,7 +33,7 @@ pub(crate) struct Description {
 
 fn write_windowed_spec(spec: &WindowedSpec, sink: &mut impl Sink) {
     let WindowedSpec { rate, capacity, scaling, hasher, forgets, buckets } = *spec;
-    write_spec(&NativeSpec { rate, capacity, scaling, hasher }, sink);
+    write_spec(&NativeSpec { rate, capacity, scaling, hasher, policy: Policy::One }, sink);
     let (seconds, is_sliding) = match forgets {
         Forgets::After { seconds, is_sliding } => (seconds, is_sliding),
         Forgets::Rolling => (0, false),
@@ -76,7 +77,7 @@ impl Description {
     /// # Errors
     /// [`error::Error::Unsound`] for a ring that cannot exist, and errors for bytes that cannot have been written.
     pub(crate) fn read(source: &mut impl Source) -> Result<Self, Error> {
-        let (NativeSpec { rate, capacity, scaling, hasher }, is_known_policy) = read_spec(source)?;
+        let (NativeSpec { rate, capacity, scaling, hasher, policy }, is_sound_policy) = read_spec(source)?;
         let (seconds, is_sliding, buckets) = (source.u64()?, read_flag(source)?, read_u32(source)?);
         let forgets = match seconds {
             0 if is_sliding => return Err(Error::OutOfRange),
@@ -93,7 +94,7 @@ impl Description {
             push(&mut described, DescribedBucket::read(source)?)?;
         }
         let description = Self { spec, buckets: described };
-        let is_sound = is_known_policy && spec.is_sound() && description.is_sound();
+        let is_sound = is_sound_policy && policy == Policy::One && spec.is_sound() && description.is_sound();
         if is_sound { Ok(description) } else { Err(error::Error::Unsound.into()) }
     }
 

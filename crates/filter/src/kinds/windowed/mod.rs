@@ -13,7 +13,7 @@ use super::native::{NativeSpec, taken_rate};
 use super::plan::Plan;
 use crate::chain::ChainSpec as _;
 use crate::error::Error;
-use crate::geometry::sizing::to_f64;
+use crate::geometry::sizing::{Policy, to_f64};
 use crate::hash::Hasher;
 use crate::ring::{Ring, RingRules};
 use crate::scaling::Scaling;
@@ -73,10 +73,10 @@ impl RingRules for WindowedSpec {
         self.capacity.div_ceil(u64::from(self.buckets.saturating_sub(1)).max(1))
     }
 
-    /// A bucket gets its share of the ring's false positive rate.
+    /// A bucket gets its share of the ring's false positive rate. A ring states no policy: it has the first.
     fn bucket(&self, capacity: u64) -> NativeSpec {
         let rate = self.rate / to_f64(self.buckets.into());
-        NativeSpec { rate, capacity, scaling: self.scaling, hasher: self.hasher }
+        NativeSpec { rate, capacity, scaling: self.scaling, hasher: self.hasher, policy: Policy::One }
     }
 }
 
