@@ -416,7 +416,9 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
     }
     // A seed that was not given: a primary's is 0, unless LAYOUT is native. A policy that was not given: a primary's is the first.
     let as_redisbloom = |creation: Creation| match creation.spec {
-        Spec::Native(NativeSpec { capacity, scaling, hasher: Hasher::Murmur3 { seed: 0 | NATIVE_SEED }, .. }) => {
+        Spec::Native(NativeSpec { capacity, scaling, hasher, .. })
+            if [0, NATIVE_SEED].map(Hasher::murmur3).contains(&hasher) =>
+        {
             let rate = creation.asked_rate.min(RATE_MAX);
             Creation { spec: Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), ..creation }
         }

@@ -1,13 +1,12 @@
 //! `BF.SCANDUMP key iterator`
 
+use bloomgate_filter::Filter;
 use bloomgate_filter::format::Record;
-use bloomgate_filter::format::records::DumpMark;
 use bloomgate_filter::words::iterators;
-use bloomgate_filter::{Filter, try_box};
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::keys::{Keyspace, ReadKey, Stored, filter_of};
+use crate::keys::{Keyspace, ReadKey, Stored, filter_of, marks};
 use crate::reply::{self, Refusal};
 
 /// Replies with the record after the one with this iterator, or the first one after 0: its iterator and its data, for BF.LOADCHUNK. At
@@ -29,13 +28,10 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// Returns the record after the one with this iterator. The value remembers its state when the dump began.
+/// Returns the record after the one with this iterator. The list of marks remembers the state of the value when the dump began.
 fn next_record<'a>(stored: &Stored, filter: &'a Filter, iterator: u64) -> Result<Option<Record<'a>>, Refusal> {
-    let mut mark = match stored.mark.take() {
-        Some(mark) => mark,
-        None => try_box(DumpMark::default())?,
-    };
+    let mut mark = marks::take(stored.instance);
     let next = filter.next_record(stored.generation, iterator, &mut mark);
-    stored.mark.set(Some(mark).filter(|mark| !mark.is_empty()));
+    marks::put(stored.instance, mark)?;
     next.map_err(Refusal::Dump)
 }

@@ -7,6 +7,7 @@ mod defrag;
 #[cfg(test)]
 mod interleavings;
 mod key;
+pub mod marks;
 pub mod payload;
 pub mod pending;
 mod pending_list;

@@ -28,7 +28,7 @@ const RATE: f64 = 1e-9;
 const ITEMS: u32 = 40;
 
 const KEYED: Hasher = Hasher::SipHash { key: [3; 16] };
-const PLAIN: Hasher = Hasher::Murmur3 { seed: 9 };
+const PLAIN: Hasher = Hasher::murmur3(9);
 
 fn native(expansion: u32, hasher: Hasher) -> Spec {
     Spec::Native(NativeSpec::new(RATE, 6, Scaling::from_expansion(expansion), hasher))

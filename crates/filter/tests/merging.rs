@@ -120,7 +120,7 @@ fn filters_with_other_definitions_are_refused() {
         NativeSpec { rate: 0.02, ..first },
         NativeSpec { capacity: 1001, ..first },
         NativeSpec { scaling: Scaling::Fixed, ..first },
-        NativeSpec { hasher: Hasher::Murmur3 { seed: 4243 }, ..first },
+        NativeSpec { hasher: Hasher::murmur3(4243), ..first },
         NativeSpec { hasher: Hasher::SipHash { key: [1; 16] }, ..first },
     ];
     let small = spec(100, 2);

@@ -55,7 +55,7 @@ fn a_chain_is_planned_as_it_grows() {
 }
 
 fn ring(forgets: Forgets, scaling: Scaling) -> WindowedSpec {
-    let hasher = Hasher::Murmur3 { seed: 4242 };
+    let hasher = Hasher::murmur3(4242);
     WindowedSpec { rate: 0.01, capacity: 1000, scaling, hasher, forgets, buckets: 5 }
 }
 

@@ -12,7 +12,7 @@ use bloomgate_filter::{Filter, Moment, Scaling, Spec, Unlimited, Value};
 
 /// The time at which tests begin, in milliseconds since 1970.
 const START: u64 = 1_700_000_000_000;
-const MURMUR3: Hasher = Hasher::Murmur3 { seed: 42 };
+const MURMUR3: Hasher = Hasher::murmur3(42);
 const SIPHASH: Hasher = Hasher::SipHash { key: [1; 16] };
 /// A capacity with more than one chunk of cells; fewer under miri, which is slow.
 const LARGE: u64 = if cfg!(miri) { 1000 } else { 3_000_000 };

@@ -26,7 +26,8 @@ fn adds_pend_while_a_child_saves_and_are_counted() {
         let bytes = pending(&mut client);
         assert!((2001 * 17..2001 * 60).contains(&bytes), "{bytes}");
         assert_eq!(client.run("BF.STATS k").field("Size of pending adds").number(), bytes);
-        assert_eq!(client.run("MEMORY USAGE k").number(), usage + bytes);
+        // The pointers to the pending adds and to the table of deleted items are not among the bytes of the pending adds.
+        assert_eq!(client.run("MEMORY USAGE k").number(), usage + bytes + 16);
         assert_eq!(client.run("BF.INFO k SIZE"), size, "equal filters have equal sizes");
         assert_eq!(client.run("BF.CARD k"), integer(3001));
         assert_eq!(add(&mut client, "k", 0..3000), 0);

@@ -1,7 +1,6 @@
 //! Adds to a chain, one by one and in batches, and its growth. The rules of each kind choose between these ways of adding.
 
 use super::Chain;
-use super::deleted::DeletedSlot as _;
 use super::layer::{Layer, Prefetch};
 use super::lookup::{contains_in, contains_one_apart, exact_hashes};
 use super::outcome::{Added, Origin, Outcome};
@@ -57,14 +56,14 @@ impl<R: Rules> Chain<R> {
     /// As [`add`](Self::add).
     #[inline]
     pub(crate) fn add_absent(&mut self, hash: HashOf<R>, ceiling: &impl Ceiling) -> Result<bool, Error> {
-        let Some((newest, older)) = self.layers.split_last_mut() else { return Err(Error::Full) };
+        let Some((newest, older)) = self.layers.split_last() else { return Err(Error::Full) };
         let probe = newest.probe(hash);
-        if let Some(pending) = &self.pending {
+        if let Some(pending) = self.pending() {
             pending.prefetch_one(R::Geometry::to_pending(hash));
         }
         let is_in = !older.is_empty() && contains_one_apart(older, hash) || newest.contains(probe);
-        if is_in || self.pending.is_some() && self.is_pending(hash) {
-            return Ok(self.deleted.table().is_some() && self.restore(hash));
+        if is_in || self.beside.is_some() && self.is_pending(hash) {
+            return Ok(self.table().is_some() && self.restore(hash));
         }
         let Some(newest) = self.layers.last_mut() else { return Err(Error::Full) };
         if newest.is_full() {
@@ -112,7 +111,7 @@ impl<R: Rules> Chain<R> {
             }
         }
         added.effect = added.new;
-        if self.deleted.table().is_some() {
+        if self.table().is_some() {
             self.restore_batch(hashes, known, &mut added);
         }
         added

@@ -1,7 +1,7 @@
 //! Deletes from a chain by its table of deleted items.
 
 use super::Chain;
-use super::deleted::{Deleted, DeletedSlot as _, ENTRY_BYTES};
+use super::deleted::{Deleted, ENTRY_BYTES};
 use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
 use super::outcome::{Added, Origin, Removed};
@@ -18,7 +18,7 @@ impl<R: Rules> Chain<R> {
     #[inline]
     #[must_use]
     pub fn deleted_entries(&self) -> u64 {
-        self.deleted.table().map_or(0, |deleted| deleted.hashes.len())
+        self.table().map_or(0, |deleted| deleted.hashes.len())
     }
 
     /// The size of the entries, in bytes.
@@ -30,12 +30,12 @@ impl<R: Rules> Chain<R> {
     /// Returns the table of deleted items; `None` if it is empty.
     #[inline]
     pub(crate) fn deleted(&self) -> Option<&HashSet> {
-        self.deleted.table().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
+        self.table().map(|deleted| &deleted.hashes).filter(|hashes| !hashes.is_empty())
     }
 
     /// How often the table has changed.
     pub(crate) fn revision(&self) -> u64 {
-        self.deleted.table().map_or(0, Deleted::revision)
+        self.table().map_or(0, Deleted::revision)
     }
 
     /// The number of entries at which the table refuses a client's delete: the table may take as many bytes as the bits. It
@@ -48,7 +48,7 @@ impl<R: Rules> Chain<R> {
     /// Whether an item was deleted.
     #[inline]
     pub(super) fn has_deleted(&self, hash: HashOf<R>) -> bool {
-        self.deleted.table().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
+        self.table().is_some_and(|deleted| deleted.hashes.contains(R::Geometry::to_pending(hash)))
     }
 
     /// Returns the `present` items that were not deleted.
@@ -62,10 +62,7 @@ impl<R: Rules> Chain<R> {
 
     /// Removes the entry of a deleted item. Returns whether there was one.
     pub(crate) fn restore(&mut self, hash: HashOf<R>) -> bool {
-        self.deleted
-            .slot()
-            .and_then(Option::as_deref_mut)
-            .is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
+        self.table_mut().is_some_and(|deleted| deleted.remove(R::Geometry::to_pending(hash)))
     }
 
     /// Removes the entries of those items of a batch of adds that were found in the cells. They count as new.
@@ -117,7 +114,7 @@ where
 
     /// Adds an entry to the table. Returns whether there was none.
     fn insert_deleted(&mut self, hash: ItemHash) -> Result<bool, Error> {
-        Deleted::insert(self.deleted.slot().ok_or(Error::Unsound)?, hash)
+        Deleted::insert(self.deleted_slot()?, hash)
     }
 
     /// Takes the next entries of a stored table, in order.
@@ -135,12 +132,20 @@ where
         if bytes > self.cells_bytes() || !have_bits {
             return Err(Error::Unsound);
         }
-        Deleted::extend(self.deleted.slot().ok_or(Error::Unsound)?, run)
+        Deleted::extend(self.deleted_slot()?, run)
+    }
+
+    /// Reserves memory for [`replace_deleted`](Self::replace_deleted), which cannot fail then.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn reserve_deleted(&mut self) -> Result<(), Error> {
+        self.deleted_slot().map(drop)
     }
 
     /// Replaces the table.
     pub(crate) fn replace_deleted(&mut self, table: Box<Deleted>) {
-        if let Some(slot) = self.deleted.slot() {
+        if let Ok(slot) = self.deleted_slot() {
             *slot = Some(table);
         }
     }

@@ -15,15 +15,15 @@ impl<R: Rules> Chain<R> {
     /// Whether it has pending adds.
     #[inline]
     #[must_use]
-    pub const fn pends(&self) -> bool {
-        self.pending.is_some()
+    pub fn pends(&self) -> bool {
+        self.pending().is_some()
     }
 
     /// The number of bytes requested from the allocator for pending adds.
     #[inline]
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
-        self.pending.as_deref().map_or(0, Pending::allocated_bytes)
+        self.pending().map_or(0, Pending::allocated_bytes)
     }
 
     /// Adds an absent item to the newest layer, which is not full: as a pending add if the layer's set has room.
@@ -34,10 +34,17 @@ impl<R: Rules> Chain<R> {
         let Some(newest) = self.layers.last_mut() else { return };
         let most = Pending::capacity(newest.geometry().size_bytes());
         let hash = R::Geometry::to_pending(hash);
-        if !(newest.geometry().can_pend() && Pending::insert(&mut self.pending, layer, hash, most)) {
+        let can_pend = newest.geometry().can_pend();
+        let pends = can_pend
+            && Self::reserve_beside(&mut self.beside)
+                .is_ok_and(|beside| Pending::insert(&mut beside.pending, layer, hash, most));
+        if !pends {
             newest.put(probe);
         }
         newest.count_one();
+        if !pends {
+            self.free_empty_beside();
+        }
     }
 
     /// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer as pending adds unless they are
@@ -70,13 +77,15 @@ impl<R: Rules> Chain<R> {
         while merged < most {
             let mut taken = [ItemHash::default(); BATCH];
             let room = taken.get_mut(..(most - merged).min(BATCH)).unwrap_or_default();
-            let Some((layer, count)) = Pending::take_some(&mut self.pending, room) else { break };
+            let Some(beside) = &mut self.beside else { break };
+            let Some((layer, count)) = Pending::take_some(&mut beside.pending, room) else { break };
             let Some(layer) = self.layers.get_mut(layer) else { break };
             let hashes = taken.map(R::Geometry::from_pending);
             layer.prefetch(&hashes, Mask::first(count));
             hashes.iter().take(count).for_each(|hash| layer.put(layer.probe(*hash)));
             merged += count;
         }
+        self.free_empty_beside();
         merged
     }
 }
@@ -86,7 +95,7 @@ impl<R: Rules> Chain<R> {
     /// Returns the items of the mask `wanted` that are `present` in the cells or pending in any layer.
     #[inline]
     pub(super) fn or_pending(&self, hashes: &[HashOf<R>], wanted: Mask, present: Mask) -> Mask {
-        match &self.pending {
+        match self.pending() {
             Some(pending) if present != wanted => present | Self::pending_batch(pending, hashes, wanted - present),
             _ => present,
         }
@@ -100,7 +109,7 @@ impl<R: Rules> Chain<R> {
     /// Whether an add of this item is pending.
     #[inline]
     pub(super) fn is_pending(&self, hash: HashOf<R>) -> bool {
-        self.pending.as_ref().is_some_and(|pending| Self::is_among(pending, hash))
+        self.pending().is_some_and(|pending| Self::is_among(pending, hash))
     }
 
     #[cold]
@@ -112,7 +121,7 @@ impl<R: Rules> Chain<R> {
     /// Prefetches what lookups of the items of the mask `wanted` read of the pending adds.
     #[inline]
     pub(super) fn prefetch_pending(&self, hashes: &[HashOf<R>], wanted: Mask) {
-        if let Some(pending) = &self.pending {
+        if let Some(pending) = self.pending() {
             pending.prefetch(&exact_hashes::<R>(hashes), wanted);
         }
     }

@@ -34,13 +34,16 @@ impl<R: Rules> Chain<R> {
     /// Whether the item with this hash may be present.
     #[inline]
     pub(crate) fn contains_hash(&self, hash: HashOf<R>) -> bool {
-        self.has_cells(hash) && !self.has_deleted(hash)
+        match self.beside {
+            None => contains_one(&self.layers, hash),
+            Some(_) => self.has_cells(hash) && !self.has_deleted(hash),
+        }
     }
 
     /// Whether the item with this hash may have been added, even if it has been deleted.
     #[inline]
     pub(crate) fn has_cells(&self, hash: HashOf<R>) -> bool {
-        if let Some(pending) = &self.pending {
+        if let Some(pending) = self.pending() {
             pending.prefetch_one(R::Geometry::to_pending(hash));
         }
         contains_one(&self.layers, hash) || self.is_pending(hash)

@@ -4,6 +4,7 @@
 //! This file creates, copies, compares and counts chains; the other files have their operations.
 
 mod adding;
+mod beside;
 mod counting;
 mod deleted;
 mod deleting;
@@ -33,13 +34,13 @@ pub(crate) use totals::{check_layer, reach};
 pub(crate) use whole::{CellsReader, Whole};
 
 use crate::ceiling::{Ceiling, Unlimited};
-use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero};
+use crate::cells::{Cells as _, Mover, PAGE_BYTES, is_zero, relocate_boxed};
 use crate::error::Error;
 use crate::geometry::LayerDescription;
 use crate::hash::HashBatch;
 use crate::scaling::Scaling;
+use beside::Beside;
 use layers::Layers;
-use pending::Pending;
 use totals::Totals;
 
 /// A filter: a chain of layers under the same rules.
@@ -47,10 +48,8 @@ use totals::Totals;
 pub struct Chain<R: Rules> {
     rules: R,
     layers: Layers<R::Geometry>,
-    /// Adds that are counted and not in the cells yet.
-    pending: Option<Box<Pending>>,
-    /// The items that were deleted, if any.
-    deleted: R::Deleted,
+    /// What few filters have.
+    beside: Option<Box<Beside<R>>>,
 }
 
 impl<R: Rules> Chain<R> {
@@ -120,7 +119,7 @@ impl<R: Rules> Chain<R> {
         for layer in layers {
             made.push(rules.empty_layer(&layer)?, totals)?;
         }
-        Ok(Self { rules, layers: made, pending: None, deleted: R::Deleted::EMPTY })
+        Ok(Self { rules, layers: made, beside: None })
     }
 
     /// Creates a filter of these layers.
@@ -130,12 +129,12 @@ impl<R: Rules> Chain<R> {
     pub(crate) fn from_layers(rules: R, layers: Vec<Layer<R::Geometry>>) -> Result<Self, Error> {
         check_length(&rules, layers.len())?;
         let totals = Totals::of(layers.iter().map(Layer::description))?;
-        Ok(Self { rules, layers: Layers::of(layers, totals), pending: None, deleted: R::Deleted::EMPTY })
+        Ok(Self { rules, layers: Layers::of(layers, totals), beside: None })
     }
 
     /// Creates a filter without layers, to stand in for one that was moved out. It contains nothing and refuses every add.
     pub(crate) const fn hollow(rules: R) -> Self {
-        Self { rules, layers: Layers::NONE, pending: None, deleted: R::Deleted::EMPTY }
+        Self { rules, layers: Layers::NONE, beside: None }
     }
 
     /// Returns a copy with the same fields and bits, and with the pending adds in the bits. Does not touch pages of the copy
@@ -152,8 +151,8 @@ impl<R: Rules> Chain<R> {
             pages.filter(|(from, _)| !is_zero(from)).for_each(|(from, to)| to.copy_from_slice(from));
             from.put_pending_into(to);
         }
-        if let (Some(table), Some(slot)) = (self.deleted.table(), copy.deleted.slot()) {
-            *slot = Some(table.try_clone()?);
+        if let Some(table) = self.table() {
+            *copy.deleted_slot()? = Some(table.try_clone()?);
         }
         Ok(copy)
     }
@@ -224,7 +223,7 @@ impl<R: Rules> Chain<R> {
     #[inline]
     pub(crate) fn contents(&self) -> Contents {
         let Totals { older_items, capacity, cells_bytes } = self.layers.totals();
-        let (size_bytes, items) = match self.deleted.table() {
+        let (size_bytes, items) = match self.table() {
             None => {
                 let newest_items = self.layers.last().map_or(0, Layer::items);
                 (R::size_bytes(self.layers.len(), cells_bytes), older_items.saturating_add(newest_items))
@@ -252,7 +251,9 @@ impl<R: Rules> Chain<R> {
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         let fields = size_of::<Self>() + self.layers.list_bytes();
-        let table = self.deleted.table().map_or(0, Deleted::allocated_bytes);
+        let beside = if self.beside.is_some() { size_of::<Beside<R>>() } else { 0 };
+        let fields = fields + beside;
+        let table = self.table().map_or(0, Deleted::allocated_bytes);
         let held = (fields as u64).saturating_add(self.pending_bytes()).saturating_add(table);
         self.layers.iter().fold(held, |sum, layer| sum.saturating_add(layer.cells().allocated_bytes()))
     }
@@ -270,13 +271,17 @@ impl<R: Rules> Chain<R> {
                 return Some(index + 1);
             }
         }
-        let next = Deleted::relocate(self.deleted.slot()?.as_mut()?, first.saturating_sub(layers), mover)?;
+        let beside = self.beside.as_mut()?;
+        if first <= layers {
+            relocate_boxed(beside, mover);
+        }
+        let next = Deleted::relocate(beside.deleted.slot()?.as_mut()?, first.saturating_sub(layers), mover)?;
         Some(layers + next)
     }
 
     /// The number of places that [`relocate`](Self::relocate) visits.
     pub(crate) fn places(&self) -> usize {
-        self.layers.len() + self.deleted.table().map_or(0, |deleted| deleted.hashes.part_count())
+        self.layers.len() + self.table().map_or(0, |deleted| deleted.hashes.part_count())
     }
 
     /// Returns the stored cells of a layer without items, for a reader that fills them in.

@@ -28,7 +28,7 @@ pub(crate) struct Whole<'a, G: Geometry> {
 impl<R: Rules> Chain<R> {
     /// Returns a layer with its pending adds.
     pub(crate) fn whole(&self, index: usize) -> Option<Whole<'_, R::Geometry>> {
-        let pending = self.pending.as_ref().and_then(|pending| pending.of(index));
+        let pending = self.pending().and_then(|pending| pending.of(index));
         Some(Whole { layer: self.layers.get(index)?, pending })
     }
 

@@ -49,8 +49,9 @@ impl ItemHash {
 pub enum Hasher {
     /// MurmurHash3, x64, 128 bit.
     Murmur3 {
-        /// Selects one function of the family. It is not secret.
-        seed: u32,
+        /// Selects one function of the family, in little endian. It is not secret. Bytes need no alignment, which keeps definitions
+        /// small.
+        seed: [u8; 4],
     },
     /// SipHash-2-4, 128 bit: without the key, nobody can find items that share a hash.
     SipHash {
@@ -66,12 +67,18 @@ fn keyed_by_a_call(item: &[u8], key: siphash::Key) -> ItemHash {
 }
 
 impl Hasher {
+    /// Returns MurmurHash3 with this seed.
+    #[must_use]
+    pub const fn murmur3(seed: u32) -> Self {
+        Self::Murmur3 { seed: seed.to_le_bytes() }
+    }
+
     /// Hashes an item of any length, including the empty one.
     #[inline]
     #[must_use]
     pub fn hash(self, item: &[u8]) -> ItemHash {
         match self {
-            Self::Murmur3 { seed } => ItemHash::of(item, seed),
+            Self::Murmur3 { seed } => ItemHash::of(item, u32::from_le_bytes(seed)),
             Self::SipHash { key } => keyed_by_a_call(item, key),
         }
     }
@@ -80,7 +87,7 @@ impl Hasher {
     #[inline]
     pub fn hash_batch<'a>(self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch {
         match self {
-            Self::Murmur3 { seed } => HashBatch::of(items, |item| ItemHash::of(item, seed)),
+            Self::Murmur3 { seed } => HashBatch::of(items, |item| ItemHash::of(item, u32::from_le_bytes(seed))),
             Self::SipHash { key } => HashBatch::keyed(items, key),
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn say_scaling(scaling: Scaling, say: &mut impl FnMut(EffectWord<'_>)
 pub(super) fn say_hasher(hasher: Hasher, say: &mut impl FnMut(EffectWord<'_>)) {
     use EffectWord::Text;
     match hasher {
-        Hasher::Murmur3 { seed } => say_all(say, &[Text(&"SEED"), Text(&seed)]),
+        Hasher::Murmur3 { seed } => say_all(say, &[Text(&"SEED"), Text(&u32::from_le_bytes(seed))]),
         Hasher::SipHash { key } => say_all(say, &[Text(&"HASH"), Text(&"siphash"), Text(&"SEED"), Text(&Hex(key))]),
     }
 }

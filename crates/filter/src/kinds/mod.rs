@@ -47,7 +47,7 @@ use stats::{Measured, Stats};
 ///     rate: 0.01,
 ///     capacity: 1000,
 ///     scaling: Scaling::from_expansion(2),
-///     hasher: Hasher::Murmur3 { seed: 42 },
+///     hasher: Hasher::murmur3(42),
 ///     forgets: Forgets::After { seconds: 60, is_sliding: false },
 ///     buckets: 7,
 /// });

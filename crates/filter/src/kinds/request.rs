@@ -120,8 +120,8 @@ impl Defaults {
         let is_silent = request.seed.is_none() && request.layout.is_none() && request.tightening.is_none();
         let usual = if is_silent && !self.must_obey { self.hash } else { HashName::Murmur3 };
         match (request.hash.unwrap_or(usual), request.seed) {
-            (HashName::Murmur3, Some(Seed::Number(seed))) => Some(Hasher::Murmur3 { seed }),
-            (HashName::Murmur3, None) => Some(Hasher::Murmur3 { seed: self.seed() }),
+            (HashName::Murmur3, Some(Seed::Number(seed))) => Some(Hasher::murmur3(seed)),
+            (HashName::Murmur3, None) => Some(Hasher::murmur3(self.seed())),
             (HashName::SipHash, Some(Seed::Key(key))) => Some(Hasher::SipHash { key }),
             (HashName::SipHash, None) => Some(Hasher::SipHash { key: self.key() }),
             _ => None,

@@ -11,9 +11,9 @@ const KEYED: Hasher = Hasher::SipHash { key: *b"0123456789abcdef" };
 /// Counting filters, with repeated items.
 fn counting() -> [(&'static str, Filter); 4] {
     let shapes = [
-        ("counting-empty", 100, 0, Hasher::Murmur3 { seed: 7 }),
-        ("counting", 100, 60, Hasher::Murmur3 { seed: 7 }),
-        ("counting-full", 10, 30, Hasher::Murmur3 { seed: 7 }),
+        ("counting-empty", 100, 0, Hasher::murmur3(7)),
+        ("counting", 100, 60, Hasher::murmur3(7)),
+        ("counting-full", 10, 30, Hasher::murmur3(7)),
         ("counting-keyed", 100, 60, KEYED),
     ];
     shapes.map(|(name, capacity, items, hasher)| {
@@ -40,7 +40,7 @@ fn keyed() -> [(&'static str, Filter); 3] {
 /// Filters that forget, with live, expired and larger buckets; one with tables of deleted items.
 fn windowed() -> [(&'static str, Filter); 5] {
     let after = |is_sliding| Forgets::After { seconds: 3, is_sliding };
-    let murmur3 = Hasher::Murmur3 { seed: 7 };
+    let murmur3 = Hasher::murmur3(7);
     let shapes = [
         ("window", after(false), 2, murmur3),
         ("window-sliding", after(true), 2, murmur3),

@@ -31,7 +31,7 @@ fn config() -> ProptestConfig {
 }
 
 fn spec(rate: f64, capacity: u64) -> CountingSpec {
-    CountingSpec { rate, capacity, hasher: Hasher::Murmur3 { seed: 4242 } }
+    CountingSpec { rate, capacity, hasher: Hasher::murmur3(4242) }
 }
 
 fn new(spec: CountingSpec) -> Filter {
@@ -39,10 +39,8 @@ fn new(spec: CountingSpec) -> Filter {
 }
 
 fn specs() -> impl Strategy<Value = CountingSpec> {
-    let hashers = prop_oneof![
-        any::<u32>().prop_map(|seed| Hasher::Murmur3 { seed }),
-        any::<[u8; 16]>().prop_map(|key| Hasher::SipHash { key }),
-    ];
+    let hashers =
+        prop_oneof![any::<u32>().prop_map(Hasher::murmur3), any::<[u8; 16]>().prop_map(|key| Hasher::SipHash { key }),];
     // High rates make items share counters, and low capacities make filters full.
     let rates = prop_oneof![Just(0.25), Just(0.01), Just(1e-12)];
     (rates, prop_oneof![1u64..30, 30u64..2000], hashers).prop_map(|(rate, capacity, hasher)| CountingSpec {

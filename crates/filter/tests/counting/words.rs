@@ -35,10 +35,10 @@ fn inserted(words: &str, defaults: &Defaults) -> Result<Spec, Refusal> {
 fn counting_goes_with_a_hash_and_a_seed() {
     let random = u32::from_le_bytes([9; 4]);
     for (words, hasher) in [
-        ("COUNTING", Hasher::Murmur3 { seed: random }),
-        ("counting NONSCALING", Hasher::Murmur3 { seed: random }),
-        ("SEED 5 COUNTING LAYOUT native", Hasher::Murmur3 { seed: 5 }),
-        ("COUNTING HASH murmur3 SEED 0", Hasher::Murmur3 { seed: 0 }),
+        ("COUNTING", Hasher::murmur3(random)),
+        ("counting NONSCALING", Hasher::murmur3(random)),
+        ("SEED 5 COUNTING LAYOUT native", Hasher::murmur3(5)),
+        ("COUNTING HASH murmur3 SEED 0", Hasher::murmur3(0)),
         ("HASH siphash COUNTING COUNTING", Hasher::SipHash { key: [9; 16] }),
         (&format!("COUNTING SEED {DIGITS} HASH siphash EX 5"), Hasher::SipHash { key: KEY }),
     ] {
@@ -77,7 +77,7 @@ fn options_that_contradict_counting_are_refused() {
 fn the_replicated_command_creates_the_same_filter() {
     let follower = Defaults { must_obey: true, ..DEFAULTS };
     for (hasher, words) in [
-        (Hasher::Murmur3 { seed: 7 }, "CAPACITY 12 ERROR 0.000001 COUNTING SEED 7".to_owned()),
+        (Hasher::murmur3(7), "CAPACITY 12 ERROR 0.000001 COUNTING SEED 7".to_owned()),
         (Hasher::SipHash { key: KEY }, format!("CAPACITY 12 ERROR 0.000001 COUNTING HASH siphash SEED {DIGITS}")),
     ] {
         let spec = Spec::Counting(CountingSpec { rate: 1e-6, capacity: 12, hasher });

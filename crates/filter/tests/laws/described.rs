@@ -39,7 +39,7 @@ impl Description {
         // Version, kind and hash, then the fields.
         [1, 1, 1].into_iter().for_each(|number| sink.put_u64(number));
         sink.put_f64(rate);
-        let numbers = [capacity, scaling.expansion().into(), seed.into(), self.policy.into()];
+        let numbers = [capacity, scaling.expansion().into(), u32::from_le_bytes(seed).into(), self.policy.into()];
         numbers.into_iter().for_each(|number| sink.put_u64(number));
         sink.put_u64(self.layers.len() as u64);
         for LayerDescription { rate, capacity, items, geometry } in &self.layers {

@@ -133,7 +133,8 @@ impl Pair {
         assert_eq!(follower.contents().pending_bytes, 0);
         let copy = primary.try_clone().unwrap();
         assert!(copy == *follower && raw(&copy) == raw(follower) && copy.contents().pending_bytes == 0);
-        assert!(primary.allocated_bytes() >= primary.contents().pending_bytes + follower.size_bytes());
+        // BF.INFO counts 8 bytes more for the fields of a filter with one layer than they take now.
+        assert!(primary.allocated_bytes() + 8 >= primary.contents().pending_bytes + follower.size_bytes());
         if !self.forgets {
             for number in &self.members {
                 assert!(primary.contains(&item(*number), &NOW), "{number} is a member");

@@ -11,7 +11,7 @@ use super::{START, after, new, ring, spec, turn_if_due};
 /// The generation in dumps.
 const GENERATION: u16 = 7;
 /// With and without tables of deleted items.
-const HASHERS: [Hasher; 2] = [Hasher::Murmur3 { seed: 9 }, Hasher::SipHash { key: [3; 16] }];
+const HASHERS: [Hasher; 2] = [Hasher::murmur3(9), Hasher::SipHash { key: [3; 16] }];
 
 pub type Record = (u64, Vec<u8>);
 
@@ -198,7 +198,7 @@ fn a_dump_of_a_development_build_loads() {
     });
     let mut arrival = Arrival::begin(3_098_423_767_597_057, &header, &Unlimited).unwrap();
     assert_eq!(arrival.accept(3_098_423_767_597_058, &chunk), Ok(Progress::Complete));
-    let hasher = Hasher::Murmur3 { seed: 7 };
+    let hasher = Hasher::murmur3(7);
     assert!(arrival.into_filter() == new(WindowedSpec { rate: 0.01, hasher, ..spec(Forgets::Rolling, 9, 0, 3) }));
 }
 

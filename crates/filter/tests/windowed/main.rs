@@ -37,7 +37,7 @@ fn after(seconds: u64, is_sliding: bool) -> Forgets {
 
 fn spec(forgets: Forgets, capacity: u64, expansion: u32, buckets: u32) -> WindowedSpec {
     let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { Scaling::from_expansion(expansion) };
-    WindowedSpec { rate: RATE, capacity, scaling, hasher: Hasher::Murmur3 { seed: 9 }, forgets, buckets }
+    WindowedSpec { rate: RATE, capacity, scaling, hasher: Hasher::murmur3(9), forgets, buckets }
 }
 
 /// Rings of every kind, with 3 to 64 buckets.
@@ -48,7 +48,7 @@ fn specs() -> impl Strategy<Value = WindowedSpec> {
     ];
     let buckets = prop_oneof![3 => 3u32..=8, 1 => 3u32..=64];
     let siphash = Hasher::SipHash { key: [3; 16] };
-    let hashers = prop_oneof![Just(Hasher::Murmur3 { seed: 9 }), Just(siphash)];
+    let hashers = prop_oneof![Just(Hasher::murmur3(9)), Just(siphash)];
     (forgets, 1u64..150, prop_oneof![Just(0), Just(1), Just(2), Just(4)], buckets, hashers).prop_map(
         |(forgets, capacity, expansion, buckets, hasher)| WindowedSpec {
             hasher,

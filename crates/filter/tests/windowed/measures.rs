@@ -12,7 +12,7 @@ const ASKED: u32 = if cfg!(miri) { 300 } else { 300_000 };
 
 /// Returns a ring of eight buckets, each with `times` the average number of items.
 fn full(rate: f64, expansion: u32, times: u32) -> Filter {
-    let hasher = Hasher::Murmur3 { seed: 77 };
+    let hasher = Hasher::murmur3(77);
     let mut filter = new(WindowedSpec { rate, hasher, ..spec(after(7000, false), ITEMS.into(), expansion, 8) });
     let each = ITEMS / 7 * times;
     for bucket in 0..8 {

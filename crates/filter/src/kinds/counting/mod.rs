@@ -12,9 +12,9 @@ use super::effect::{EffectWord, say_all, say_hasher};
 use super::native::{NativeSpec, taken_rate};
 use crate::ceiling::Ceiling;
 use crate::cells::Counters;
-use crate::chain::{Added, Chain, ChainSpec, Origin, Outcome, Removed, Rules};
+use crate::chain::{Added, Chain, ChainSpec, Layer, Origin, Outcome, Removed, Rules};
 use crate::error::Error;
-use crate::geometry::sizing::Policy;
+use crate::geometry::sizing::{Policy, RATE_MAX};
 use crate::geometry::{BlockedCounters, LayerDescription};
 use crate::hash::{HashBatch, Hasher, ItemHash};
 use crate::scaling::Scaling;
@@ -22,8 +22,7 @@ use crate::scaling::Scaling;
 /// What defines a counting filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountingSpec {
-    /// The requested false positive rate, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to
-    /// [`RATE_MAX`](crate::geometry::sizing::RATE_MAX).
+    /// The requested false positive rate, [`RATE_MIN`](crate::geometry::sizing::RATE_MIN) to [`RATE_MAX`].
     pub rate: f64,
     /// The number of adds that it takes, less deletes; at least 1.
     pub capacity: u64,
@@ -31,7 +30,13 @@ pub struct CountingSpec {
     pub hasher: Hasher,
 }
 
-impl Rules for CountingSpec {
+/// The part of a definition that the only layer does not have. A filter stores no more, so that it is no larger than others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountingRules {
+    hasher: Hasher,
+}
+
+impl Rules for CountingRules {
     type Geometry = BlockedCounters;
     type Deleted = ();
 
@@ -90,14 +95,14 @@ impl Rules for CountingSpec {
 }
 
 impl ChainSpec for CountingSpec {
-    type Rules = Self;
+    type Rules = CountingRules;
 
     fn check(&self) -> Result<(), Error> {
         self.native().check()
     }
 
-    fn rules(&self) -> Self {
-        *self
+    fn rules(&self) -> CountingRules {
+        CountingRules { hasher: self.hasher }
     }
 
     fn first_layer(&self) -> Result<LayerDescription<BlockedCounters>, Error> {
@@ -136,7 +141,7 @@ impl CountingSpec {
 /// use bloomgate_filter::kinds::{CountingFilter, CountingSpec, Origin};
 /// use bloomgate_filter::{Filter, Moment, Spec, Unlimited};
 ///
-/// let hasher = Hasher::Murmur3 { seed: 42 };
+/// let hasher = Hasher::murmur3(42);
 /// let spec = Spec::Counting(CountingSpec { rate: 0.01, capacity: 1000, hasher });
 /// let mut cart = Filter::new(&spec, &Unlimited)?;
 /// for _ in 0..3 {
@@ -148,7 +153,7 @@ impl CountingSpec {
 /// assert_eq!((cart.count(b"apple"), cart.count(b"pear")), (2, 0));
 /// # Ok::<(), bloomgate_filter::Error>(())
 /// ```
-pub type CountingFilter = Chain<CountingSpec>;
+pub type CountingFilter = Chain<CountingRules>;
 
 impl CountingFilter {
     /// Creates a filter with layers as described, their counters all zero, for a reader that fills them in. Asks the ceiling
@@ -168,13 +173,15 @@ impl CountingFilter {
         if spec.check().is_err() || !layers.iter().all(is_asked_for) {
             return Err(Error::Unsound);
         }
-        Self::with_empty_layers(spec, layers.iter().copied(), ceiling)
+        Self::with_empty_layers(spec.rules(), layers.iter().copied(), ceiling)
     }
 
-    /// Its definition.
+    /// Its definition. A filter without its layer, which stands in for one that was moved out, has any.
     #[must_use]
-    pub const fn spec(&self) -> CountingSpec {
-        *self.rules()
+    pub fn spec(&self) -> CountingSpec {
+        let layer = self.layers().first().map(Layer::description);
+        let (rate, capacity) = layer.map_or((RATE_MAX, 1), |layer| (layer.rate, layer.capacity));
+        CountingSpec { rate, capacity, hasher: self.rules().hasher }
     }
 
     /// Returns how often an item is present: the minimum of its counters, 0 to [`COUNTER_MAX`](crate::cells::COUNTER_MAX),

@@ -24,7 +24,7 @@ pub(crate) fn write_spec(spec: &NativeSpec, sink: &mut impl Sink) {
     sink.put_u64(capacity);
     sink.put_u64(u64::from(scaling.expansion()));
     match hasher {
-        Hasher::Murmur3 { seed } => sink.put_u64(u64::from(seed)),
+        Hasher::Murmur3 { seed } => sink.put_u64(u64::from(u32::from_le_bytes(seed))),
         Hasher::SipHash { key } => key.as_chunks().0.iter().for_each(|half| sink.put_u64(u64::from_le_bytes(*half))),
     }
     sink.put_u64(u64::from(policy.number()));
@@ -42,7 +42,7 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
     }
     let (rate, capacity, scaling) = (source.f64()?, source.u64()?, Scaling::from_expansion(read_u32(source)?));
     let hasher = if hash == HASH_MURMUR3_X64_128 {
-        Hasher::Murmur3 { seed: read_u32(source)? }
+        Hasher::murmur3(read_u32(source)?)
     } else {
         let halves = [source.u64()?, source.u64()?].map(u128::from);
         let [low, high] = halves;

@@ -44,6 +44,9 @@ impl BloomFilter {
         let union = self.plan_union(others, ceiling, estimated, |layer, items| check(layer, items, origin))?;
         let most = if origin == Origin::Effect { u64::MAX } else { HashSet::capacity_in(union.cells_bytes()) };
         let table = self.union_of_tables(others, most, ceiling)?;
+        if table.is_some() {
+            self.reserve_deleted()?;
+        }
 
         self.unite(union, others, estimated);
         if let Some(table) = table {

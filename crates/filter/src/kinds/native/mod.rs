@@ -119,7 +119,7 @@ impl NativeSpec {
         rate: sizing::RATE_MAX,
         capacity: 1,
         scaling: Scaling::Fixed,
-        hasher: Hasher::Murmur3 { seed: 0 },
+        hasher: Hasher::murmur3(0),
         policy: Policy::One,
     };
 
@@ -132,7 +132,7 @@ impl NativeSpec {
     /// Returns the definition of a new filter with MurmurHash3, the usual hash.
     #[must_use]
     pub fn murmur3(rate: f64, capacity: u64, scaling: Scaling, seed: u32) -> Self {
-        Self::new(rate, capacity, scaling, Hasher::Murmur3 { seed })
+        Self::new(rate, capacity, scaling, Hasher::murmur3(seed))
     }
 
     /// Returns the definition for a request; see [`taken_rate`]. `None` if the filter cannot have the requested policy.
