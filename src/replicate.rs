@@ -4,15 +4,15 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 use bloomgate_filter::kinds::Turn;
 use bloomgate_filter::kinds::effect::{self, EffectWord};
 use bloomgate_filter::{Error, Spec};
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
 use super::args::Arg;
 use super::context::Context;
-use super::text::Text;
 
 /// A list with room for more items than this is freed after the command.
 const KEPT_ITEMS: usize = 4096;
@@ -125,14 +125,14 @@ pub fn deleted_key(context: Context, key: Arg<'_>) {
 
 /// Propagates items that were present, for clients that WAIT until replicas have them. Replicas add nothing.
 pub fn known(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
-    let mut words = OwnedWords::new(context);
-    [&"NOCREATE", &"SYNC", &"ITEMS"].into_iter().for_each(|word| words.push(EffectWord::Text(word)));
+    let mut words = OwnedWords::new();
+    ["NOCREATE", "SYNC", "ITEMS"].into_iter().for_each(|word| words.push_bytes(word.as_bytes()));
     send(context, c"BF.INSERT", key, words.strings(), items.words());
 }
 
 /// Propagates a turn of a ring.
 pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
-    let mut words = OwnedWords::new(context);
+    let mut words = OwnedWords::new();
     let numbers = [turn.slot, turn.begin.0, turn.end.0, turn.capacity];
     numbers.iter().for_each(|number| words.push(EffectWord::Text(number)));
     send(context, c"BF.ROTATE", key, words.strings(), &[]);
@@ -140,7 +140,7 @@ pub fn rotated(context: Context, key: Arg<'_>, turn: Turn) {
 
 /// Propagates when a key expires, in milliseconds since 1970.
 pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
-    let mut words = OwnedWords::new(context);
+    let mut words = OwnedWords::new();
     words.push(EffectWord::Text(&milliseconds));
     send(context, c"PEXPIREAT", key, words.strings(), &[]);
 }
@@ -148,7 +148,7 @@ pub fn expires(context: Context, key: Arg<'_>, milliseconds: u64) {
 /// Propagates the creation of a filter with everything that defines it, the turn that began its first bucket, and the items that the
 /// same command added.
 pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, items: &NewItems<'_>) {
-    let mut words = OwnedWords::new(context);
+    let mut words = OwnedWords::new();
     let name = spec.spell(|word| words.push(word));
     if !spec.takes_items() {
         send(context, name, key, words.strings(), &[]);
@@ -161,7 +161,7 @@ pub fn created(context: Context, key: Arg<'_>, spec: &Spec, turn: Option<Turn>, 
         return;
     }
     if items.len() > 0 {
-        words.push(EffectWord::Text(&"ITEMS"));
+        words.push_bytes(b"ITEMS");
     }
     send(context, name, key, words.strings(), items.words());
 }
@@ -183,19 +183,27 @@ fn send(
     }
 }
 
-/// Arguments that the module makes, as the server's strings.
+/// The maximum number of arguments that define a filter, and ITEMS.
+const WORDS_MAX: usize = effect::WORDS_MAX + 1;
+/// No argument is longer: rates have up to 343 digits.
+const TEXT_BYTES: usize = 512;
+
+type Strings = [*mut raw::RedisModuleString; WORDS_MAX];
+
+thread_local! {
+    /// The arguments of the previous effect: those of the next one are mostly the same.
+    static KEPT_WORDS: Cell<Strings> = const { Cell::new([null_mut(); WORDS_MAX]) };
+}
+
+/// Arguments that the module makes, as the server's strings. The strings after `count` are those of the previous effect.
 struct OwnedWords {
-    context: Context,
-    strings: [*mut raw::RedisModuleString; WORDS_MAX],
+    strings: Strings,
     count: usize,
 }
 
-/// The maximum number of arguments that define a filter, and ITEMS.
-const WORDS_MAX: usize = effect::WORDS_MAX + 1;
-
 impl OwnedWords {
-    const fn new(context: Context) -> Self {
-        Self { context, strings: [std::ptr::null_mut(); WORDS_MAX], count: 0 }
+    fn new() -> Self {
+        Self { strings: KEPT_WORDS.replace([null_mut(); WORDS_MAX]), count: 0 }
     }
 
     fn strings(&self) -> &[*mut raw::RedisModuleString] {
@@ -203,33 +211,45 @@ impl OwnedWords {
     }
 
     fn push(&mut self, word: EffectWord<'_>) {
-        match word {
-            EffectWord::Text(text) => self.push_bytes(Text::of(text).bytes()),
-            EffectWord::Bytes(bytes) => self.push_bytes(bytes),
-        }
+        let mut bytes = [0; TEXT_BYTES];
+        let mut rest = bytes.as_mut_slice();
+        // Every word fits.
+        let _ = word.write_to(&mut rest);
+        let left = rest.len();
+        self.push_bytes(bytes.get(..TEXT_BYTES - left).unwrap_or_default());
     }
 
     fn push_bytes(&mut self, word: &[u8]) {
         let Some(string) = self.strings.get_mut(self.count) else { return };
-        // SAFETY: the pointer and the length are those of the word, which the server copies.
-        unsafe {
-            if let Some(create) = raw::RedisModule_CreateString {
-                *string = create(self.context.raw, word.as_ptr().cast(), word.len());
-                self.count += 1;
+        self.count += 1;
+        if !string.is_null() {
+            if RedisString::string_as_slice(*string) == word {
+                return;
             }
+            free(*string);
         }
+        // SAFETY: the pointer and the length are those of the word, which the server copies. Without a context the string stays until
+        // it is freed.
+        *string = unsafe {
+            raw::RedisModule_CreateString
+                .map_or(null_mut(), |create| create(null_mut(), word.as_ptr().cast(), word.len()))
+        };
     }
 }
 
 impl Drop for OwnedWords {
     fn drop(&mut self) {
-        for string in self.strings().iter().copied() {
-            // SAFETY: the string came from `CreateString` and is freed once.
-            unsafe {
-                if let Some(free) = raw::RedisModule_FreeString {
-                    free(self.context.raw, string);
-                }
-            }
+        // There are others if an effect was made during this one.
+        KEPT_WORDS.replace(self.strings).into_iter().filter(|string| !string.is_null()).for_each(free);
+    }
+}
+
+/// Frees a string that this module owns.
+fn free(string: *mut raw::RedisModuleString) {
+    // SAFETY: the string came from `CreateString` and is freed once. The server has counted its own references.
+    unsafe {
+        if let Some(free) = raw::RedisModule_FreeString {
+            free(null_mut(), string);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::cell::Cell;
 
 use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::effect::{EffectWord, WORDS_MAX};
+use bloomgate_filter::kinds::effect::WORDS_MAX;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::redisbloom::CAPACITY_MAX;
 use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
@@ -240,10 +240,9 @@ fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
 fn of_effect(spec: Spec) {
     let mut spelled = Vec::new();
     let name = spec.spell(|word| {
-        spelled.push(match word {
-            EffectWord::Text(text) => text.to_string().into_bytes(),
-            EffectWord::Bytes(bytes) => bytes.to_vec(),
-        });
+        let mut bytes = Vec::new();
+        word.write_to(&mut bytes).expect("a list takes all");
+        spelled.push(bytes);
     });
     assert!(spelled.len() <= WORDS_MAX);
     assert_eq!(spec.takes_items(), name == c"BF.INSERT" && !matches!(spec, Spec::Windowed(_)));

@@ -331,3 +331,27 @@ fn transactions_and_scripts_carry_effects() {
         assert_eq!(carried, ["BF.ADD k a", "BF.ADD k b", "BF.ADD k c d", "BF.ADD k e"]);
     });
 }
+
+/// The server holds the words of the effects until EXEC, while those of the next creation replace them.
+#[test]
+fn creations_in_a_transaction_carry_their_own_words() {
+    on_every_server(|program| {
+        let (server, mut client) = server_with_append_only_file(program);
+        let creations = [
+            "BF.RESERVE a 0.01 200 SEED 1",
+            "BF.RESERVE b 0.001 300 NONSCALING SEED 2",
+            "BF.RESERVE c 0.01 300 EXPANSION 4 SEED 3 EX 100",
+            "BF.INSERT d CAPACITY 200 ERROR 0.01 SEED 4 ITEMS x",
+        ];
+        client.pipeline(&[&["MULTI"][..], &creations, &["EXEC"]].concat());
+        let carried = lines(&server);
+        for expected in [
+            "BF.INSERT a CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 1",
+            "BF.INSERT b CAPACITY 300 ERROR 0.001 NONSCALING SEED 2",
+            "BF.INSERT c CAPACITY 300 ERROR 0.01 EXPANSION 4 SEED 3",
+            "BF.INSERT d CAPACITY 200 ERROR 0.01 EXPANSION 2 SEED 4 ITEMS x",
+        ] {
+            assert!(carried.iter().any(|line| line == expected), "{expected} is not in {carried:?}");
+        }
+    });
+}

@@ -2,6 +2,7 @@
 //! replica does not matter.
 
 use std::fmt::Display;
+use std::io::{Result, Write};
 
 use crate::hash::Hasher;
 use crate::scaling::Scaling;
@@ -15,6 +16,19 @@ pub enum EffectWord<'a> {
     Bytes(&'a [u8]),
 }
 
+impl EffectWord<'_> {
+    /// Writes the word.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_to(self, writer: &mut impl Write) -> Result<()> {
+        match self {
+            Self::Text(text) => write!(writer, "{text}"),
+            Self::Bytes(bytes) => writer.write_all(bytes),
+        }
+    }
+}
+
 /// The most arguments after the key.
 pub const WORDS_MAX: usize = 15;
 
@@ -24,16 +38,18 @@ pub(super) fn say_all(say: &mut impl FnMut(EffectWord<'_>), words: &[EffectWord<
 
 pub(super) fn say_scaling(scaling: Scaling, say: &mut impl FnMut(EffectWord<'_>)) {
     match scaling {
-        Scaling::Fixed => say(EffectWord::Text(&"NONSCALING")),
-        Scaling::Growing { expansion } => say_all(say, &[EffectWord::Text(&"EXPANSION"), EffectWord::Text(&expansion)]),
+        Scaling::Fixed => say(EffectWord::Bytes(b"NONSCALING")),
+        Scaling::Growing { expansion } => {
+            say_all(say, &[EffectWord::Bytes(b"EXPANSION"), EffectWord::Text(&expansion)])
+        }
     }
 }
 
 pub(super) fn say_hasher(hasher: Hasher, say: &mut impl FnMut(EffectWord<'_>)) {
-    use EffectWord::Text;
+    use EffectWord::{Bytes, Text};
     match hasher {
-        Hasher::Murmur3 { seed } => say_all(say, &[Text(&"SEED"), Text(&u32::from_le_bytes(seed))]),
-        Hasher::SipHash { key } => say_all(say, &[Text(&"HASH"), Text(&"siphash"), Text(&"SEED"), Text(&Hex(key))]),
+        Hasher::Murmur3 { seed } => say_all(say, &[Bytes(b"SEED"), Text(&u32::from_le_bytes(seed))]),
+        Hasher::SipHash { key } => say_all(say, &[Bytes(b"HASH"), Bytes(b"siphash"), Bytes(b"SEED"), Text(&Hex(key))]),
     }
 }
 

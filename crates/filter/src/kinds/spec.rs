@@ -28,12 +28,11 @@ use crate::scaling::Scaling;
 /// // What a replica needs to create the same filter.
 /// let mut words = Vec::new();
 /// let command = spec.spell(|word| {
-///     if let bloomgate_filter::kinds::effect::EffectWord::Text(text) = word {
-///         words.push(text.to_string());
-///     }
+///     word.write_to(&mut words).unwrap();
+///     words.push(b' ');
 /// });
 /// assert_eq!(command, c"BF.INSERT");
-/// assert_eq!(words.join(" "), "CAPACITY 1000 ERROR 0.01 NONSCALING SEED 42");
+/// assert_eq!(words, b"CAPACITY 1000 ERROR 0.01 NONSCALING SEED 42 ");
 /// # assert!(!filter.contains(b"absent", &Moment(0)));
 /// # Ok::<(), bloomgate_filter::Error>(())
 /// ```

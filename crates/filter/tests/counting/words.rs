@@ -1,7 +1,6 @@
 //! The options of counting filters, contradictory options, and the commands that replicate a creation.
 
 use bloomgate_filter::hash::Hasher;
-use bloomgate_filter::kinds::effect::EffectWord;
 use bloomgate_filter::kinds::{CountingSpec, Defaults, HashName, LayoutName};
 use bloomgate_filter::words::{Refusal, insert, reserve};
 use bloomgate_filter::{Scaling, Spec};
@@ -83,8 +82,9 @@ fn the_replicated_command_creates_the_same_filter() {
         let spec = Spec::Counting(CountingSpec { rate: 1e-6, capacity: 12, hasher });
         let mut spelled = vec!["BF.INSERT".to_owned(), "k".to_owned()];
         let name = spec.spell(|word| {
-            let EffectWord::Text(text) = word else { panic!("no bytes") };
-            spelled.push(text.to_string());
+            let mut bytes = Vec::new();
+            word.write_to(&mut bytes).unwrap();
+            spelled.push(String::from_utf8(bytes).unwrap());
         });
         assert_eq!((name, &spelled[2..].join(" ")), (c"BF.INSERT", &words));
         assert!(spec.takes_items());

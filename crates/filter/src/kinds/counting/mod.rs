@@ -125,9 +125,9 @@ impl CountingSpec {
 
     /// See [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Text;
+        use EffectWord::{Bytes, Text};
         let Self { rate, capacity, hasher } = *self;
-        let words = [Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate), Text(&"COUNTING")];
+        let words = [Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate), Bytes(b"COUNTING")];
         say_all(&mut say, &words);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"

@@ -170,13 +170,13 @@ impl NativeSpec {
 
     /// See [`Spec::spell`](super::Spec::spell).
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Text;
+        use EffectWord::{Bytes, Text};
         let Self { rate, capacity, scaling, hasher, policy } = *self;
-        say_all(&mut say, &[Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
         say_scaling(scaling, &mut say);
         say_hasher(hasher, &mut say);
         if policy != Policy::One {
-            say_all(&mut say, &[Text(&"POLICY"), Text(&policy.number())]);
+            say_all(&mut say, &[Bytes(b"POLICY"), Text(&policy.number())]);
         }
         c"BF.INSERT"
     }

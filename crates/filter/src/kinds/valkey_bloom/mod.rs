@@ -195,8 +195,8 @@ impl ValkeyBloomSpec {
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::{Bytes, Text};
         let ValkeyBloom { rate, tightening, scaling, seed, .. } = self.rules;
-        say_all(&mut say, &[Text(&"CAPACITY"), Text(&self.capacity), Text(&"ERROR"), Text(&rate)]);
-        say_all(&mut say, &[Text(&"TIGHTENING"), Text(&tightening), Text(&"SEED"), Bytes(&seed)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&self.capacity), Bytes(b"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Bytes(b"TIGHTENING"), Text(&tightening), Bytes(b"SEED"), Bytes(&seed)]);
         say_scaling(scaling, &mut say);
         c"BF.INSERT"
     }

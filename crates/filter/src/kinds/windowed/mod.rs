@@ -105,20 +105,20 @@ impl WindowedSpec {
 
     /// See [`Spec::spell`](super::Spec::spell). The first bucket is replicated separately.
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
-        use EffectWord::Text;
+        use EffectWord::{Bytes, Text};
         let Self { rate, capacity, scaling, hasher, forgets, buckets } = *self;
-        say_all(&mut say, &[Text(&"CAPACITY"), Text(&capacity), Text(&"ERROR"), Text(&rate)]);
+        say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
         match forgets {
             Forgets::After { seconds, is_sliding } => {
                 say_scaling(scaling, &mut say);
-                say_all(&mut say, &[Text(&"WINDOW"), Text(&seconds)]);
+                say_all(&mut say, &[Bytes(b"WINDOW"), Text(&seconds)]);
                 if is_sliding {
-                    say(Text(&"SLIDING"));
+                    say(Bytes(b"SLIDING"));
                 }
             }
-            Forgets::Rolling => say(Text(&"ROLLING")),
+            Forgets::Rolling => say(Bytes(b"ROLLING")),
         }
-        say_all(&mut say, &[Text(&"BUCKETS"), Text(&buckets)]);
+        say_all(&mut say, &[Bytes(b"BUCKETS"), Text(&buckets)]);
         say_hasher(hasher, &mut say);
         c"BF.INSERT"
     }
