@@ -61,6 +61,7 @@ pub struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Section {
     Commands,
+    HugePages,
     Chain,
     Snapshot,
     Saving,

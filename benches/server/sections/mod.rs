@@ -6,6 +6,7 @@ mod commands;
 mod disk;
 mod feed;
 mod guard;
+mod huge_pages;
 mod instructions;
 mod kinds;
 mod limit;
@@ -29,6 +30,7 @@ use super::variants::Bench;
 pub fn run(section: Section, bench: &Bench, results: &mut Results) -> Result<()> {
     match section {
         Section::Commands => commands::run(bench, results),
+        Section::HugePages => huge_pages::run(bench, results),
         Section::Chain => chain::run(bench, results),
         Section::Snapshot => snapshot::run(bench, results),
         Section::Saving => saving::run(bench, results),
