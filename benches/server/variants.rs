@@ -189,9 +189,10 @@ impl Running {
     }
 }
 
-/// Returns the version that a server's module reports.
+/// Returns the version that a server's module reports. Modules that are part of the server have no path.
 pub fn module_version(server: &Instance) -> Result<String> {
     let modules = server.call(&["MODULE", "LIST"])?;
-    let module = modules.elements().first().context("no module")?;
+    let loaded = modules.elements().iter().find(|module| !module.field("path").text().is_empty());
+    let module = loaded.context("no module")?;
     Ok(format!("{} {}", module.field("name").text(), module.field("ver").number()))
 }
