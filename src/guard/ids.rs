@@ -57,7 +57,7 @@ impl FilterId {
         Self((hash ^ key.database.cast_unsigned() as u64) | Self::MISSING)
     }
 
-    /// Whether the filter does not exist.
+    /// Whether the filter did not exist when the record was made.
     pub const fn is_missing(self) -> bool {
         self.0 & Self::MISSING != 0
     }
@@ -108,6 +108,13 @@ impl Hash for CacheKeyId {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.short());
+    }
+}
+
+impl Hash for FilterId {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0);
     }
 }
 

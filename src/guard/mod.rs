@@ -160,18 +160,14 @@ pub fn end(context: Context, key: CacheKeyId) {
     act(context, |guard| guard.end(key));
 }
 
-/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them. That includes leases
-/// which were granted while the filter was missing: it may go missing again.
+/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them or is missing.
 pub fn end_items(context: Context, filter: Arg<'_>, instance: Option<u64>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
-    let missing = FilterId::missing(key_id(context, filter));
-    let filters = [Some(missing), instance.map(FilterId::existing)];
     for item in items {
-        let item = hash(context, item.bytes());
-        let ids = filters.into_iter().flatten().map(|filter| ItemId { filter, item });
-        act(context, |guard| ids.for_each(|id| guard.end_item(id)));
+        let id = item_id(context, filter, instance, *item);
+        act(context, |guard| guard.end_item(id));
     }
 }
 
@@ -182,11 +178,11 @@ pub fn end_nones_of(instance: u64) {
     }
 }
 
-/// Ends the leases that waiters of this filter wait for. For a filter that was replaced without an event of the server.
+/// Ends the leases of a filter that was replaced without an event of the server.
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
         let filter = key_id(context, filter);
-        act(context, |guard| guard.end_leases_waited_for(filter));
+        act(context, |guard| guard.filter_replaced(filter));
     }
 }
 
@@ -198,7 +194,7 @@ fn key_event(context: Context, name: Arg<'_>, meaning: events::Meaning) {
             guard.void(key);
         }
         if meaning.replaces {
-            guard.end_leases_waited_for(key);
+            guard.filter_replaced(key);
         }
     });
 }

@@ -248,7 +248,6 @@ impl World {
         self.guard.end(key_id(question.key));
         let item = self.item_id(question);
         self.guard.end_item(item);
-        self.guard.end_item(ItemId { filter: FilterId::missing(filter_key(question.filter)), ..item });
         let others = self.tokens.iter().filter(|(.., granted_for)| *granted_for == item);
         for (token, other, _) in others {
             assert!(!self.guard.holds(key_id(other.key), item, *token, self.now), "it was granted before the change");
@@ -260,7 +259,12 @@ impl World {
         self.last_instance += 1;
         let instance = (self.rng.u64(..2) == 0).then_some(self.last_instance);
         self.instances[filter] = instance;
-        self.guard.end_leases_waited_for(filter_key(filter));
+        self.guard.filter_replaced(filter_key(filter));
+        let missing = FilterId::missing(filter_key(filter));
+        for (token, question, granted_for) in self.tokens.iter().filter(|(.., item)| item.filter == missing) {
+            let is_held = self.guard.holds(key_id(question.key), *granted_for, *token, self.now);
+            assert!(!is_held, "it was granted without a filter, before there was one");
+        }
         for client in self.clients.values().filter(|client| client.question.filter == filter) {
             assert!(!self.guard.has_lease(key_id(client.question.key), self.now), "its token would be refused");
         }

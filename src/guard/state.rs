@@ -177,9 +177,14 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Ends the leases that waiters of a filter wait for, and schedules the waiters. For a filter that was replaced: BF.FILL
-    /// will refuse the tokens of those leases.
-    pub fn end_leases_waited_for(&mut self, filter: CacheKeyId) {
+    /// Ends leases after a filter was created, replaced or deleted: those that were granted while there was none, which would be
+    /// valid again if this one is deleted, too, and those that its waiters wait for, because BF.FILL will refuse their tokens.
+    /// Schedules the waiters. If memory is refused, all records end.
+    pub fn filter_replaced(&mut self, filter: CacheKeyId) {
+        match self.table.leased_without(filter) {
+            Ok(keys) => keys.into_iter().for_each(|key| self.end(key)),
+            Err(OutOfMemory) => self.end_all(),
+        }
         if !self.queues.has_asked(filter) {
             return;
         }

@@ -1,8 +1,10 @@
 //! The table of leases, NONEs and back-offs, by cache keys and by items. A cache key has at most one record.
 
+use std::collections::hash_map::Entry;
+
 use hashbrown::HashTable;
 
-use super::ids::{CacheKeyId, FilterId, ItemId};
+use super::ids::{ByHash, CacheKeyId, FilterId, ItemId};
 use super::records::{Deadline, Heap, NOWHERE, Place, Record, Records, sort};
 pub use super::records::{Instant, Known};
 
@@ -21,6 +23,8 @@ pub struct Table {
     items: HashTable<Place>,
     /// By sort.
     heaps: [Heap; 3],
+    /// The number of records of each filter that is missing.
+    unfiltered: ByHash<FilterId, u32>,
 }
 
 impl Table {
@@ -65,9 +69,11 @@ impl Table {
     /// If memory is refused. The old record is removed all the same.
     pub fn insert(&mut self, key: CacheKeyId, item: ItemId, known: Known, end: Instant) -> Result<(), OutOfMemory> {
         self.remove(key);
-        let Self { records, keys, items, heaps } = self;
+        let Self { records, keys, items, heaps, unfiltered } = self;
         let heap = heaps.get_mut(sort(known)).ok_or(OutOfMemory)?;
+        let is_unfiltered = item.filter.is_missing();
         let has_room = records.reserve()
+            && (!is_unfiltered || unfiltered.try_reserve(1).is_ok())
             && keys.try_reserve(1, |place| records.hash_of_key(*place)).is_ok()
             && items.try_reserve(1, |place| records.hash_of_item(*place)).is_ok()
             && heap.reserve();
@@ -97,12 +103,15 @@ impl Table {
         }
         keys.insert_unique(key.short(), place, |place| records.hash_of_key(*place));
         heap.push(place, records);
+        if is_unfiltered {
+            *unfiltered.entry(item.filter).or_default() += 1;
+        }
         Ok(())
     }
 
     /// Removes the record of a cache key. Returns whether there was one.
     pub fn remove(&mut self, key: CacheKeyId) -> bool {
-        let Self { records, keys, items, heaps } = self;
+        let Self { records, keys, items, heaps, unfiltered } = self;
         let is_it = |place: &Place| records.get(*place).is_some_and(|record| record.key() == key);
         let Ok(entry) = keys.find_entry(key.short(), is_it) else { return false };
         let (place, _) = entry.remove();
@@ -123,6 +132,14 @@ impl Table {
             heap.remove(in_heap, records);
         }
         records.release(place);
+        if item.filter.is_missing()
+            && let Entry::Occupied(mut count) = unfiltered.entry(item.filter)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         true
     }
 
@@ -151,6 +168,19 @@ impl Table {
         for key in keys {
             self.remove(key);
         }
+    }
+
+    /// The cache keys whose leases were granted while a filter was missing. Visits every lease, unless there is none of them.
+    ///
+    /// # Errors
+    /// If memory is refused.
+    pub fn leased_without(&self, filter: CacheKeyId) -> Result<Vec<CacheKeyId>, OutOfMemory> {
+        let (mut keys, filter) = (Vec::new(), FilterId::missing(filter));
+        let Some(count) = self.unfiltered.get(&filter) else { return Ok(keys) };
+        keys.try_reserve_exact(*count as usize).map_err(|_| OutOfMemory)?;
+        let [leases, ..] = &self.heaps;
+        keys.extend(leases.iter(&self.records).filter(|record| record.item.filter == filter).map(Record::key));
+        Ok(keys)
     }
 
     /// Removes every record.
@@ -288,6 +318,26 @@ mod tests {
         table.remove_nones_of(FilterId::existing(1));
         assert_eq!(table.counts(0), (1, 1));
         assert!(table.known(key(2), item(2, 2), 0).is_some());
+    }
+
+    #[test]
+    fn the_leases_without_a_filter_are_found_until_they_are_removed() {
+        let (mut table, filter) = (Table::default(), key(100));
+        let without = |number, name| ItemId { filter: FilterId::missing(key(name)), ..item(1, number) };
+        for (number, item) in [(1, without(1, 100)), (2, without(2, 100)), (3, without(3, 101)), (4, item(100, 4))] {
+            table.insert(key(number), item, Known::Lease(number), 10).unwrap();
+        }
+        let sorted = |table: &Table| {
+            let mut keys = table.leased_without(filter).unwrap();
+            keys.sort_unstable();
+            keys
+        };
+        assert_eq!(sorted(&table), [key(1), key(2)]);
+        table.remove(key(2));
+        lease(&mut table, 3, 3, 10);
+        assert_eq!(sorted(&table), [key(1)]);
+        table.sweep(10, 10);
+        assert!(sorted(&table).is_empty() && table.unfiltered.is_empty());
     }
 
     #[test]

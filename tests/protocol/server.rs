@@ -248,9 +248,10 @@ impl Server {
         if is_ending && self.keys.iter().any(|slot| slot.record.is_some()) {
             let mut guard = self.guard(Passes::Nothing);
             // A missing filter is known by its name, and `Filling` has one of its own.
-            let missing = (name == Name::Rows).then_some(None);
-            let existing = self.filters[name as usize].map(|filter| Some(filter.instance));
-            [missing, existing].into_iter().flatten().for_each(|of| guard.end_item(item_id(of)));
+            let of = self.filters[name as usize].map(|filter| filter.instance);
+            if of.is_some() || name == Name::Rows {
+                guard.end_item(item_id(of));
+            }
             self.list(guard, NOW);
         }
         if let Some(filter) = &mut self.filters[name as usize] {
@@ -297,7 +298,7 @@ impl Server {
 
     fn replaced(&mut self, name: Name) {
         let mut guard = self.guard(Passes::Nothing);
-        guard.end_leases_waited_for(filter_key(name));
+        guard.filter_replaced(filter_key(name));
         self.list(guard, NOW);
     }
 
