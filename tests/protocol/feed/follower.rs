@@ -242,11 +242,14 @@ impl World {
                 if !self.lacks(Rule::HoldAll) {
                     state.store.all_open = Some(version);
                 }
-                let creates = |name| name == Name::Rows && !self.lacks(Rule::CreateMissing);
                 for name in [Name::Rows, Name::Filling] {
-                    if (state.store.server.exists(name) || creates(name)) && !self.lacks(Rule::ClearFirst) {
+                    if state.store.server.exists(name) && !self.lacks(Rule::ClearFirst) {
                         state.store.put_empty(name);
                     }
+                }
+                if !state.store.has_filter() && !self.lacks(Rule::CreateMissing) {
+                    state.store.put_empty(Name::Rows);
+                    state.store.lose();
                 }
             } else {
                 state.store.open = Some(Open { version, deletes: op == Op::Delete });

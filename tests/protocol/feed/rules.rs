@@ -75,7 +75,7 @@ rules! {
     // TRUNCATE.
     /// TRUNCATE ends all leases by BF.CLEAR, before the cached values are deleted.
     ClearFirst,
-    /// In synchronous mode, TRUNCATE creates the filter if it is missing.
+    /// In synchronous mode, TRUNCATE creates the filter if it is missing, and deletes it again.
     CreateMissing,
     /// TRUNCATE deletes the cached values.
     ScanOnTruncate,

@@ -50,7 +50,7 @@ pub fn synchronous_truncate(size: Size, without: Option<Rule>) -> World {
     let is_large = size == Size::Large;
     let script: &[Op] = if is_large { &[Op::Put, Op::Truncate, Op::Put] } else { &[Op::Truncate, Op::Put] };
     let base = world(Mode::Synchronous, true, script, without);
-    World { has_zombies: false, beats: true, drops: 1, ..base }
+    World { has_zombies: false, beats: true, drops: 2, ..base }
 }
 
 pub fn synchronous_loss(size: Size, without: Option<Rule>) -> World {

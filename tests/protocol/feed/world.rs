@@ -84,6 +84,12 @@ impl Store {
         self.drop_unusable();
     }
 
+    /// The filter is deleted.
+    pub fn lose(&mut self) {
+        self.server.lose(Name::Rows);
+        self.drop_unusable();
+    }
+
     /// RENAME of the new filter.
     pub fn rename(&mut self) {
         self.server.rename();
@@ -348,8 +354,7 @@ impl Model for World {
             Action::Save => state.saved = Some(Box::new(state.store.clone())),
             Action::Lose => self.lose(&mut state),
             Action::Drop => {
-                state.store.server.lose(Name::Rows);
-                state.store.drop_unusable();
+                state.store.lose();
                 state.drops -= 1;
             }
             Action::ExpireBeat => state.store.beat = None,

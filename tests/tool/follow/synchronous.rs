@@ -371,6 +371,33 @@ fn truncations_and_large_transactions_hold_every_key() {
 }
 
 #[test]
+fn a_truncation_ends_the_leases_that_were_granted_without_a_filter() {
+    on_every_server(|program| {
+        let (world, mut follower) = World::synchronous(program);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users VALUES (1, 1)").unwrap();
+        // The filter is filled again, which waits for a transaction that runs.
+        let mut running = world.session();
+        running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+        client.run("DEL {users}");
+        session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+        soon(|| client.run("EXISTS {users}:filling") == integer(1) && open_keys(&mut client) == 0);
+        let parts = ask(&mut client, 1);
+        assert_eq!(parts[0], "load");
+        session.batch_execute("TRUNCATE users").unwrap();
+        soon(|| open_keys(&mut client) == 0);
+        assert_eq!(
+            client.call(&["BF.FILL", "{users}", "1", "{users}:1", &parts[1], "VALUE", "1", "EX", "600"]),
+            nil(2)
+        );
+        running.batch_execute("COMMIT").unwrap();
+        world.wait_for_heartbeat();
+        soon(|| answer(&mut client, 1) == "absent");
+        follower.end();
+    });
+}
+
+#[test]
 fn a_lost_filter_is_filled_again() {
     on_every_server(|program| {
         let (world, mut follower) = World::synchronous(program);

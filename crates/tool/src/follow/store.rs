@@ -284,6 +284,12 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
     command
 }
 
+/// Returns the commands that end the leases which were granted while the filter is missing: the creation of a filter ends them.
+pub fn end_leases_without_filter(keys: &Keys) -> [Cmd; 3] {
+    let delete = cmd("DEL").arg(&keys.filter).to_owned();
+    [delete.clone(), cmd("BF.RESERVE").arg(&keys.filter).arg("0.1").arg(1).to_owned(), delete]
+}
+
 /// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.
 pub fn has_filter(replies: &[Value]) -> bool {
     let is_missing =

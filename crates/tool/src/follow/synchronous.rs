@@ -15,7 +15,7 @@ use super::follower::{FilterState, Follower, VISIBILITY_INTERVAL, refill_or_fail
 use super::journal::{EVERY_KEY, Journal};
 use super::lsn::Lsn;
 use super::pulse::Pulse;
-use super::store::has_filter;
+use super::store::{end_leases_without_filter, has_filter};
 use super::stream::{Step, Transaction};
 use super::visibility::Snapshot;
 use super::work::{CHUNK, Work, changes, chunked, steps};
@@ -94,8 +94,13 @@ impl Follower {
         if table.definition.is_empty() {
             commands.push(cmd("DEL").arg(&table.keys.feed).to_owned());
         }
-        if truncated.is_some() && exists {
-            commands.push(cmd("BF.CLEAR").arg(filter).to_owned());
+        if truncated.is_some() {
+            if exists {
+                commands.push(cmd("BF.CLEAR").arg(filter).to_owned());
+            }
+            if *state != FilterState::Complete {
+                commands.extend(end_leases_without_filter(&table.keys));
+            }
         }
         commands.extend(work.changes(filter));
         // The journal holds every key while a large group is announced in parts. The position follows the last part.

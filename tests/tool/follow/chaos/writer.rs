@@ -79,7 +79,7 @@ impl<'a> Writer<'a> {
                 // No COMMIT waits for the follower, and without a pause it would always be late.
                 thread::sleep(Duration::from_millis(self.random.u64(..10)));
             }
-            if self.random.u16(..400) == 0 {
+            if self.random.u16(..100) == 0 {
                 let _alone = self.gate.write().unwrap();
                 let plan = self.truncate();
                 self.execute(plan);
