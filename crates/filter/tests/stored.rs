@@ -37,6 +37,8 @@ fn specs() -> Vec<Spec> {
     let after = |is_sliding| Forgets::After { seconds: 7, is_sliding };
     vec![
         native(10, 2, MURMUR3),
+        native(100, 2, MURMUR3),
+        native(100, 3, SIPHASH),
         native(1, 0, MURMUR3),
         native(10, 1, SIPHASH),
         counting(20),

@@ -6,11 +6,13 @@
 
 pub(crate) mod chunks;
 mod fields;
+mod packed;
 pub(crate) mod ranges;
 
 pub use chunks::CHUNK_BYTES;
 pub(crate) use fields::Packed;
 pub use fields::{ByteSink, ByteSource};
+pub(crate) use packed::{PACKED_MAX, PackedSink, PackedSource};
 
 use crate::ceiling::Ceiling;
 use crate::chain::Rules;

@@ -67,8 +67,9 @@ pub enum AofRecord<'a> {
     Whole(&'a ValkeyBloomFilter),
 }
 
-/// The version of our own layout, which `format/stored.rs` specifies.
+/// The versions of our own layout, which `format/stored.rs` specifies.
 const VERSION: u64 = 1;
+const VERSION_PACKED: u64 = 2;
 
 impl StoredAs {
     /// All types.
@@ -111,9 +112,10 @@ impl StoredAs {
 }
 
 fn read_own(source: &mut impl Source, ceiling: &impl Ceiling) -> Result<Value, Error> {
-    let version = source.u64()?;
-    if version != VERSION {
-        return Err(Error::UnknownVersion(version));
+    match source.u64()? {
+        VERSION => {}
+        VERSION_PACKED => return Ok(stored::read_packed(source, ceiling)?.into()),
+        version => return Err(Error::UnknownVersion(version)),
     }
     match source.u64()? {
         RedisBloomArrival::KIND => Ok(Value::arriving(Arrival::RedisBloom(RedisBloomArrival::read(source, ceiling)?))?),
@@ -226,6 +228,13 @@ impl Value {
     /// Writes its snapshot.
     pub fn write(&self, sink: &mut impl Sink) {
         if self.stored_as() == StoredAs::Own {
+            if let Self::Filter(filter) = self
+                && let Some(packed) = stored::pack(filter)
+                && let Some(bytes) = packed.written()
+            {
+                sink.put_u64(VERSION_PACKED);
+                return sink.put_bytes(bytes);
+            }
             sink.put_u64(VERSION);
         }
         match self {
@@ -371,6 +380,35 @@ mod tests {
         assert_eq!(bytes.len(), 16 * 8 + 128);
         // Computed from the documented layout by a program in another language.
         assert_eq!(crc32fast::hash(&bytes), 3_161_132_083);
+
+        // Packed: the version and the length of the string, the fields, and two blocks of bits.
+        let bytes = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
+        let (rate, share) = (0.01f64.to_le_bytes(), (0.01 * 0.775f64).to_le_bytes());
+        let fields = [&[1, 1][..], &rate, &[100, 2, 42, 2, 1], &share, &[100, 1, 7, 1, 2, 0x80, 1]].concat();
+        assert_eq!(bytes[..16], [2u64.to_le_bytes(), 158u64.to_le_bytes()].concat());
+        assert_eq!(bytes[16..46], fields);
+        assert_eq!(bytes.len(), 46 + 128);
+        assert_eq!(crc32fast::hash(&bytes), 2_875_814_850);
+    }
+
+    #[test]
+    fn packed_filters_are_refused_with_trailing_bytes_or_the_numbers_of_other_kinds() {
+        let packed = bytes_of(&Value::from(Filter::from(filter(100, 2, 1))));
+        let with = |kind: u8, trailing: &[u8]| {
+            let mut bytes = packed.clone();
+            bytes[16] = kind;
+            bytes.extend_from_slice(trailing);
+            bytes[8] += u8::try_from(trailing.len()).unwrap();
+            read_all(&bytes).unwrap_err()
+        };
+        assert_eq!(with(1, &[0]), Error::Overlong);
+        assert_eq!([with(2, &[]), with(3, &[])], [Error::UnknownKind(2), Error::UnknownKind(3)], "arriving filters");
+    }
+
+    #[test]
+    fn a_growing_filter_is_packed_while_it_fits() {
+        let version = |items: u32| bytes_of(&Value::from(Filter::from(filter(100, 2, items))))[0];
+        assert_eq!([version(0), version(100), version(300), version(1000)], [2, 2, 2, 1]);
     }
 
     #[test]
@@ -399,7 +437,7 @@ mod tests {
             bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
             read_all(&bytes).unwrap_err()
         };
-        assert_eq!([with(0, 2), with(1, 8)], [Error::UnknownVersion(2), Error::UnknownKind(8)]);
+        assert_eq!([with(0, 3), with(1, 8)], [Error::UnknownVersion(3), Error::UnknownKind(8)]);
         assert_eq!(with(2, 3), Error::UnknownHash(3));
         assert_eq!(with(7, 3), Error::Filter(error::Error::Unsound), "policy");
         assert_eq!(with(8, 0), Error::Filter(error::Error::Unsound), "no layers");

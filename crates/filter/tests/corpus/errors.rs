@@ -48,7 +48,7 @@ fn meets(target: Target, errors: &str) {
 #[test]
 fn of_native_snapshots() {
     let of_fields = "Truncated UnknownVersion UnknownKind UnknownHash OutOfRange WrongLength NotADump";
-    meets(NATIVE_SNAPSHOT, &format!("{of_fields} Unsound AboveCeiling"));
+    meets(NATIVE_SNAPSHOT, &format!("{of_fields} Overlong Unsound AboveCeiling"));
 }
 
 #[test]

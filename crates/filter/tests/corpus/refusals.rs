@@ -7,6 +7,7 @@ use bloomgate_filter::format::Error;
 use super::Inputs;
 use super::spelled::{Native, NativeLayer, RedisBloom, ValkeyBloom, ValkeyBloomLayer, records};
 use super::targets::records::{RIGHT_ITERATORS, RIGHT_SUMS};
+use super::targets::snapshot::written;
 use super::targets::{NATIVE_DUMP, NATIVE_SNAPSHOT, REDISBLOOM_DUMP, REDISBLOOM_SNAPSHOT, Target};
 use super::targets::{VALKEY_BLOOM_LOAD, VALKEY_BLOOM_SNAPSHOT};
 
@@ -23,7 +24,7 @@ pub fn native_snapshots(all: &Inputs) {
         change(&mut filter);
         refused(all, error, NATIVE_SNAPSHOT, name, &filter.snapshot());
     };
-    snapshot(Error::UnknownVersion(2), "version-2", &|f| f.version = 2);
+    snapshot(Error::UnknownVersion(3), "version-3", &|f| f.version = 3);
     snapshot(Error::UnknownKind(8), "kind-8", &|f| f.kind = 8);
     snapshot(Error::UnknownHash(3), "hash-3", &|f| f.hash = 3);
     snapshot(Error::WrongLength, "a-chunk-too-short", &|f| f.layers[0].chunks = vec![vec![1; 127]]);
@@ -41,6 +42,25 @@ pub fn native_snapshots(all: &Inputs) {
     let no_header = [1u64, 3, 24, 0, 1, 2].map(u64::to_le_bytes).concat();
     refused(all, Error::NotADump, NATIVE_SNAPSHOT, "redisbloom-arriving-no-header", &no_header);
     ranges_that_cannot_have_come(all);
+    packed(all);
+}
+
+/// Packed filters: a string with the numbers of a kind that is not packed, with a number in too many bytes, and with trailing bytes.
+fn packed(all: &Inputs) {
+    for (error, name, fields) in [
+        (Error::UnknownKind(2), "packed-arriving", &[2, 1][..]),
+        (Error::OutOfRange, "packed-kind-in-two-bytes", &[0x81, 0]),
+        (Error::OutOfRange, "packed-kind-of-65-bits", &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]),
+        (Error::Truncated, "packed-nothing", &[]),
+    ] {
+        let data = [&2_u64.to_le_bytes()[..], &(fields.len() as u64).to_le_bytes(), fields].concat();
+        refused(all, error, NATIVE_SNAPSHOT, name, &data);
+    }
+    let mut trailing = written(&super::seeds::packed().into());
+    assert_eq!(trailing[..8], 2_u64.to_le_bytes());
+    trailing.push(0);
+    trailing[8] += 1;
+    refused(all, Error::Overlong, NATIVE_SNAPSHOT, "packed-and-a-byte", &trailing);
 }
 
 /// Impossible ranges of an arriving filter in RedisBloom's layout. The filter has 144 bytes; the last ranges state something

@@ -49,6 +49,11 @@ fn native(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     with_items(Spec::Native(NativeSpec::murmur3(rate, capacity, scaling, 7)), items)
 }
 
+/// A filter that is stored packed.
+pub(super) fn packed() -> Filter {
+    native(0.01, 100, 2, 20)
+}
+
 fn redisbloom(rate: f64, capacity: u64, expansion: u32, items: u32) -> Filter {
     let scaling = Scaling::from_expansion(expansion);
     with_items(Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }), items)
@@ -99,6 +104,7 @@ pub fn native_snapshots(all: &Inputs) {
         let filter = native(rate, capacity, expansion, items);
         snapshot(name, Whole, &written(&filter.into()));
     }
+    snapshot("packed", Whole, &written(&packed().into()));
     for (name, filter) in beyond() {
         let told = dump_of(&filter, 9);
         snapshot(name, Whole, &written(&filter.into()));
