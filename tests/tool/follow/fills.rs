@@ -22,17 +22,23 @@ fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {
         // The slot begins behind the commit record of row 2: it waits for transactions that were running, in two steps.
         let begin = || {
             let mut session = world.session();
-            session.batch_execute("BEGIN; SELECT txid_current()").unwrap();
-            session
+            session.batch_execute("BEGIN").unwrap();
+            let xid: String = session.query_one("SELECT pg_current_xact_id()::text", &[]).unwrap().get(0);
+            (session, xid)
         };
-        let mut first = begin();
+        let mut session = world.session();
+        let mut wait_for_its_wait = |xid: &str| {
+            let text = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' AND transactionid::text = $1";
+            soon(|| session.query_one(text, &[&xid]).unwrap().get::<_, i64>(0) == 1);
+        };
+        let (mut first, xid) = begin();
         let follower = world.follow();
         follower.says("creating the replication slot");
-        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'";
-        let mut session = world.session();
-        soon(|| session.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 1);
-        let mut second = begin();
+        wait_for_its_wait(&xid);
+        let (mut second, xid) = begin();
         first.batch_execute("ROLLBACK").unwrap();
+        // Otherwise it might wait for the transaction of row 2, too.
+        wait_for_its_wait(&xid);
         world.while_waiting(
             &["INSERT INTO users VALUES (2, 1)"],
             || {
