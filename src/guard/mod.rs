@@ -160,14 +160,18 @@ pub fn end(context: Context, key: CacheKeyId) {
     act(context, |guard| guard.end(key));
 }
 
-/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them or is missing.
+/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them, is missing, or is still
+/// arriving: it has an instance then, and the leases are those of a missing one.
 pub fn end_items(context: Context, filter: Arg<'_>, instance: Option<u64>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
+    let missing = FilterId::missing(key_id(context, filter));
+    let filters = [Some(missing), instance.map(FilterId::existing)];
     for item in items {
-        let id = item_id(context, filter, instance, *item);
-        act(context, |guard| guard.end_item(id));
+        let item = hash(context, item.bytes());
+        let ids = filters.into_iter().flatten().map(|filter| ItemId { filter, item });
+        act(context, |guard| ids.for_each(|id| guard.end_item(id)));
     }
 }
 
