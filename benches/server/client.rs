@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::answers::{Answers, count_reply};
-use super::harness::Connection;
 use super::items::{Batch, Set, next_size};
+use testing::Connection;
 
 /// The number of connections, the default of redis-benchmark.
 const CONNECTIONS: usize = 50;

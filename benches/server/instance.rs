@@ -10,9 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use super::harness::{Connection, Reply, Resident, Server, Stop};
 use super::info::{self, CommandStatistics};
 use super::machine;
+use testing::{Connection, Reply, Resident, Server, Stop};
 
 /// A server process, which is stopped when this is dropped, and its folder removed.
 pub struct Instance {

@@ -17,15 +17,7 @@ mod answers;
 mod arguments;
 mod callgrind;
 mod client;
-#[allow(dead_code, reason = "the tests need more of it")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is the tests'")]
-#[path = "../../tests/guard/database.rs"]
-mod database;
 mod grid;
-#[allow(dead_code, unused_imports, reason = "the tests need more of it")]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is the tests'")]
-#[path = "../../tests/server/harness/mod.rs"]
-mod harness;
 mod info;
 mod instance;
 mod items;
@@ -74,7 +66,7 @@ fn add_redisbloom(arguments: &mut Arguments) -> Result<()> {
     let folder = folder.context("BLOOMGATE_PEERS names no folder with RedisBloom's libraries")?;
     let entries = fs::read_dir(&folder).with_context(|| format!("BLOOMGATE_PEERS: {}", folder.display()))?;
     let libraries: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    let programs = arguments.server.as_ref().map_or_else(harness::servers, |server| vec![server.into()]);
+    let programs = arguments.server.as_ref().map_or_else(testing::servers, |server| vec![server.into()]);
     let versions = programs.into_iter().filter_map(|program| {
         let version = machine::output_of(program.to_str()?, &["--version"])?;
         Some((program, version))

@@ -2,10 +2,6 @@
 //! are passed to the fuzzer. `BLOOMGATE_MODULE` names that module (`counted-module`), `BLOOMGATE_SERVERS` a server.
 #![no_main]
 
-#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
-#[path = "../../tests/server/harness/mod.rs"]
-mod harness;
-
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,7 +9,7 @@ use std::panic;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex};
 
-use harness::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
+use testing::{Connection, Server, integer, restore_by_law, with_fixed_checksum};
 
 /// The number of counters: at least one for each branch of the module.
 const COUNTERS: usize = 1 << 15;

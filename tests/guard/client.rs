@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::harness::{Connection, Reply};
+use testing::{Connection, Reply};
 
 /// The filter, and its temporary name while it is being refilled.
 pub const FILTER: &str = "rows";

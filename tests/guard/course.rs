@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{FILTER, cache_key, version_in};
-use crate::harness::{Connection, Reply, integer, ok};
 use crate::world::{Way, World};
 use crate::{readers, writers};
+use testing::{Connection, Reply, integer, ok};
 
 /// Rows per query of the final check.
 const BATCH: usize = 500;

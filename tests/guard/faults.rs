@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::client::{FILLING, FILTER};
 use crate::course::{look_up_every_row, make_filter, run};
-use crate::database::Database;
-use crate::harness::{
-    Connection, Reply, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server,
-};
 use crate::world::{Settings, World};
 use crate::{one_at_a_time, report, seconds};
+use testing::database::Database;
+use testing::{
+    Connection, Reply, Rng, Server, Stop, catch_up, eventually, figures, follow, integer, ok, on_every_server,
+};
 
 /// Rows for runs with faults: few, because the final check and refilling take longer with more.
 const ROWS: u64 = 20_000;

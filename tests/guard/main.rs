@@ -9,11 +9,7 @@
 
 mod client;
 mod course;
-mod database;
 mod faults;
-#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
-#[path = "../server/harness/mod.rs"]
-mod harness;
 mod model;
 mod quotes;
 mod readers;

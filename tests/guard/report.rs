@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::harness::figures;
 use crate::world::{Way, World, read};
+use testing::figures;
 
 /// Prints the counts of a run.
 pub fn report(name: &str, world: &World, time: Duration, rows: usize) {

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::course::{look_up_every_row, make_filter, run, until_looked_up};
-use crate::database::Database;
-use crate::harness::{Server, figures, on_every_server};
 use crate::world::{Settings, Way, World, read};
 use crate::{one_at_a_time, report, seconds};
+use testing::database::Database;
+use testing::{Server, figures, on_every_server};
 
 /// Starts a server with settings for a guard.
 pub fn guard_server(program: &Path) -> Server {

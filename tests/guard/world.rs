@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, ClientError, Primary};
-use crate::database::{Database, Pool};
-use crate::harness::Rng;
 use crate::model::Model;
+use testing::Rng;
+use testing::database::{Database, Pool};
 
 /// The first ids of the table are read and changed most often, and the very first of them by everyone.
 pub const HEADLINES: u64 = 5;

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::client::{Client, ClientError, FILLING, FILTER, cache_key};
-use crate::database::{PooledSession, Session};
-use crate::harness::{Reply, Rng};
 use crate::world::{HEADLINES, HOT, RETURNING, RETURNING_IDS, Way, World, between, chance, count};
+use testing::database::{PooledSession, Session};
+use testing::{Reply, Rng};
 
 /// The number of deleted ids that are kept, so that readers request them.
 const GONE_KEPT: usize = 500;

@@ -1,6 +1,6 @@
 //! What holds for all commands alike: the number of words, keys of other types, rights, and unknown subcommands.
 
-use crate::harness::{Reply, Server, error, integer, on_every_server};
+use testing::{Reply, Server, error, integer, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 

@@ -1,7 +1,7 @@
 //! The words of creation that RedisBloom has not, and what goes with them: contradictions, keyed hashes and who may read
 //! their keys, time to live, SYNC, filters that are not created by an add.
 
-use crate::harness::{
+use testing::{
     Connection, Server, array, error, integer, lines, ok, on_every_server, rewritten_commands, with_append_only_file,
 };
 
@@ -185,7 +185,7 @@ fn a_key_that_is_created_with_a_time_to_live_has_it() {
         // From a primary EX is RedisBloom's EXPANSION.
         let mut short = server.connect();
         short.run("BF.RESERVE soon 0.01 100 PX 20");
-        crate::harness::eventually("the key expires", || short.run("EXISTS soon") == integer(0));
+        testing::eventually("the key expires", || short.run("EXISTS soon") == integer(0));
     });
 }
 

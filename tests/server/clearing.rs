@@ -1,6 +1,6 @@
 //! BF.CLEAR: a filter is empty again, and all else as it was created.
 
-use crate::harness::{
+use testing::{
     Connection, Server, catch_up, error, eventually, follow, integer, lines, ok, on_every_server, with_append_only_file,
 };
 

@@ -6,7 +6,7 @@ use redis::bloom::{
 };
 use redis::{Connection, TypedCommands};
 
-use crate::harness::{Server, on_every_server};
+use testing::{Server, on_every_server};
 
 /// Calls the test with a connection in RESP2 and one in RESP3, each to a server of its own.
 fn in_both_protocols(test: impl Fn(&mut Connection)) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{Connection, Server, Stop, array, integer, nil, ok, on_every_server};
+use testing::{Connection, Server, Stop, array, integer, nil, ok, on_every_server};
 
 const DEFAULTS: [(&str, &str); 4] =
     [("bf.error-rate", "0.01"), ("bf.initial-size", "100"), ("bf.expansion-factor", "2"), ("bf.max-filter-bytes", "0")];

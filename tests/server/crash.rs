@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, ok, on_every_server};
 use crate::persistence::rewrite_append_only_file;
+use testing::{Connection, Reply, Rng, Server, Stop, eventually, figures, ok, on_every_server};
 
 /// A filter of each kind.
 const KINDS: [(&str, &str); 6] = [

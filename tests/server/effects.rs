@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{
+use testing::{
     Connection, Server, append_only_commands, append_only_length, array, error, integer, lines, ok, on_every_server,
     with_append_only_file,
 };

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::harness::{Connection, Reply, Server, integer, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
+use testing::{Connection, Reply, Server, integer, ok, on_every_server};
 
 /// What is available to a filter that is far too large.
 fn available(client: &mut Connection) -> i64 {

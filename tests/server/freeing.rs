@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server};
+use testing::{Connection, Server, eventually, integer, ok, on_every_server};
 
 /// 64 MiB of bits.
 const RESERVE: &str = "0.01 55500000 NONSCALING";

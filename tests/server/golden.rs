@@ -8,12 +8,12 @@ mod writing;
 use std::sync::LazyLock;
 
 use crate::growth::Model;
-use crate::harness::{
+use crate::persistence::rewrite_append_only_file;
+use crate::{redisbloom, valkey_bloom};
+use testing::{
     Connection, Record, Server, Stop, digest, integer, ok, on_every_server, restore, rewritten_commands,
     start_on_commands, start_on_snapshot,
 };
-use crate::persistence::rewrite_append_only_file;
-use crate::{redisbloom, valkey_bloom};
 
 /// A filter that another program or an earlier release made.
 pub trait Golden: Send + Sync {

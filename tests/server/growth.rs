@@ -2,9 +2,9 @@
 //! the module, predicts every answer, every number and every bit over several layers.
 
 use crate::golden::sources;
-use crate::harness::{Connection, Reply, Server, digest, dump, ok, on_every_server, records, restore, value_of};
 use crate::redisbloom::golden::info_reply;
 use crate::{redisbloom, valkey_bloom};
+use testing::{Connection, Reply, Server, digest, dump, ok, on_every_server, records, restore, value_of};
 
 /// A filter worked out a second time.
 pub trait Model {

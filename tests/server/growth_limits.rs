@@ -1,8 +1,8 @@
 //! Where a filter may not be made or may not grow: the ceiling, maxmemory, the number of layers. The answer says so, and
 //! what was there stays as it was.
 
-use crate::harness::{Connection, Reply, Server, Stop, array, error, integer, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
+use testing::{Connection, Reply, Server, Stop, array, error, integer, ok, on_every_server};
 
 /// Everything about a filter that an add which failed must not have changed.
 fn state(client: &mut Connection, key: &str) -> Vec<Reply> {

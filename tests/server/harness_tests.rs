@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{
+use testing::{
     Connection, Reply, Server, Stop, append_only_commands, array, bulk, integer, nil, ok, on_every_server, simple,
 };
 

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use crate::harness::{
+use crate::{redisbloom, valkey_bloom};
+use testing::{
     Connection, FOOTER, Reply, Rng, Server, digest, dump, figures, is_accepted, load_record, ok, on_every_server,
     restore, use_and_delete, value_of, with_fixed_checksum,
 };
-use crate::{redisbloom, valkey_bloom};
 
 /// Native filters that are small enough to damage byte by byte, and the items in each.
 const FILTERS: [(&str, usize); 9] = [

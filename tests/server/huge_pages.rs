@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Connection, Server, eventually, ok, on_every_server};
 use crate::pending::{begin_endless_save, kill_child};
+use testing::{Connection, Server, eventually, ok, on_every_server};
 
 /// 64 MiB of bits: 31 huge pages at least, wherever they begin.
 const RESERVE: &str = "0.01 55500000 NONSCALING SEED 7";

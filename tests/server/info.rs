@@ -1,8 +1,6 @@
 //! BF.INFO: all fields in their order, or one of them, in the shape that clients parse.
 
-use crate::harness::{
-    Connection, Reply, Server, Stop, array, error, eventually, integer, nil, ok, on_every_server, simple,
-};
+use testing::{Connection, Reply, Server, Stop, array, error, eventually, integer, nil, ok, on_every_server, simple};
 
 const NAMES: [&str; 5] = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
 const WORDS: [&str; 5] = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];

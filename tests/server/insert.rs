@@ -1,7 +1,7 @@
 //! BF.INSERT: creation and adding in one command, with its own spelling of errors.
 
-use crate::harness::{Server, array, digest, error, integer, nil, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
+use testing::{Server, array, digest, error, integer, nil, ok, on_every_server};
 
 #[test]
 fn it_creates_with_what_was_asked_for_and_adds() {

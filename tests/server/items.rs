@@ -1,6 +1,6 @@
 //! BF.ADD and BF.MADD: what they answer for a new item, for one that is in already, and for one that finds no room.
 
-use crate::harness::{Server, array, digest, error, integer, nil, ok, on_every_server};
+use testing::{Server, array, digest, error, integer, nil, ok, on_every_server};
 
 const FULL: &str = "ERR non scaling filter is full";
 

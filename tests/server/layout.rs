@@ -1,6 +1,6 @@
 //! LAYOUT, and the setting `bf.layout`: who makes a filter of RedisBloom's layout, and which words go with it.
 
-use crate::harness::{Connection, Server, array, error, integer, ok, on_every_server, simple};
+use testing::{Connection, Server, array, error, integer, ok, on_every_server, simple};
 
 const NO_SUCH_WORD: &str = "ERR a filter of this layout has no such seed or tightening ratio";
 const CAPACITY_RANGE: &str = "ERR capacity must be in the range [1, 1073741824]";

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use crate::golden::as_commands;
-use crate::harness::{
+use crate::persistence::rewrite_append_only_file;
+use crate::redisbloom::loadchunk::{golden, pieces};
+use testing::{
     Connection, Record, Reply, Server, Stop, catch_up, digest, dump, error, eventually, follow, integer, load_record,
     load_records, next_record, ok, on_every_server, records, restore, simple, with_append_only_file,
 };
-use crate::persistence::rewrite_append_only_file;
-use crate::redisbloom::loadchunk::{golden, pieces};
 
 pub const LOADING: &str = "ERR filter is still being loaded";
 

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use crate::harness::start_on_commands;
-use crate::harness::{
+use crate::persistence::rewrite_append_only_file;
+use testing::start_on_commands;
+use testing::{
     Connection, Reply, Server, Stop, array, digest, encode, error, eventually, integer, ok, on_every_server,
     rewritten_commands,
 };
-use crate::persistence::rewrite_append_only_file;
 
 /// The longest chain of a client.
 const LAYERS: i64 = 1100;

@@ -1,6 +1,6 @@
 //! BF.EXISTS, BF.MEXISTS and BF.CARD: the questions, which change nothing.
 
-use crate::harness::{Server, array, error, integer, on_every_server};
+use testing::{Server, array, error, integer, on_every_server};
 
 #[test]
 fn a_missing_key_holds_nothing() {

@@ -15,7 +15,6 @@
 #[allow(dead_code, unused_imports, reason = "the tests of the corpus need more of it")]
 #[path = "../../crates/filter/tests/corpus/inputs.rs"]
 mod corpus;
-mod harness;
 
 mod arity_and_types;
 mod beyond;

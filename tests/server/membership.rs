@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::harness::{Connection, Rng, Server, integer, ok, on_every_server};
+use testing::{Connection, Rng, Server, integer, ok, on_every_server};
 
 /// Adds random batches by random commands, and checks each answer against a set.
 struct Crawl {

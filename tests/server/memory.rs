@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::harness::{Connection, Reply, Server, eventually, integer, ok, on_every_server};
 use crate::reserve::sizes_of_a_refusal;
+use testing::{Connection, Reply, Server, eventually, integer, ok, on_every_server};
 
 fn memory_usage(client: &mut Connection, key: &str) -> i64 {
     client.run(&format!("MEMORY USAGE {key}")).number()

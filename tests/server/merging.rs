@@ -1,6 +1,6 @@
 //! BF.MERGE: the union of filters.
 
-use crate::harness::{
+use testing::{
     Connection, Server, catch_up, error, follow, integer, lines, ok, on_every_server, with_append_only_file,
 };
 

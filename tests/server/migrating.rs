@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use crate::harness::{Server, array, eventually, integer, ok, on_every_server, simple, start_on_snapshot, tool};
 use crate::redisbloom::golden::{TODAY, filters, snapshot};
+use testing::{Server, array, eventually, integer, ok, on_every_server, simple, start_on_snapshot, tool};
 
 /// A replica of a server, with all of its data.
 fn follow(replica: &Server, primary: &Server) {

@@ -1,6 +1,6 @@
 //! What an operator sees: the section of INFO, and names of settings that come from other modules.
 
-use crate::harness::{Connection, Server, Stop, eventually, integer, ok, on_every_server};
+use testing::{Connection, Server, Stop, eventually, integer, ok, on_every_server};
 
 fn metric(client: &mut Connection, name: &str) -> u64 {
     client.wait_for_frees();

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::harness::{
+use crate::zoo::{Zoo, assert_same};
+use testing::{
     Connection, Server, Stop, append_only_commands, array, digest, dump, eventually, integer, ok, on_every_server,
     restore, rewritten_commands,
 };
-use crate::zoo::{Zoo, assert_same};
 
 #[test]
 fn a_snapshot_brings_everything_back() {

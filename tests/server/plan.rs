@@ -1,6 +1,6 @@
 //! BF.PLAN: what a filter would take.
 
-use crate::harness::{Connection, Reply, Server, error, integer, on_every_server};
+use testing::{Connection, Reply, Server, error, integer, on_every_server};
 
 /// Adds new items until there are so many.
 fn fill(client: &mut Connection, key: &str, items: i64) {

@@ -1,6 +1,6 @@
 //! What the server says about the module and its commands, by which clients, proxies and rights find their way.
 
-use crate::harness::{Connection, Reply, Server, Version, array, bulk, module, ok, old_server, on_every_server};
+use testing::{Connection, Reply, Server, Version, array, bulk, module, ok, old_server, on_every_server};
 
 /// Name, arity, whether it writes, whether it is refused above `maxmemory`, whether it is marked fast, and the version of
 /// RedisBloom that has it first, or our own.

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use crate::harness::{
+use crate::zoo::{Zoo, assert_same};
+use testing::{
     Builder, Connection, Server, catch_up, dump, eventually, follow, integer, module_of_other_processor, ok,
     on_every_server, restore, server_of_other_processor, simple,
 };
-use crate::zoo::{Zoo, assert_same};
 
 /// A replica whose own settings would make other filters and refuse those of its primary.
 fn contrary(program: &Path) -> Builder {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Reply, Server, Stop, array, error, integer, nil, ok, on_every_server};
+use testing::{Reply, Server, Stop, array, error, integer, nil, ok, on_every_server};
 
 const NO_RATE: &str = "ERR bad error rate";
 const RATE_RANGE: &str = "ERR error rate must be in the range (0.000000, 1.000000)";

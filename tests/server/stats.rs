@@ -1,6 +1,6 @@
 //! BF.STATS: what a filter is and how full it is.
 
-use crate::harness::{Connection, Reply, Server, error, integer, on_every_server};
+use testing::{Connection, Reply, Server, error, integer, on_every_server};
 
 fn fill(client: &mut Connection, key: &str, items: std::ops::Range<u32>) {
     let items: Vec<String> = items.map(|number| number.to_string()).collect();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Server, array, error, integer, nil, ok, on_every_server, simple};
+use testing::{Server, array, error, integer, nil, ok, on_every_server, simple};
 
 #[test]
 fn a_transaction_answers_each_command_as_it_would_alone() {
@@ -116,7 +116,7 @@ fn an_add_of_nothing_new_does_not_break_a_watch() {
                 other.run(line);
                 client.run("MULTI");
                 client.run("PING");
-                let aborted = if protocol == 3 { nil(3) } else { crate::harness::Reply::NullArray };
+                let aborted = if protocol == 3 { nil(3) } else { testing::Reply::NullArray };
                 assert_eq!(client.run("EXEC"), aborted, "{line}");
             }
             other.run("DEL missing r new keyed counting ring");
@@ -146,7 +146,7 @@ fn a_script_gets_numbers_or_booleans_by_its_own_protocol() {
             assert_eq!(script("return redis.pcall('BF.RESERVE', KEYS[1], 0.01, 100)"), error("ERR item exists"));
             assert_eq!(
                 script("return redis.pcall('BF.INSERT', KEYS[1], 'FROBNICATE', 'ITEMS', 'a').err"),
-                crate::harness::bulk("Unknown argument received")
+                testing::bulk("Unknown argument received")
             );
             assert!(script("return redis.call('BF.ADD', KEYS[1])").is_error());
         }

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::slice;
 
-use crate::harness::{
+use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
+use testing::{
     Connection, Reply, Server, array, digest, dump, error, integer, load_record, load_records, ok, on_every_server,
     records, simple,
 };
-use crate::zoo::{EXPIRES_AT_MS, Zoo, assert_same};
 
 fn server_with_zoo(program: &Path) -> (Server, Connection, Zoo) {
     let server = Server::start(program);

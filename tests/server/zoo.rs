@@ -3,7 +3,7 @@
 //! a replica must not change.
 
 use crate::golden;
-use crate::harness::{Connection, Reply, digest, dump, integer, ok, restore, value_of};
+use testing::{Connection, Reply, digest, dump, integer, ok, restore, value_of};
 
 /// One filter: its key and its members when it was made.
 struct Animal {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::cluster::three_nodes;
-use crate::harness::{Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
 use crate::running::{Ended, command, run, url};
+use testing::{Connection, Reply, Server, integer, ok, on_every_server, on_servers_with};
 
 /// A filter of every kind: its key, and the arguments of BF.RESERVE or, with ITEMS, of BF.INSERT.
 const KINDS: [(&str, &str); 14] = [

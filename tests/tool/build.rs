@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::harness::{Server, eventually, integer, on_every_server};
 use crate::running::{Running, command, run, run_with, url};
+use testing::{Server, eventually, integer, on_every_server};
 
 /// Options of `build` after the rate and the capacity, and the same options of BF.RESERVE.
 const SPECS: [(&str, &str, &str); 8] = [

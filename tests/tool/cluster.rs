@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Builder, Server, eventually, free_port, ok};
+use testing::{Builder, Server, eventually, free_port, ok};
 
 /// Starts the nodes, and waits until they know each other.
 pub fn three_nodes(program: &Path) -> [Server; 3] {

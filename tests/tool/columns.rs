@@ -1,8 +1,8 @@
 //! Columns and NUL-terminated lines: `dedup` and `load` have the same options for them, and extract the same items.
 
 use crate::backup::Files;
-use crate::harness::{Server, on_every_server};
 use crate::running::{run, run_with, url};
+use testing::{Server, on_every_server};
 
 const EXACT: [&str; 3] = ["--create", "1e-9", "1000"];
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::harness::{Server, on_every_server, on_servers_with};
 use crate::running::{Ended, command, run, url};
+use testing::{Server, on_every_server, on_servers_with};
 
 #[test]
 fn a_server_is_reached_by_url_by_port_and_by_socket() {
@@ -74,7 +74,7 @@ fn has_tls(program: &Path) -> bool {
     certificates(&|name| folder.path().join(name).display().to_string());
     let file = |option: &str, name: &str| format!("{option} {}", folder.path().join(name).display());
     [
-        format!("tls-port {}", crate::harness::free_port()),
+        format!("tls-port {}", testing::free_port()),
         file("tls-cert-file", "server.crt"),
         file("tls-key-file", "server.key"),
         file("tls-ca-cert-file", "ca.crt"),
@@ -91,7 +91,7 @@ fn tls_requires_a_trusted_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         certificates(&path);
-        let tls_port = crate::harness::free_port();
+        let tls_port = testing::free_port();
         let lines = [
             format!("tls-port {tls_port}"),
             format!("tls-cert-file {}", path("server.crt")),
@@ -129,7 +129,7 @@ fn an_authoritys_certificate_is_reported_as_such() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         certificates(&path);
-        let tls_port = crate::harness::free_port();
+        let tls_port = testing::free_port();
         let lines = [
             format!("tls-port {tls_port}"),
             format!("tls-cert-file {}", path("ca.crt")),

@@ -1,7 +1,7 @@
 //! `crawl`: passes lines through a filter.
 
-use crate::harness::{Server, on_every_server};
 use crate::running::{run_with, url};
+use testing::{Server, on_every_server};
 
 #[test]
 fn each_distinct_line_is_new_once() {

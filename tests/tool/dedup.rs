@@ -7,8 +7,8 @@ use std::thread;
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::harness::{Rng, Server, Stop, eventually, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
+use testing::{Rng, Server, Stop, eventually, on_every_server};
 
 /// Options for a filter without false positives among some thousand lines.
 const EXACT: [&str; 3] = ["--create", "1e-9", "200000"];

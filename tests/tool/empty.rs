@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::backup::{Files, backup, restore};
-use crate::harness::{Server, integer, on_every_server};
 use crate::running::{run, run_with, url};
+use testing::{Server, integer, on_every_server};
 
 #[test]
 fn a_load_without_items_keeps_the_existing_filter() {

@@ -1,7 +1,7 @@
 //! The exit status: 2 for invalid values, before a server is contacted; 1 for failures.
 
-use crate::harness::{Server, on_every_server};
 use crate::running::{run, run_with, url};
+use testing::{Server, on_every_server};
 
 /// Command lines and their error messages. Nothing listens on port 1.
 const MISUSED: [(&str, &str); 27] = [

@@ -5,9 +5,9 @@ use std::process::{Child, Stdio};
 
 use std::io::Write;
 
-use crate::database::Database;
-use crate::harness::{Connection, Server, Stop, eventually, nil, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
+use testing::database::Database;
+use testing::{Connection, Server, Stop, eventually, nil, on_every_server};
 
 /// Creates a folder with files.
 struct Files(tempfile::TempDir);
@@ -329,7 +329,7 @@ fn the_examples_in_the_help_are_valid_command_lines() {
         for (_, example) in examples {
             let example = example.split(['<', '>']).next().unwrap();
             // No server is running, so a valid command line fails to connect.
-            let line = format!("'{}' {example} -p 1", crate::harness::tool().display());
+            let line = format!("'{}' {example} -p 1", testing::tool().display());
             let output = std::process::Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
             let ended = Ended::from(output).refused("cannot reach");
             assert!(ended.stdout.is_empty(), "{example}");

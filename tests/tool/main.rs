@@ -10,22 +10,13 @@ mod cluster;
 mod columns;
 mod connecting;
 mod crawl;
-#[allow(dead_code, reason = "the guard needs more of it")]
-#[path = "../guard/database.rs"]
-mod database;
 mod dedup;
 mod empty;
 mod exit_status;
 mod follow;
-#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
-#[path = "../server/harness/mod.rs"]
-mod harness;
 mod load;
 mod missing_module;
 mod names;
-#[allow(dead_code, reason = "the fleets of the server's tests need more of it")]
-#[path = "../server/fleet/nodes.rs"]
-mod nodes;
 mod pages;
 mod permissions;
 mod plan;

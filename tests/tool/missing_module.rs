@@ -3,8 +3,8 @@
 use std::process::Stdio;
 
 use crate::backup::Files;
-use crate::harness::{Server, eventually, on_every_server};
 use crate::running::{Running, collect, command, run, url};
+use testing::{Server, eventually, on_every_server};
 
 const MESSAGE: &str = "has not loaded the module: start it with redis-server --loadmodule";
 
@@ -38,7 +38,7 @@ fn watch_survey_and_backup_say_that_the_module_is_missing() {
 
 #[test]
 fn web_prints_the_message_to_its_error_output() {
-    let bare = Server::with(&crate::harness::servers()[0]).without_module().start();
+    let bare = Server::with(&testing::servers()[0]).without_module().start();
     let words = ["web", "--url", &url(&bare), "--listen", "0", "--interval", "0.1"];
     let mut web = Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let errors = collect(web.0.stderr.take().unwrap());

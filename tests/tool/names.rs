@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::backup::{Files, backup};
-use crate::harness::{Connection, Server, on_every_server};
 use crate::running::{run, url};
 use crate::web::asking::{Web, hex};
 use crate::web::metrics;
+use testing::{Connection, Server, on_every_server};
 
 const LONG: usize = 5_000_000;
 
@@ -57,7 +57,7 @@ fn tables_and_json_cut_a_long_name_and_append_its_digest() {
 
 #[test]
 fn the_page_and_the_metrics_cut_long_names() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let mut client = server.connect();
     let keys = fill(&mut client);
     let web = Web::start(&server, &[]);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backup::Files;
-use crate::harness::{Connection, Server, on_every_server};
 use crate::running::{run, url};
+use testing::{Connection, Server, on_every_server};
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
 

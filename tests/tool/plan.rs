@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::harness::{Server, on_every_server};
 use crate::running::{run, run_with, url};
+use testing::{Server, on_every_server};
 
 /// Options of the tool, and the same options of BF.PLAN and BF.RESERVE.
 const FILTERS: [(&str, &str); 7] = [

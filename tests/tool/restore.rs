@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::backup::{Files, backup, keys, restore};
-use crate::harness::{Builder, Server, integer, on_every_server};
 use crate::running::{Ended, command, run, run_with, url};
+use testing::{Builder, Server, integer, on_every_server};
 
 #[test]
 fn selected_filters_are_renamed_and_read_from_a_pipe() {
@@ -134,9 +134,9 @@ fn a_kill_leaves_no_partial_filter() {
                 .spawn()
                 .unwrap();
             let mut there = other.connect();
-            crate::harness::eventually("the filter to come", || there.run("DBSIZE") != integer(0));
+            testing::eventually("the filter to come", || there.run("DBSIZE") != integer(0));
             if kills_server {
-                other.stop(crate::harness::Stop::Kill);
+                other.stop(testing::Stop::Kill);
                 let ended = Ended::from(child.wait_with_output().unwrap());
                 assert!(ended.status == Some(0) || ended.status == Some(1), "{ended:?}");
                 other.start_again();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{Server, tool};
+use testing::{Server, tool};
 
 /// The result of a run.
 #[derive(Debug)]

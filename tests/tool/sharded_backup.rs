@@ -2,8 +2,8 @@
 
 use crate::backup::{Files, backup, keys, restore};
 use crate::cluster::three_nodes;
-use crate::harness::{Connection, Server, integer, ok, on_every_server};
 use crate::running::{run, run_with, url};
+use testing::{Connection, Server, integer, ok, on_every_server};
 
 const COUNT: usize = 5000;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Connection, Server, eventually, figures, integer, ok, on_every_server};
-use crate::nodes::{Cluster, id, slot};
 use crate::running::{Ended, run, run_slowly, run_with, url};
+use testing::nodes::{Cluster, id, slot};
+use testing::{Connection, Server, eventually, figures, integer, ok, on_every_server};
 
 /// The arguments with which every command line begins.
 fn cluster_words<'a>(words: &[&'a str], url: &'a str) -> Vec<&'a str> {
@@ -128,7 +128,7 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
         let mut client = cluster.servers[victim].connect();
         assert_eq!(client.run("SET {9}:mark 1"), ok());
         assert_eq!(client.run("WAIT 1 60000"), integer(1));
-        cluster.servers[victim].stop(crate::harness::Stop::Kill);
+        cluster.servers[victim].stop(testing::Stop::Kill);
         let ended = stream.join().unwrap().success();
         let mut written: HashMap<&str, u32> = HashMap::new();
         let text = ended.text();

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::three_nodes;
-use crate::harness::{Server, Stop, eventually, on_every_server, tool};
 use crate::running::{Ended, Running, collect, command, run, url};
 use crate::web::asking::Web;
+use testing::{Server, Stop, eventually, on_every_server, tool};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -235,7 +235,7 @@ fn it_continues_after_a_server_restart() {
 
 #[test]
 fn a_single_sample_does_not_wait_for_a_lost_server() {
-    let mut server = filled(&crate::harness::servers()[0]);
+    let mut server = filled(&testing::servers()[0]);
     let url = url(&server);
     server.stop(Stop::Kill);
     run(["watch", "--url", &url]).refused("cannot reach");

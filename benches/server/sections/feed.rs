@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
-use crate::database::Database;
-use crate::harness::{Connection, integer, patience, tool};
 use crate::info;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, Running};
+use testing::database::Database;
+use testing::{Connection, integer, patience, tool};
 
 const ROWS: u64 = 100_000;
 /// The numbers of writers.

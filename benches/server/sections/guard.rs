@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::harness::{Connection, encode};
 use crate::instance::Instance;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE};
+use testing::{Connection, encode};
 
 use super::rows::{FILTER, VALUE_BYTES, cached, first_word, value};
 use super::stampede;

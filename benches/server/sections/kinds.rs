@@ -4,7 +4,6 @@
 use anyhow::{Context, Result, bail};
 
 use crate::client::Stream;
-use crate::harness::{Connection, Reply};
 use crate::instance::Instance;
 use crate::items::Set;
 use crate::load::{MANY, PIPELINE_MANY};
@@ -12,6 +11,7 @@ use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE};
+use testing::{Connection, Reply};
 
 use super::whole;
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::client::Stream;
-use crate::harness::Connection;
 use crate::instance::Instance;
 use crate::items::Set;
 use crate::load::{MANY, PIPELINE_MANY};
@@ -16,6 +15,7 @@ use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, Growth, KEY, RATE, Running};
+use testing::Connection;
 
 /// For how long PING is sent after the command has returned, because memory may be freed later.
 const WATCHED: Duration = Duration::from_millis(300);

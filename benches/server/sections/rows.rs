@@ -1,6 +1,6 @@
 //! Cached rows and their filter, for the sections `guard` and `stampede`.
 
-use crate::harness::Reply;
+use testing::Reply;
 
 /// The key of the filter. The cached row of an item is at `{rows}:item`.
 pub const FILTER: &str = "rows";

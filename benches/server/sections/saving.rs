@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::answers::{Answers, count_reply};
-use crate::harness::Connection;
 use crate::instance::Instance;
 use crate::items::{Batch, Set};
 use crate::load;
@@ -16,6 +15,7 @@ use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table};
 use crate::variants::{Bench, Growth, KEY};
+use testing::Connection;
 
 /// The number of members: 14 million of a billion.
 const FILLED_THOUSANDTHS: u64 = 14;

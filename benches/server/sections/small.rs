@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::harness::{Connection, Reply};
 use crate::info;
 use crate::instance::Instance;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::Bench;
+use testing::{Connection, Reply};
 
 /// The numbers of items per filter.
 const ITEMS: [u64; 2] = [20, 100];

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::harness::{Connection, Reply};
 use crate::instance::Instance;
 use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::Bench;
+use testing::{Connection, Reply};
 
 use super::rows::{FILTER, cached, first_word, value};
 

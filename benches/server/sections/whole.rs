@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::client::Stream;
-use crate::harness::Connection;
 use crate::instance::Instance;
 use crate::items::Set;
 use crate::load::{MANY, PIPELINE_MANY};
@@ -15,6 +14,7 @@ use crate::results::Results;
 use crate::statistics::Samples;
 use crate::table::{Cell, Table, summary};
 use crate::variants::{Bench, RATE, Running};
+use testing::Connection;
 
 /// The key of the ring that is rotated.
 pub const RING: &str = "window";

@@ -10,7 +10,7 @@ use super::filter::{Filter, Item};
 use super::model::{KEYS, Slot};
 use super::replies::check_members;
 use crate::fleet::assert_equal;
-use crate::harness::{Connection, Reply};
+use testing::{Connection, Reply};
 
 impl Driver<'_> {
     /// Compares both servers with each other and with the model.

@@ -8,7 +8,7 @@ use super::guard::{Asking, Filling};
 use super::model::{KEYS, Model, Slot};
 use super::records::Row;
 use super::shapes::{Family, SHAPES, Shape};
-use crate::harness::Rng;
+use testing::Rng;
 
 /// The number of items per key from which commands draw.
 pub const ITEMS: u64 = 1500;

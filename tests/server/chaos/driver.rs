@@ -13,7 +13,7 @@ use super::pair::Pair;
 use super::replies::{refuses_an_item, settle};
 use super::shapes::SHAPES;
 use super::trail::Trail;
-use crate::harness::{Reply, Rng, Version};
+use testing::{Reply, Rng, Version};
 
 /// The figures of all rounds.
 #[derive(Debug, Default)]

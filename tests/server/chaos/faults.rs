@@ -9,8 +9,8 @@ use super::driver::{Driver, Way};
 use super::filter::Item;
 use super::model::{Arrival, KEYS, Limit, Slot};
 use super::shapes::{DEFAULTS, Family, Layout};
-use crate::harness::ok;
 use crate::pending::no_child;
+use testing::ok;
 
 impl Driver<'_> {
     /// Kills the primary while commands run, reads the remaining replies, and continues as requested.

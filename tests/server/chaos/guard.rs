@@ -9,7 +9,7 @@ use super::model::{Model, Slot};
 use super::records::{Known, Row};
 use super::replies::{ARRIVING, Fault, Heard, add_one, answers, expect, expect_error, expect_number, is_ok, wrong};
 use super::shapes::Family;
-use crate::harness::Reply;
+use testing::Reply;
 
 /// The key of WHILE, and the hash of UNLESS.
 pub const WHILE_KEY: &str = "feed:beats";

@@ -23,8 +23,8 @@ mod shapes;
 mod trail;
 
 use crate::fleet::effort;
-use crate::harness::{figures, on_every_server};
 use driver::{Counts, Driver};
+use testing::{figures, on_every_server};
 
 /// The number of rounds per server.
 const ROUNDS: usize = 4;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::fleet::{catch_up, follow};
-use crate::harness::{Connection, Server, Stop, eventually, ok};
 use crate::pending::{children, kill, no_child};
+use testing::{Connection, Server, Stop, eventually, ok};
 
 /// Two servers.
 pub struct Pair {

@@ -8,7 +8,7 @@ use super::filter::{Filter, Item};
 use super::guard::{Filling, beat, changed, fetch, fill, overwrite, write};
 use super::model::{Limit, Model, Slot};
 use super::shapes::{Family, Layout, Shape};
-use crate::harness::Reply;
+use testing::Reply;
 
 /// Describes what is wrong with a reply.
 pub type Fault = String;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{FULL, create_some};
-use crate::harness::{
+use testing::{
     Connection, Rng, Server, Stop, array, catch_up, digest, error, follow, integer, ok, on_every_server,
     with_append_only_file,
 };

@@ -3,9 +3,7 @@
 
 mod deletes;
 
-use crate::harness::{
-    Connection, Server, array, digest, error, integer, load_record, next_record, nil, ok, on_every_server,
-};
+use testing::{Connection, Server, array, digest, error, integer, load_record, next_record, nil, ok, on_every_server};
 
 const FULL: &str = "ERR non scaling filter is full";
 

@@ -1,7 +1,7 @@
 //! What BF.DEL and BF.MDEL answer, what they refuse, and what counts and memory say afterwards.
 
 use super::{FILTERS, call, numbered, reserve_all};
-use crate::harness::{
+use testing::{
     Connection, Server, array, digest, error, eventually, integer, lines, load_record, next_record, ok,
     on_every_server, with_append_only_file,
 };

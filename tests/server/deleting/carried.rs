@@ -1,7 +1,7 @@
 //! What a delete writes to the append-only file and propagates to replicas.
 
 use super::{FILTERS, assert_written, call, numbered, reserve_all, write_some};
-use crate::harness::{
+use testing::{
     Server, catch_up, digest, eventually, follow, integer, lines, ok, on_every_server, with_append_only_file,
 };
 

@@ -4,7 +4,7 @@ mod answers;
 mod carried;
 mod stored;
 
-use crate::harness::{Connection, Reply, ok};
+use testing::{Connection, Reply, ok};
 
 fn numbered(numbers: std::ops::Range<u32>) -> Vec<String> {
     numbers.map(|number| format!("item {number}")).collect()

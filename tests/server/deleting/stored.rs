@@ -1,7 +1,7 @@
 //! Tables of deleted items in files, copies, payloads and dumps.
 
 use super::{FILTERS, call, numbered, reserve_all, write_some};
-use crate::harness::{
+use testing::{
     Connection, Reply, Server, catch_up, digest, dump, follow, integer, load_record, load_records, next_record, ok,
     on_every_server, records, restore,
 };

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::nodes::{Client, Cluster, PATIENT, slot};
 use super::{LAYOUTS, StopAtEnd, assert_equal, catch_up, effort};
-use crate::harness::{Connection, Reply, Rng, Stop, eventually, figures, integer, ok, on_every_server};
+use testing::nodes::{Client, Cluster, PATIENT, slot};
+use testing::{Connection, Reply, Rng, Stop, eventually, figures, integer, ok, on_every_server};
 
 /// The number of slots that one `redis-cli --cluster reshard` moves.
 const RESHARDED: u16 = 200;

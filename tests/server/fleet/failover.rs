@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{GROWING, LAYOUTS, StopAtEnd, assert_equal, catch_up, denied, effort, follow};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, integer, ok, on_every_server};
+use testing::{Connection, Reply, Rng, Server, Stop, eventually, figures, integer, ok, on_every_server};
 
 /// The items of each layout's filter that must be found from now on.
 type Kept = [Mutex<Vec<String>>; GROWING];

@@ -1,9 +1,9 @@
 //! Leases of the guard on a node whose slots leave and come back. Rows that changed meanwhile on another node void them,
 //! whether the filter exists or not.
 
-use super::nodes::{id, pair, slot, state};
 use super::slot_migration::migrate;
-use crate::harness::{Connection, Reply, Server, Version, eventually, nil, ok, on_every_server, on_servers_with};
+use testing::nodes::{id, pair, slot, state};
+use testing::{Connection, Reply, Server, Version, eventually, nil, ok, on_every_server, on_servers_with};
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 1000000000";
 const CHANGED: &str = "BF.CHANGED {f} 42 {f}:42";

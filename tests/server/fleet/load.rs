@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::LAYOUTS;
-use crate::harness::{Connection, Reply, Rng, Server, eventually};
+use testing::{Connection, Reply, Rng, Server, eventually};
 
 /// Errors that are expected because the order is random.
 const EXPECTED: [&str; 12] = [

@@ -1,7 +1,7 @@
 //! Filters that are too large for MIGRATE, and the alternative: BF.SCANDUMP on the source and BF.LOADCHUNK on the target.
 
 use super::{denied, effort, load_chunk, scan_dump};
-use crate::harness::{Connection, Server, error, integer, ok, on_every_server, simple};
+use testing::{Connection, Server, error, integer, ok, on_every_server, simple};
 
 /// Copies a filter record by record. Returns the number of records and of bytes.
 fn carry(from: &mut Connection, to: &mut Connection, key: &str) -> (usize, usize) {

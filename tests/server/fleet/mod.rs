@@ -6,7 +6,6 @@ mod failover;
 mod guard;
 mod load;
 mod migrate;
-mod nodes;
 mod redirections;
 mod replicas;
 mod slot_migration;
@@ -14,7 +13,7 @@ mod slot_migration;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::harness::{Builder, Connection, Server, eventually, integer, ok};
+use testing::{Builder, Connection, Server, eventually, integer, ok};
 
 /// Every layout, hash and kind that forgets nothing during a test: a name for keys, and the options with which BF.INSERT
 /// creates such a filter, following options that they override. The window is longer than any test, and counting filters have

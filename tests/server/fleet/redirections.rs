@@ -1,9 +1,9 @@
 //! The replies of a node while a slot is elsewhere or migrating: MOVED, ASK and TRYAGAIN, for each of our commands as for the
 //! server's own.
 
-use super::nodes::{id, pair, slot};
 use super::{LAYOUTS, load_chunk, scan_dump};
-use crate::harness::{Connection, Reply, Server, error, eventually, integer, ok, on_every_server};
+use testing::nodes::{id, pair, slot};
+use testing::{Connection, Reply, Server, error, eventually, integer, ok, on_every_server};
 
 /// Every command on one key, with as many arguments as it may have.
 const COMMANDS: [&str; 14] = [

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{StopAtEnd, assert_equal, catch_up, contrary, denied, effort, follow, load, load_chunk, scan_dump};
-use crate::harness::{Connection, Reply, Rng, Server, error, eventually, figures, integer, ok, on_every_server};
+use testing::{Connection, Reply, Rng, Server, error, eventually, figures, integer, ok, on_every_server};
 
 /// More bytes than a backlog of 128 KiB holds, written while a link is cut.
 fn cut_and_flood(primary: &mut Connection, name: &str) {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use super::nodes::{Client, SLOTS, add_replica, id, pair, slot, state};
 use super::{LAYOUTS, StopAtEnd, catch_up, effort, load_chunk, scan_dump};
-use crate::harness::{
+use testing::nodes::{Client, SLOTS, add_replica, id, pair, slot, state};
+use testing::{
     Connection, Server, Stop, Version, array, error, eventually, figures, integer, ok, on_every_server, on_servers_with,
 };
 

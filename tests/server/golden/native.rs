@@ -10,11 +10,11 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 
 use super::{Golden, Source, as_commands};
-use crate::harness::{
+use crate::redisbloom;
+use testing::{
     Connection, Record, Reply, Server, array, digest, error, integer, load_records, ok, on_every_server, records,
     value_of,
 };
-use crate::redisbloom;
 
 /// An earlier release of ours, whose data is in `tests/data/native-<name>`.
 pub struct Release {

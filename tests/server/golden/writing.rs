@@ -12,11 +12,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 
-use crate::harness::{
-    Connection, Record, Reply, digest, dump, load_records, newest, ok, records, servers, with_append_only_file,
-};
 use crate::persistence::rewrite_append_only_file;
 use crate::redisbloom::golden::items;
+use testing::{
+    Connection, Record, Reply, digest, dump, load_records, newest, ok, records, servers, with_append_only_file,
+};
 
 /// What happens to a filter after its creation: a command, and the numbers of its items.
 type Step = (&'static str, Range<usize>);

@@ -1,7 +1,7 @@
 //! What the three commands answer, word by word, in both protocols.
 
 use super::{FETCH, absent, fill, hit, load, token, wait_of, with_filter, word};
-use crate::harness::{Server, array, bulk, error, eventually, nil, ok, on_every_server};
+use testing::{Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -258,7 +258,7 @@ fn transactions_scripts_and_functions_do_not_wait() {
         let script = "local r = redis.call('BF.FETCH', KEYS[1], ARGV[1], KEYS[2], 'WAIT', '100000') \
                       if r[1] == 'load' then redis.call('BF.FILL', KEYS[1], ARGV[1], KEYS[2], r[2], 'VALUE', 'by script') end \
                       return r[1]";
-        let eval = |client: &mut crate::harness::Connection| client.call(&["EVAL", script, "2", "{f}", "{f}:42", "42"]);
+        let eval = |client: &mut testing::Connection| client.call(&["EVAL", script, "2", "{f}", "{f}:42", "42"]);
         assert_eq!(eval(&mut client), bulk("load"));
         assert_eq!(eval(&mut client), bulk("hit"));
         assert_eq!(client.run(FETCH), hit("by script"));

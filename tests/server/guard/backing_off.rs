@@ -1,7 +1,7 @@
 //! GIVEUP with BACKOFF: a database that fails is asked once per back-off.
 
 use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
-use crate::harness::{Connection, Server, array, error, eventually, integer, nil, ok, on_every_server};
+use testing::{Connection, Server, array, error, eventually, integer, nil, ok, on_every_server};
 
 /// Takes the lease of the usual cache key, and gives it up.
 fn back_off(client: &mut Connection, milliseconds: u64) {

@@ -1,8 +1,8 @@
 //! BF.MFETCH and BF.MCHANGED: the commands of the guard for many rows at once.
 
 use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
-use crate::harness::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server};
-use crate::harness::{catch_up, digest, eventually, follow, with_append_only_file};
+use testing::{Connection, Reply, Server, array, bulk, error, integer, lines, nil, ok, on_every_server};
+use testing::{catch_up, digest, eventually, follow, with_append_only_file};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 

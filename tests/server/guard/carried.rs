@@ -1,7 +1,7 @@
 //! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
 
 use super::{FETCH, fill, load, with_filter, word};
-use crate::harness::{Server, catch_up, eventually, follow, lines, nil, ok, on_every_server, with_append_only_file};
+use testing::{Server, catch_up, eventually, follow, lines, nil, ok, on_every_server, with_append_only_file};
 
 #[test]
 fn effects_are_propagated_and_nothing_else() {
@@ -74,7 +74,7 @@ fn a_changed_key_breaks_a_watch() {
         let server = Server::start(program);
         let (mut client, mut other) = (server.connect(), server.connect());
         with_filter(&mut client);
-        let mut breaks = |key: &str, line: &str, client: &mut crate::harness::Connection| {
+        let mut breaks = |key: &str, line: &str, client: &mut testing::Connection| {
             other.run(&format!("WATCH {key}"));
             client.run(line);
             other.run("MULTI");
@@ -92,8 +92,8 @@ fn a_changed_key_breaks_a_watch() {
     });
 }
 
-fn nil_array() -> crate::harness::Reply {
-    crate::harness::Reply::NullArray
+fn nil_array() -> testing::Reply {
+    testing::Reply::NullArray
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn wait_after_a_change_has_something_to_wait_for() {
         catch_up(&mut client, &mut follower);
         // The item is not new. Without a DEL to propagate, WAIT would answer from what was confirmed before.
         follower.run("CLIENT PAUSE 1");
-        let offset = |client: &mut crate::harness::Connection| client.info_number("master_repl_offset");
+        let offset = |client: &mut testing::Connection| client.info_number("master_repl_offset");
         let before = offset(&mut client);
         assert_eq!(client.run("BF.CHANGED {f} 42 {f}:42"), client.answer(false));
         assert!(offset(&mut client) > before);

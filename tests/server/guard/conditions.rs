@@ -1,7 +1,7 @@
 //! WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
 
 use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
-use crate::harness::{Connection, Reply, Server, eventually, nil, ok, on_every_server};
+use testing::{Connection, Reply, Server, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 

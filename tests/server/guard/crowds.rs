@@ -1,7 +1,7 @@
 //! Many clients, many leases, little memory.
 
 use super::{FETCH, fill, hit, load, token, with_filter, word};
-use crate::harness::{Connection, Server, eventually, ok, on_every_server};
+use testing::{Connection, Server, eventually, ok, on_every_server};
 
 /// Clients that wait at once.
 const CROWD: usize = 2_000;

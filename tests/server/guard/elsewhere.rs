@@ -1,7 +1,7 @@
 //! The guard and other parts of the server: access control, clusters, key specifications, restarts, databases.
 
 use super::{FETCH, fill, load, token, with_filter, word};
-use crate::harness::{Reply, Server, Stop, error, nil, ok, on_every_server};
+use testing::{Reply, Server, Stop, error, nil, ok, on_every_server};
 
 #[test]
 fn access_control_sees_two_keys_and_what_is_done_to_each() {
@@ -45,7 +45,7 @@ fn the_server_knows_the_keys_of_the_commands() {
             let keys: Vec<String> = keys.elements().iter().map(Reply::text).collect();
             assert_eq!(keys, ["a", "b"], "{line}");
         }
-        let flags = |client: &mut crate::harness::Connection, line: &str| {
+        let flags = |client: &mut testing::Connection, line: &str| {
             let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
             let flags =
                 |key: &Reply| key.elements()[1].elements().iter().map(Reply::text).collect::<Vec<_>>().join(" ");
@@ -63,7 +63,7 @@ fn in_a_cluster_the_keys_lie_in_one_slot() {
         let server = Server::with(program).line("cluster-enabled yes").start();
         let mut client = server.connect();
         assert_eq!(client.run("CLUSTER ADDSLOTSRANGE 0 16383"), ok());
-        crate::harness::eventually("the cluster to be up", || {
+        testing::eventually("the cluster to be up", || {
             client.info("cluster_enabled") == "1" && !client.run("GET x").is_error()
         });
         with_filter(&mut client);
@@ -99,7 +99,7 @@ fn the_log_says_where_move_and_copy_change_a_client_s_database() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        let database = |client: &mut crate::harness::Connection| {
+        let database = |client: &mut testing::Connection| {
             let text = client.run("CLIENT INFO").text();
             text.split(' ').find_map(|field| field.strip_prefix("db=")).unwrap().to_owned()
         };

@@ -12,7 +12,7 @@ mod voiding;
 mod waiting;
 mod waking;
 
-use crate::harness::{Connection, Reply, Server, array, bulk, eventually, ok};
+use testing::{Connection, Reply, Server, array, bulk, eventually, ok};
 
 /// The filter of most tests holds this item. Cache keys are named so that all keys of a command lie in one slot.
 const ITEM: &str = "42";

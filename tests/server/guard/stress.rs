@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fleet::effort;
-use crate::harness::{Connection, Reply, Rng, Server, figures, on_every_server};
+use testing::{Connection, Reply, Rng, Server, figures, on_every_server};
 
 const ROWS: usize = 4;
 const READERS: u64 = 40;

@@ -1,7 +1,7 @@
 //! What voids a lease and a NONE, and what does not.
 
 use super::{FETCH, absent, fill, load, token, with_filter, word};
-use crate::harness::{Connection, Server, eventually, nil, ok, on_every_server};
+use testing::{Connection, Server, eventually, nil, ok, on_every_server};
 
 /// Whether a lease is still good after this command.
 fn lease_outlives(client: &mut Connection, line: &str) -> bool {

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::{FETCH, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
-use crate::harness::{Connection, Server, array, bulk, error, eventually, nil, ok, on_every_server};
+use testing::{Connection, Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
 /// The server's number of a client that is blocked.
 fn id_of(watcher: &mut Connection, client: &Connection) -> String {

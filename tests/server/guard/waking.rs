@@ -1,7 +1,7 @@
 //! What ends a lease that clients wait for: one of them loads then, long before the lease would have expired.
 
 use super::{FETCH, absent, fill, hit, load, token, wait_with, waiters, waiting, with_filter, word};
-use crate::harness::{Connection, Server, eventually, integer, nil, ok, on_every_server};
+use testing::{Connection, Server, eventually, integer, nil, ok, on_every_server};
 
 /// Longer than any test.
 const LONG: u64 = 1_000_000_000;

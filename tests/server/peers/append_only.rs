@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use super::stream::Stream;
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, extremes};
-use crate::harness::{Server, Stop, append_only_commands, rewritten_commands};
 use crate::persistence::rewrite_append_only_file;
 use crate::reliability::scaled;
+use testing::{Server, Stop, append_only_commands, rewritten_commands};
 
 /// How many random commands there are between two changes of the module.
 const COMMANDS: usize = 200;

@@ -4,8 +4,8 @@
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, beside_releases};
 use crate::fleet::{catch_up, follow};
-use crate::harness::records as records_of;
-use crate::harness::{Connection, Reply, Server, Stop, array, integer, ok};
+use testing::records as records_of;
+use testing::{Connection, Reply, Server, Stop, array, integer, ok};
 
 /// BF.INSERT's options by their first letters. `key` stands for a key of its own.
 const FIRST_LETTERS: [&str; 14] = [

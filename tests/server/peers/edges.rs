@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::{Peer, Side, beside_redisbloom, beside_releases};
-use crate::harness::{Connection, Reply, array, error, integer, ok};
+use testing::{Connection, Reply, array, error, integer, ok};
 
 const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
 /// RedisBloom's answer for an item that wants a layer which cannot be made.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::view::View;
 use super::{Side, beside_redisbloom};
-use crate::harness::{Connection, array, integer, ok};
+use testing::{Connection, array, integer, ok};
 
 /// How each filter is made: key, the words of BF.RESERVE after the key, and how many items are offered.
 const PLANS: [(&str, &str, usize); 18] = [

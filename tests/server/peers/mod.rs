@@ -24,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Builder, Rng, Server, Stop, module, ok, servers, watched};
+use testing::{Builder, Rng, Server, Stop, module, ok, servers, watched};
 
 /// A release of RedisBloom and a server that it was made for.
 pub struct Peer {

@@ -5,8 +5,8 @@ use super::stream::Stream;
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, beside_releases};
 use crate::fleet::{catch_up, follow};
-use crate::harness::{Connection, Server, error, integer, servers};
 use crate::reliability::scaled;
+use testing::{Connection, Server, error, integer, servers};
 
 /// How many commands there are between two comparisons.
 const COMMANDS: usize = 300;

@@ -2,7 +2,7 @@
 
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, beside_releases};
-use crate::harness::{Connection, Server, ok};
+use testing::{Connection, Server, ok};
 
 /// Load-time words of every release.
 const TAKEN: [&str; 5] = [

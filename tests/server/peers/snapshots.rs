@@ -4,9 +4,9 @@
 use super::stream::Stream;
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, extremes};
-use crate::harness::{FOOTER, dump};
-use crate::harness::{Server, Stop, ok};
 use crate::reliability::scaled;
+use testing::{FOOTER, dump};
+use testing::{Server, Stop, ok};
 
 /// How many random commands make filters.
 const COMMANDS: usize = 400;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rng;
-use crate::harness::records;
-use crate::harness::{Connection, Reply, Rng, eventually, integer, ok, simple};
+use testing::records;
+use testing::{Connection, Reply, Rng, eventually, integer, ok, simple};
 
 /// A command's words.
 type Words = Vec<Vec<u8>>;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Connection, Reply, simple};
-use crate::harness::{FOOTER, dump, records};
+use testing::{Connection, Reply, simple};
+use testing::{FOOTER, dump, records};
 
 /// The keys of a server's first database.
 #[derive(PartialEq)]

@@ -1,8 +1,6 @@
 //! Which children of the server make adds pend, and when what pends is written.
 
-use crate::harness::{
-    Connection, Server, Stop, eventually, follow, integer, ok, on_every_server, with_append_only_file,
-};
+use testing::{Connection, Server, Stop, eventually, follow, integer, ok, on_every_server, with_append_only_file};
 
 use super::{
     add, all_written, assert_has, begin_endless_save, begin_save, children, digest, items, kill, kill_child, no_child,
@@ -165,7 +163,7 @@ fn effects_do_not_pend() {
         begin_endless_save(&mut client);
         add(&mut client, "k", 0..3000);
         assert!(pending(&mut client) > 0);
-        crate::harness::catch_up(&mut client, &mut replica);
+        testing::catch_up(&mut client, &mut replica);
         assert_eq!(pending(&mut replica), 0);
         assert_eq!(digest(&mut client), digest(&mut replica));
         assert_has(&mut replica, "k", 0..3000);
@@ -262,8 +260,7 @@ fn a_rewritten_append_only_file_has_what_pends() {
 #[test]
 fn adds_that_find_no_memory_to_pend_are_written() {
     on_every_server(|program| {
-        let modules =
-            format!("loadmodule {} {}", crate::harness::fault_module().display(), crate::harness::module().display());
+        let modules = format!("loadmodule {} {}", testing::fault_module().display(), testing::module().display());
         let server = Server::with(program).without_module().line(&modules).start();
         let mut client = server.connect();
         let expected = {

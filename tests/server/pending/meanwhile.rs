@@ -1,6 +1,6 @@
 //! What happens to a filter while adds pend in it, and while the timer writes them.
 
-use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server, simple};
+use testing::{Connection, Server, eventually, integer, ok, on_every_server, simple};
 
 use super::{RESERVE, add, all_written, assert_has, begin_endless_save, kill_child, pending, reserve};
 

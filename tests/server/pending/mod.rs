@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Connection, Server, eventually, fault_module, module, ok, simple};
+use testing::{Connection, Server, eventually, fault_module, module, ok, simple};
 
 /// 4.8 MB of bits, enough for adds to be pending.
 const RESERVE: &str = "0.01 3500000 NONSCALING SEED 7";

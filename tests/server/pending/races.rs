@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Connection, Server, defragments, eventually, integer, ok, on_every_server, on_servers_with};
+use testing::{Connection, Server, defragments, eventually, integer, ok, on_every_server, on_servers_with};
 
 use super::{ADDS, add, all_written, assert_has, list, reserve, start_with_faults};
 

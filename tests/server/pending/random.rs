@@ -2,7 +2,7 @@
 //! moments: a primary, its replica and what is loaded from the disk stay equal.
 
 use crate::fleet::effort;
-use crate::harness::{Connection, Rng, Server, Stop, catch_up, follow, integer, ok, on_every_server};
+use testing::{Connection, Rng, Server, Stop, catch_up, follow, integer, ok, on_every_server};
 
 use super::{add, all_written, children, digest, items, kill, no_child, pending};
 
@@ -99,10 +99,6 @@ fn servers_stay_equal_whatever_happens() {
         assert_eq!(digest(&mut client), last);
         assert_eq!(client.run("DEBUG LOADAOF"), ok());
         assert_eq!(digest(&mut client), last);
-        crate::harness::figures(&format!(
-            "adds were pending at {seen} of {} moments, {} checks",
-            effort(400),
-            checks + 5
-        ));
+        testing::figures(&format!("adds were pending at {seen} of {} moments, {} checks", effort(400), checks + 5));
     });
 }

@@ -1,6 +1,6 @@
 //! When pending adds are flushed: by a timer. The fault module holds the timer.
 
-use crate::harness::{Connection, Server, integer, ok, on_every_server};
+use testing::{Connection, Server, integer, ok, on_every_server};
 
 use super::{
     ADDS, add, all_written, assert_has, begin_endless_save, kill_child, list, pending, reserve, start_with_faults,

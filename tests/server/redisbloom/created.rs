@@ -2,7 +2,7 @@
 
 use super::golden::{TODAY, filters, info_reply, items};
 use super::model::Model;
-use crate::harness::{Connection, Server, dump, ok, on_every_server};
+use testing::{Connection, Server, dump, ok, on_every_server};
 
 const FOOTER: usize = 10;
 

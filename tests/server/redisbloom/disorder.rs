@@ -8,10 +8,10 @@ use super::loadchunk::{Chunks, golden, pieces};
 use super::model::Model;
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use super::words::following;
-use crate::harness::{
+use crate::loadchunk::{LOADING, assert_not_live, assert_survive_every_way};
+use testing::{
     Connection, Rng, Server, Stop, dump, error, eventually, integer, ok, on_every_server, simple, start_on_commands,
 };
-use crate::loadchunk::{LOADING, assert_not_live, assert_survive_every_way};
 
 fn encoded(key: &str, chunks: &[(i64, Vec<u8>)]) -> Vec<u8> {
     chunks.iter().flat_map(|(iterator, data)| encode_chunk(key, *iterator, data)).collect()

@@ -3,11 +3,11 @@
 use super::golden::{RELEASES, TODAY, filter, filters, load_chunks, restore};
 use super::model::Model;
 use crate::golden::as_commands;
-use crate::harness::{
+use crate::persistence::rewrite_append_only_file;
+use testing::{
     Server, Stop, array, bulk, dump, error, integer, ok, on_every_server, records, rewritten_commands, value_of,
     with_append_only_file,
 };
-use crate::persistence::rewrite_append_only_file;
 
 #[test]
 fn scandump_answers_every_iterator() {

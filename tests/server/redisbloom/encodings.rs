@@ -4,7 +4,7 @@
 use super::golden::{RELEASES, filters, load_chunks, restore};
 use super::model::{FORCE_64, Layer, Model, NO_SCALING};
 use crate::growth::{add_to_both, assert_as_the_model};
-use crate::harness::{Server, on_every_server, simple};
+use testing::{Server, on_every_server, simple};
 
 const ENTS_IS_BITS: u64 = 2;
 

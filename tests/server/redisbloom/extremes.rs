@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use super::payload::{Field, fields_of, payload_of};
-use crate::harness::{Connection, Server, eventually, integer, ok, on_every_server, with_fixed_checksum};
+use testing::{Connection, Server, eventually, integer, ok, on_every_server, with_fixed_checksum};
 
 const EDGES: [u64; 11] =
     [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, 1 << 53, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::model::Model;
 use crate::golden::{self, Source};
 use crate::growth;
-use crate::harness::{Record, Reply, Server, array, integer, load_records, ok, simple, with_fixed_checksum};
+use testing::{Record, Reply, Server, array, integer, load_records, ok, simple, with_fixed_checksum};
 
 /// Every release that data is there of.
 pub const RELEASES: [&str; 4] = ["1.0.0", "1.1.1", "2.2.0", "2.6.28"];
@@ -163,7 +163,7 @@ impl Golden {
             assert_eq!(client.run(&format!("BF.INFO {at}")), self.info_reply(protocol), "{at}");
             for (word, value) in ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"].iter().zip(self.info()) {
                 let reply = client.run(&format!("BF.INFO {at} {word}"));
-                let value = value.map_or_else(|| crate::harness::nil(protocol), integer);
+                let value = value.map_or_else(|| testing::nil(protocol), integer);
                 match reply {
                     Reply::Map(pairs) if protocol == 3 => assert_eq!(pairs[0].1, value, "{at} {word}"),
                     flat => assert_eq!(flat, array([value]), "{at} {word}"),
@@ -196,7 +196,7 @@ impl Golden {
 /// RedisBloom's BF.INFO.
 pub fn info_reply(values: [Option<i64>; 5], protocol: u8) -> Reply {
     let names = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"].map(simple);
-    let values = values.map(|value| value.map_or_else(|| crate::harness::nil(protocol), integer));
+    let values = values.map(|value| value.map_or_else(|| testing::nil(protocol), integer));
     if protocol == 3 {
         return Reply::Map(names.into_iter().zip(values).collect());
     }

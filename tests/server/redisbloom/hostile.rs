@@ -3,7 +3,7 @@
 
 use super::model::{FORCE_64, Model};
 use super::payload::{Field, fields_of, payload_of};
-use crate::harness::{Connection, Server, error, integer, on_every_server};
+use testing::{Connection, Server, error, integer, on_every_server};
 
 /// A sound filter of two small layers.
 pub fn sound() -> Model {
@@ -24,12 +24,12 @@ pub fn sound_payload(encoding: u64) -> Vec<u8> {
     model.payload(encoding)
 }
 
-fn try_payload(client: &mut Connection, payload: &[u8]) -> crate::harness::Reply {
+fn try_payload(client: &mut Connection, payload: &[u8]) -> testing::Reply {
     let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", payload, b"REPLACE"];
     client.call(&words)
 }
 
-fn try_header(client: &mut Connection, header: &[u8]) -> crate::harness::Reply {
+fn try_header(client: &mut Connection, header: &[u8]) -> testing::Reply {
     let words: [&[u8]; 4] = [b"BF.LOADCHUNK", b"k", b"1", header];
     client.call(&words)
 }

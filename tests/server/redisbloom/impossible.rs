@@ -6,9 +6,7 @@ use super::golden::{TODAY, snapshot};
 use super::model::{Layer, Model};
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use super::words::{assert_ends_the_server, following};
-use crate::harness::{
-    Connection, Server, Stop, array, dump, eventually, integer, on_every_server, simple, start_on_commands,
-};
+use testing::{Connection, Server, Stop, array, dump, eventually, integer, on_every_server, simple, start_on_commands};
 
 /// More than a server gets for one filter, and what no machine has.
 const RESERVATIONS: [&str; 3] = [

@@ -5,7 +5,7 @@ use std::fs;
 use super::golden::{TODAY, filters, restore};
 use super::model::Model;
 use super::payload::{fields_of, value_of};
-use crate::harness::{Server, integer, on_every_server, simple, start_on_snapshot};
+use testing::{Server, integer, on_every_server, simple, start_on_snapshot};
 
 #[test]
 fn a_refused_payload_leaves_no_trace_in_the_counters() {

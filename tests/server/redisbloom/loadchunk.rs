@@ -2,7 +2,7 @@
 //! RedisBloom's text.
 
 use super::golden::{Golden, TODAY, filter, filters, load_chunks, restore};
-use crate::harness::{Connection, Record, Reply, Server, error, load_record, ok, on_every_server};
+use testing::{Connection, Record, Reply, Server, error, load_record, ok, on_every_server};
 
 /// Records of a dump.
 pub type Chunks = Vec<Record>;

@@ -2,7 +2,7 @@
 //! module opcodes around RedisBloom's fields, in each of its encodings.
 
 use super::model::{Layer, Model, NARROW_SEEDS};
-use crate::harness::with_fixed_checksum;
+use testing::with_fixed_checksum;
 
 /// A field of a module's value.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use super::golden::{TODAY, filter, filters, load_chunks, snapshot};
 use super::model::Model;
 use super::their_primary::{TheirPrimary, encode, encode_chunk};
 use crate::golden::as_commands;
-use crate::harness::{
+use testing::{
     Connection, LAST_WORDS, Server, Stop, append_only_commands, dump, eventually, integer, ok, on_every_server, simple,
     start_on_commands, stopped_on_commands, with_append_only_file,
 };

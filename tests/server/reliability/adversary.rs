@@ -9,7 +9,7 @@ use std::io::Cursor;
 use murmur3::murmur3_x64_128;
 
 use super::{hits, most_hits, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, figures, integer, ok, on_every_server};
+use testing::{Connection, Reply, Rng, Server, figures, integer, ok, on_every_server};
 
 const CAPACITY: usize = 10_000;
 const RATE: f64 = 0.01;

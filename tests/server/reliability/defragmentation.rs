@@ -3,7 +3,7 @@
 //! compacts them, and each filter must be unchanged.
 
 use super::LAYOUTS;
-use crate::harness::{Connection, Reply, Server, defragments, eventually, figures, integer, ok, on_servers_with};
+use testing::{Connection, Reply, Server, defragments, eventually, figures, integer, ok, on_servers_with};
 
 const FILTERS: usize = 12_000;
 /// One in this many filters is kept, and one in that many grows to several layers. Neither is a multiple of the number of

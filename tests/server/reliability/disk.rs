@@ -12,7 +12,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::{hits, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
+use testing::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
 
 /// A disk of a few megabytes, which is unmounted when dropped.
 struct SmallDisk(TempDir);

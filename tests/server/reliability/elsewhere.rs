@@ -1,8 +1,8 @@
 //! Faults of other modules, with a test named after each, through a server. `tests/corpus/cases.rs` and the tests of the
 //! layouts have similar cases at the level of bytes and numbers.
 
-use crate::harness::{Connection, Reply, Server, Stop, error, integer, ok, on_every_server};
 use crate::redisbloom::payload::{Field, payload_of};
+use testing::{Connection, Reply, Server, Stop, error, integer, ok, on_every_server};
 
 /// The maximum memory of the server, in megabytes.
 fn peak_megabytes(client: &mut Connection) -> i64 {
@@ -198,7 +198,7 @@ fn cve_2026_21864_a_payload_that_ends_too_early() {
         let whole = valkey_bloom(0.01, 0.5);
         let (body, footer) = whole.split_at(whole.len() - 10);
         for length in 10..body.len() - 10 {
-            let cut = crate::harness::with_fixed_checksum([&body[..length], footer].concat());
+            let cut = testing::with_fixed_checksum([&body[..length], footer].concat());
             assert!(restore(client, &cut).is_error(), "{length} bytes");
         }
         assert_eq!(client.run("EXISTS k"), integer(0));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{LAYOUTS, hits, most_hits, rate_of, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
+use testing::{Connection, Reply, Rng, Server, Stop, eventually, figures, on_every_server};
 
 /// The maximum number of commands in flight.
 const WINDOW: usize = 24;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{LAYOUTS, scaled};
-use crate::harness::{Connection, Reply, Rng, Server, eventually, figures, on_every_server, with_fixed_checksum};
+use testing::{Connection, Reply, Rng, Server, eventually, figures, on_every_server, with_fixed_checksum};
 
 /// How much used memory may differ between before and after.
 const SLACK_BYTES: i64 = 64 << 10;

@@ -13,7 +13,7 @@ mod operations;
 mod sizes;
 mod torn_files;
 
-use crate::harness::Connection;
+use testing::Connection;
 
 /// Returns a number of tries times `BLOOMGATE_EFFORT`, at least 1.
 pub fn scaled(tries: usize) -> usize {

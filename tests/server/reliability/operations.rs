@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{LAYOUTS, hits, need_megabytes, scaled};
-use crate::harness::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
+use testing::{Connection, Server, array, bulk, eventually, integer, module, ok, on_every_server, simple};
 
 /// Runs `action` while another client sends PING continuously. Returns the longest PING.
 fn worst_ping(server: &Server, action: impl FnOnce()) -> Duration {

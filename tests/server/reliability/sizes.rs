@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::{available_megabytes, hits, most_hits, need_megabytes, rate_of, scaled};
-use crate::harness::{Connection, Rng, Server, figures, ok, on_every_server};
+use testing::{Connection, Rng, Server, figures, ok, on_every_server};
 
 const RATES: [&str; 16] = [
     "0",

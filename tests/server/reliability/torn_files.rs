@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::{LAYOUTS, hits, scaled};
-use crate::harness::{Connection, Rng, Server, Stop, Version, figures, free_port, module, on_every_server, patience};
+use testing::{Connection, Rng, Server, Stop, Version, figures, free_port, module, on_every_server, patience};
 
 /// The items of the command with this number, and their key.
 fn items(command: usize) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use super::golden::server_with_goldens;
 use super::model::{FIXED_SEED, Field, Model, dump_of};
-use crate::harness::{Server, digest, dump, integer, ok, on_every_server, restore, value_of};
+use testing::{Server, digest, dump, integer, ok, on_every_server, restore, value_of};
 
 #[test]
 fn a_digest_tells_filters_apart_by_every_part_of_them() {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::model::Model;
 use crate::golden::{self, Source};
 use crate::growth;
-use crate::harness::{Builder, Connection, Reply, Server, Version, dump, integer, ok, simple, value_of};
+use testing::{Builder, Connection, Reply, Server, Version, dump, integer, ok, simple, value_of};
 
 /// The ceiling under which the golden answers were given.
 pub const THEIR_CEILING: &str = "bf.bloom-memory-usage-limit 134217728";

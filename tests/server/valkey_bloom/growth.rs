@@ -3,10 +3,10 @@
 use super::golden::load;
 use super::model::{FIXED_SEED, Layer, Model};
 use crate::growth::{add_to_both, assert_as_the_model};
-use crate::harness::{
+use crate::persistence::rewrite_append_only_file;
+use testing::{
     Connection, Reply, Rng, Server, Stop, array, digest, encode, integer, ok, on_every_server, start_on_commands,
 };
-use crate::persistence::rewrite_append_only_file;
 
 /// A server whose DUMP is not compressed, as the model's is not.
 fn start(program: &std::path::Path) -> (Server, Connection) {

@@ -5,10 +5,8 @@ use std::fs;
 
 use super::golden::{goldens, load, unpacked};
 use super::model::{Field, Model, dump_of};
-use crate::harness::{
-    Connection, Reply, Server, error, integer, is_accepted, on_every_server, restore, with_fixed_checksum,
-};
 use crate::hostile_payloads::{is_restored, start};
+use testing::{Connection, Reply, Server, error, integer, is_accepted, on_every_server, restore, with_fixed_checksum};
 
 /// What stands in front of a value in a DUMP: that it is a module's, and which module's.
 const HEAD: usize = 10;

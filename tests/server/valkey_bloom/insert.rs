@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::model::{FIXED_SEED, Model};
-use crate::harness::{
+use testing::{
     Connection, Reply, Server, Version, append_only_commands, append_only_length, array, bulk, dump, error, integer,
     ok, on_every_server, simple, value_of,
 };

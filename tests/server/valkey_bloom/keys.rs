@@ -2,7 +2,7 @@
 
 use super::golden::{Golden, server_with_goldens};
 use super::model::Model;
-use crate::harness::{Reply, Server, integer, nil, ok, on_every_server};
+use testing::{Reply, Server, integer, nil, ok, on_every_server};
 
 /// The field words of BF.INFO, in the order of the whole.
 const WORDS: [&str; 8] =

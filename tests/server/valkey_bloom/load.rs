@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::golden::{THEIR_CEILING, goldens, load};
 use super::model::Model;
-use crate::harness::{
+use testing::{
     Connection, Server, Stop, append_only_commands, append_only_length, array, digest, error, eventually, follow,
     integer, ok, on_every_server, restore,
 };

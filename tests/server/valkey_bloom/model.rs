@@ -3,8 +3,8 @@
 //! spells payloads, sound ones and others.
 
 use super::golden::goldens;
-use crate::harness::value_of;
-use crate::harness::with_fixed_checksum;
+use testing::value_of;
+use testing::with_fixed_checksum;
 
 /// The seed of filters that were made without a random one.
 pub const FIXED_SEED: [u8; 32] = [

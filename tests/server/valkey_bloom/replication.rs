@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::golden::{THEIR_CEILING, assert_info, decoded, stream, unpacked};
 use super::insert::{SEED, insert, server_with_append_only_file};
 use super::model::Model;
-use crate::harness::{
+use testing::{
     Connection, Reply, Server, Stop, append_only_commands, catch_up, commands_of, digest, dump, encode, error, follow,
     integer, ok, on_every_server, start_on_commands, value_of,
 };

@@ -2,7 +2,7 @@
 
 use super::two_buckets;
 use crate::fleet::{catch_up, follow};
-use crate::harness::{Connection, digest, eventually, lines, ok, on_every_server, with_append_only_file};
+use testing::{Connection, digest, eventually, lines, ok, on_every_server, with_append_only_file};
 
 /// Adds to three rings while time goes on; the last item.
 fn write_for_a_while(client: &mut Connection, name: &str, seconds: u64) {

@@ -8,8 +8,8 @@ mod time;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::harness::start_on_commands;
-use crate::harness::{Connection, Server, encode};
+use testing::start_on_commands;
+use testing::{Connection, Server, encode};
 
 /// Milliseconds since 1970.
 fn now() -> u64 {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{make_rings, two_buckets};
-use crate::harness::{
+use testing::{
     Server, Stop, digest, eventually, lines, load_record, load_records, next_record, ok, on_every_server, records,
     with_append_only_file,
 };

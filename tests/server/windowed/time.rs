@@ -1,14 +1,14 @@
 //! What is found and for how long, BF.ROTATE, BF.INFO, refusals.
 
 use super::two_buckets;
-use crate::harness::{Server, array, error, eventually, integer, lines, ok, on_every_server, with_append_only_file};
+use testing::{Server, array, error, eventually, integer, lines, ok, on_every_server, with_append_only_file};
 
 #[test]
 fn a_bucket_that_is_past_is_not_found_and_goes_with_the_next_write() {
     on_every_server(|program| {
         let (server, then) = two_buckets(program, "EXPANSION 2 WINDOW 1000");
         let mut client = server.connect();
-        let found = |client: &mut crate::harness::Connection| client.run("BF.MEXISTS k old middle new");
+        let found = |client: &mut testing::Connection| client.run("BF.MEXISTS k old middle new");
         let (yes, no) = (client.answer(true), client.answer(false));
         assert_eq!(found(&mut client), array([no.clone(), yes.clone(), no.clone()]));
         assert_eq!(client.run("BF.CARD k"), integer(1));

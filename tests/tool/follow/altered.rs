@@ -4,8 +4,8 @@ use postgres::Client;
 
 use super::synchronous::{FOLLOWER, answer, cache, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Connection, integer, nil, on_every_server};
 use crate::running::run;
+use testing::{Connection, integer, nil, on_every_server};
 
 /// Returns the version of a row, as a reader gets it.
 fn version(client: &mut Connection, session: &mut Client, id: u64) -> String {

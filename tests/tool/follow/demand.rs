@@ -2,8 +2,8 @@
 
 use super::synchronous::{FOLLOWER, answer};
 use super::{USERS, USERS_TABLE, World, soon};
-use crate::harness::{integer, on_every_server};
 use crate::running::run;
+use testing::{integer, on_every_server};
 
 #[test]
 fn another_standby_with_the_name_stops_the_heartbeat() {

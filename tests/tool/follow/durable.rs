@@ -2,8 +2,8 @@
 
 use super::synchronous::{FOLLOWER, open_keys, pause};
 use super::{USERS, USERS_TABLE, World, soon};
-use crate::harness::{Server, Stop, follow, integer, on_every_server};
 use crate::running::run;
+use testing::{Server, Stop, follow, integer, on_every_server};
 
 #[test]
 fn a_commit_waits_for_the_replicas() {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::{USERS, USERS_TABLE, soon};
 use crate::connecting::certificates;
-use crate::database::Database;
-use crate::harness::{Server, free_port, integer, on_every_server};
 use crate::running::{Ended, Running, command};
+use testing::database::Database;
+use testing::{Server, free_port, integer, on_every_server};
 
 /// Of one transaction. They take more than one read of the stream.
 const ROWS: i32 = 20_000;

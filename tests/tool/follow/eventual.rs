@@ -6,8 +6,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::{USERS, USERS_TABLE, World, soon};
-use crate::harness::{Connection, Reply, bulk, integer, nil, on_every_server};
 use crate::running::run;
+use testing::{Connection, Reply, bulk, integer, nil, on_every_server};
 
 /// The answer to a reader, without its token.
 fn fetch(client: &mut Connection, id: u64) -> String {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
 use crate::running::run;
 use crate::web::metrics;
+use testing::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
 
 #[test]
 fn a_row_whose_commit_waits_for_another_standby_is_not_absent() {

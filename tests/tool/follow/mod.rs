@@ -21,9 +21,9 @@ use std::thread::{self, JoinHandle};
 use postgres::Client;
 use tempfile::TempDir;
 
-use crate::database::Database;
-use crate::harness::{Builder, Server, eventually, integer};
 use crate::running::{Running, command};
+use testing::database::Database;
+use testing::{Builder, Server, eventually, integer};
 
 const MODES: [&str; 2] = ["eventual", "synchronous"];
 

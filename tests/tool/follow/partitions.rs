@@ -2,8 +2,8 @@
 
 use super::synchronous::{answer, cache, open_keys};
 use super::{MODES, USERS_TABLE, World, soon};
-use crate::harness::{integer, nil, on_every_server};
 use crate::running::run;
+use testing::{integer, nil, on_every_server};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL) PARTITION BY RANGE (id);
     CREATE TABLE low PARTITION OF users FOR VALUES FROM (0) TO (1000);

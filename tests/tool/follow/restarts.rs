@@ -2,7 +2,7 @@
 
 use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Stop, integer, on_every_server};
+use testing::{Stop, integer, on_every_server};
 
 #[test]
 fn the_follower_continues_after_postgresql_was_restarted() {

@@ -3,9 +3,9 @@
 use super::synchronous::{FOLLOWER, WITH_GHOST};
 use super::{USERS_TABLE, World, permissions, soon};
 use crate::cluster::three_nodes;
-use crate::database::Database;
-use crate::harness::{Reply, Server, integer, on_every_server};
-use crate::nodes::slot;
+use testing::database::Database;
+use testing::nodes::slot;
+use testing::{Reply, Server, integer, on_every_server};
 
 const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
     CREATE TABLE members (team int, name int, PRIMARY KEY (team, name));

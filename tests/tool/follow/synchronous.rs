@@ -6,8 +6,8 @@ use std::thread;
 use postgres::Client;
 
 use super::{Follower, USERS, USERS_TABLE, World, soon};
-use crate::harness::{Builder, Connection, Reply, Server, bulk, integer, nil, on_every_server};
 use crate::running::run;
+use testing::{Builder, Connection, Reply, Server, bulk, integer, nil, on_every_server};
 
 /// The follower's name alone, and with a standby that never connects: COMMIT then waits even after the follower has confirmed it.
 pub const FOLLOWER: &str = "bloomgate";

@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{Server, eventually, patience};
 use crate::running::{command, url};
+use testing::{Server, eventually, patience};
 
 /// `bloomgate web` on a free port, until the test ends.
 pub struct Web {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::asking::Web;
-use crate::harness::{Server, patience};
+use testing::{Server, patience};
 
 fn connect(web: &Web) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", web.port)).unwrap();
@@ -22,7 +22,7 @@ fn stuck(web: &Web) -> TcpStream {
 
 #[test]
 fn clients_that_do_not_read_lock_no_one_out() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     let stuck: Vec<_> = (0..64).map(|_| stuck(&web)).collect();
     for path in ["/", "/metrics"] {
@@ -33,7 +33,7 @@ fn clients_that_do_not_read_lock_no_one_out() {
 
 #[test]
 fn the_most_recently_used_connection_survives_a_crowd_of_idle_ones() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     let mut used = connect(&web);
     let request = format!("GET /icon.svg HTTP/1.1\r\nHost: {}\r\n\r\n", web.host());
@@ -57,7 +57,7 @@ fn the_most_recently_used_connection_survives_a_crowd_of_idle_ones() {
 
 #[test]
 fn idle_connections_are_closed() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     let mut silent = connect(&web);
     let mut half = connect(&web);
@@ -72,7 +72,7 @@ fn idle_connections_are_closed() {
 
 #[test]
 fn head_answers_like_get_without_the_body() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     for path in ["/", "/page.css", "/icon.svg", "/metrics", "/api/plan?rate=0.01&capacity=5", "/api/plan", "/nothing"] {
         let ask = |method| web.request(method, path, &web.host(), &[("X-Bloomgate", "page")]);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::asking::Web;
 use super::{NAMES, fill, is_sampled};
-use crate::harness::{Server, on_every_server};
+use testing::{Server, on_every_server};
 
 /// Returns all metrics as Prometheus gets them.
 pub fn of(web: &Web) -> String {
@@ -116,7 +116,7 @@ fn metrics_equal_the_servers_figures() {
             ("valkey", "Error rate now", "error_rate_now"),
         ] {
             let theirs: f64 = match client.run(&format!("BF.STATS {key}")).field(field) {
-                crate::harness::Reply::Integer(number) => *number as f64,
+                testing::Reply::Integer(number) => *number as f64,
                 other => other.text().parse().unwrap(),
             };
             assert_eq!(value(&format!("bloomgate_filter_{name}"), Some(("key", key))), theirs, "{key}");
@@ -156,7 +156,7 @@ pub fn queried() -> (BTreeSet<String>, BTreeSet<String>) {
 
 #[test]
 fn every_metric_of_the_dashboard_and_the_alerts_is_served() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let mut client = server.connect();
     let keys = fill(&mut client);
     client.run("BF.FETCH kind:0 nobody cache:1");

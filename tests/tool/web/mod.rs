@@ -9,9 +9,9 @@ use std::cell::RefCell;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Connection, Reply, Server, Stop, digest, on_every_server};
 use crate::running::{run, url};
 use asking::{Response, Web, hex};
+use testing::{Connection, Reply, Server, Stop, digest, on_every_server};
 
 /// Names that could be misinterpreted.
 const NAMES: [&[u8]; 8] = [
@@ -134,7 +134,7 @@ fn the_state_equals_the_servers_replies() {
 
 #[test]
 fn rates_are_those_between_the_last_two_samples() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let mut client = server.connect();
     client.run("BF.ADD rows 1");
     client.run("SET cache:1 value");
@@ -279,7 +279,7 @@ fn a_lost_server_is_reported_and_reconnected() {
 
 #[test]
 fn other_hosts_sites_and_methods_are_refused() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     server.connect().run("BF.ADD secret a");
     let web = Web::start(&server, &[]);
     web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1);
@@ -334,7 +334,7 @@ fn other_hosts_sites_and_methods_are_refused() {
 
 #[test]
 fn the_page_loads_nothing_from_other_sites() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let web = Web::start(&server, &[]);
     let page = web.get("/", &[]);
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
@@ -354,7 +354,7 @@ fn the_page_loads_nothing_from_other_sites() {
 
 #[test]
 fn watched_filters_are_limited_by_max_and_match() {
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     let mut client = server.connect();
     for number in 0..60 {
         client.run(&format!("BF.RESERVE {}:{number} 0.01 100", if number % 3 == 0 { "one" } else { "other" }));
@@ -377,7 +377,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
         let mut server = Server::with(program).line("cluster-enabled yes").start();
         let mut client = server.connect();
         client.run("CLUSTER ADDSLOTSRANGE 0 16383");
-        crate::harness::eventually("the cluster", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
+        testing::eventually("the cluster", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
         client.run("BF.ADD seen a");
         let web = Web::start(&server, &["--cluster"]);
         web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1 && is_sampled(state));
@@ -395,7 +395,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
 #[test]
 fn invalid_options_are_reported_in_one_line() {
     run(["web", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
-    let server = Server::start(&crate::harness::servers()[0]);
+    let server = Server::start(&testing::servers()[0]);
     for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "example.com:80"] {
         let ended = run(["web", "--url", &url(&server), "--listen", address]);
         assert_eq!(ended.status, Some(2), "{ended:?}");
@@ -403,7 +403,7 @@ fn invalid_options_are_reported_in_one_line() {
     let web = Web::start(&server, &[]);
     let taken = format!("127.0.0.1:{}", web.port);
     run(["web", "--url", &url(&server), "--listen", &taken]).refused("choose another port with --listen");
-    let bare = Server::with(&crate::harness::servers()[0]).without_module().start();
+    let bare = Server::with(&testing::servers()[0]).without_module().start();
     let web = Web::start(&bare, &[]);
     let state = web.state_when("why there is nothing", |state| !state["problem"].is_null());
     assert!(state["problem"]["text"].as_str().unwrap().contains("has not loaded the module"), "{state}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bloomgate_client::{Client, Filter};
 
-use crate::harness::{Server, eventually, servers};
+use testing::{Server, eventually, servers};
 
 /// Starts three servers, which share the slots.
 pub fn of_three(program: &Path) -> Vec<Server> {

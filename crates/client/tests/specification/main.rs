@@ -7,9 +7,6 @@
 mod calls;
 mod cluster;
 mod failure;
-#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
-#[path = "../../../../tests/server/harness/mod.rs"]
-mod harness;
 mod json;
 mod page;
 mod panics;
@@ -24,11 +21,11 @@ mod words;
 
 use std::fs;
 
-use harness::{Server, servers};
 use json::Json;
 use redis::{ErrorKind, ProtocolVersion, ServerErrorKind};
 use scripted::Scripted;
 use steps::{Half, Run, Target};
+use testing::{Server, servers};
 use words::{folder, read_cases, texts};
 
 impl Half {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{Server, servers};
+use testing::{Server, servers};
 
 /// What the page has in place of the arguments of the test.
 const ON_PAGE: [(&str, &str); 3] = [

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bloomgate_client::{Client, Filter, aio};
 use tokio::runtime::Builder;
 
-use crate::harness::{Server, eventually, servers};
+use testing::{Server, eventually, servers};
 
 #[test]
 fn one_call_fails_if_all_connections_are_lost() {

@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 
 use crate::calls::{Call, Called, Outcome};
 use crate::failure::Failure;
-use crate::harness::{Server, servers};
 use crate::json::Json;
+use testing::{Server, servers};
 
 /// Awaits a call.
 macro_rules! wait {

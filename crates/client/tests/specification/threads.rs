@@ -11,8 +11,8 @@ pub use bloomgate_client::{Client, Filter, Guard, ShardedFilter, fill_filter, pl
 use tokio::sync::oneshot;
 
 use crate::calls::{Call, Called, Outcome};
-use crate::harness::{Server, servers};
 use crate::json::Json;
+use testing::{Server, servers};
 
 /// A call has returned when its arguments are known.
 macro_rules! wait {

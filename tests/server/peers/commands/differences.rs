@@ -2,7 +2,7 @@
 //! one of these; each of these has to occur in a long run, or it is none any more.
 
 use super::twins::Exchange;
-use crate::harness::Reply;
+use testing::Reply;
 
 /// The reply of a filter of which not all records have come.
 pub const LOADING: &str = "ERR filter is still being loaded";

@@ -1,8 +1,8 @@
 //! Command lines for both: the words that the commands know, at times shortened or in another case, words that nobody
 //! knows, numbers at their edges, keys of other types, and dumps whole and in parts.
 
-use crate::harness::records;
-use crate::harness::{Connection, Rng};
+use testing::records;
+use testing::{Connection, Rng};
 
 /// A command's words.
 pub type Words = Vec<Vec<u8>>;

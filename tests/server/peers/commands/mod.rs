@@ -6,9 +6,9 @@ mod lines;
 mod twins;
 
 use super::{Peer, Side, beside_redisbloom, rng};
-use crate::harness::figures;
 use crate::reliability::scaled;
 use differences::DIFFERENCES;
+use testing::figures;
 use twins::{LINES, Twins};
 
 /// So many sets of keys there are, enough for every difference to occur.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::differences::{DIFFERENCES, Difference, LOADING};
 use super::lines::{Lines, Words};
-use crate::harness::records;
-use crate::harness::{Connection, Reply, Rng, Server};
 use crate::peers::view::View;
+use testing::records;
+use testing::{Connection, Reply, Rng, Server};
 
 /// So many lines are sent to one set of keys.
 pub const LINES: usize = 150;

@@ -1,7 +1,7 @@
 //! Counts allocations where there should be none: in lookups, and in adds that find room.
 
 use super::{Words, makers, run_under, with_faults, with_items, words};
-use crate::harness::{Connection, on_every_server};
+use testing::{Connection, on_every_server};
 
 /// Returns the allocations of a command on an existing filter, after a similar command has run.
 fn requests_of(client: &mut Connection, command: &Words) -> i64 {

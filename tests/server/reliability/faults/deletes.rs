@@ -1,7 +1,7 @@
 //! Deletes, and merges of filters with tables of deleted items.
 
 use super::{Words, case, run_under, state, try_all, with_faults, with_items, words};
-use crate::harness::{Reply, figures, on_every_server};
+use testing::{Reply, figures, on_every_server};
 
 /// Returns the options for a filter that allows deletes. All such filters can be merged.
 fn keyed(key: &str) -> Words {

@@ -3,8 +3,8 @@
 
 use super::loads::load_command;
 use super::{raw, with_faults, with_items, words};
-use crate::harness::{Connection, LAST_WORDS, Server, Stop, eventually, figures, integer, ok, on_every_server};
 use crate::reliability::LAYOUTS;
+use testing::{Connection, LAST_WORDS, Server, Stop, eventually, figures, integer, ok, on_every_server};
 
 #[test]
 fn a_rewrite_without_memory_keeps_the_existing_file() {

@@ -2,7 +2,7 @@
 //! again, a client that cannot be queued is told to retry, and waiters without a timer are served later.
 
 use super::{run_under, with_faults, words};
-use crate::harness::{Connection, Reply, eventually, figures, nil, ok, on_every_server};
+use testing::{Connection, Reply, eventually, figures, nil, ok, on_every_server};
 
 const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 100000";
 

@@ -2,8 +2,8 @@
 //! is open when an event is sent, because its filter could be freed.
 
 use super::{Words, raw, with_faults, with_items, words};
-use crate::harness::{Connection, Reply, Server, array, integer, ok, on_every_server, rewritten_commands};
 use crate::persistence::rewrite_append_only_file;
+use testing::{Connection, Reply, Server, array, integer, ok, on_every_server, rewritten_commands};
 
 #[test]
 fn events_are_sent_after_the_key_is_closed() {

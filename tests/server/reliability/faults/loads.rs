@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Words, case, is_refusal, makers, raw, run_under, try_all, with_faults, with_items, words};
-use crate::harness::{Connection, Server, eventually, figures, on_every_server, rewritten_commands};
+use testing::{Connection, Server, eventually, figures, on_every_server, rewritten_commands};
 
 /// Returns the payload and the records of the filter that the commands create.
 pub fn dumped(client: &mut Connection, before: &[Words]) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {

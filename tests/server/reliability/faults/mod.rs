@@ -18,7 +18,7 @@ mod loads;
 
 use std::path::Path;
 
-use crate::harness::{Builder, Connection, Reply, Server, fault_module, figures, module, on_every_server, simple};
+use testing::{Builder, Connection, Reply, Server, fault_module, figures, module, on_every_server, simple};
 
 type Words = Vec<Vec<u8>>;
 

@@ -2,7 +2,7 @@
 
 use super::Counts;
 use super::damage::pick;
-use crate::harness::{Connection, Reply, Rng};
+use testing::{Connection, Reply, Rng};
 
 /// A key that holds a string, not a filter.
 pub const TEXT_KEY: &str = "text";

@@ -2,8 +2,8 @@
 //! checksum is corrected.
 
 use super::values::{FOOTER, Seed, Value};
-use crate::harness::{Rng, with_fixed_checksum};
 use crate::redisbloom::payload::Field;
+use testing::{Rng, with_fixed_checksum};
 
 /// Extreme numbers.
 pub const EDGES: [u64; 22] = [

@@ -12,11 +12,11 @@ mod values;
 use std::path::Path;
 
 use super::scaled;
-use crate::harness::{
+use damage::damaged;
+use testing::{
     Connection, PEAK_SLACK_BYTES, Resident, Rng, Server, eventually, figures, integer, on_every_server, restore_by_law,
     use_and_delete,
 };
-use damage::damaged;
 use values::Seed;
 
 /// The limits of the servers: none, a ceiling for each filter, `maxmemory`.

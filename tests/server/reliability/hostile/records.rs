@@ -2,7 +2,7 @@
 
 use super::damage::{EDGES, damage_bytes, pick};
 use super::values::{dumpable, kept, make};
-use crate::harness::{Connection, Rng, Server};
+use testing::{Connection, Rng, Server};
 
 /// A dump: iterators and data.
 pub type Dump = Vec<(String, Vec<u8>)>;

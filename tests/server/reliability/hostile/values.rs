@@ -2,9 +2,9 @@
 //! kept inputs of the fuzz targets, each with its fields if they can be identified.
 
 use crate::corpus;
-use crate::harness::{Connection, Server};
 use crate::redisbloom::golden;
 use crate::redisbloom::payload::{Field, payload_of, payload_of_type, payload_of_value};
+use testing::{Connection, Server};
 
 /// The footer of a payload: two bytes of version, eight of checksum.
 pub const FOOTER: usize = 10;

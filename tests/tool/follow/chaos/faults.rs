@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::synchronous::{Cleanup, FOLLOWER, WITH_GHOST};
 use super::super::{Follower, World};
 use super::{Mode, Run};
-use crate::harness::{Stop, patience};
+use testing::{Stop, patience};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use super::{USERS, USERS_TABLE, World, soon};
-use crate::harness::{Reply, Server, figures, integer, on_every_server};
 use faults::{Chaos, Fault};
 use reader::{READERS, Reader};
 use rows::{Answer, Rows};
+use testing::{Reply, Server, figures, integer, on_every_server};
 use writer::{ROWS, WRITERS, Writer};
 
 /// The duration of a run at effort 1.

@@ -9,7 +9,7 @@ use postgres::Client;
 
 use super::rows::Answer;
 use super::{MAX_LAG, Mode, Run, connect};
-use crate::harness::{Connection, Reply};
+use testing::{Connection, Reply};
 
 pub const READERS: u64 = 4;
 /// A time to live is rounded to milliseconds.

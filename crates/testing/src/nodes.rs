@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Builder, Connection, Reply, Server, eventually, free_port, ok, patience};
+use crate::{Builder, Connection, Reply, Server, eventually, free_port, ok, patience};
 
 /// The number of slots in a cluster.
 pub const SLOTS: u16 = 16384;

@@ -11,7 +11,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 #[allow(dead_code, reason = "the module needs more of it")]
-#[path = "../../src/guard"]
+#[path = "../../../../src/guard"]
 mod guard {
     pub mod alarm;
     pub mod ids;
@@ -22,9 +22,6 @@ mod guard {
 }
 mod checks;
 mod feed;
-#[allow(dead_code, unused_imports, reason = "the tests of the server need more of it")]
-#[path = "../server/harness/mod.rs"]
-mod harness;
 mod others;
 mod rebuild;
 mod replay;

@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use stateright::Model;
 
 use crate::checks::size;
-use crate::harness::{Rng, Server, on_every_server, servers};
 use crate::replay::Stage;
 use crate::rules::Rule;
 use crate::scenarios::{SCENARIOS, Scenario, Size, adds, heartbeat, in_flight, writes};
 use crate::server::How;
 use crate::world::{Action, State, World};
+use testing::{Rng, Server, on_every_server, servers};
 
 /// The most steps of a walk.
 const STEPS: usize = 120;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls, Statement};
 use tempfile::TempDir;
 
-use crate::harness::patience;
+use crate::patience;
 
 /// A cluster that runs until it is dropped.
 pub struct Database {
@@ -48,26 +48,22 @@ impl Database {
     }
 
     /// An empty cluster with a log that logical replication can read.
-    #[allow(dead_code, reason = "the guard's tests do not follow the log")]
     pub fn logical() -> Self {
         Self::start(&["wal_level=logical", "max_prepared_transactions=10"])
     }
 
     /// As [`Self::logical`], and a commit is on disk before it returns.
-    #[allow(dead_code, reason = "only the benchmark needs it")]
     pub fn durable() -> Self {
         Self::start(&["wal_level=logical", "fsync=on", "full_page_writes=on"])
     }
 
     /// As [`Self::logical`], and it listens on a port of `localhost`, with TLS once [`Self::encrypt`] was called.
-    #[allow(dead_code, reason = "only the tests of the tool need it")]
     pub fn on_port(port: u16) -> Self {
         let settings = ["wal_level=logical", "listen_addresses=localhost", &format!("port={port}")];
         Self::start_on(port, &settings)
     }
 
     /// Offers TLS with this certificate and its key.
-    #[allow(dead_code, reason = "only the tests of the tool need it")]
     pub fn encrypt(&self, certificate: &Path, key: &Path) {
         for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
             let to = self.folder.path().join("data").join(name);
@@ -98,7 +94,6 @@ impl Database {
     }
 
     /// Stops PostgreSQL with a mode of pg_ctl, `fast` or `immediate`, and starts it again.
-    #[allow(dead_code, reason = "the guard's tests do not stop it")]
     pub fn restart(&mut self, mode: &str) {
         if !self.stop(mode) {
             // A fast shutdown waits for replication clients.
@@ -128,7 +123,6 @@ impl Database {
     }
 
     /// Connects a standby, which only receives the log and never confirms it.
-    #[allow(dead_code, reason = "the guard's tests need no standby")]
     pub fn connect_standby(&self, name: &str) -> UnixStream {
         let position = "SELECT pg_current_wal_lsn()::text";
         let position: String =
@@ -152,7 +146,6 @@ impl Database {
     }
 
     /// Returns the URL, for programs that need one.
-    #[allow(dead_code, reason = "the tests of the guard do not need it")]
     pub fn url(&self) -> String {
         format!("postgres://guard@{}/postgres", self.folder.path().display().to_string().replace('/', "%2F"))
     }

@@ -1,11 +1,16 @@
-//! What every test needs: a server with the module, a connection that shows the exact type of each reply, and the files that
-//! the server writes.
+//! What the tests of the module, the tool and the clients share: a server with the module, a connection that shows the exact type
+//! of each reply, the files that the server writes, a cluster, and PostgreSQL.
+//!
+//! Whatever goes wrong here is a failed test, so functions panic and say what they found.
 
 mod accepted;
 mod aof;
+#[cfg(feature = "postgres")]
+pub mod database;
 mod dump;
 mod figures;
 mod locate;
+pub mod nodes;
 mod process;
 mod replication;
 mod resident;

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Connection, Reply, Server, array, bulk, eventually, nil, ok};
 use crate::server::{Answer, Fill, How, Name, Record};
 use crate::world::{Action, Phase, Refill, State, World};
 use crate::writers::Step;
+use testing::{Connection, Reply, Server, array, bulk, eventually, nil, ok};
 
 const FILTER: &str = "{f}";
 /// An empty filter, of which all others are copies: they have one key of the hash.
