@@ -110,7 +110,9 @@ impl Sampler {
             }
             self.sample()?;
             self.retry = RETRY_MIN;
-        } else if Instant::now() >= self.walk.due() {
+        }
+        // Also after a sample: on a slow server each sample takes longer than the interval, so the next one is always due.
+        if Instant::now() >= self.walk.due() {
             self.step()?;
         }
         Ok(self.next_sample.min(self.walk.due()))
