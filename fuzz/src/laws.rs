@@ -69,7 +69,7 @@ fn of_numbers(filter: &Filter) {
         u64::try_from(sum).unwrap_or(u64::MAX)
     };
     let sum = |number: fn(&LayerSummary) -> u64| at_most(layers.iter().map(|layer| u128::from(number(layer))).sum());
-    let left = |count: &Count| u128::from(count.taken.saturating_sub(count.deleted));
+    let left = |count: &Count| u128::from(count.taken.saturating_sub(count.deleted).saturating_sub(count.renewed));
     assert_eq!(filter.items(), at_most(counts(filter).iter().map(left).sum::<u128>()));
     let taken = counts(filter).iter().map(|count| u128::from(count.taken)).sum::<u128>();
     assert_eq!(at_most(taken), sum(|layer| layer.items));
@@ -83,16 +83,21 @@ fn of_numbers(filter: &Filter) {
     assert!(filter.scaling().expansion() > 0 || layers.len() == chains);
 }
 
-/// The items added to the layers of a chain, and the number of deleted ones, which is larger if some of the deleted items were
-/// false positives.
+/// The items added to the layers of a chain; the number of deleted ones, which is larger if some of the deleted items were false
+/// positives; and in a ring that slides the number of those that a newer bucket also has.
 struct Count {
     taken: u64,
     deleted: u64,
+    renewed: u64,
 }
 
 impl Count {
     fn of(filter: &BloomFilter) -> Self {
-        Self { taken: filter.layers().iter().map(|layer| layer.items()).sum(), deleted: filter.deleted_entries() }
+        Self {
+            taken: filter.layers().iter().map(|layer| layer.items()).sum(),
+            deleted: filter.deleted_entries(),
+            renewed: 0,
+        }
     }
 }
 
@@ -100,9 +105,12 @@ impl Count {
 fn counts(filter: &Filter) -> Vec<Count> {
     match filter {
         Filter::Native(filter) => vec![Count::of(filter)],
-        Filter::Windowed(filter) => filter.buckets().map(|bucket| Count::of(&bucket.filter)).collect(),
+        Filter::Windowed(filter) => filter
+            .buckets()
+            .map(|bucket| Count { renewed: bucket.filter.items() - bucket.items(), ..Count::of(&bucket.filter) })
+            .collect(),
         Filter::Counting(_) | Filter::RedisBloom(_) | Filter::ValkeyBloom(_) => {
-            vec![Count { taken: filter.items(), deleted: 0 }]
+            vec![Count { taken: filter.items(), deleted: 0, renewed: 0 }]
         }
     }
 }

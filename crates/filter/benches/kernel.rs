@@ -6,24 +6,26 @@
 //! cargo bench -p bloomgate-filter --bench kernel -- 'lookup/native'
 //! ```
 //!
-//! Times are per batch; `thrpt` is items per second.
+//! Prints nanoseconds per item: the median of the rounds, and the fastest and the slowest. A word selects the cases whose names
+//! contain it.
 
 // A measuring program: a panic is how it fails, and its numbers are small.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 
-#[path = "../tests/one_of_each/mod.rs"]
-mod one_of_each;
+#[allow(dead_code, reason = "the laws need more of it")]
+#[path = "../tests/kinds/mod.rs"]
+mod kinds;
 
+use std::cell::{Cell, LazyCell};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bloomgate_filter::Moment;
 use bloomgate_filter::chain::HashSet;
 use bloomgate_filter::hash::{HashBatch, ItemHash, siphash};
 use bloomgate_filter::kinds::Origin;
-use bloomgate_filter::{BATCH, Filter, Mask, Spec, Unlimited};
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use bloomgate_filter::{BATCH, Filter, Mask, Moment, Spec, Unlimited};
+use kinds::LAYOUTS;
 
 const RATE: f64 = 0.01;
 const BATCHES: [usize; 4] = [1, 8, 16, 32];
@@ -39,10 +41,36 @@ const PREPARED: u64 = 4096;
 const CHAIN_ITEMS: u64 = 10_000_000;
 /// The key of the keyed hash.
 const KEY: siphash::Key = *b"0123456789abcdef";
+/// How often each case is measured, and for how long at least.
+const ROUNDS: usize = 25;
+const ROUND: Duration = Duration::from_millis(40);
 
-/// A definition of each kind, with the kind's name.
-fn kinds(capacity: u64, expansion: u32) -> [(&'static str, Spec); 3] {
-    one_of_each::specs(RATE, capacity, expansion)
+/// Measures a case if the command line selects it. `run` repeats it this many times and returns the time that this took; each
+/// time it handles `items` items.
+fn case(name: &str, items: u64, mut run: impl FnMut(u64) -> Duration) {
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with("--")).unwrap_or_default();
+    if !name.contains(&wanted) {
+        return;
+    }
+    let mut times = 1;
+    while run(times) < ROUND {
+        times *= 2;
+    }
+    let mut rounds: Vec<f64> =
+        (0..ROUNDS).map(|_| run(times).as_nanos() as f64 / times as f64 / items as f64).collect();
+    rounds.sort_by(f64::total_cmp);
+    println!("{name:<62} {:>9.2} ns  ({:.2} to {:.2})", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
+}
+
+/// Repeats a function. Returns the time that this took.
+fn timed<T>(mut run: impl FnMut() -> T) -> impl FnMut(u64) -> Duration {
+    move |times| {
+        let start = Instant::now();
+        for _ in 0..times {
+            black_box(run());
+        }
+        start.elapsed()
+    }
 }
 
 /// URLs of 70 bytes. Different sets have no common items.
@@ -51,185 +79,156 @@ fn items(set: &str, from: u64, count: u64) -> Vec<Vec<u8>> {
     (from..from + count).map(item).collect()
 }
 
-fn fill(filter: &mut Filter, count: u64) {
-    for first in (0..count).step_by(BATCH) {
-        let batch = items("articles", first, (BATCH as u64).min(count - first));
-        filter.add_batch(batch.iter().map(Vec::as_slice), Origin::Client, &Moment(0), &Unlimited);
-    }
+fn slices(items: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
+    items.iter().map(Vec::as_slice)
 }
 
 fn filled(spec: &Spec, count: u64) -> Filter {
     let mut filter = Filter::new(spec, &Unlimited).unwrap();
-    fill(&mut filter, count);
+    for first in (0..count).step_by(BATCH) {
+        let batch = items("articles", first, (BATCH as u64).min(count - first));
+        filter.add_batch(slices(&batch), Origin::Client, &Moment(0), &Unlimited);
+    }
     filter
 }
 
 /// Looks up one batch after another.
-fn look_up(bencher: &mut criterion::Bencher<'_>, filter: &Filter, questions: &[Vec<u8>], batch: usize) {
+fn look_up(name: &str, filter: &LazyCell<Filter, impl FnOnce() -> Filter>, questions: &[Vec<u8>], batch: usize) {
     let mut batches = questions.chunks_exact(batch).cycle();
-    bencher.iter(|| {
-        let items = batches.next().unwrap_or_default();
-        black_box(filter).contains_batch(black_box(items).iter().map(Vec::as_slice), &Moment(0))
-    });
+    case(
+        name,
+        batch as u64,
+        timed(|| {
+            let items = black_box(batches.next().unwrap_or_default());
+            black_box(&**filter).contains_batch(slices(items), &Moment(0))
+        }),
+    );
 }
 
-fn hash(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("hash");
+/// Items of several lengths, then batches of items of 70 bytes, and of 20 to 100.
+fn hash() {
     for length in [16, 32, 64, 70, 200] {
         let item = vec![b'u'; length];
-        group.throughput(Throughput::Bytes(length as u64));
-        group.bench_with_input(BenchmarkId::new("crate murmur3", length), &item, |bencher, item| {
-            bencher.iter(|| murmur3::murmur3_x64_128(&mut black_box(item.as_slice()), 1_000).unwrap_or_default());
-        });
-        group.bench_with_input(BenchmarkId::new("ItemHash::of", length), &item, |bencher, item| {
-            bencher.iter(|| ItemHash::of(black_box(item.as_slice()), 1_000));
-        });
-        group.bench_with_input(BenchmarkId::new("ItemHash::keyed", length), &item, |bencher, item| {
-            bencher.iter(|| ItemHash::keyed(black_box(item.as_slice()), KEY));
-        });
+        let crates = timed(|| murmur3::murmur3_x64_128(&mut black_box(item.as_slice()), 1_000).unwrap_or_default());
+        case(&format!("hash/crate murmur3, {length} bytes"), 1, crates);
+        let own = timed(|| ItemHash::of(black_box(item.as_slice()), 1_000));
+        case(&format!("hash/ItemHash::of, {length} bytes"), 1, own);
+        let keyed = timed(|| ItemHash::keyed(black_box(item.as_slice()), KEY));
+        case(&format!("hash/ItemHash::keyed, {length} bytes"), 1, keyed);
     }
-    hash_batches(&mut group);
-}
-
-/// Batches of items of 70 bytes, and of 20 to 100.
-fn hash_batches(group: &mut BenchmarkGroup<'_, WallTime>) {
-    group.throughput(Throughput::Elements(BATCH as u64));
     let same = items("articles", 0, QUESTIONS);
     // 53 and 81 have no common divisor.
     let mixed: Vec<_> = (0..10_000).map(|number| vec![b'u'; 20 + number * number * 53 % 81]).collect();
     for (lengths, items) in [("70", same), ("20 to 100", mixed)] {
         let mut batches = items.chunks_exact(BATCH).cycle();
-        group.bench_function(BenchmarkId::new("batch, ItemHash::of", lengths), |bencher| {
-            bencher.iter(|| {
-                let items = black_box(batches.next().unwrap_or_default());
-                HashBatch::of(items.iter().map(Vec::as_slice), |item| ItemHash::of(item, 1_000))
-            });
-        });
-        group.bench_function(BenchmarkId::new("batch, HashBatch::keyed", lengths), |bencher| {
-            bencher.iter(|| {
-                let items = black_box(batches.next().unwrap_or_default());
-                HashBatch::keyed(items.iter().map(Vec::as_slice), KEY)
-            });
-        });
+        let mut next = || slices(black_box(batches.next().unwrap_or_default()));
+        let own = timed(|| HashBatch::of(next(), |item| ItemHash::of(item, 1_000)));
+        case(&format!("hash/batch, ItemHash::of, {lengths} bytes"), BATCH as u64, own);
+        let keyed = timed(|| HashBatch::keyed(next(), KEY));
+        case(&format!("hash/batch, HashBatch::keyed, {lengths} bytes"), BATCH as u64, keyed);
     }
 }
 
 /// The set of hashes: filling a set, batches of lookups of which half are present, and replacing hashes.
-fn set(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("set");
+fn set() {
     let hash = |number: u64| ItemHash::of(&number.to_le_bytes(), 1_000);
-    for entries in [1_000, 1_000_000] {
-        group.throughput(Throughput::Elements(entries));
-        group.bench_function(BenchmarkId::new("fill", entries), |bencher| {
-            bencher.iter(|| {
-                let mut set = HashSet::new();
-                (0..entries).for_each(|number| _ = set.insert(hash(number)).unwrap());
-                set
-            });
-        });
-    }
-    group.throughput(Throughput::Elements(BATCH as u64));
-    for entries in [1_000, 10_000_000] {
+    let of = |entries: u64| {
         let (mut set, mut next) = (HashSet::new(), 0);
         while set.len() < entries {
             set.insert(hash(next)).unwrap();
             next += 1;
         }
+        set
+    };
+    for entries in [1_000, 1_000_000] {
+        case(&format!("set/fill, {entries}"), entries, timed(|| of(entries)));
+    }
+    for entries in [1_000, 10_000_000] {
+        let set = LazyCell::new(|| of(entries));
         let asked: Vec<_> = (0..QUESTIONS).map(|number| hash(number * 7919 % (2 * entries))).collect();
         let mut batches = asked.chunks_exact(BATCH).cycle();
-        group.bench_function(BenchmarkId::new("contains_batch", entries), |bencher| {
-            bencher.iter(|| black_box(&set).contains_batch(batches.next().unwrap_or_default(), Mask::first(BATCH)));
+        let lookup = timed(|| black_box(&*set).contains_batch(batches.next().unwrap_or_default(), Mask::first(BATCH)));
+        case(&format!("set/contains_batch, {entries}"), BATCH as u64, lookup);
+        let (mut set, mut next) = (None, 2 * entries);
+        let replace = timed(|| {
+            let set = set.get_or_insert_with(|| of(entries));
+            for number in next..next + BATCH as u64 {
+                set.insert(hash(number)).unwrap();
+                set.remove(hash(number));
+            }
+            next += BATCH as u64;
         });
-        group.bench_function(BenchmarkId::new("insert and remove", entries), |bencher| {
-            bencher.iter(|| {
-                for number in 0..BATCH as u64 {
-                    set.insert(hash(next + number)).unwrap();
-                    set.remove(hash(next + number));
-                }
-                next += BATCH as u64;
-            });
-        });
+        case(&format!("set/insert and remove, {entries}"), BATCH as u64, replace);
     }
 }
 
-fn lookup(criterion: &mut Criterion) {
+fn lookup() {
     let absent = items("missings", 0, QUESTIONS);
     for (size, capacity) in SIZES {
         let members = capacity / 100 * FILLED_PERCENT;
         let present = items("articles", 0, QUESTIONS.min(members));
-        for (name, spec) in kinds(capacity, 0) {
-            let mut group = criterion.benchmark_group(format!("lookup/{name}"));
-            let filter = filled(&spec, members);
+        for kind in LAYOUTS {
+            let filter = LazyCell::new(|| filled(&kind.spec(RATE, capacity, 0), members));
             for batch in BATCHES {
-                group.throughput(Throughput::Elements(batch as u64));
                 for (which, questions) in [("absent", &absent), ("present", &present)] {
-                    let label = BenchmarkId::new(format!("{size}, {which}, batch of"), batch);
-                    group.bench_function(label, |bencher| look_up(bencher, &filter, questions, batch));
+                    let name = format!("lookup/{}, {size}, {which}, batch of {batch}", kind.name);
+                    look_up(&name, &filter, questions, batch);
                 }
             }
         }
     }
 }
 
-fn insert(criterion: &mut Criterion) {
+fn insert() {
     for (size, capacity) in SIZES {
         let members = capacity / 100 * FILLED_PERCENT;
-        for (name, spec) in kinds(capacity, 0) {
-            let mut group = criterion.benchmark_group(format!("insert/{name}"));
+        for kind in LAYOUTS {
             // Filled in advance, so that its pages are resident. When it is half full, another one replaces it.
-            let mut filter = filled(&spec, members);
+            let filter = Cell::new(None);
             let mut next = 0;
             for batch in BATCHES {
-                group.throughput(Throughput::Elements(batch as u64));
-                group.bench_function(BenchmarkId::new(format!("{size}, new, batch of"), batch), |bencher| {
-                    bencher.iter_custom(|batches| {
-                        let (mut spent, mut left) = (Duration::ZERO, batches);
-                        while left > 0 {
-                            if filter.remaining_capacity() < capacity / 2 {
-                                filter = filled(&spec, members);
-                            }
-                            let together = left.min(PREPARED / batch as u64);
-                            let items = items("readings", next, together * batch as u64);
-                            next += items.len() as u64;
-                            left -= together;
-                            let start = Instant::now();
-                            for items in items.chunks_exact(batch) {
-                                black_box(filter.add_batch(
-                                    items.iter().map(Vec::as_slice),
-                                    Origin::Client,
-                                    &Moment(0),
-                                    &Unlimited,
-                                ));
-                            }
-                            spent += start.elapsed();
+                let name = format!("insert/{}, {size}, new, batch of {batch}", kind.name);
+                case(&name, batch as u64, |times| {
+                    let (mut spent, mut left) = (Duration::ZERO, times);
+                    while left > 0 {
+                        let has_room = |filter: &Filter| filter.remaining_capacity() >= capacity / 2;
+                        let of_now = filter.take().filter(has_room);
+                        let mut of_now = of_now.unwrap_or_else(|| filled(&kind.spec(RATE, capacity, 0), members));
+                        let together = left.min(PREPARED / batch as u64);
+                        let items = items("readings", next, together * batch as u64);
+                        next += items.len() as u64;
+                        left -= together;
+                        let start = Instant::now();
+                        for items in items.chunks_exact(batch) {
+                            black_box(of_now.add_batch(slices(items), Origin::Client, &Moment(0), &Unlimited));
                         }
-                        spent
-                    });
+                        spent += start.elapsed();
+                        filter.set(Some(of_now));
+                    }
+                    spent
                 });
             }
         }
     }
 }
 
-fn chain(criterion: &mut Criterion) {
+fn chain() {
     let absent = items("missings", 0, QUESTIONS);
     let present = items("articles", 0, QUESTIONS);
-    let mut group = criterion.benchmark_group("chain");
-    group.throughput(Throughput::Elements(BATCH as u64));
     for (made, capacity) in [("grown from 100", 100), ("reserved", CHAIN_ITEMS)] {
-        for (name, spec) in kinds(capacity, 2) {
-            let filter = filled(&spec, CHAIN_ITEMS);
+        for kind in LAYOUTS {
+            let filter = LazyCell::new(|| filled(&kind.spec(RATE, capacity, 2), CHAIN_ITEMS));
             for (which, questions) in [("absent", &absent), ("present", &present)] {
-                let label = format!("{name}, {made}: {} layers, {which}, batch of {BATCH}", filter.layer_count());
-                group.bench_function(label, |bencher| look_up(bencher, &filter, questions, BATCH));
+                look_up(&format!("chain/{}, {made}, {which}, batch of {BATCH}", kind.name), &filter, questions, BATCH);
             }
         }
     }
 }
 
-criterion_group! {
-    name = benches;
-    config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = hash, set, lookup, insert, chain
+fn main() {
+    hash();
+    set();
+    lookup();
+    insert();
+    chain();
 }
-criterion_main!(benches);

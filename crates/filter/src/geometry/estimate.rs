@@ -65,8 +65,8 @@ pub fn items(histogram: &Histogram, hashes: u32, blocks: u64) -> f64 {
 /// of them, rounded up, in one block and the rest in the other.
 ///
 /// Assumes that the two blocks, which are in the same group, are filled independently. The loads of groups are nearly equal,
-/// and `tests/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate in a
-/// layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
+/// and `tests/figures/estimates.rs` bounds the error: at 1e-2 and 1e-4 and capacities of at least 10,000, at most 5% of the rate
+/// in a layer that is at least half full, and 15% in a quarter-full one, whose rate is at most a thousandth of the requested one.
 #[must_use]
 pub fn rate_now(histogram: &Histogram, hashes: u32) -> f64 {
     let blocks = to_f64(histogram.blocks().max(1));
@@ -91,7 +91,7 @@ const PERIOD_MAX: u64 = 12;
 /// Averaged over f, the chance that all of them are set is (p^d - p^k) / (d (k - d) ln(1/p)) - p^k / d for each side of w/d. If m
 /// is a power of two, r is 0 and f makes no difference.
 ///
-/// At low rates most false positives are of this kind: 80 times p^k in a full layer for 100 items at 1e-6. `tests/estimates.rs`
+/// At low rates most false positives are of this kind: 80 times p^k in a full layer for 100 items at 1e-6. `tests/figures/estimates.rs`
 /// compares the sum with the answers of filters. Items that share most of their bits with a member are neglected; they add up to
 /// a fifth.
 fn by_coincidence(fill: f64, hashes: u32, modulus: u64) -> f64 {

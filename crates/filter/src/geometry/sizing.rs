@@ -55,7 +55,7 @@ impl Policy {
 const DIGITS_MAX: f64 = 16.0;
 /// Returns the number of bits per item at a rate: the 1.44 log2(1/p) of a classic Bloom filter (Bloom 1970), plus the cost of
 /// unequal loads of blocks, 1% at 10^-2 and 9% at 10^-6. The correction is fitted: a Poisson model of the layout
-/// (`tests/accuracy`) gives 0.67 to 1.06 of the requested rate from 0.25 down to 10^-12, and up to 1.5 at 10^-16, which only
+/// (`tests/figures`) gives 0.67 to 1.06 of the requested rate from 0.25 down to 10^-12, and up to 1.5 at 10^-16, which only
 /// late layers of a chain with a very low rate reach.
 ///
 /// Rates above 0.1 get up to 8% more: a filter is full when it has counted its capacity, and items mistaken for members are not
@@ -75,7 +75,7 @@ fn cells_per_item(rate: f64) -> f64 {
 /// Returns the number of counters per item at a rate. It equals the number of bits, with two exceptions. Above 0.1 it lacks the
 /// addition, because a counting filter counts every add. Below 10^-8 it is larger, by 0.7% at 10^-10 and 1.5% at 10^-12: a page
 /// has 16 blocks of counters instead of 64 blocks of bits, so more items share both blocks, which matters at such rates.
-/// Without this the model in `tests/accuracy` gives 1.10 and 1.29 of the requested rate; with it, layers have at most 1.04, and
+/// Without this the model in `tests/figures` gives 1.10 and 1.29 of the requested rate; with it, layers have at most 1.04, and
 /// large ones at least 0.89, from 0.25 down to 10^-12.
 #[must_use]
 pub fn counters_per_item(rate: f64) -> f64 {

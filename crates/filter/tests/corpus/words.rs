@@ -1,9 +1,10 @@
 //! The words of commands: every option, every limit of a number and every refusal, each as a named input with its outcome.
 
 use bloomgate_filter::geometry::sizing::Policy;
+use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
-use bloomgate_filter::kinds::{NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
+use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
 use bloomgate_filter::words::fetch::Fetch;
 use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::load_time::LoadTime;
@@ -291,6 +292,50 @@ pub fn words_of_new_kinds(all: &Inputs) {
     with(Refusal::Exclude("COUNTING", "WINDOW"), "counting-window", "WINDOW 5 COUNTING");
     with(Refusal::Exclude("EX", "PX"), "ex-px", "EX 5 PX 5");
     with(Refusal::Needs("BUCKETS", "WINDOW or ROLLING"), "buckets-alone", "BUCKETS 5");
+}
+
+/// COUNTING goes with a hash and a seed, and with little else.
+pub fn counting(all: &Inputs) {
+    let digits = "000102030405060708090a0b0c0d0eff";
+    let key = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
+    let random = *b"\x01\x02\x03\x04\t\t\t\t\t\t\t\t\t\t\t\t";
+    for (name, options, hasher) in [
+        ("plain", "COUNTING", Hasher::murmur3(NATIVE_SEED)),
+        ("fixed", "counting NONSCALING", Hasher::murmur3(NATIVE_SEED)),
+        ("seed", "SEED 5 COUNTING LAYOUT native", Hasher::murmur3(5)),
+        ("hash", "COUNTING HASH murmur3 SEED 0", Hasher::murmur3(0)),
+        ("random-key", "HASH siphash COUNTING COUNTING", Hasher::SipHash { key: random }),
+        ("key", &format!("COUNTING SEED {digits} HASH siphash EX 5"), Hasher::SipHash { key }),
+    ] {
+        let spec = Spec::Counting(CountingSpec { rate: 0.01, capacity: 100, hasher });
+        let made = Creation { expires: options.ends_with("EX 5").then_some(5000), ..creation(spec) };
+        let words = format!("BF.RESERVE k 0.01 100 {options}");
+        creates(all, made, &format!("reserve-counting-{name}"), CLIENT, &words);
+        creates(all, made, &format!("insert-counting-{name}"), CLIENT, &format!("BF.INSERT k {options} ITEMS a"));
+    }
+    for (name, options, other) in [
+        ("expansion", "COUNTING EXPANSION 2", "EXPANSION"),
+        ("window", "WINDOW 60 COUNTING", "WINDOW"),
+        ("rolling", "COUNTING ROLLING", "ROLLING"),
+        ("layout", "COUNTING LAYOUT redisbloom", "LAYOUT redisbloom"),
+        ("raw-seed", &format!("SEED {digits} COUNTING"), "a SEED of 32 bytes"),
+        ("tightening", "COUNTING TIGHTENING 0.5", "TIGHTENING"),
+        ("validatescaleto", "VALIDATESCALETO 9 COUNTING", "VALIDATESCALETO"),
+    ] {
+        let refusal = Refusal::Exclude("COUNTING", other);
+        assert_eq!(refusal.to_string(), format!("ERR COUNTING and {other} exclude each other"));
+        let words = format!("BF.INSERT k {options} ITEMS a");
+        refused(all, refusal, &format!("insert-counting-and-{name}"), CLIENT, &words);
+        if !matches!(name, "tightening" | "validatescaleto") {
+            let words = format!("BF.RESERVE k 0.01 100 {options}");
+            refused(all, refusal, &format!("reserve-counting-and-{name}"), CLIENT, &words);
+        }
+    }
+    for (options, needed) in [("SLIDING", "WINDOW"), ("BUCKETS 5", "WINDOW or ROLLING")] {
+        let (option, words) = (options.split(' ').next().unwrap(), format!("BF.RESERVE k 0.01 100 COUNTING {options}"));
+        let refusal = Refusal::Needs(if option == "SLIDING" { "SLIDING" } else { "BUCKETS" }, needed);
+        refused(all, refusal, &format!("reserve-counting-and-{option}"), CLIENT, &words);
+    }
 }
 
 pub fn guarding(all: &Inputs) {

@@ -1,5 +1,7 @@
-//! The limits of rates, capacities, chains and memory: values past them are refused, values on them work.
+//! The limits of rates, capacities, chains, batches and memory: values past them are refused, values on them work. And whatever is in a
+//! definition makes a difference.
 
+use bloomgate_filter::chain::Added;
 use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
 use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
@@ -7,7 +9,13 @@ use bloomgate_filter::kinds::NativeSpec;
 use bloomgate_filter::{BATCH, BloomFilter, CLIENT_LAYERS_MAX, Ceiling, Error, Mask, Scaling, Spec, Unlimited};
 
 use crate::described::Description;
-use crate::{FilterOf, add_batch, assert_same};
+use crate::rows::Room;
+use crate::world::slices;
+
+fn add_batch(filter: &mut BloomFilter, items: &[Vec<u8>], ceiling: &impl Ceiling) -> Added {
+    let hashes = filter.hash_batch(slices(items));
+    filter.add_batch(&hashes, ceiling)
+}
 
 #[test]
 #[cfg_attr(miri, ignore = "4096 layers take hours")]
@@ -26,26 +34,13 @@ fn a_chain_ends_at_its_longest() {
     assert_eq!(filter.add(&added.to_le_bytes(), &Unlimited), Err(Error::TooManyLayers));
     assert!((0..added).all(|item| filter.contains(&item.to_le_bytes())));
     assert_eq!(filter.add(&0u32.to_le_bytes(), &Unlimited), Ok(false));
-    assert_same(&filter, &before);
-}
-
-/// A limit on the number of layers.
-struct LayersOf(usize);
-
-impl Ceiling for LayersOf {
-    fn available_bytes(&self, _filter_bytes: u64, _asked_bytes: u64) -> u64 {
-        u64::MAX
-    }
-
-    fn layers_max(&self) -> usize {
-        self.0
-    }
+    assert!(filter == before);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "1100 layers take an hour")]
 fn a_chain_is_not_longer_than_the_ceiling_allows() {
-    let client = LayersOf(CLIENT_LAYERS_MAX);
+    let client = Room::layers(CLIENT_LAYERS_MAX);
     let mut filter = BloomFilter::new(RATE_MAX, 1, Scaling::from_expansion(1), 3, &client).unwrap();
     let batches: Vec<Vec<Vec<u8>>> = (0..100u32)
         .map(|batch| (0..32u32).map(|item| [batch, item].map(u32::to_le_bytes).concat()).collect())
@@ -60,11 +55,11 @@ fn a_chain_is_not_longer_than_the_ceiling_allows() {
     assert!(batches.iter().all(|batch| add_batch(&mut filter, batch, &client).new.is_empty()));
     let stranger = (0..10_000u32).map(u32::to_le_bytes).find(|item| !filter.contains(item)).unwrap();
     assert_eq!(filter.add(&stranger, &client), Err(Error::TooManyLayers));
-    assert_same(&filter, &before);
+    assert!(filter == before);
     assert_eq!(Description::of(&filter).with_zero_bits(&client).unwrap_err(), Error::TooManyLayers);
     // The reach agrees.
     let spec = Spec::Native(NativeSpec { capacity: 7, ..filter.spec() });
-    let reach = |layers| spec.reach(0, &LayersOf(layers)).capacity;
+    let reach = |layers| spec.reach(0, &Room::layers(layers)).capacity;
     assert_eq!([1, 2, CLIENT_LAYERS_MAX, usize::MAX].map(reach), [7, 14, 7700, 7 * LAYERS_MAX as u64]);
 }
 
@@ -89,8 +84,8 @@ fn rates_and_capacities_have_edges() {
     assert_eq!(one.add(b"", &Unlimited), Ok(false));
     let asked_bytes = NativeSpec::size_bytes(1, BlockedBits::for_layer(1000, 0.01).unwrap().size_bytes());
     let short = Error::AboveCeiling { asked_bytes, available_bytes: asked_bytes - 1 };
-    assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes - 1)).unwrap_err(), short);
-    assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &FilterOf(asked_bytes)).is_ok());
+    assert_eq!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &Room::of(asked_bytes - 1)).unwrap_err(), short);
+    assert!(BloomFilter::new(0.01, 1000, Scaling::Fixed, 0, &Room::of(asked_bytes)).is_ok());
 }
 
 /// Returns the largest capacity, a power of two up to 2^40, that this machine can allocate. Touches few pages.
@@ -107,4 +102,44 @@ fn a_filter_may_be_larger_than_the_memory_that_it_uses() {
     assert!(items.iter().all(|item| filter.contains(item)));
     assert!((100..1000u32).all(|item| !filter.contains(&item.to_le_bytes())));
     assert_eq!(filter.items(), 100);
+}
+
+#[test]
+fn a_batch_is_limited_and_an_empty_one_does_nothing() {
+    let mut filter = BloomFilter::new(0.01, 1, Scaling::Fixed, 5, &Unlimited).unwrap();
+    let mut twin = BloomFilter::new(0.01, 100, Scaling::Fixed, 5, &Unlimited).unwrap();
+    let list: Vec<[u8; 1]> = (0..40u8).map(|item| [item]).collect();
+    let hashes = filter.hash_batch(list.iter().map(|item| &item[..]));
+    let one_by_one: Vec<_> = list.iter().take(BATCH).map(|item| filter.hash(item)).collect();
+    assert_eq!(hashes[..], one_by_one);
+    assert_eq!(twin.add_batch(&hashes, &Unlimited).done, BATCH);
+    assert_eq!(twin.contains_batch(&hashes), Mask::first(BATCH));
+    assert_eq!((0..40u8).filter(|item| twin.contains(&[*item])).count(), BATCH);
+    let nothing = filter.hash_batch([]);
+    assert_eq!(filter.add(b"the only one", &Unlimited), Ok(true));
+    assert_eq!(
+        filter.add_batch(&nothing, &Unlimited),
+        Added { new: Mask::NONE, effect: Mask::NONE, done: 0, error: None }
+    );
+    assert_eq!(filter.contains_batch(&nothing), Mask::NONE);
+}
+
+#[test]
+fn filters_that_differ_are_not_equal() {
+    let new = |rate, capacity, expansion, seed| {
+        BloomFilter::new(rate, capacity, Scaling::from_expansion(expansion), seed, &Unlimited).unwrap()
+    };
+    let filter = new(0.01, 100, 2, 1);
+    assert!(filter == new(0.01, 100, 2, 1));
+    let others = [new(0.011, 100, 2, 1), new(0.01, 101, 2, 1), new(0.01, 100, 3, 1), new(0.01, 100, 0, 1)];
+    assert!(others.iter().chain([&new(0.01, 100, 2, 2)]).all(|other| *other != filter));
+    let mut bit = new(0.01, 100, 2, 1);
+    bit.layer_bytes_mut(0).unwrap()[100] ^= 16;
+    assert!(bit != filter);
+    let bits_of_an_item = [1, 2].map(|seed| {
+        let mut filter = new(1e-6, 100, 2, seed);
+        filter.add(b"item", &Unlimited).unwrap();
+        filter.layers()[0].bytes().to_vec()
+    });
+    assert_ne!(bits_of_an_item[0], bits_of_an_item[1], "each seed has its own places for an item");
 }

@@ -149,7 +149,7 @@ impl NativeSpec {
     /// Returns the definition with the second policy if that makes the first layer smaller.
     ///
     /// Smaller layers and lower rates keep the first policy. Their few blocks have unequal loads, so they exceed their share of
-    /// the rate, which only a small share makes up for: `tests/accuracy` has the sums.
+    /// the rate, which only a small share makes up for: `tests/figures` has the sums.
     fn with_newest_policy(self) -> Self {
         /// Below it, a layer of two blocks has up to 1.13 of its rate.
         const CAPACITY_MIN: u64 = 70;

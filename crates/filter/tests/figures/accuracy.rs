@@ -1,0 +1,477 @@
+//! The requested rate holds: measured by queries, computed from the fill of each block if a rate is too low for queries, and
+//! predicted by a model of the layout for sizes that no test could fill. Also checks the memory.
+//!
+//! A filter is measured when it has counted its capacity. That takes more distinct items than the capacity: an item mistaken
+//! for a member is not counted, and at a rate of 0.25 that is one in eight.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use bloomgate_filter::cells::{COUNTER_MAX, Cells as _, Counters};
+use bloomgate_filter::chain::Layer;
+use bloomgate_filter::geometry::sizing::Policy;
+use bloomgate_filter::geometry::{BlockedBits, BlockedCounters, BlockedGeometry, Counting as _, Geometry as _, sizing};
+use bloomgate_filter::hash::{HashBatch, ItemHash};
+use bloomgate_filter::kinds::NativeSpec;
+use bloomgate_filter::{BATCH, BloomFilter, Scaling, Unlimited};
+
+use super::model::{Model, poisson};
+
+/// The accepted excess of a measured rate over the requested one, without the error of measurement.
+const TOLERANCE: f64 = 1.1;
+/// The same for counters: less, because every add counts, so that no item is mistaken for a member and left out.
+const TOLERANCE_OF_COUNTERS: f64 = 1.06;
+/// Rates that queries can measure.
+const RATES: [f64; 6] = [0.25, 1e-1, 1e-2, 1e-3, 1e-4, 1e-6];
+const CAPACITIES: [u64; 6] = [1, 10, 100, 1000, 100_000, 1_000_000];
+/// Queried items are numbered from here, and are never added.
+const ABSENT: u64 = 1 << 63;
+
+/// The number of increments that a counter can count.
+const VALUES: usize = COUNTER_MAX as usize + 1;
+
+/// 5 if the run should use more queries than an ordinary test.
+fn effort() -> f64 {
+    if std::env::var("BLOOMGATE_ACCURACY").is_ok_and(|value| value == "full") { 5.0 } else { 1.0 }
+}
+
+/// The number of queries: enough for 400 expected false positives; at least 2 million, because filters differ, and at most 20
+/// million, with twenty expected false positives at a rate of 1e-6. Lookups need only show that a filter answers as its fill says:
+/// the rate by the fill is exact, and may exceed the requested one by the same tenth.
+fn queries(rate: f64) -> u64 {
+    (400.0 / rate * effort()).clamp(2e6, 2e7 * effort()) as u64
+}
+
+/// Adds new items until the filter counts `items`.
+fn fill(filter: &mut BloomFilter, items: u64, offered: &mut u64) {
+    while filter.items() < items {
+        let count = (items - filter.items()).min(BATCH as u64);
+        assert_eq!(filter.add_batch(&batch(filter, *offered..*offered + count), &Unlimited).error, None);
+        *offered += count;
+    }
+}
+
+fn false_positives(filter: &BloomFilter, queries: u64) -> u64 {
+    let mut found = 0;
+    for first in (0..queries).step_by(BATCH) {
+        let count = (queries - first).min(BATCH as u64);
+        let absent = batch(filter, ABSENT | first..ABSENT | (first + count));
+        found += u64::from(filter.contains_batch(&absent).len());
+    }
+    found
+}
+
+fn batch(filter: &BloomFilter, items: Range<u64>) -> HashBatch {
+    let items: Vec<[u8; 8]> = items.map(u64::to_le_bytes).collect();
+    filter.hash_batch(items.iter().map(<[u8; 8]>::as_slice))
+}
+
+/// Computes the fraction of absent items that a layer reports as present from the fill of its blocks: the average over its
+/// groups and over ordered pairs of different blocks of a group, with independent cells. `ones`: of 512 cells of a block, the
+/// number that an item finds set.
+fn rate_by_fill<const BLOCK: usize>(
+    geometry: BlockedGeometry<BLOCK>,
+    bytes: &[u8],
+    ones: impl Fn(&[u8]) -> u32,
+) -> f64 {
+    let BlockedGeometry { groups, blocks_per_group, hashes } = geometry;
+    let (in_a, in_b) = (hashes.div_ceil(2).cast_signed(), (hashes / 2).cast_signed());
+    let pairs = f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
+    let mut sum = 0.0;
+    for group in bytes.chunks_exact(BLOCK * blocks_per_group as usize) {
+        let (mut a, mut b, mut same) = (0.0, 0.0, 0.0);
+        for block in group.chunks_exact(BLOCK) {
+            let fill = f64::from(ones(block)) / 512.0;
+            let (as_a, as_b) = (fill.powi(in_a), fill.powi(in_b));
+            a += as_a;
+            b += as_b;
+            same += as_a * as_b;
+        }
+        sum += (a * b - same) / pairs;
+    }
+    sum / groups as f64
+}
+
+fn rate_of_layer(layer: &Layer<BlockedBits>) -> f64 {
+    rate_by_fill(layer.geometry(), layer.bytes(), |block| block.iter().map(|byte| byte.count_ones()).sum())
+}
+
+/// Computes the same for a chain, where one layer that reports the item is enough.
+fn chain_rate_by_fill(filter: &BloomFilter) -> f64 {
+    let absent: f64 = filter.layers().iter().map(|layer| (-rate_of_layer(layer)).ln_1p()).sum();
+    -absent.exp_m1()
+}
+
+/// Returns the standard deviation of a rate measured by this many queries.
+fn deviation(rate: f64, queries: u64) -> f64 {
+    (rate * (1.0 - rate) / queries as f64).sqrt()
+}
+
+/// Runs jobs on all processors. Returns the results in the order of the jobs.
+fn in_parallel<Job: Sync, Answer: Send>(jobs: &[Job], work: impl Fn(&Job) -> Answer + Sync) -> Vec<Answer> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut answers = Vec::new();
+        while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
+        {
+            answers.push((index, work(job)));
+        }
+        answers
+    };
+    let mut answers: Vec<(usize, Answer)> = thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..thread::available_parallelism().map_or(1, NonZero::get)).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    answers.sort_by_key(|(index, _)| *index);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// The average of fixed filters with one rate and capacity.
+struct Found {
+    measured: f64,
+    queries: u64,
+    by_fill: f64,
+}
+
+/// Fills filters with 2 million items in total, at least 2 and at most 1000 filters. Each gets its share of the queries, with
+/// other items and seeds.
+fn measure_bits(rate: f64, capacity: u64, queries: u64) -> Found {
+    let filters = (2_000_000 / capacity).clamp(2, 1000);
+    let (mut found, mut by_fill) = (0, 0.0);
+    for index in 0..filters {
+        // Not seed 8, see `small_seeds_are_as_good_as_others`.
+        let seed = 1000 + index as u32;
+        let mut filter = BloomFilter::new(rate, capacity, Scaling::Fixed, seed, &Unlimited).unwrap();
+        fill(&mut filter, capacity, &mut 0);
+        found += false_positives(&filter, queries / filters);
+        by_fill += rate_of_layer(&filter.layers()[0]) / filters as f64;
+    }
+    let queries = queries / filters * filters;
+    Found { measured: found as f64 / queries.max(1) as f64, queries, by_fill }
+}
+
+fn full_counters(geometry: BlockedCounters, capacity: u64, seed: u32) -> Counters {
+    let mut counters = Counters::zeroed(geometry.blocks()).unwrap();
+    for item in 0..capacity {
+        geometry.insert(&mut counters, geometry.probe(ItemHash::of(&item.to_le_bytes(), seed)));
+    }
+    counters
+}
+
+fn values(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().flat_map(|byte| [byte & COUNTER_MAX, byte >> 4])
+}
+
+/// Fills counters with `capacity` distinct items each, in the same way.
+fn measure_counters(rate: f64, capacity: u64, queries: u64) -> Found {
+    let filters = (2_000_000 / capacity).clamp(2, 1000);
+    let geometry = BlockedCounters::for_layer(capacity, rate).unwrap();
+    let (mut found, mut by_fill) = (0, 0.0);
+    for index in 0..filters {
+        let seed = 1000 + index as u32;
+        let counters = full_counters(geometry, capacity, seed);
+        for item in 0..queries / filters {
+            let probe = geometry.probe(ItemHash::of(&(ABSENT | item).to_le_bytes(), seed));
+            let is_found = geometry.contains_first(&counters, probe) && geometry.contains_rest(&counters, probe);
+            found += u64::from(is_found);
+        }
+        let ones = |block: &[u8]| values(block).filter(|value| *value > 0).count() as u32;
+        by_fill += rate_by_fill(geometry, counters.bytes(), ones) / filters as f64;
+    }
+    let queries = queries / filters * filters;
+    Found { measured: found as f64 / queries.max(1) as f64, queries, by_fill }
+}
+
+/// A layout of blocks, and how well it keeps its rates.
+#[derive(Clone, Copy)]
+struct Layout {
+    name: &'static str,
+    measure: fn(f64, u64, u64) -> Found,
+    /// The divisor of the number of queries: the layouts differ only in the model.
+    queries_less: u64,
+    /// The rate of a full filter, by the model.
+    modelled: fn(&Model, f64, u64) -> f64,
+    tolerance: f64,
+    /// In the model: sizes, the lowest rate, and the least part of their rate that the largest filters have, because they are no
+    /// larger than necessary.
+    sizes: &'static [u64],
+    lowest: f64,
+    least: f64,
+}
+
+const LAYOUTS: [Layout; 2] = [
+    Layout {
+        name: "bits",
+        measure: measure_bits,
+        queries_less: 1,
+        modelled: |model, rate, capacity| model.rate(capacity, BlockedBits::for_layer(capacity, rate).unwrap()),
+        tolerance: TOLERANCE,
+        sizes: &[1000, 10_000, 100_000, 200_000, 1_000_000, 10_000_000, 1_000_000_000],
+        // No requested rate is below 1e-12. Only late layers of a chain have lower ones, and those hardly matter.
+        lowest: 1e-16,
+        least: 0.85,
+    },
+    Layout {
+        name: "counters",
+        measure: measure_counters,
+        queries_less: 10,
+        modelled: |model, rate, capacity| {
+            model.rate_offered(capacity as f64, BlockedCounters::for_layer(capacity, rate).unwrap())
+        },
+        tolerance: TOLERANCE_OF_COUNTERS,
+        sizes: &[100, 1000, 5000, 10_000, 20_000, 100_000, 1_000_000, 10_000_000, 1_000_000_000],
+        lowest: sizing::RATE_MIN,
+        least: 0.95,
+    },
+];
+
+/// Measures full filters of a layout, for every rate with every capacity, in the order of the table's cells.
+fn measure(layout: &Layout, rates: &[f64], queries: impl Fn(f64) -> u64 + Sync) -> Vec<((f64, u64), Found)> {
+    let mut jobs: Vec<_> = rates.iter().flat_map(|&rate| CAPACITIES.map(|capacity| (rate, capacity))).collect();
+    // The longest first, so that none runs alone at the end.
+    jobs.reverse();
+    let found = in_parallel(&jobs, |&(rate, capacity)| (layout.measure)(rate, capacity, queries(rate)));
+    let mut cells: Vec<_> = jobs.into_iter().zip(found).collect();
+    cells.reverse();
+    cells
+}
+
+/// One row per rate, one column per capacity.
+fn print_table(title: &str, cells: &[((f64, u64), Found)], of: impl Fn(&Found) -> f64) {
+    println!("\n{title}\n   rate {}", CAPACITIES.map(|capacity| format!("{capacity:>8}")).join(" "));
+    for row in cells.chunks(CAPACITIES.len()) {
+        let ratios: Vec<String> = row.iter().map(|((rate, _), found)| format!("{:>8.3}", of(found) / rate)).collect();
+        println!("{:>7.1e} {}", row[0].0.0, ratios.join(" "));
+    }
+}
+
+#[test]
+fn a_full_filter_keeps_its_rate() {
+    for layout in &LAYOUTS {
+        let cells = measure(layout, &RATES, |rate| queries(rate) / layout.queries_less);
+        print_table(&format!("Measured false positive rate / asked, full {}", layout.name), &cells, |found| {
+            found.measured
+        });
+        print_table("The same from the fill of the blocks", &cells, |found| found.by_fill);
+        for ((rate, capacity), Found { measured, queries, by_fill }) in cells {
+            let most = layout.tolerance * rate + 3.0 * deviation(rate, queries);
+            assert!(measured <= most, "{rate} for {capacity}: {measured} in {queries} queries");
+            assert!(by_fill <= layout.tolerance * rate, "{rate} for {capacity}: {by_fill} by fill");
+            // Both methods agree, so the second can be trusted where the first cannot measure.
+            let allowed = 4.5 * deviation(by_fill, queries) + 2.0 / queries as f64;
+            assert!((measured - by_fill).abs() <= allowed, "{rate} for {capacity}: {measured}, {by_fill} by fill");
+        }
+    }
+}
+
+#[test]
+fn rates_too_low_for_queries_hold_by_the_fill_of_the_blocks() {
+    let model = Model::new();
+    for layout in &LAYOUTS {
+        let cells = measure(layout, &[1e-8, 1e-10, 1e-12], |_| 0);
+        let title = format!("False positive rate from the fill / asked, full {}", layout.name);
+        print_table(&title, &cells, |found| found.by_fill);
+        for ((rate, capacity), Found { by_fill, .. }) in cells {
+            assert!(by_fill <= layout.tolerance * rate, "{rate} for {capacity}: {by_fill}");
+            // The model, which covers sizes that no test fills, agrees if there are enough groups.
+            let modelled = (layout.modelled)(&model, rate, capacity);
+            let agrees = (by_fill / modelled - 1.0).abs() < 0.1;
+            assert!(agrees || capacity < 100_000, "{rate} for {capacity}: {by_fill} by fill, {modelled} by the model");
+        }
+    }
+}
+
+#[test]
+fn in_the_model_every_rate_holds_at_every_size() {
+    let model = Model::new();
+    for layout in &LAYOUTS {
+        let steps = (0..).map(|step| 0.25 * 10f64.powf(-0.25 * f64::from(step)));
+        let mut rates: Vec<f64> = steps.take_while(|rate| *rate > layout.lowest).collect();
+        rates.push(layout.lowest);
+        let ratios = in_parallel(&rates, |&rate| -> Vec<f64> {
+            let modelled = layout.sizes.iter().map(|&capacity| {
+                // After as many distinct items; when it counts this many, some more were mistaken for members.
+                let offered = model.rate_offered(capacity as f64, BlockedBits::for_layer(capacity, rate).unwrap());
+                assert!(layout.name != "bits" || offered <= 1.005 * rate.max(sizing::RATE_MIN), "{rate}");
+                (layout.modelled)(&model, rate, capacity) / rate
+            });
+            modelled.collect()
+        });
+        println!("\nFalse positive rate / asked by the model, {} for {:?} items", layout.name, layout.sizes);
+        for (rate, ratios) in rates.into_iter().zip(ratios) {
+            let shown: Vec<_> = ratios.iter().map(|ratio| format!("{ratio:>6.3}")).collect();
+            println!("{rate:>8.2e} {}", shown.join(" "));
+            let most = if rate >= sizing::RATE_MIN { layout.tolerance } else { 1.5 };
+            assert!(ratios.iter().all(|ratio| *ratio <= most), "{rate}: {ratios:?}");
+            assert!(ratios.last() >= Some(&layout.least), "{rate}: {ratios:?}");
+        }
+    }
+}
+
+/// MurmurHash3 mixes its seed with the length of the item. If the two cancel out, both halves of the hash of an item of up to 8
+/// bytes depend on a single number, and its bits depend on its group. The items here have 8 bytes, and seed 8 is known to be
+/// poor.
+#[test]
+fn small_seeds_are_as_good_as_others() {
+    for seed in (0..=16).filter(|seed| *seed != 8) {
+        let mut filter = BloomFilter::new(0.01, 1000, Scaling::Fixed, seed, &Unlimited).unwrap();
+        fill(&mut filter, 1000, &mut 0);
+        let measured = false_positives(&filter, 500_000) as f64 / 5e5;
+        assert!(measured <= TOLERANCE * 0.01 + 3.0 * deviation(0.01, 500_000), "seed {seed}: {measured}");
+    }
+}
+
+/// Grows a filter to each of the numbers of items and measures it there.
+fn measure_grown(rate: f64, first: u64, expansion: u32, at_items: &[u64]) {
+    let mut filter = BloomFilter::new(rate, first, Scaling::from_expansion(expansion), 7, &Unlimited).unwrap();
+    let mut offered = 0;
+    for &items in at_items {
+        fill(&mut filter, items, &mut offered);
+        let layers = filter.layers().len() as u64;
+        // A lookup of an absent item visits every layer.
+        let queries = queries(rate).min((2e7 * effort()) as u64 / layers);
+        let measured = false_positives(&filter, queries) as f64 / queries as f64;
+        let by_fill = chain_rate_by_fill(&filter);
+        let full = if filter.remaining_capacity() == 0 { ", all full" } else { "" };
+        let bits = filter.allocated_bytes() as f64 * 8.0 / items as f64;
+        println!(
+            "{rate:>7.1e} from {first:>5} x {expansion} to {items:>8}: measured {:.3}, by fill {:.3} of the rate; \
+             {layers:>4} layers, {bits:.1} bits an item{full}",
+            measured / rate,
+            by_fill / rate
+        );
+        let most = TOLERANCE * rate + 3.0 * deviation(rate, queries);
+        assert!(measured <= most, "{rate} from {first} by {expansion} to {items}: {measured} in {queries} queries");
+        assert!(by_fill <= TOLERANCE * rate, "{rate} from {first} by {expansion} to {items}: {by_fill} by fill");
+    }
+}
+
+#[test]
+fn a_grown_filter_keeps_its_rate() {
+    // 13 full layers hold 819,100 items; 7 layers with expansion 4 hold 546,100.
+    let grown: [(u32, &[u64]); 2] = [(2, &[819_100, 1_000_000]), (4, &[546_100, 1_000_000])];
+    let jobs: Vec<_> = RATES.iter().rev().flat_map(|&rate| grown.map(|grown| (rate, grown))).collect();
+    in_parallel(&jobs, |&(rate, (expansion, at_items))| measure_grown(rate, 100, expansion, at_items));
+}
+
+#[test]
+fn a_filter_of_a_thousand_equal_layers_keeps_its_rate() {
+    measure_grown(1e-2, 1000, 1, &[1_000_000]);
+}
+
+#[test]
+fn the_rates_of_a_chain_add_up_to_the_requested_one() {
+    let model = Model::new();
+    use Policy::{One, Two};
+    let chains = [(100, 2), (100, 4), (1000, 1), (1000, 2), (100_000, 2), (100_000, 10)];
+    let rates = [0.25, 0.1, 1e-2, 1e-4, 1e-8, 1e-12];
+    let old = rates.iter().flat_map(|&rate| chains.map(|(first, expansion)| (rate, (One, first, expansion))));
+    // First layers with the second policy, those included that a scan of all capacities found closest to their rate.
+    let new = [0.1, 0.01, 0.003, 0.0015, 0.001].into_iter().flat_map(|rate| {
+        let is_new = move |first: &u64| NativeSpec::murmur3(rate, *first, Scaling::from_expansion(2), 0).policy == Two;
+        let expansion = |first: u64| [1, 2, 4][usize::try_from(first % 3).unwrap()];
+        [64, 70, 71, 79, 85, 100, 106, 119, 128, 129]
+            .into_iter()
+            .filter(is_new)
+            .map(move |first| (rate, (Two, first, expansion(first))))
+    });
+    let jobs: Vec<_> = old.chain(new).collect();
+    let sums = in_parallel(&jobs, |&(rate, (policy, first, expansion))| {
+        let scaling = Scaling::from_expansion(expansion);
+        let (mut sum, mut capacity) = (0.0, first);
+        for index in 0..60 {
+            let share = sizing::share(policy, scaling, first, index);
+            let Ok(geometry) = BlockedBits::for_layer(capacity, rate * share) else { break };
+            sum += model.rate(capacity, geometry);
+            let Ok(next) = sizing::next_capacity(capacity, scaling) else { break };
+            capacity = next;
+        }
+        sum
+    });
+    println!("\nSum of the rates of up to 60 layers / asked by the model");
+    for ((rate, (policy, first, expansion)), sum) in jobs.into_iter().zip(sums) {
+        println!("{rate:>7.1e} from {first:>6} x {expansion:>2}, policy {}: {:.3}", policy.number(), sum / rate);
+        assert!(sum <= 1.05 * rate, "{rate} from {first} by {expansion}, {policy:?}: {sum}");
+    }
+}
+
+#[test]
+fn a_filter_takes_no_more_memory_than_promised() {
+    let new = |rate, capacity| BloomFilter::new(rate, capacity, Scaling::from_expansion(2), 1, &Unlimited).unwrap();
+    let bits = |filter: &BloomFilter, items: u64| filter.allocated_bytes() as f64 * 8.0 / items as f64;
+
+    // The allocator decides whether a small bitmap needs up to 63 bytes of padding to begin at a cache line. The server's
+    // mostly does not.
+    let default = new(0.01, 100);
+    let bitmap = default.layers()[0].cells();
+    let empty = default.allocated_bytes() - (bitmap.allocated_bytes() - bitmap.bytes().len() as u64);
+    let (hundredth, thousandth) = (bits(&new(1e-2, 1_000_000), 1_000_000), bits(&new(1e-3, 1_000_000), 1_000_000));
+    let mut grown = new(0.01, 100);
+    fill(&mut grown, 10_000_000, &mut 0);
+    let far = bits(&grown, 10_000_000);
+    println!(
+        "\nempty default filter {empty} bytes; 1,000,000 at 1e-2 {hundredth:.3}, at 1e-3 {thousandth:.3} bits an item"
+    );
+    println!("grown from 100 to 10,000,000 at 1e-2: {far:.2} bits an item in {} layers", grown.layers().len());
+    assert!(
+        empty <= 240 && default.allocated_bytes() <= empty + 63,
+        "{empty} bytes and {} with padding",
+        default.allocated_bytes()
+    );
+    assert!(hundredth <= 11.03, "{hundredth} bits an item");
+    assert!(thousandth <= 15.85, "{thousandth} bits an item");
+    assert!(far <= 26.0, "{far} bits an item");
+}
+
+/// Items choose their counters independently, so the value of a counter is Poisson distributed.
+#[test]
+fn no_counter_of_a_full_filter_saturates() {
+    println!("\nPart of the counters of a full filter at n or more, by the model (by counting a million items)");
+    for rate in [0.25, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-9, 1e-12] {
+        const ITEMS: u64 = 1_000_000;
+        let geometry = BlockedCounters::for_layer(ITEMS, rate).unwrap();
+        let hit = |cells: u32| 1.0 - (511.0f64 / 512.0).powi(cells.cast_signed());
+        let (in_a, in_b) = (geometry.hashes.div_ceil(2), geometry.hashes / 2);
+        let load = ITEMS as f64 * (hit(in_a) + hit(in_b)) / geometry.blocks() as f64;
+        let modelled = poisson(load);
+        let mut counted = [0u64; VALUES];
+        for value in values(full_counters(geometry, ITEMS, 1000).bytes()) {
+            counted[usize::from(value)] += 1;
+        }
+        let counters = counted.iter().sum::<u64>() as f64;
+        let at_least = |n: usize| modelled[n..].iter().sum::<f64>();
+        print!("{rate:>7.1e} load {load:.3}");
+        for n in [1, 4, 6, 8, 15] {
+            let (expected, found) = (at_least(n), counted[n..].iter().sum::<u64>() as f64 / counters);
+            print!("  {n}: {expected:.2e} ({found:.2e})");
+            let allowed = 5.0 * (expected / counters).sqrt() + 2.0 / counters;
+            assert!((found - expected).abs() <= allowed, "{rate}: {found} at {n}, {expected} by the model");
+        }
+        println!();
+        assert!(at_least(VALUES - 1) < 1e-14, "{rate}");
+    }
+}
+
+/// Removed items leave nothing: after ten times as many items as the filter holds at a time, its rate is the same.
+#[test]
+fn counters_keep_their_rate_while_members_are_replaced() {
+    const CAPACITY: u64 = 20_000;
+    let geometry = BlockedCounters::for_layer(CAPACITY, 0.01).unwrap();
+    let probe = |item: u64| geometry.probe(ItemHash::of(&item.to_le_bytes(), 1000));
+    let mut counters = full_counters(geometry, CAPACITY, 1000);
+    for item in 0..10 * CAPACITY {
+        geometry.insert(&mut counters, probe(CAPACITY + item));
+        geometry.remove(&mut counters, probe(item));
+    }
+    assert!((10 * CAPACITY..11 * CAPACITY).all(|item| geometry.least(&counters, probe(item)) >= 1));
+    let absent = |item: &u64| geometry.least(&counters, probe(ABSENT | item)) > 0;
+    let found = (0..500_000).filter(absent).count() as f64 / 5e5;
+    assert!(found <= TOLERANCE_OF_COUNTERS * 0.01 + 3.0 * deviation(0.01, 500_000), "{found}");
+    for item in 10 * CAPACITY..11 * CAPACITY {
+        geometry.remove(&mut counters, probe(item));
+    }
+    assert!(counters.bytes().iter().all(|byte| *byte == 0), "nothing is left");
+}

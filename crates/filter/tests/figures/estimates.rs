@@ -1,0 +1,205 @@
+//! Estimates from the fill of the blocks of a layer: the number of its items, and its present false positive rate. Compared
+//! with layers whose items are known.
+
+use bloomgate_filter::cells::{Blocks, Cells as _, Histogram, unite};
+use bloomgate_filter::geometry::{BlockedBits, BlockedProbe, Geometry as _, estimate};
+use bloomgate_filter::hash::ItemHash;
+use bloomgate_filter::kinds::valkey_bloom::ValkeyBloom;
+use bloomgate_filter::kinds::{Origin, RedisBloomSpec, ValkeyBloomSpec};
+use bloomgate_filter::{BATCH, Filter, Moment, Scaling, Spec, Unlimited};
+
+const RATES: [f64; 2] = [1e-2, 1e-4];
+const SEED: u32 = 4242;
+/// Numbers of items that are never added begin here.
+const ABSENT: u64 = 1 << 63;
+
+fn probe(item: u64, geometry: BlockedBits) -> BlockedProbe {
+    geometry.probe(ItemHash::of(&item.to_le_bytes(), SEED))
+}
+
+/// The bits of a layer, without a count of its items.
+struct Bits {
+    geometry: BlockedBits,
+    cells: Blocks,
+}
+
+impl Bits {
+    fn new(capacity: u64, rate: f64) -> Self {
+        let geometry = BlockedBits::for_layer(capacity, rate).unwrap();
+        Self { geometry, cells: Blocks::zeroed(geometry.blocks()).unwrap() }
+    }
+
+    fn add(&mut self, items: std::ops::Range<u64>) {
+        for item in items {
+            self.geometry.insert(&mut self.cells, probe(item, self.geometry));
+        }
+    }
+
+    fn histogram(&self) -> Histogram {
+        Histogram::of(self.cells.bytes())
+    }
+
+    fn estimate(&self, histogram: &Histogram) -> f64 {
+        estimate::items(histogram, self.geometry.hashes, self.geometry.blocks())
+    }
+}
+
+#[test]
+fn items_are_estimated_within_two_percent() {
+    for rate in RATES {
+        for capacity in [10_000, 100_000, 1_000_000u64] {
+            let (mut bits, mut offered) = (Bits::new(capacity, rate), 0);
+            for percent in [1, 2, 5, 10, 25, 50, 75, 100, 120] {
+                let items = capacity * percent / 100;
+                bits.add(offered..items);
+                offered = items;
+                let error = bits.estimate(&bits.histogram()) / items as f64 - 1.0;
+                eprintln!("{rate}, {items} of {capacity}: {:+.3}%", error * 100.0);
+                assert!(items < 10_000 || error.abs() < 0.02, "{rate}, {items} of {capacity}: {error}");
+            }
+        }
+    }
+}
+
+/// A sample has an additional error: four standard deviations of the number of its items.
+#[test]
+fn a_sample_estimates_as_well_as_its_items_allow() {
+    const CAPACITY: u64 = 4_000_000;
+    for rate in RATES {
+        let (mut bits, mut offered) = (Bits::new(CAPACITY, rate), 0);
+        for percent in [1, 5, 25, 100, 120] {
+            let items = CAPACITY * percent / 100;
+            bits.add(offered..items);
+            offered = items;
+            let sample = Histogram::sampled(bits.cells.bytes());
+            assert_eq!(sample.blocks(), (1 << 20) / 64);
+            let sampled = items as f64 * sample.blocks() as f64 / bits.geometry.blocks() as f64;
+            let error = bits.estimate(&sample) / items as f64 - 1.0;
+            eprintln!("{rate}, sample of {sampled:.0} from {items} items: {:+.3}%", error * 100.0);
+            assert!(error.abs() < 0.002 + 4.0 / sampled.sqrt(), "{rate}, {items}: {error}");
+        }
+    }
+}
+
+/// Computes the chance that all bits of an absent item are set, over each pair of blocks of each group, which `rate_now` treats
+/// as independent.
+fn rate_over_pairs(bits: &Bits) -> f64 {
+    let BlockedBits { groups, blocks_per_group, hashes } = bits.geometry;
+    let chance = |block: &[u8], bits: u32| {
+        let ones: u32 = block.iter().map(|byte| byte.count_ones()).sum();
+        (f64::from(ones) / 512.0).powi(bits.cast_signed())
+    };
+    let of_group = |group: &[u8]| {
+        let blocks = || group.chunks(64);
+        let a: f64 = blocks().map(|block| chance(block, hashes.div_ceil(2))).sum();
+        let b: f64 = blocks().map(|block| chance(block, hashes / 2)).sum();
+        // A pair has two different blocks.
+        let own: f64 = blocks().map(|block| chance(block, hashes)).sum();
+        a * b - own
+    };
+    let pairs = groups as f64 * f64::from(blocks_per_group) * f64::from(blocks_per_group - 1);
+    bits.cells.bytes().chunks(blocks_per_group as usize * 64).map(of_group).sum::<f64>() / pairs
+}
+
+#[test]
+fn the_estimated_rate_is_that_of_all_pairs_of_blocks() {
+    for rate in RATES {
+        for capacity in [10_000, 100_000, 1_000_000u64] {
+            let (mut bits, mut offered) = (Bits::new(capacity, rate), 0);
+            for percent in [25, 50, 100, 120] {
+                bits.add(offered..capacity * percent / 100);
+                offered = capacity * percent / 100;
+                let (now, exact) =
+                    (estimate::rate_now(&bits.histogram(), bits.geometry.hashes), rate_over_pairs(&bits));
+                let error = now / exact - 1.0;
+                eprintln!("{rate}, {percent}% of {capacity}: {now:.3e}, {:+.3}% of all pairs'", error * 100.0);
+                // In a layer that is far from full, the few fullest groups dominate, far below the requested rate.
+                let most = if percent < 50 { 0.15 } else { 0.05 };
+                assert!(error.abs() < most, "{rate}, {percent}% of {capacity}: {now} for {exact}");
+            }
+        }
+    }
+}
+
+/// The same, as a client sees it: lookups of items that were never added.
+#[test]
+fn the_estimated_rate_is_the_measured_one() {
+    const CAPACITY: u64 = 100_000;
+    for (rate, percent, questions) in [(1e-2, 50, 4_000_000u64), (1e-2, 100, 1_000_000), (1e-4, 120, 4_000_000)] {
+        let mut bits = Bits::new(CAPACITY, rate);
+        bits.add(0..CAPACITY * percent / 100);
+        let is_in = |item: &u64| {
+            let probe = probe(ABSENT | item, bits.geometry);
+            bits.geometry.contains_first(&bits.cells, probe) && bits.geometry.contains_rest(&bits.cells, probe)
+        };
+        let wrong = (0..questions).filter(is_in).count() as f64;
+        let expected = estimate::rate_now(&bits.histogram(), bits.geometry.hashes) * questions as f64;
+        eprintln!("{rate}, {percent}%: {wrong} of {questions} wrong, {expected:.0} expected");
+        assert!(expected > 500.0, "too few to compare");
+        assert!((wrong - expected).abs() < 0.02 * expected + 4.0 * expected.sqrt(), "{wrong} for {expected}");
+    }
+}
+
+#[test]
+fn a_union_has_the_estimates_of_all_items() {
+    for rate in RATES {
+        let [mut one, mut other, mut both] = [(); 3].map(|()| Bits::new(50_000, rate));
+        one.add(0..20_000);
+        other.add(15_000..50_000);
+        both.add(0..50_000);
+        let histogram = Histogram::of_union(one.cells.bytes(), other.cells.bytes());
+        let mut counted = Histogram::empty();
+        unite(one.cells.bytes_mut(), std::iter::once(other.cells.bytes()), false, Some(&mut counted)).unwrap();
+        assert!(one.cells.bytes() == both.cells.bytes());
+        assert_eq!(histogram, both.histogram());
+        assert_eq!(histogram, counted);
+        assert!((both.estimate(&histogram) / 50_000.0 - 1.0).abs() < 0.02);
+    }
+}
+
+/// Returns the share of absent items that a filter reports as present.
+fn measured(filter: &Filter, questions: u64) -> f64 {
+    let mut found = 0;
+    for first in (0..questions).step_by(BATCH) {
+        let batch = (first..first + BATCH as u64).map(|number| (ABSENT + number).to_le_bytes());
+        let batch: Vec<[u8; 8]> = batch.collect();
+        found += filter.contains_batch(batch.iter().map(<[u8; 8]>::as_slice), &Moment(0)).len();
+    }
+    f64::from(found) / questions as f64
+}
+
+/// In the layouts of other modules, the bits of an item form a progression, which sometimes repeats early. In chains of many
+/// small layers, most false positives are such items.
+#[test]
+fn the_estimated_rate_of_double_hashing_covers_repeated_bits() {
+    for (rate, capacity, expansion, items, tolerance) in [
+        (0.01, 100, 1, 5000, 0.15),
+        (0.001, 100, 1, 5000, 0.15),
+        (1e-4, 100, 1, 3000, 0.3),
+        (1e-6, 100, 1, 2000, 0.4),
+        (0.01, 100, 2, 20_000, 0.1),
+        (0.01, 1000, 4, 20_000, 0.1),
+        (0.01, 20_000, 0, 20_000, 0.1),
+    ] {
+        let scaling = Scaling::from_expansion(expansion);
+        let rules = ValkeyBloom::new(rate, 0.5, scaling, std::array::from_fn(|index| index as u8));
+        for spec in [
+            Spec::RedisBloom(RedisBloomSpec { rate, capacity, scaling }),
+            Spec::ValkeyBloom(ValkeyBloomSpec { rules, capacity }),
+        ] {
+            let mut filter = Filter::new(&spec, &Unlimited).unwrap();
+            let mut numbers = 0u64..;
+            while filter.items() < items {
+                let item = numbers.next().unwrap().to_le_bytes();
+                filter.add(&item, Origin::Client, &Moment(0), &Unlimited).unwrap();
+            }
+            let (estimated, wrong) = (filter.stats(&Moment(0)).unwrap().rate_now, measured(&filter, 1_000_000));
+            eprintln!("{spec:?}, {items} items: estimated {estimated:.2e}, measured {wrong:.2e}");
+            let chance = 4.0 * (wrong / 1e6).sqrt() / estimated;
+            assert!(
+                (wrong / estimated - 1.0).abs() < tolerance + chance,
+                "{spec:?}: estimated {estimated}, measured {wrong}"
+            );
+        }
+    }
+}

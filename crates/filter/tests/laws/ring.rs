@@ -1,0 +1,335 @@
+//! What is particular to filters that forget: how long an item is found, how many items are remembered, what is refused, and dumps of
+//! rings whose buckets begin and are dropped meanwhile.
+
+use std::collections::HashMap;
+
+use bloomgate_filter::format::{Arrival, ByteSource, Error as FormatError, Progress, Source as _};
+use bloomgate_filter::hash::Hasher;
+use bloomgate_filter::kinds::{Forgets, Origin, Outcome, Turn, WindowedFilter, WindowedSpec};
+use bloomgate_filter::{CLIENT_LAYERS_MAX, Error, Filter, Moment, Scaling, Spec, Unlimited};
+use proptest::prelude::*;
+
+use crate::forms::{
+    GENERATION, Record, accept, arrived, begin, dump_while, dumped, filter_mut, read_own, records, saved_and_read,
+    snapshot,
+};
+use crate::rows::{EXACT, Room, config};
+use crate::world::{START, item, turn_if_due};
+
+/// With and without tables of deleted items.
+const HASHERS: [Hasher; 2] = [Hasher::murmur3(9), Hasher::SipHash { key: [3; 16] }];
+
+fn after(seconds: u64, is_sliding: bool) -> Forgets {
+    Forgets::After { seconds, is_sliding }
+}
+
+fn spec(forgets: Forgets, capacity: u64, expansion: u32, buckets: u32) -> WindowedSpec {
+    let scaling = if forgets == Forgets::Rolling { Scaling::Fixed } else { Scaling::from_expansion(expansion) };
+    WindowedSpec { rate: EXACT, capacity, scaling, hasher: HASHERS[0], forgets, buckets }
+}
+
+fn new(spec: WindowedSpec) -> Filter {
+    Filter::new(&Spec::Windowed(spec), &Unlimited).unwrap()
+}
+
+fn ring(filter: &Filter) -> &WindowedFilter {
+    filter.windowed().unwrap()
+}
+
+fn slots(filter: &Filter) -> Vec<u64> {
+    ring(filter).buckets().map(|bucket| bucket.slot).collect()
+}
+
+fn add(filter: &mut Filter, number: u32, now: u64) -> Result<Outcome, Error> {
+    turn_if_due(filter, Moment(now));
+    filter.add(&item(number), Origin::Client, &Moment(now), &Unlimited)
+}
+
+fn found(filter: &Filter, number: u32, now: u64) -> bool {
+    filter.contains(&item(number), &Moment(now))
+}
+
+/// The longest time, in milliseconds: the window, a bucket, and a second.
+fn at_most(seconds: u64, buckets: u32) -> u64 {
+    seconds * 1000 * u64::from(buckets) / u64::from(buckets - 1) + 1000
+}
+
+proptest! {
+    #![proptest_config(config(256))]
+
+    #[test]
+    fn an_item_is_found_for_the_window_and_at_most_a_bucket_more(
+        seconds in 1u64..1000,
+        buckets in 3u32..=64,
+        is_sliding in any::<bool>(),
+        expansion in 1u32..3,
+        steps in prop::collection::vec((0u32..60, prop_oneof![8 => 0u64..100, 1 => 0u64..4000]), 1..200),
+    ) {
+        let mut filter = new(spec(after(seconds, is_sliding), 40, expansion, buckets));
+        let (mut now, mut added, mut asked) = (START, HashMap::new(), HashMap::new());
+        for (item, wait) in steps {
+            now += wait * seconds * 1000 / 1000;
+            let outcome = add(&mut filter, item, now).unwrap();
+            prop_assert!(is_sliding || outcome != Outcome::Renewed);
+            if outcome == Outcome::New {
+                added.insert(item, now);
+            }
+            asked.insert(item, now);
+            for (item, first) in &added {
+                let since = if is_sliding { asked[item] } else { *first };
+                let is_found = found(&filter, *item, now);
+                prop_assert!(is_found || now >= since + seconds * 1000, "{} ms after its add", now - since);
+                prop_assert!(!is_found || now <= since + at_most(seconds, buckets), "{} ms after its add", now - since);
+            }
+        }
+        // It forgets without any write.
+        let last = added.keys().filter(|item| found(&filter, **item, now + at_most(seconds, buckets))).count();
+        prop_assert_eq!(last, 0);
+    }
+
+    #[test]
+    fn a_rolling_ring_has_the_last_items_and_at_most_a_bucket_more(
+        capacity in 1u64..300, buckets in 3u32..=64, count in 0u32..2000
+    ) {
+        let mut filter = new(spec(Forgets::Rolling, capacity, 0, buckets));
+        for item in 0..count {
+            prop_assert_eq!(add(&mut filter, item, START), Ok(Outcome::New));
+            prop_assert!(found(&filter, item, 0));
+        }
+        let all = (0..count).rev().map(|item| found(&filter, item, START)).collect::<Vec<_>>();
+        prop_assert!(all.iter().take(capacity as usize).all(|found| *found));
+        let most = capacity.div_ceil(u64::from(buckets) - 1) * u64::from(buckets);
+        prop_assert!(all.iter().filter(|found| **found).count() as u64 <= most);
+        prop_assert!(filter.items() <= most);
+        prop_assert_eq!(filter.live_contents(&Moment(u64::MAX)), filter.contents());
+    }
+}
+
+#[test]
+fn a_turn_that_cannot_follow_the_newest_bucket_is_refused() {
+    let mut filter = new(spec(after(7, false), 70, 2, 8));
+    add(&mut filter, 1, START).unwrap();
+    let before = filter.try_clone().unwrap();
+    let next = ring(&filter).turn_now(Moment(START + 500));
+    let windowed = filter.windowed_mut().unwrap();
+    for turn in [
+        Turn { slot: 0, ..next },
+        Turn { begin: Moment(START - 1), ..next },
+        Turn { end: Moment(next.begin.0 - 1), ..next },
+        Turn { slot: 1 << 63, ..next },
+        Turn { end: Moment(u64::MAX), ..next },
+    ] {
+        assert_eq!(windowed.turn(turn, &Unlimited), Err(Error::Unsound), "{turn:?}");
+    }
+    assert_eq!(windowed.turn(Turn { capacity: 0, ..next }, &Unlimited), Err(Error::CapacityOutOfRange));
+    assert!(filter == before);
+}
+
+#[test]
+fn the_layers_of_all_buckets_together_are_bounded() {
+    for limits in [Room::layers(CLIENT_LAYERS_MAX), Room::UNLIMITED] {
+        let mut filter = new(WindowedSpec { rate: 1e-3, ..spec(after(3, false), 1, 1, 64) });
+        let (mut number, mut refused) = (0u32, 0);
+        for bucket in 0..70u64 {
+            let now = Moment(START + bucket * 48);
+            let windowed = filter.windowed_mut().unwrap();
+            let turn = Turn { capacity: 1, ..windowed.turn_now(now) };
+            windowed.turn(turn, &limits).expect("a bucket begins, however many layers there are");
+            for _ in 0..300 {
+                number += 1;
+                match filter.add(&item(number), Origin::Client, &now, &limits) {
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!(error, Error::TooManyLayers);
+                        refused += 1;
+                        break;
+                    }
+                }
+            }
+            assert!(filter.layer_count() <= limits.layers.min(4096 - 64) + 64);
+        }
+        assert!(refused > 0);
+        assert!(saved_and_read(&filter) == filter && dumped(&filter) == filter);
+    }
+}
+
+#[test]
+fn a_ceiling_counts_all_buckets_and_a_refusal_changes_nothing() {
+    let mut filter = new(spec(after(7, false), 7000, 0, 8));
+    add(&mut filter, 1, START).unwrap();
+    let limits = Room::of(filter.size_bytes() * 3 + 10);
+    for second in 1..3 {
+        let windowed = filter.windowed_mut().unwrap();
+        let turn = windowed.turn_due(Moment(START + second * 1000)).unwrap();
+        windowed.turn(turn, &limits).unwrap();
+    }
+    let before = filter.try_clone().unwrap();
+    let windowed = filter.windowed_mut().unwrap();
+    let turn = windowed.turn_due(Moment(START + 3000)).unwrap();
+    assert!(matches!(windowed.turn(turn, &limits), Err(Error::AboveCeiling { available_bytes: 10, .. })));
+    assert!(filter == before);
+    // Later the first bucket is forgotten, and there is room.
+    let windowed = filter.windowed_mut().unwrap();
+    let turn = windowed.turn_due(Moment(START + 8000)).unwrap();
+    assert_eq!(windowed.turn(turn, &limits), Ok(1));
+}
+
+/// The stored form of a ring states its schedule and its buckets.
+#[test]
+fn impossible_rings_are_refused() {
+    let mut filter = new(WindowedSpec { rate: 0.01, ..spec(after(7, false), 70, 0, 8) });
+    for second in 0..2 {
+        turn_if_due(&mut filter, Moment(START + second * 1000));
+    }
+    let bytes = snapshot(&filter);
+    let mut source = ByteSource(&bytes);
+    let numbers: Vec<u64> = (0..17).map(|_| source.u64().unwrap()).collect();
+    assert_eq!(numbers[8..17], [7, 0, 8, 2, 0, START, START + 1000, 10, 0]);
+    let with = |index: usize, number: u64| {
+        let mut bytes = bytes.clone();
+        bytes[index * 8..index * 8 + 8].copy_from_slice(&number.to_le_bytes());
+        read_own(&bytes)
+    };
+    for (index, number, what) in [
+        (8, 0, "a rolling ring has no times"),
+        (8, 10_000_000_001, "a window without end"),
+        (9, 2, "sliding is yes or no"),
+        (10, 2, "too few buckets"),
+        (10, 65, "too many buckets"),
+        (11, 0, "no bucket"),
+        (11, 9, "more buckets than there may be"),
+        (12, 1, "a slot twice"),
+        (12, 1 << 63, "a slot that is no number of a command"),
+        (13, START + 1001, "a bucket that ends before it begins"),
+        (13, START - 5, "a bucket that takes items for longer than a span"),
+        (14, START + 1001, "a bucket that ends after the next begins"),
+        (15, 0, "a bucket for nothing"),
+        (16, 2, "an item renewed without SLIDING"),
+        (17, 0, "no layer"),
+    ] {
+        assert!(with(index, number).is_err(), "{what}");
+    }
+    assert!(with(13, START + 5).is_ok());
+    // With SLIDING, but in a bucket without items.
+    let with_both = |sliding: u64, flags: u64| {
+        let mut bytes = bytes.clone();
+        bytes[9 * 8..10 * 8].copy_from_slice(&sliding.to_le_bytes());
+        bytes[16 * 8..17 * 8].copy_from_slice(&flags.to_le_bytes());
+        read_own(&bytes)
+    };
+    assert!(with_both(1, 1).is_ok() && with_both(1, 2).is_err());
+}
+
+/// Eight buckets of a second each, with an item in every one.
+fn full_ring() -> Filter {
+    let mut filter = new(spec(after(7, false), 70, 2, 8));
+    (0..8).for_each(|second| _ = add(&mut filter, second, START + u64::from(second) * 1000));
+    filter
+}
+
+#[test]
+fn a_dump_omits_buckets_that_were_dropped_or_began_meanwhile() {
+    let mut filter = full_ring();
+    let mut now = START + 7500;
+    let records = dump_while(&mut filter, |filter| {
+        now += 500;
+        add(filter, now as u32, now).unwrap();
+    });
+    assert_eq!(records.len(), 9);
+    let mut value = arrived(&records);
+    for (iterator, data) in [&records[0], &records[8]] {
+        let again = value.accept(GENERATION, *iterator, data);
+        assert_eq!(again, Err(FormatError::WrongGeneration), "buckets are missing");
+    }
+    let copy = value.take_filter();
+    // A bucket is dropped with every second record: the first ones were read before, the others were dropped.
+    let (left, there) = (slots(&copy), slots(&filter));
+    assert!(left.iter().all(|slot| *slot < 8) && left.len() < 8, "{left:?}");
+    assert!((0..8).filter(|slot| there.contains(slot)).all(|slot| left.contains(&slot)), "{left:?}, {there:?}");
+    for bucket in ring(&copy).buckets() {
+        assert!(found(&copy, bucket.slot as u32, START), "an item from before the dump");
+    }
+    assert!(saved_and_read(&copy) == copy);
+}
+
+#[test]
+fn a_dump_of_which_every_bucket_was_dropped_makes_a_ring() {
+    for forgets in [after(7, false), Forgets::Rolling] {
+        let mut filter = new(spec(forgets, 70, 2, 8));
+        (0..80).for_each(|item| _ = add(&mut filter, item, START + u64::from(item) * 100).unwrap());
+        let mut items = 101..;
+        let records = dump_while(&mut filter, |filter| {
+            for item in items.by_ref().take(100) {
+                add(filter, item, START + u64::from(item) * 1000).unwrap();
+            }
+        });
+        let mut copy = arrived(&records).take_filter();
+        assert_eq!(ring(&copy).buckets().len(), 1);
+        assert!(saved_and_read(&copy) == copy && dumped(&copy) == copy);
+        add(&mut copy, 5, START + 1_000_000).unwrap();
+        assert!(found(&copy, 5, START + 1_000_000));
+    }
+}
+
+#[test]
+fn duplicate_records_are_accepted_while_buckets_begin_and_are_dropped() {
+    let mut filter = new(spec(after(7, false), 70, 2, 8));
+    let add_at = |filter: &mut Filter, second: u32| _ = add(filter, second, START + u64::from(second) * 1000).unwrap();
+    (0..5).for_each(|second| add_at(&mut filter, second));
+    let records = records(&filter);
+    let mut copy = arrived(&records);
+    (5..8).for_each(|second| add_at(filter_mut(&mut copy), second));
+    for (iterator, data) in &records {
+        assert_eq!(copy.accept(GENERATION, *iterator, data), Ok(Progress::Known), "its buckets are all here");
+        assert_eq!(copy.accept(GENERATION + 1, *iterator, data), Err(FormatError::WrongGeneration));
+    }
+    add_at(filter_mut(&mut copy), 8);
+    let again = |(iterator, data): &Record| copy.accept(GENERATION, *iterator, data);
+    let answers: Vec<_> = records.iter().map(again).collect();
+    assert_eq!(answers[0], Err(FormatError::Different), "the oldest bucket was dropped");
+    assert!(answers[1..].iter().all(|answer| *answer == Err(FormatError::WrongChecksum)));
+}
+
+/// Records of a later dump are neither duplicates nor the next records of a ring with other buckets.
+#[test]
+fn records_of_a_dump_after_a_rotation_are_refused() {
+    for (forgets, hasher) in
+        [after(7, false), Forgets::Rolling].into_iter().flat_map(|forgets| HASHERS.map(|hasher| (forgets, hasher)))
+    {
+        let mut source = new(WindowedSpec { hasher, ..spec(forgets, 70, 2, 8) });
+        (0..80).for_each(|item| _ = add(&mut source, item, START + u64::from(item) * 100));
+        let first = records(&source);
+        (80..100).for_each(|item| _ = add(&mut source, item, START + u64::from(item) * 100));
+        let second = records(&source);
+        assert_ne!(slots(&source), (0..8).collect::<Vec<_>>());
+        let mut value = begin(&first[0]);
+        for come in 1..=first.len() {
+            let before = value.try_clone().unwrap();
+            for (iterator, data) in &second {
+                assert!(value.accept(GENERATION, *iterator, data).is_err());
+            }
+            assert_eq!(value, before);
+            if let Some((iterator, data)) = first.get(come) {
+                accept(&mut value, *iterator, data).unwrap();
+            }
+        }
+    }
+}
+
+/// A dump of an empty ring by a development build: its chunk is bound to no bucket.
+#[test]
+fn a_dump_of_a_development_build_loads() {
+    let header = "b16f6f6d67617465 0200000000000000 0600000000000000 0100000000000000 7b14ae47e17a843f 0900000000000000 \
+                  0000000000000000 0700000000000000 0100000000000000 0000000000000000 0000000000000000 0300000000000000 \
+                  0100000000000000 0000000000000000 0000000000000000 0000000000000000 0500000000000000 0000000000000000 \
+                  0100000000000000 4f1be8b4814e6b3f 0500000000000000 0000000000000000 0800000000000000 0100000000000000 \
+                  0200000000000000 a719fede";
+    let [header, chunk] = [header, "02d96f71d70000000000000000"].map(|text| {
+        let digits: Vec<u8> = text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect::<Vec<_>>()
+    });
+    let mut arrival = Arrival::begin(3_098_423_767_597_057, &header, &Unlimited).unwrap();
+    assert_eq!(arrival.accept(3_098_423_767_597_058, &chunk), Ok(Progress::Complete));
+    let hasher = Hasher::murmur3(7);
+    assert!(arrival.into_filter() == new(WindowedSpec { rate: 0.01, hasher, ..spec(Forgets::Rolling, 9, 0, 3) }));
+}
