@@ -184,7 +184,8 @@ may_mount() {
 any_server_defragments() {
   local program
   while read -r program; do
-    if printf 'activedefrag yes\nport none\n' | "$program" - 2>&1 | grep -q "port none"; then return 0; fi
+    # The server itself fails, so its output is matched apart from the pipe, whose status would be the server's.
+    case $(printf 'activedefrag yes\nport none\n' | "$program" - 2>&1 || true) in *'port none'*) return 0 ;; esac
   done < <(list_servers)
   return 1
 }
@@ -204,19 +205,29 @@ may_have_huge_pages() {
 }
 
 # find_unavailable: sets `unavailable` to the `--skip` options for those ignored tests that this machine cannot run because a
-# library, a server, an operating system or a permission is missing.
+# library, a server, an operating system or a permission is missing, and prints what is missing.
 find_unavailable() {
   unavailable=()
-  [ -n "${BLOOMGATE_PEERS:-}" ] || unavailable+=(--skip peers:: --skip redisbloom_itself)
-  [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || unavailable+=(--skip older_than_7)
-  [ -n "${BLOOMGATE_GOLDEN:-}" ] || unavailable+=(--skip data_of_this_version_is_written)
-  [ -n "${BLOOMGATE_OTHER_SERVER:-}" ] || unavailable+=(--skip on_another_processor)
-  may_mount || unavailable+=(--skip disk::)
-  any_server_defragments || unavailable+=(--skip defragmentation:: --skip values_that_the_server_defragments)
-  any_server_migrates_slots || unavailable+=(--skip slot_migration_copies_every_filter --skip no_add_is_lost_while_slots_migrate)
-  may_have_huge_pages || unavailable+=(--skip huge_pages::huge_pages_)
-  [ "$(uname -s)" = Linux ] ||
-    unavailable+=(--skip one_thread_frees --skip without_a_limit_it_is --skip holds_a_record_once --skip q_restores_the_terminal)
+  [ -n "${BLOOMGATE_PEERS:-}" ] ||
+    leave_out "tests beside RedisBloom itself: BLOOMGATE_PEERS names no folder with its libraries" peers:: redisbloom_itself
+  [ -n "${BLOOMGATE_OLD_SERVER:-}" ] || leave_out "a server older than 7.0: BLOOMGATE_OLD_SERVER names none" older_than_7
+  [ -n "${BLOOMGATE_GOLDEN:-}" ] || leave_out "golden data of a new release: BLOOMGATE_GOLDEN is not set" data_of_this_version_is_written
+  [ -n "${BLOOMGATE_OTHER_SERVER:-}" ] || leave_out "a replica on another processor: it is a part of scripts/package --test-libraries" \
+    on_another_processor
+  may_mount || leave_out "full disks: this user may not mount a file system" disk::
+  any_server_defragments || leave_out "active defragmentation: no server has it" defragmentation:: values_that_the_server_defragments
+  any_server_migrates_slots || leave_out "CLUSTER MIGRATESLOTS: no server is Valkey 9" slot_migration_copies_every_filter \
+    no_add_is_lost_while_slots_migrate
+  may_have_huge_pages || leave_out "huge pages: they need Linux 6.1, and the setting madvise" huge_pages::huge_pages_
+  [ "$(uname -s)" = Linux ] || leave_out "tests that read /proc: this is not Linux" one_thread_frees without_a_limit_it_is \
+    holds_a_record_once q_restores_the_terminal
+}
+
+# leave_out REASON NAME...: leaves out the tests whose names contain one of the NAMEs.
+leave_out() {
+  local name
+  say "SKIPPED: $1"
+  for name in "${@:2}"; do unavailable+=(--skip "$name"); done
 }
 
 # start_servers_with FOLDER COMMAND: for each server of BLOOMGATE_SERVERS, or else of the PATH, writes a wrapper into FOLDER
