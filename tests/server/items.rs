@@ -72,6 +72,7 @@ fn equal_items_within_one_command_count_once() {
             assert_eq!(client.run("BF.MADD k a a b a b"), client.answers([1, 0, 1, 0, 0]));
             assert_eq!(client.run("BF.CARD k"), integer(2));
             // Across the end of a batch of 32 as well.
+            client.run("BF.RESERVE many 0.01 100 SEED 1");
             let mut words = vec!["BF.MADD".to_owned(), "many".to_owned()];
             words.extend((0..200).map(|number| format!("item-{}", number % 50)));
             let reply = client.call(&words);
@@ -126,7 +127,8 @@ fn a_full_fixed_filter_takes_nothing_new() {
             let (yes, no) = (client.answer(true), client.answer(false));
             // With a random seed, one item in a hundred would be a false positive of so small a filter in valkey-bloom's layout.
             let valkey_bloom = "TIGHTENING 0.5 SEED 00000000000000000000000000000007";
-            for words in ["SEED 1", "HASH siphash", "LAYOUT redisbloom", valkey_bloom] {
+            let keyed = "HASH siphash SEED 00000000000000000000000000000007";
+            for words in ["SEED 1", keyed, "LAYOUT redisbloom", valkey_bloom] {
                 client.run("FLUSHALL");
                 // A filter that is created and filled by one command.
                 let line = format!("BF.INSERT new CAPACITY 2 ERROR 0.0001 NONSCALING {words} ITEMS a b a c b");

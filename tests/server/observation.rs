@@ -16,7 +16,7 @@ fn info_counts_filters_and_what_is_asked_of_them() {
         let mut client = server.connect();
         assert!(client.run("INFO bf").text().contains(&format!("bf_version:{}", env!("CARGO_PKG_VERSION"))));
         client.run("BF.RESERVE a 0.000001 1000");
-        client.run("BF.RESERVE b 0.000001 2 EXPANSION 2");
+        client.run("BF.RESERVE b 0.000001 2 EXPANSION 2 SEED 1");
         client.run("BF.MADD b 1 2 3 4 5 6 7 1");
         client.run("BF.MEXISTS b 1 2 absent");
         client.run("BF.EXISTS b 3");

@@ -127,7 +127,7 @@ fn a_ring_tells_of_its_buckets() {
         for protocol in [2, 3] {
             let mut client = server.connect_speaking(protocol);
             client.run("FLUSHALL");
-            client.run("BF.RESERVE w 0.01 1000 WINDOW 3600 BUCKETS 4");
+            client.run("BF.RESERVE w 0.01 1000 SEED 1 WINDOW 3600 BUCKETS 4");
             fill(&mut client, "w", 0..100);
             client.run("BF.ROTATE w");
             fill(&mut client, "w", 100..150);

@@ -195,12 +195,12 @@ fn a_change_of_any_filter_is_announced_and_a_question_is_not() {
         for (lines, expected) in [
             (
                 vec![
-                    "BF.RESERVE k 0.0001 4 WINDOW 1000 BUCKETS 3",
+                    "BF.RESERVE k 0.0001 4 SEED 1 WINDOW 1000 BUCKETS 3",
                     "BF.ADD k a",
                     "BF.ROTATE k",
                     "BF.MADD k b c d",
                     "BF.EXISTS k a",
-                    "BF.RESERVE r 0.0001 4 ROLLING BUCKETS 3",
+                    "BF.RESERVE r 0.0001 4 SEED 1 ROLLING BUCKETS 3",
                     "BF.MADD r a b",
                     "BF.MADD r c d e f g h",
                 ],
@@ -218,7 +218,7 @@ fn a_change_of_any_filter_is_announced_and_a_question_is_not() {
                 "reserve k, add k, del k, del k",
             ),
             (
-                vec!["BF.RESERVE k 0.01 3 COUNTING", "BF.MADD k a a a", "BF.ADD k a", "BF.COUNT k a"],
+                vec!["BF.RESERVE k 0.01 3 COUNTING SEED 1", "BF.MADD k a a a", "BF.ADD k a", "BF.COUNT k a"],
                 "reserve k, add k, full k",
             ),
             (
@@ -239,7 +239,7 @@ fn a_filter_of_redisblooms_layout_announces_what_a_native_one_does() {
         let [native, theirs] = ["CONFIG SET bf.layout native", "CONFIG SET bf.layout redisbloom"].map(|setting| {
             let lines = [
                 setting,
-                "BF.RESERVE k 1e-6 2 EXPANSION 1",
+                "BF.RESERVE k 1e-12 2 EXPANSION 1",
                 "BF.ADD k a",
                 "BF.ADD k a",
                 "BF.MADD k a b c d e",

@@ -216,7 +216,7 @@ fn a_full_filter_is_an_error() {
     on_every_server(|program| {
         let server = Server::start(program);
         let url = url(&server);
-        server.connect().run("BF.RESERVE small 0.000001 1000 NONSCALING");
+        server.connect().run("BF.RESERVE small 1e-12 1000 NONSCALING");
         let text: String = (0..50_000).map(|number| format!("{number}\n")).collect();
         let ended = run_with(words(&url, "small", &[]), text.clone()).refused("is full");
         let lines: Vec<_> = text.lines().take(1000).collect();

@@ -281,7 +281,7 @@ fn a_resumed_postgresql_load_counts_each_row_once() {
 #[test]
 fn a_load_continues_after_a_server_restart() {
     on_every_server(|program| {
-        let mut server = Server::with(program).line("appendonly yes").line("appendfsync no").start();
+        let mut server = Server::with(program).line("appendonly yes").start();
         let files = Files::new();
         let path = numbers(&files);
         let child = begun(&server, &words(&server, &[&path, "--key", "seen", "--create", "0.001"]));

@@ -127,7 +127,7 @@ fn a_kill_leaves_no_partial_filter() {
         backup(&server, &["large"], &file).success();
         let digest = client.run("DEBUG DIGEST-VALUE large").elements()[0].text();
         for kills_server in [false, true] {
-            let builder = |builder: Builder| builder.line("appendonly yes").line("appendfsync no");
+            let builder = |builder: Builder| builder.line("appendonly yes");
             let mut other = builder(Server::with(program)).start();
             let mut child = command(["restore", "--url", &url(&other), file.to_str().unwrap()])
                 .stderr(std::process::Stdio::piped())

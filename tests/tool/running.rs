@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -91,18 +92,23 @@ pub fn run_with<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: impl
     output.into()
 }
 
-/// Runs the tool with a standard input that arrives after this delay.
-pub fn run_slowly<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str, takes: Duration) -> Ended {
-    const PIECES: u32 = 100;
+/// Runs the tool with a standard input that arrives slowly and does not end before a flag is set.
+pub fn run_while<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str, flag: &AtomicBool) -> Ended {
+    const PIECES: usize = 100;
     let mut child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
-            for piece in input.as_bytes().chunks(input.len() / PIECES as usize + 1) {
+            for (number, piece) in input.as_bytes().chunks(input.len() / PIECES + 1).enumerate() {
+                while !flag.load(SeqCst) {
+                    thread::sleep(Duration::from_millis(20));
+                    if number < PIECES / 2 {
+                        break;
+                    }
+                }
                 if stdin.write_all(piece).is_err() {
                     return;
                 }
-                thread::sleep(takes / PIECES);
             }
         });
         child.wait_with_output().unwrap().into()

@@ -1,12 +1,14 @@
 //! `shards`: a sharded filter in a cluster of six nodes, while slots move and a primary is killed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::running::{Ended, run, run_slowly, run_with, url};
+use crate::running::{Ended, run, run_while, run_with, url};
 use testing::nodes::{Cluster, id, slot};
 use testing::{Connection, Server, eventually, figures, integer, ok, on_every_server};
 
@@ -105,19 +107,17 @@ fn client_of(cluster: &Cluster, key: &str) -> Connection {
 fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
     on_every_server(|program| {
         let mut cluster = Cluster::start(program);
-        for server in &cluster.servers {
-            assert_eq!(server.connect().run("CONFIG SET cluster-node-timeout 1500"), ok());
-        }
         let url = url(&cluster.servers[0]);
         shards(&url, &["create", "seen", "0.0001", "400000", "--shards", "16"]).success();
         let input = lines(0..300_000);
+        let is_killed = Arc::new(AtomicBool::new(false));
         let stream = {
-            let (input, words) = (input.clone(), cluster_words(&["dedup", "--key", "seen", "--shards"], &url));
+            let (input, is_killed) = (input.clone(), Arc::clone(&is_killed));
+            let words = cluster_words(&["dedup", "--key", "seen", "--shards"], &url);
             let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-            // A slow stream, so that it is not finished before the first move.
-            thread::spawn(move || run_slowly(&words, &input, Duration::from_secs(8)))
+            thread::spawn(move || run_while(&words, &input, &is_killed))
         };
-        thread::sleep(Duration::from_millis(500));
+        eventually("the first lines", || items(&url, "seen") > 0);
         let mut moved = 0;
         for shard in 0..8 {
             moved += move_slot(&cluster, slot(&format!("{{{shard}}}")));
@@ -128,7 +128,9 @@ fn no_line_is_lost_while_slots_move_and_a_primary_is_killed() {
         let mut client = cluster.servers[victim].connect();
         assert_eq!(client.run("SET {9}:mark 1"), ok());
         assert_eq!(client.run("WAIT 1 60000"), integer(1));
+        cluster.set_node_timeout(Duration::from_millis(1500));
         cluster.servers[victim].stop(testing::Stop::Kill);
+        is_killed.store(true, SeqCst);
         let ended = stream.join().unwrap().success();
         let mut written: HashMap<&str, u32> = HashMap::new();
         let text = ended.text();

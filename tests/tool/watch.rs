@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cluster::three_nodes;
 use crate::running::{Ended, Running, collect, command, run, url};
 use crate::web::asking::Web;
-use testing::{Server, Stop, eventually, on_every_server, tool};
+use testing::{Server, Stop, eventually, on_every_server, patience, tool};
 
 fn samples(server: &Server, words: &[&str]) -> Vec<Value> {
     let url = url(server);
@@ -91,10 +91,12 @@ fn a_second_sample_shows_the_activity_since_the_first() {
         let server = filled(program);
         let url = url(&server);
         let words = ["watch", "--json", "--samples", "2", "--interval", "1.5", "--sort", "activity", "--url", &url];
-        let child = command(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command(words).stdout(Stdio::piped()).spawn().unwrap();
         let mut client = server.connect();
         // Adds until the second sample is printed; the first one may be printed at any time.
-        for number in 0..100 {
+        let mut number = 0;
+        while child.try_wait().unwrap().is_none() {
+            number += 1;
             client.run(&format!("BF.MADD small x{number} y{number}"));
             client.run(&format!("BF.EXISTS small z{number}"));
             thread::sleep(Duration::from_millis(20));
@@ -137,7 +139,8 @@ fn q_restores_the_terminal() {
         let mut keys = child.stdin.take().unwrap();
         // Repeats until it exits, because it does not say when it begins to read keys.
         let typist = thread::spawn(move || {
-            for key in ["a", "m", "q"].into_iter().cycle().take(300) {
+            let often = patience().as_millis() as usize / 100;
+            for key in ["a", "m", "q"].into_iter().cycle().take(often) {
                 thread::sleep(Duration::from_millis(100));
                 if keys.write_all(key.as_bytes()).is_err() {
                     return;

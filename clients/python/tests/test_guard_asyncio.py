@@ -104,7 +104,7 @@ async def test_without_a_server(rows: Rows) -> None:
 
 async def test_a_cluster(cluster_ports: list[int], cluster: object, rows: Rows) -> None:
     async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster_ports[0]) as client:
-        assert await fill_filter(client, "rows", range(100), 1e-6, 100) == 100
+        assert await fill_filter(client, "rows", range(100), 1e-12, 100) == 100
         guard = Guard(client, "rows")
         await write(guard, rows, 1, b"one")
         assert [await guard.get(1, rows.aloader(1)) for _ in range(2)] == [b"one"] * 2 and rows.queries == 1
@@ -117,7 +117,7 @@ async def test_a_cluster(cluster_ports: list[int], cluster: object, rows: Rows) 
 
 
 async def test_a_codec_and_a_filter_that_is_filled(aclient: redis.asyncio.Redis) -> None:
-    assert await fill_filter(aclient, "rows", range(2000), 1e-6, 2000) == 2000
+    assert await fill_filter(aclient, "rows", range(2000), 1e-12, 2000) == 2000
     guard: Guard[Any] = Guard(aclient, "rows", codec=Json())
 
     async def load() -> Any:

@@ -15,7 +15,7 @@ from bloomgate import Filter, Guard
 
 @pytest.fixture
 def rows(client: redis.Redis) -> Rows:
-    Filter(client, "rows").insert(range(100), capacity=100)
+    Filter(client, "rows").insert(range(100), capacity=100, rate=1e-12)
     rows = Rows()
     for id in range(100):
         rows.save(id, b"%d" % id)

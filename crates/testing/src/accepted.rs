@@ -8,8 +8,6 @@ use super::resp::{Connection, Reply, integer};
 
 /// Larger filters are asked and deleted, but not copied: two copies would not fit below `maxmemory`.
 const COPIED_TO_BYTES: i64 = 4 << 20;
-/// What the server needs for itself meanwhile.
-pub const PEAK_SLACK_BYTES: i64 = 2 << 20;
 
 /// Uses what was accepted at `k`, deletes it, and says whether something was accepted.
 pub fn is_accepted(client: &mut Connection, reply: &Reply) -> bool {
@@ -78,18 +76,15 @@ impl Drop for ShownInPanic<'_> {
 /// Sends a payload to an empty server, and says whether it was accepted. While it is refused, its bytes are the most that
 /// becomes resident: of what it promises nothing is touched. What was accepted is used and deleted.
 pub fn restore_by_law(server: &Server, client: &mut Connection, payload: &[u8]) -> bool {
-    let before = Resident::with_peak_forgotten(server);
     let _shown = ShownInPanic(payload);
     let words: [&[u8]; 4] = [b"RESTORE", b"k", b"0", payload];
-    let reply = client.call(&words);
-    if !reply.is_error() {
+    Resident::bounded(server, client, |client| {
+        let reply = client.call(&words);
+        if reply.is_error() {
+            assert_eq!(client.run("DBSIZE"), integer(0), "{reply:?}");
+            return (false, Some(payload.len()));
+        }
         assert!(use_and_delete(client), "what was accepted is no filter");
-        return true;
-    }
-    assert_eq!(client.run("DBSIZE"), integer(0), "{reply:?}");
-    if let (Some(before), Some(after)) = (before, Resident::of(server)) {
-        let allowed = before.now + 8 * payload.len() as i64 + PEAK_SLACK_BYTES;
-        assert!(after.peak <= allowed, "{} bytes resident for {}", after.peak - before.now, payload.len());
-    }
-    false
+        (true, None)
+    })
 }

@@ -19,7 +19,7 @@ mod rng;
 mod version;
 mod watched;
 
-pub use accepted::{PEAK_SLACK_BYTES, is_accepted, restore_by_law, use_and_delete};
+pub use accepted::{is_accepted, restore_by_law, use_and_delete};
 pub use aof::{
     append_only_commands, append_only_length, commands_of, encode, lines, newest, rewritten_commands,
     start_on_commands, start_on_snapshot, stopped_on_commands, with_append_only_file,

@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use super::{Server, watched};
+use super::{Connection, Server, watched};
+
+/// What the server needs for itself meanwhile.
+const SLACK_BYTES: i64 = 2 << 20;
+/// How often a request is tried before its memory is held against it.
+const TRIES: u32 = 5;
 
 /// Resident bytes of a process.
 #[derive(Clone, Copy)]
@@ -31,5 +36,29 @@ impl Resident {
     pub fn with_peak_forgotten(server: &Server) -> Option<Self> {
         fs::write(format!("/proc/{}/clear_refs", server.process_id()), "5").ok()?;
         Self::of(server)
+    }
+
+    /// Runs `attempt` with an idle server and returns its result. The other value that it returns is a number of bytes, eight
+    /// times which may have become resident meanwhile, apart from what the server needs for itself; `None` for any number. The
+    /// allocator may take pages for reasons of its own, such as a block that it clears before it hands it out again. So if
+    /// there were more, it purges what it keeps, and `attempt` runs again: what the module touches, it touches each time.
+    pub fn bounded<T>(
+        server: &Server,
+        client: &mut Connection,
+        mut attempt: impl FnMut(&mut Connection) -> (T, Option<usize>),
+    ) -> T {
+        let mut excess = String::new();
+        for _ in 0..TRIES {
+            let before = Self::with_peak_forgotten(server);
+            let (result, bytes) = attempt(client);
+            let (Some(bytes), Some(before), Some(after)) = (bytes, before, Self::of(server)) else { return result };
+            let resident = after.peak - before.now;
+            if resident <= 8 * bytes as i64 + SLACK_BYTES {
+                return result;
+            }
+            excess = format!("{resident} bytes resident for {bytes}");
+            client.run("MEMORY PURGE");
+        }
+        panic!("{excess}, the last of {TRIES} times");
     }
 }

@@ -95,8 +95,8 @@ fn waiters_are_answered_at_once() {
         with_filter(&mut client);
         for (what, is_hit) in [("nothing", false), ("SET {f}:42 old", true)] {
             client.run("BF.CHANGED {f} 42 {f}:42");
-            let lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
-            let mut clients = waiting(&server, 3, 100_000_000);
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
             // In one transaction, so that the waiters see both.
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP BACKOFF 50000"));
@@ -124,7 +124,7 @@ fn a_held_client_goes_on_waiting_through_a_back_off() {
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("HSET {f}:open {f}:42 x");
-        let mut held = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
+        let mut held = wait_with(&server, UNLESS);
         back_off(&mut client, 100_000);
         assert_eq!(waiters(&mut client), 1);
         client.run("DEL {f}");
@@ -165,7 +165,9 @@ fn back_offs_are_limited_in_number_and_in_time() {
         let server = Server::start(program);
         let mut client = server.connect();
         client.run("CONFIG SET bf.max-leases 2");
-        let fetch = |client: &mut Connection, number: u64| client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
+        let fetch = |client: &mut Connection, number: u64| {
+            client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE 1000000"))
+        };
         for number in 1..=3 {
             let lease = token(&fetch(&mut client, number));
             let line = format!("BF.FILL {{f}} 42 {{f}}:{number} {lease} GIVEUP BACKOFF {number}00000");

@@ -40,7 +40,7 @@ fn an_item_that_is_refused_is_an_error_in_its_place() {
         let server = Server::start(program);
         let mut client = server.connect();
         let full = error("ERR non scaling filter is full");
-        client.run("BF.INSERT {f} CAPACITY 2 NONSCALING ITEMS a");
+        client.run("BF.INSERT {f} CAPACITY 2 NONSCALING SEED 1 ITEMS a");
         client.run("MSET {f}:a v {f}:b v {f}:c v {f}:d v");
         let reply = client.run("BF.MCHANGED {f} ITEMS b {f}:b c {f}:c a {f}:a d {f}:d b {f}:b");
         assert_eq!(reply, array([integer(1), full.clone(), integer(0), full, integer(0)]));
@@ -134,8 +134,8 @@ fn changes_wake_those_who_wait_without_a_lease() {
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
-        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open WAIT 100000000");
+        let mut one = wait_with(&server, UNLESS);
+        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
         client.run("MULTI");
         client.run("DEL {f}:open");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
@@ -154,7 +154,7 @@ fn transactions_and_scripts_run_batches() {
         with_filter(&mut client);
         client.run("MULTI");
         client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 43 {f}:43");
-        client.run("BF.MFETCH {f} ITEMS never {f}:never 42 {f}:42");
+        client.run("BF.MFETCH {f} LEASE 1000000 ITEMS never {f}:never 42 {f}:42");
         let replies = client.run("EXEC");
         let [changed, fetched] = replies.elements() else { panic!("{replies:?}") };
         assert_eq!(changed, &array([integer(0), integer(1)]));
@@ -246,7 +246,7 @@ fn a_batch_of_fetches_is_one_fetch_for_each_pair() {
             let before = ["absent", "hit", "stale", "load", "wait"].map(|answer| count(&mut client, answer));
             let lookups = client.info_number("bf_bloom_lookups");
             let pairs = "ITEMS never {f}:never 42 {f}:42 43 {f}:43 44 {f}:44 45 {f}:45 46 {f}:46";
-            let reply = client.run(&format!("BF.MFETCH {{f}} STALE 60000 {pairs}"));
+            let reply = client.run(&format!("BF.MFETCH {{f}} STALE 60000 LEASE 1000000 {pairs}"));
             let [never, first, stale, other_type, lasting, leased] = reply.elements() else { panic!("{reply:?}") };
             assert_eq!((never, other_type, lasting), (&absent(), &error(WRONG_TYPE), &hit("lasting")));
             assert_eq!((word(stale), stale.elements()[1].text()), ("stale".to_owned(), "row".to_owned()));
@@ -282,14 +282,14 @@ fn a_cache_key_that_is_named_twice_gets_one_token() {
         // By the same item and by another one, in one batch of the filter and in two.
         let filler = " never {f}:never".repeat(40);
         for filler in ["", &filler] {
-            let line = format!("BF.MFETCH {{f}} LEASE 5000 ITEMS 42 {{f}}:42{filler} 42 {{f}}:42 43 {{f}}:42");
+            let line = format!("BF.MFETCH {{f}} LEASE 1000000 ITEMS 42 {{f}}:42{filler} 42 {{f}}:42 43 {{f}}:42");
             let reply = client.run(&line);
             let [first, .., second, third] = reply.elements() else { panic!("{reply:?}") };
-            assert!(wait_of(second) <= 5000 && wait_of(third) <= 5000);
+            assert!(wait_of(second) <= 1_000_000 && wait_of(third) <= 1_000_000);
             assert_eq!(fill(&mut client, &token(first), "GIVEUP"), ok(), "the first token is good");
         }
         client.run("SET {f}:42 row PX 50000");
-        let reply = client.run("BF.MFETCH {f} STALE 60000 ITEMS 42 {f}:42 43 {f}:42 42 {f}:42");
+        let reply = client.run("BF.MFETCH {f} STALE 60000 LEASE 1000000 ITEMS 42 {f}:42 43 {f}:42 42 {f}:42");
         assert_eq!(names(&reply), "stale hit hit");
         assert_eq!(fill(&mut client, &token(&reply.elements()[0]), "VALUE new"), ok());
         // Fewer leases than cache keys: the first token may be void, and yet there is no second one.
@@ -307,8 +307,9 @@ fn a_batch_of_fetches_takes_while_and_unless() {
         let mut client = server.connect();
         with_filter(&mut client);
         let names = |client: &mut Connection, options: &str| {
-            let reply =
-                client.run(&format!("BF.MFETCH {{f}} {options} ITEMS never {{f}}:never 42 {{f}}:42 43 {{f}}:43"));
+            let reply = client.run(&format!(
+                "BF.MFETCH {{f}} {options} LEASE 1000000 ITEMS never {{f}}:never 42 {{f}}:42 43 {{f}}:43"
+            ));
             assert!(!reply.is_error(), "{options}: {reply:?}");
             client.run("BF.MCHANGED {f} ITEMS 42 {f}:42 forgotten {f}:never");
             reply.elements().iter().map(word).collect::<Vec<_>>().join(" ")
@@ -328,7 +329,7 @@ fn a_batch_of_fetches_takes_while_and_unless() {
         let reply = client.run("BF.MFETCH {f} UNLESS {f}:open ITEMS 42 {f}:42");
         assert_eq!(reply, error(WRONG_TYPE));
         // A missing filter denies nothing.
-        let reply = client.run("BF.MFETCH {f}none ITEMS a {f}:a b {f}:b");
+        let reply = client.run("BF.MFETCH {f}none LEASE 1000000 ITEMS a {f}:a b {f}:b");
         assert_eq!(reply.elements().iter().map(word).collect::<Vec<_>>(), ["load", "load"]);
         let line = format!("BF.FILL {{f}}none a {{f}}:a {} VALUE v", token(&reply.elements()[0]));
         assert_eq!(client.run(&line), ok());

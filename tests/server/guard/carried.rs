@@ -1,6 +1,6 @@
 //! What is propagated to replicas and the AOF: the effects of the commands, as commands that every server knows.
 
-use super::{FETCH, fill, load, with_filter, word};
+use super::{FETCH, LONG, fill, load, with_filter, word};
 use testing::{Server, catch_up, eventually, follow, lines, nil, ok, on_every_server, with_append_only_file};
 
 #[test]
@@ -22,7 +22,7 @@ fn effects_are_propagated_and_nothing_else() {
         let token = load(&mut client, FETCH);
         fill(&mut client, &token, "NONE EX 100");
         client.run("SET {f}:42 v PX 1000");
-        let token = super::token(&client.run(&format!("{FETCH} STALE 100000")));
+        let token = load(&mut client, &format!("{FETCH} STALE 100000"));
         fill(&mut client, &token, "NONE EX 100");
         client.run("RPUSH {f}:list x");
         client.run("BF.CHANGED {f} 43 {f}:list");
@@ -110,7 +110,7 @@ fn wait_after_a_change_has_something_to_wait_for() {
         let before = offset(&mut client);
         assert_eq!(client.run("BF.CHANGED {f} 42 {f}:42"), client.answer(false));
         assert!(offset(&mut client) > before);
-        assert_eq!(client.run("WAIT 1 10000").number(), 1);
+        assert_eq!(client.run("WAIT 1 0").number(), 1);
     });
 }
 
@@ -129,9 +129,9 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
         assert!(follower.run(FETCH).error_text().starts_with("READONLY"));
         let token = load(&mut client, FETCH);
         fill(&mut client, &token, "NONE EX 1000");
-        let token = load(&mut client, "BF.FETCH {f} 42 {f}:43 LEASE 100000");
+        let token = load(&mut client, "BF.FETCH {f} 42 {f}:43");
         let mut waiting = primary.connect();
-        waiting.send(&["BF.FETCH", "{f}", "42", "{f}:43", "WAIT", "100000"]).unwrap();
+        waiting.send(&["BF.FETCH", "{f}", "42", "{f}:43", "WAIT", &LONG.to_string()]).unwrap();
         eventually("the client to wait", || client.info_number("bf_bloom_waiting") == 1);
 
         follower.run("REPLICAOF NO ONE");
@@ -145,7 +145,7 @@ fn a_replica_does_not_guard_and_a_promoted_one_starts_empty() {
         assert_eq!(client.info_number("bf_bloom_leases") + client.info_number("bf_bloom_nones"), 0);
         assert_eq!(word(&client.run(FETCH)), "load");
         assert_eq!(fill(&mut follower, "0123456789abcdef", "GIVEUP"), nil(2));
-        let token = load(&mut follower, "BF.FETCH {f} 42 {f}:43 LEASE 100000");
+        let token = load(&mut follower, "BF.FETCH {f} 42 {f}:43");
         assert_eq!(follower.run(&format!("BF.FILL {{f}} 42 {{f}}:43 {token} VALUE v")), ok());
     });
 }

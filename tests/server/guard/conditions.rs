@@ -1,6 +1,6 @@
 //! WHILE and UNLESS of BF.FETCH: keys that someone else keeps, on which the answers depend.
 
-use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
+use super::{FETCH, LONG, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, with_filter, word};
 use testing::{Connection, Reply, Server, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -130,9 +130,8 @@ fn waiters_without_the_key_load_one_after_another() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let line = format!("{WHILE} WAIT 100000000");
-        let lease = load(&mut client, &format!("{WHILE} LEASE 100000000"));
-        let mut clients: Vec<_> = (0..3).map(|_| wait_with(&server, &line)).collect();
+        let lease = load(&mut client, WHILE);
+        let mut clients: Vec<_> = (0..3).map(|_| wait_with(&server, WHILE)).collect();
         assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
         let lease = token(&clients[0].receive().unwrap());
         assert_eq!(waiters(&mut client), 2, "a NONE is no answer for them");
@@ -191,9 +190,9 @@ fn a_held_caller_waits_until_its_cache_key_is_changed() {
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("HSET {f}:open {f}:42 x {f}:43 x");
-        let mut one = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
-        let mut two = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
-        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open WAIT 100000000");
+        let mut one = wait_with(&server, UNLESS);
+        let mut two = wait_with(&server, UNLESS);
+        let mut other = wait_with(&server, "BF.FETCH {f} 43 {f}:43 UNLESS {f}:open");
         // While the write is in flight, BF.CHANGED wakes them and they go on waiting.
         client.run("BF.CHANGED {f} 42 {f}:42");
         client.run("HDEL {f}:open {f}:43");
@@ -227,8 +226,8 @@ fn a_held_caller_is_answered_when_its_time_is_over() {
         // CLIENT UNBLOCK, and a client that goes away.
         let mut waiter = server.connect();
         let id = waiter.run("CLIENT ID").number();
-        waiter.send(&format!("{UNLESS} WAIT 100000000").split(' ').collect::<Vec<_>>()).unwrap();
-        drop(wait_with(&server, &format!("{UNLESS} WAIT 100000000")));
+        waiter.send(&format!("{UNLESS} WAIT {LONG}").split(' ').collect::<Vec<_>>()).unwrap();
+        drop(wait_with(&server, UNLESS));
         eventually("one client to wait", || waiters(&mut client) == 1);
         assert_eq!(client.run(&format!("CLIENT UNBLOCK {id}")).number(), 1);
         assert_held(&waiter.receive().unwrap());
@@ -250,10 +249,10 @@ fn a_held_client_keeps_no_other_from_the_lease() {
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("HSET {f}:open {f}:42 x");
-        let mut held = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
+        let mut held = wait_with(&server, UNLESS);
         // A caller that is not held gets the lease at once.
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
-        let mut behind = wait_with(&server, &format!("{FETCH} WAIT 100000000"));
+        let lease = load(&mut client, FETCH);
+        let mut behind = wait_with(&server, FETCH);
         assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
         let lease = token(&behind.receive().unwrap());
         assert_eq!(waiters(&mut client), 1);
@@ -271,9 +270,8 @@ fn clients_are_held_by_the_hash_that_they_name() {
         with_filter(&mut client);
         client.run("HSET {f}:open {f}:42 x");
         client.run("HSET {f}:other * x");
-        let other = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:other WAIT 100000000";
-        let lines = [format!("{UNLESS} WAIT 100000000"), other.to_owned()];
-        let mut clients: Vec<_> = (0..6).map(|number| wait_with(&server, &lines[number % 2])).collect();
+        let lines = [UNLESS, "BF.FETCH {f} 42 {f}:42 UNLESS {f}:other"];
+        let mut clients: Vec<_> = (0..6).map(|number| wait_with(&server, lines[number % 2])).collect();
         client.run("BF.CHANGED {f} 42 {f}:42");
         assert_eq!(waiters(&mut client), 6);
         client.run("DEL {f}:other");
@@ -297,8 +295,8 @@ fn a_lease_that_ends_while_a_write_is_in_flight_answers_no_held_client() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{UNLESS} LEASE 100000000"));
-        let mut waiter = wait_with(&server, &format!("{UNLESS} WAIT 100000000"));
+        let lease = load(&mut client, UNLESS);
+        let mut waiter = wait_with(&server, UNLESS);
         client.run("HSET {f}:open {f}:42 x");
         assert_eq!(fill(&mut client, &lease, "VALUE old"), ok());
         assert_held(&client.run(UNLESS));

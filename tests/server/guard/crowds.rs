@@ -1,6 +1,6 @@
 //! Many clients, many leases, little memory.
 
-use super::{FETCH, fill, hit, load, token, with_filter, word};
+use super::{FETCH, LONG, fill, hit, load, token, with_filter, word};
 use testing::{Connection, Server, eventually, ok, on_every_server};
 
 /// Clients that wait at once.
@@ -12,9 +12,9 @@ fn a_crowd_is_answered_by_one_load() {
         let server = Server::with(program).line("maxclients 12000").start();
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+        let lease = load(&mut client, FETCH);
         let crowd: usize = std::env::var("BLOOMGATE_CROWD").map_or(CROWD, |crowd| crowd.parse().unwrap());
-        let line = format!("{FETCH} WAIT 100000");
+        let line = format!("{FETCH} WAIT {LONG}");
         let words: Vec<&str> = line.split(' ').collect();
         let mut clients: Vec<Connection> = (0..crowd).map(|_| server.connect()).collect();
         clients.iter_mut().for_each(|client| client.send(&words).unwrap());
@@ -81,7 +81,7 @@ fn an_eviction_takes_values_and_no_lease() {
         let mut client = server.connect();
         with_filter(&mut client);
         let value = "v".repeat(20_000);
-        let lease = load(&mut client, "BF.FETCH {f} 42 {f}:kept LEASE 1000000");
+        let lease = load(&mut client, "BF.FETCH {f} 42 {f}:kept");
         let used = client.info_number("used_memory");
         client.run("CONFIG SET maxmemory-policy volatile-lru");
         client.run(&format!("CONFIG SET maxmemory {}", used + 1_000_000));

@@ -1,6 +1,6 @@
 //! The guard and other parts of the server: access control, clusters, key specifications, restarts, databases.
 
-use super::{FETCH, fill, load, token, with_filter, word};
+use super::{FETCH, fill, load, with_filter, word};
 use testing::{Reply, Server, Stop, error, nil, ok, on_every_server};
 
 #[test]
@@ -30,7 +30,7 @@ fn access_control_sees_two_keys_and_what_is_done_to_each() {
         // A user without SET may FILL.
         let mut user = login("~{f} ~{f}:42 -set");
         client.run("BF.CHANGED {f} 42 {f}:42");
-        let lease = token(&user.run(FETCH));
+        let lease = load(&mut user, FETCH);
         assert_eq!(super::fill(&mut user, &lease, "VALUE v"), ok());
     });
 }
@@ -78,11 +78,11 @@ fn in_a_cluster_the_keys_lie_in_one_slot() {
 #[test]
 fn nothing_of_it_is_saved() {
     on_every_server(|program| {
-        let mut server = Server::with(program).line("appendonly yes").line("appendfsync always").start();
+        let mut server = Server::with(program).line("appendonly yes").start();
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("BF.CHANGED {f} 43 {f}:43");
-        let lease = load(&mut client, "BF.FETCH {f} 43 {f}:43 LEASE 100000");
+        let lease = load(&mut client, "BF.FETCH {f} 43 {f}:43");
         let other = load(&mut client, FETCH);
         fill(&mut client, &other, "NONE EX 1000");
         server.restart(Stop::Kill);

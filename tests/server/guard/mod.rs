@@ -31,15 +31,24 @@ fn waiters(client: &mut Connection) -> i64 {
     client.info_number("bf_bloom_waiting")
 }
 
-/// Clients that wait for the usual cache key, in the order in which they came.
-fn waiting(server: &Server, clients: usize, milliseconds: u64) -> Vec<Connection> {
-    (0..clients).map(|_| wait_with(server, &format!("{FETCH} WAIT {milliseconds}"))).collect()
+/// A lease or a wait that is longer than any test. The usual lease of 3 s ends too early on a machine that is busy enough.
+const LONG: u64 = 1_000_000_000;
+
+/// The command with a lease that outlives the test, unless it says how long its lease is.
+fn lasting(line: &str) -> String {
+    if line.contains(" LEASE ") { line.to_owned() } else { format!("{line} LEASE {LONG}") }
 }
 
-/// A client that waits with this command.
+/// Clients that wait for the usual cache key for longer than the test, in the order in which they came.
+fn waiting(server: &Server, clients: usize) -> Vec<Connection> {
+    (0..clients).map(|_| wait_with(server, FETCH)).collect()
+}
+
+/// A client that waits with this command, for longer than the test.
 fn wait_with(server: &Server, line: &str) -> Connection {
     let (mut client, mut watcher) = (server.connect(), server.connect());
     let before = waiters(&mut watcher);
+    let line = format!("{} WAIT {LONG}", lasting(line));
     client.send(&line.split(' ').collect::<Vec<_>>()).unwrap();
     eventually("the client to wait", || waiters(&mut watcher) == before + 1);
     client
@@ -50,9 +59,9 @@ fn word(reply: &Reply) -> String {
     reply.elements()[0].text()
 }
 
-/// Asks for the value and expects the lease. Returns its token.
+/// Asks for the value and expects the lease, which outlives the test unless the command says otherwise. Returns its token.
 fn load(client: &mut Connection, line: &str) -> String {
-    token(&client.run(line))
+    token(&client.run(&lasting(line)))
 }
 
 /// The token of a reply that gives a lease.

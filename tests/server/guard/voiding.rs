@@ -1,6 +1,6 @@
 //! What voids a lease and a NONE, and what does not.
 
-use super::{FETCH, absent, fill, load, token, with_filter, word};
+use super::{FETCH, absent, fill, lasting, load, token, with_filter, word};
 use testing::{Connection, Server, eventually, nil, ok, on_every_server};
 
 /// Whether a lease is still good after this command.
@@ -109,12 +109,12 @@ fn an_expiry_is_no_change_of_the_row() {
             // The server looks for expired keys by itself only if no command is to find this one.
             client.run(&format!("DEBUG SET-ACTIVE-EXPIRE {}", u8::from(finder.is_empty())));
             client.run("BF.CHANGED {f} 42 {f}:42");
+            let expired = client.info_number("expired_keys");
             client.run("SET {f}:42 old PX 10");
-            let stale = client.run(&format!("{FETCH} STALE 1000 LEASE 100000"));
+            let stale = client.run(&lasting(&format!("{FETCH} STALE 1000")));
             if word(&stale) == "load" {
                 continue; // It expired before it was asked for.
             }
-            let expired = client.info_number("expired_keys");
             eventually("the value to expire", || {
                 if !finder.is_empty() {
                     client.run(finder);
@@ -149,7 +149,7 @@ fn a_client_that_makes_a_value_expire_at_once_voids_its_lease() {
             ] {
                 client.run("BF.CHANGED {f} 42 {f}:42");
                 client.run("SET {f}:42 old EX 100");
-                let lease = token(&client.run(&format!("{FETCH} STALE 200000 LEASE 100000")));
+                let lease = load(&mut client, &format!("{FETCH} STALE 200000"));
                 assert!(!client.run(line).is_error(), "{line}");
                 if line == "MULTI" {
                     client.run("PEXPIREAT {f}:42 1");
@@ -180,7 +180,7 @@ fn a_filter_that_comes_and_goes_voids_its_leases() {
             (["BF.RESERVE {f}other 0.01 100", "DEL {f}other", "PING"], true),
         ] {
             client.run("FLUSHALL");
-            let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+            let lease = load(&mut client, FETCH);
             lines.iter().for_each(|line| _ = client.run(line));
             assert_eq!(client.run("EXISTS {f}").number(), 0);
             let filled = fill(&mut client, &lease, "VALUE v");
@@ -188,7 +188,7 @@ fn a_filter_that_comes_and_goes_voids_its_leases() {
         }
         // A filter of the same name in another database is another filter.
         client.run("FLUSHALL");
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+        let lease = load(&mut client, FETCH);
         let mut other = server.connect();
         other.run("SELECT 1");
         other.run("BF.CHANGED {f} 42 {f}:42");
@@ -232,7 +232,8 @@ fn the_lease_nearest_its_end_is_evicted() {
         with_filter(&mut client);
         assert_eq!(client.run("CONFIG GET bf.max-leases").elements()[1].text(), "3");
         assert!(client.run("CONFIG SET bf.max-leases 0").is_error());
-        let fetch = |number: u32| format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE {}", 100_000 - 1000 * number);
+        let fetch =
+            |number: u32| format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE {}", 100_000_000 - 1_000_000 * number);
         let tokens: Vec<String> = (0..4).map(|number| load(&mut client, &fetch(number))).collect();
         assert_eq!(client.info_number("bf_bloom_leases"), 3);
         let mut fill =

@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{FETCH, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
+use super::{FETCH, LONG, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
 use testing::{Connection, Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
 /// The server's number of a client that is blocked.
@@ -21,7 +21,7 @@ fn all_waiters_get_the_value() {
         let mut client = server.connect();
         with_filter(&mut client);
         let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 5, 100_000);
+        let mut clients = waiting(&server, 5);
         assert_eq!(client.info_number("blocked_clients"), 5);
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
         for client in &mut clients {
@@ -33,12 +33,12 @@ fn all_waiters_get_the_value() {
         // A plain SET has the same effect, and so has NONE.
         client.run("BF.CHANGED {f} 42 {f}:42");
         load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3, 100_000);
+        let mut clients = waiting(&server, 3);
         client.run("SET {f}:42 other");
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), hit("other")));
         client.run("BF.CHANGED {f} 42 {f}:42");
         let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 3, 100_000);
+        let mut clients = waiting(&server, 3);
         assert_eq!(fill(&mut client, &lease, "NONE EX 100"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
     });
@@ -51,7 +51,7 @@ fn when_a_lease_ends_the_next_waiter_loads() {
         let mut client = server.connect();
         with_filter(&mut client);
         let lease = load(&mut client, FETCH);
-        let mut clients = waiting(&server, 4, 100_000);
+        let mut clients = waiting(&server, 4);
         // The leases are given up, voided, and expire.
         assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
         let second = token(&clients[0].receive().unwrap());
@@ -66,12 +66,16 @@ fn when_a_lease_ends_the_next_waiter_loads() {
         assert_eq!(fill(&mut client, &fourth, "VALUE row"), ok());
         assert_eq!(clients[3].receive().unwrap(), hit("row"));
 
+        // The lease that expires is one that a waiter gets, so that the others certainly wait by then.
         client.run("DEL {f}:42");
-        load(&mut client, &format!("{FETCH} LEASE 100"));
-        let mut clients = waiting(&server, 2, 100_000);
-        let lease = token(&clients[0].receive().unwrap());
+        let lease = load(&mut client, FETCH);
+        let mut clients = vec![wait_with(&server, &format!("{FETCH} LEASE 1"))];
+        clients.extend(waiting(&server, 2));
+        assert_eq!(fill(&mut client, &lease, "GIVEUP"), ok());
+        token(&clients[0].receive().unwrap());
+        let lease = token(&clients[1].receive().unwrap());
         assert_eq!(fill(&mut client, &lease, "VALUE again"), ok());
-        assert_eq!(clients[1].receive().unwrap(), hit("again"));
+        assert_eq!(clients[2].receive().unwrap(), hit("again"));
     });
 }
 
@@ -81,11 +85,14 @@ fn a_waiter_whose_time_is_up_is_told_to_come_again() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        load(&mut client, &format!("{FETCH} LEASE 100000"));
+        load(&mut client, FETCH);
         let mut other = server.connect();
         assert!(wait_of(&other.run(&format!("{FETCH} WAIT 50"))) > 90_000);
         assert!(wait_of(&other.run(&format!("{FETCH} WAIT 0"))) > 90_000);
-        let mut clients = waiting(&server, 3, 300);
+        let mut clients = [(); 3].map(|()| server.connect());
+        for client in &mut clients {
+            client.send(&format!("{FETCH} WAIT 300").split(' ').collect::<Vec<_>>()).unwrap();
+        }
         assert!(clients.iter_mut().all(|client| wait_of(&client.receive().unwrap()) > 90_000));
         assert_eq!(client.info_number("bf_bloom_fetches_wait"), 5);
     });
@@ -97,8 +104,8 @@ fn a_waiter_that_disconnects_gets_no_lease() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
-        let mut clients = waiting(&server, 4, 100_000);
+        let lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 4);
         drop(clients.remove(0));
         eventually("one waiter to be gone", || client.info_number("bf_bloom_waiting") == 3);
         let id = id_of(&mut client, &clients[0]);
@@ -118,8 +125,8 @@ fn a_waiter_that_is_killed_or_unblocked_as_its_lease_ends_leaves_that_to_the_nex
         let mut client = server.connect();
         with_filter(&mut client);
         for how in ["CLIENT KILL ID", "CLIENT UNBLOCK"] {
-            let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
-            let mut clients = waiting(&server, 2, 100_000);
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 2);
             let id = id_of(&mut client, &clients[0]);
             // One command of the transaction ends the lease, the next removes the first waiter.
             client.run("MULTI");
@@ -144,8 +151,8 @@ fn a_waiter_can_be_unblocked_by_hand() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
-        let mut clients = waiting(&server, 3, 100_000);
+        let lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 3);
         for (index, how) in [(0, "TIMEOUT"), (1, "ERROR")] {
             let id = id_of(&mut client, &clients[index]);
             assert_eq!(client.run(&format!("CLIENT UNBLOCK {id} {how}")).number(), 1);
@@ -167,8 +174,8 @@ fn a_new_caller_does_not_overtake_the_waiters() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
-        let mut clients = waiting(&server, 1, 100_000);
+        let lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 1);
         client.run("MULTI");
         client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} GIVEUP"));
         client.run(FETCH);
@@ -187,8 +194,8 @@ fn whatever_becomes_of_the_keys_answers_the_waiters() {
             client.run("DEL {f}:42 {f}");
             with_filter(&mut client);
             client.run("SAVE");
-            load(&mut client, &format!("{FETCH} LEASE 100000"));
-            let mut clients = waiting(&server, 2, 2000);
+            load(&mut client, FETCH);
+            let mut clients = waiting(&server, 2);
             assert!(!client.run(line).is_error(), "{line}");
             let first = clients[0].receive().unwrap();
             let second = if first.is_error() { clients[1].receive().unwrap() } else { array([bulk("other")]) };
@@ -207,10 +214,10 @@ fn both_protocols_wait_alike() {
         let server = Server::start(program);
         let mut client = server.connect_speaking(3);
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE 100000"));
+        let lease = load(&mut client, FETCH);
         let mut other = server.connect_speaking(3);
         wait_of(&other.run(&format!("{FETCH} WAIT 20")));
-        other.send(&format!("{FETCH} WAIT 100000").split(' ').collect::<Vec<_>>()).unwrap();
+        other.send(&format!("{FETCH} WAIT {LONG}").split(' ').collect::<Vec<_>>()).unwrap();
         // The server runs this command when the client is unblocked.
         other.send(&["PING"]).unwrap();
         eventually("the client to wait", || client.info_number("bf_bloom_waiting") == 1);
@@ -229,8 +236,8 @@ fn a_value_that_does_not_stay_answers_no_waiter() {
         let mut client = server.connect();
         with_filter(&mut client);
         for line in ["BF.CHANGED {f} 42 {f}:42", "DEL {f}:42", "BF.ADD {f} 42"] {
-            let lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
-            let mut clients = waiting(&server, 5, 100_000_000);
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 5);
             client.run("MULTI");
             client.run(&format!("BF.FILL {{f}} 42 {{f}}:42 {lease} VALUE row"));
             client.run("DEL {f}:42");
@@ -251,8 +258,8 @@ fn without_a_filter_one_waiter_loads_at_a_time() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        let mut lease = load(&mut client, &format!("{FETCH} LEASE 100000000"));
-        let mut clients = waiting(&server, 20, 100_000_000);
+        let mut lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 20);
         for (number, waiter) in clients.iter_mut().enumerate() {
             let line = format!("BF.FILL {{f}} 42 {{f}}:42 {lease} NONE EX 100");
             assert_eq!(client.run(&line), ok());
@@ -273,12 +280,12 @@ fn waiters_of_two_items_share_a_lease() {
         let mut client = server.connect();
         with_filter(&mut client);
         client.run("BF.ADD {f} 43");
-        let fetch = |item: u32| format!("BF.FETCH {{f}} {item} {{f}}:42 LEASE 100000000");
+        let fetch = |item: u32| format!("BF.FETCH {{f}} {item} {{f}}:42");
         let first = load(&mut client, &fetch(42));
-        let mut one = wait_with(&server, &format!("{} WAIT 100000000", fetch(42)));
+        let mut one = wait_with(&server, &fetch(42));
         // A caller with another item takes the lease over.
         let second = load(&mut client, &fetch(43));
-        let mut two = wait_with(&server, &format!("{} WAIT 100000000", fetch(43)));
+        let mut two = wait_with(&server, &fetch(43));
         assert_eq!(fill(&mut client, &first, "VALUE v"), nil(2));
         assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:42 {second} GIVEUP")), ok());
         let lease = token(&one.receive().unwrap());

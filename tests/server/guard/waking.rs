@@ -3,9 +3,6 @@
 use super::{FETCH, absent, fill, hit, load, token, wait_with, waiters, waiting, with_filter, word};
 use testing::{Connection, Server, eventually, integer, nil, ok, on_every_server};
 
-/// Longer than any test.
-const LONG: u64 = 1_000_000_000;
-
 #[test]
 fn another_filter_at_the_key_lets_one_waiter_load() {
     on_every_server(|program| {
@@ -23,8 +20,8 @@ fn another_filter_at_the_key_lets_one_waiter_load() {
             client.run("FLUSHALL");
             with_filter(&mut client);
             client.run("BF.ADD {f}other 42");
-            let lease = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-            let mut clients = waiting(&server, 3, LONG);
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
             assert!(!client.run(line).is_error(), "{line}");
             let next = token(&clients[0].receive().unwrap());
             assert_eq!(waiters(&mut client), 2, "{line}: the others wait for that one");
@@ -45,15 +42,15 @@ fn a_filter_that_lacks_the_item_answers_all_waiters() {
             client.run("FLUSHALL");
             with_filter(&mut client);
             client.run("BF.RESERVE {f}empty 0.01 100");
-            load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-            let mut clients = waiting(&server, 3, LONG);
+            load(&mut client, FETCH);
+            let mut clients = waiting(&server, 3);
             assert_eq!(client.run(line), ok());
             clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent(), "{line}"));
         }
         // A new filter is empty.
         client.run("FLUSHALL");
-        load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-        let mut clients = waiting(&server, 3, LONG);
+        load(&mut client, FETCH);
+        let mut clients = waiting(&server, 3);
         assert_eq!(client.run("BF.RESERVE {f} 0.01 100"), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.receive().unwrap(), absent()));
     });
@@ -66,8 +63,8 @@ fn a_command_that_adds_another_item_disturbs_no_waiter() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let lease = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-        let mut clients = waiting(&server, 2, LONG);
+        let lease = load(&mut client, FETCH);
+        let mut clients = waiting(&server, 2);
         for line in ["BF.ADD {f} 43", "BF.CHANGED {f} 44 {f}:44", "BF.MADD {f} 45 46", "EXPIRE {f} 1000"] {
             assert!(!client.run(line).is_error(), "{line}");
         }
@@ -83,8 +80,8 @@ fn a_filter_that_is_evicted_lets_one_waiter_load() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-        let mut clients = waiting(&server, 2, LONG);
+        load(&mut client, FETCH);
+        let mut clients = waiting(&server, 2);
         client.run("CONFIG SET maxmemory-policy allkeys-random");
         client.run("CONFIG SET maxmemory 1");
         eventually("the filter to be evicted", || {
@@ -116,8 +113,8 @@ fn a_filter_that_appears_lets_one_waiter_load() {
         for (number, make) in make.iter().enumerate() {
             client.run("DEL {f} {f}:42");
             client.run("BF.CHANGED {f} 42 {f}:42");
-            let lease = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
-            let mut clients = waiting(&server, 2, LONG);
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 2);
             make(&mut client);
             assert!(client.run("BF.EXISTS {f} 42").truth());
             let next = token(&clients[0].receive().unwrap());
@@ -154,19 +151,19 @@ fn leases_are_filled_while_the_filter_arrives() {
         client.run("BF.RESERVE {f}other 0.01 100");
         client.run("BF.ADD {f}other 42");
         let records = dump(&mut client, "{f}other");
-        let before = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let before = load(&mut client, FETCH);
         load_chunk(&mut client, "{f}", &records[0]);
         assert!(client.run("BF.EXISTS {f} 42").is_error(), "it is arriving");
         assert_eq!(fill(&mut client, &before, "VALUE before"), ok(), "it was missing, and is not there yet");
         assert_eq!(client.run(FETCH), hit("before"));
         client.run("DEL {f}:42");
-        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let during = load(&mut client, FETCH);
         assert_eq!(fill(&mut client, &during, "NONE EX 100"), ok());
-        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let during = load(&mut client, FETCH);
         // An add names the item, whatever it answers.
         assert!(client.run("BF.ADD {f} 42").is_error());
         assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2));
-        let during = load(&mut client, &format!("{FETCH} LEASE {LONG}"));
+        let during = load(&mut client, FETCH);
         records[1..].iter().for_each(|record| load_chunk(&mut client, "{f}", record));
         assert_eq!(fill(&mut client, &during, "VALUE v"), nil(2), "it is there");
         load(&mut client, FETCH);
@@ -179,11 +176,11 @@ fn leases_that_a_lower_limit_evicts_let_a_waiter_load_each() {
         let server = Server::start(program);
         let mut client = server.connect();
         with_filter(&mut client);
-        let fetch = |number: usize| format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE {LONG}");
+        let fetch = |number: usize| format!("BF.FETCH {{f}} 42 {{f}}:{number}");
         let mut clients: Vec<Connection> = (0..20)
             .map(|number| {
                 load(&mut client, &fetch(number));
-                wait_with(&server, &format!("{} WAIT {LONG}", fetch(number)))
+                wait_with(&server, &fetch(number))
             })
             .collect();
         assert_eq!(client.run("CONFIG SET bf.max-leases 1"), ok());

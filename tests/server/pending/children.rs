@@ -1,10 +1,10 @@
 //! Which children of the server make adds pend, and when what pends is written.
 
-use testing::{Connection, Server, Stop, eventually, follow, integer, ok, on_every_server, with_append_only_file};
+use testing::{Connection, Server, Stop, follow, integer, ok, on_every_server, with_append_only_file};
 
 use super::{
-    add, all_written, assert_has, begin_endless_save, begin_save, children, digest, items, kill, kill_child, no_child,
-    pending, reserve,
+    add, all_written, assert_has, begin_endless_save, begin_stopped, children, digest, items, kill, kill_child,
+    no_child, pending, reserve,
 };
 
 #[test]
@@ -204,20 +204,18 @@ fn what_pends_is_in_the_next_save_and_the_next() {
         let mut server = Server::start(program);
         let mut client = server.connect();
         reserve(&mut client, "k");
-        // Other keys, so that a child takes its time.
-        for number in 0..20 {
-            client.run(&format!("SET other-{number} x"));
-        }
+        client.run("SET other x");
         let mut last = String::new();
         for round in 0..4 {
             let first = round * 20_000;
-            begin_save(&mut client, 20_000);
+            let child = begin_stopped(&server, &mut client, "BGSAVE");
             add(&mut client, "k", first..first + 20_000);
             assert!(pending(&mut client) > 0);
+            drop(child);
             no_child(&mut client);
             // At once: most of what came during the last save still pends.
             last = digest(&mut client);
-            begin_save(&mut client, 1000);
+            assert!(!client.run("BGSAVE").is_error());
             no_child(&mut client);
             assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
         }
@@ -236,14 +234,13 @@ fn a_rewritten_append_only_file_has_what_pends() {
             let mut server = with_append_only_file(program);
             let mut client = server.connect();
             client.run(&format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
-            client.run("CONFIG SET rdb-key-save-delay 300000");
             reserve(&mut client, "k");
             client.run("SET other x");
             add(&mut client, "k", 0..1000);
-            assert!(!client.run("BGREWRITEAOF").is_error());
-            eventually("the child", || client.info_number("aof_rewrite_in_progress") == 1);
+            let child = begin_stopped(&server, &mut client, "BGREWRITEAOF");
             add(&mut client, "k", 1000..4000);
             assert!(pending(&mut client) > 0, "beside a rewrite");
+            drop(child);
             no_child(&mut client);
             // While some may still pend.
             assert!(!client.run("BGREWRITEAOF").is_error());

@@ -50,14 +50,35 @@ fn digest(client: &mut Connection) -> String {
 
 /// Begins a save whose child lives until it is killed: it sleeps after each key. There is one.
 pub fn begin_endless_save(client: &mut Connection) {
-    begin_save(client, 2_000_000_000);
-}
-
-/// Begins a save whose child sleeps so many microseconds after each key.
-fn begin_save(client: &mut Connection, delay: u64) {
-    assert_eq!(client.run(&format!("CONFIG SET rdb-key-save-delay {delay}")), ok());
+    assert_eq!(client.run("CONFIG SET rdb-key-save-delay 2000000000"), ok());
     assert_eq!(client.run("BGSAVE"), simple("Background saving started"));
     assert_eq!(client.info_number("rdb_bgsave_in_progress"), 1);
+}
+
+/// A child that is stopped. It continues when this is dropped.
+struct Stopped(Vec<String>);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+/// Begins a save or a rewrite, and stops its child.
+fn begin_stopped(server: &Server, client: &mut Connection, command: &str) -> Stopped {
+    let is_working = |client: &mut Connection| {
+        client.info_number("rdb_bgsave_in_progress") + client.info_number("aof_rewrite_in_progress") == 1
+    };
+    // After each key, so that the child does not come to its end before it is stopped; on a busy machine it may.
+    assert_eq!(client.run("CONFIG SET rdb-key-save-delay 50000"), ok());
+    loop {
+        assert!(!client.run(command).is_error());
+        let child = Stopped(children(server));
+        signal("-STOP", &child.0);
+        if is_working(client) {
+            return child;
+        }
+    }
 }
 
 /// The process ids of a server's children.
@@ -74,9 +95,13 @@ pub fn kill_child(server: &Server, client: &mut Connection) {
 }
 
 pub fn kill(children: &[String]) {
+    signal("-KILL", children);
+}
+
+fn signal(signal: &str, children: &[String]) {
     for child in children {
         // It may have come to its end meanwhile.
-        let _ = Command::new("kill").args(["-KILL", child]).output().expect("kill runs");
+        let _ = Command::new("kill").args([signal, child]).output().expect("kill runs");
     }
 }
 

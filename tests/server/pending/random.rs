@@ -42,7 +42,7 @@ fn change(client: &mut Connection, rng: &mut Rng) {
 #[test]
 fn servers_stay_equal_whatever_happens() {
     on_every_server(|program| {
-        let start = || Server::with(program).line("appendonly yes").line("appendfsync no").start();
+        let start = || Server::with(program).line("appendonly yes").start();
         let (mut server, replica) = (start(), start());
         let (mut client, mut follower) = (server.connect(), replica.connect());
         for (key, words) in FILTERS {

@@ -138,7 +138,8 @@ fn an_id_constructed_from_a_member_passes_every_native_filter_with_that_member()
         assert_eq!(formed, 0);
         // Filters with another hash do not report these colliding ids.
         client.run("BF.RESERVE redisbloom 1e-6 2000 LAYOUT redisbloom");
-        let made = client.run("BF.INSERT valkey-bloom ERROR 1e-6 CAPACITY 2000 TIGHTENING 0.5 NONSCALING");
+        let valkey_bloom = "TIGHTENING 0.5 SEED 0123456789abcdefghijklmnopqrstuv";
+        let made = client.run(&format!("BF.INSERT valkey-bloom ERROR 1e-6 CAPACITY 2000 NONSCALING {valkey_bloom}"));
         assert_eq!(made, Reply::Array(Vec::new()));
         for key in ["redisbloom", "valkey-bloom"] {
             client.batched(&[b"BF.MADD", key.as_bytes()], &members);

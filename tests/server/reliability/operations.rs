@@ -98,12 +98,11 @@ fn size_class(bytes: i64) -> i64 {
 fn memory_usage_is_what_was_requested_from_the_allocator() {
     on_every_server(|program| {
         let server = Server::start(program);
-        let mut control = server.connect();
-        let is_jemalloc = control.info("mem_allocator").starts_with("jemalloc");
+        let is_jemalloc = server.connect().info("mem_allocator").starts_with("jemalloc");
         let capacities =
             [100, 1, 10, 100, 1000, 5000, 20_000, 54_321, 100_000, 222_222, 500_000, 1_500_000, 40_000_000];
         // Otherwise the server might shrink the buffer of the querying connection meanwhile.
-        control.run("DEBUG REPLYBUFFER RESIZING 0");
+        server.connect().run("DEBUG REPLYBUFFER RESIZING 0");
         let (mut compared, mut usages, mut growths) = (0, 0, 0);
         for (number, capacity) in capacities.into_iter().enumerate() {
             for (rate, layout) in RATES.iter().flat_map(|rate| LAYOUT_WORDS.map(|layout| (rate, layout))) {
@@ -112,9 +111,10 @@ fn memory_usage_is_what_was_requested_from_the_allocator() {
                         continue;
                     }
                     let line = format!("BF.INSERT k CAPACITY {capacity} ERROR {rate}{layout} ITEMS 0");
-                    let before = used_memory_alone(&mut control);
+                    let before = used_memory_alone(&server);
                     make(&server, &line, adds);
-                    let growth = used_memory_alone(&mut control) - before;
+                    let growth = used_memory_alone(&server) - before;
+                    let mut control = server.connect();
                     let usage = control.run("MEMORY USAGE k").number();
                     let layers = layer_bytes(&mut control);
                     // The server's own thread frees a large filter, and reports when it is done.
@@ -157,8 +157,10 @@ fn make(server: &Server, line: &str, adds: i64) {
     client.batched(&[b"BF.MADD", b"k"], &items);
 }
 
-/// Returns the server's memory when no other client is connected.
-fn used_memory_alone(control: &mut Connection) -> i64 {
+/// Returns the server's memory when no other client is connected. The connection is a new one each time: the server shrinks
+/// the buffers of one that sent nothing for two seconds.
+fn used_memory_alone(server: &Server) -> i64 {
+    let mut control = server.connect();
     eventually("the other client to be gone", || control.info_number("connected_clients") == 1);
     eventually("the background to be idle", || control.info_number("lazyfree_pending_objects") == 0);
     control.info_number("used_memory")

@@ -232,7 +232,7 @@ fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
         const CAPACITY: usize = 20_000;
         let server = Server::start(program);
         let mut client = server.connect();
-        assert_eq!(client.run(&format!("BF.RESERVE counting 0.01 {CAPACITY} COUNTING")), ok());
+        assert_eq!(client.run(&format!("BF.RESERVE counting 0.01 {CAPACITY} COUNTING SEED 500")), ok());
         let strangers: Vec<String> = (0..scaled(100_000)).map(|number| format!("stranger {number}")).collect();
         let items = |from: usize, to: usize| (from..to).map(|number| format!("item {number}")).collect::<Vec<_>>();
         client.batched(&[b"BF.MADD", b"counting"], &items(0, CAPACITY));

@@ -174,9 +174,14 @@ fn a_rewrite_holds_a_record_once() {
         assert!(client.run("BF.INFO even").field("Number of filters").number() > 20);
         let size = client.run("BF.INFO large").field("Size").number();
         let whole = client.run("DEBUG DIGEST");
-        // The child is seen now and then only: the most of several.
-        let most = (0..5).filter_map(|_| most_of_a_rewrite(&server, &mut client)).max();
-        let most = most.expect("/proc has the memory of a child");
+        // The child is seen now and then only: the most of several, and of more on a machine that is busy.
+        let mut most = 0;
+        for round in 0..50 {
+            most = most.max(most_of_a_rewrite(&server, &mut client).unwrap_or(0));
+            if round >= 4 && most > size / 2 {
+                break;
+            }
+        }
         eprintln!("a record of {size} bytes: at most {most} bytes of its own in the child");
         assert!(most > size / 2, "the child was not seen at work");
         assert!(most < size + size / 4, "{most} bytes beside a filter of {size}");

@@ -74,7 +74,7 @@ fn a_ring_is_turned_by_hand() {
     on_every_server(|program| {
         let server = with_append_only_file(program);
         let mut client = server.connect();
-        assert_eq!(client.run("BF.RESERVE k 0.0001 100 WINDOW 1000 BUCKETS 3"), ok());
+        assert_eq!(client.run("BF.RESERVE k 0.0001 100 SEED 1 WINDOW 1000 BUCKETS 3"), ok());
         for (items, dropped) in [("a b", 0), ("c", 0), ("d e f", 2), ("g", 1), ("", 3), ("", 1), ("", 0)] {
             if !items.is_empty() {
                 client.run(&format!("BF.MADD k {items}"));
@@ -93,7 +93,7 @@ fn a_ring_is_turned_by_hand() {
         }
         assert!(turns.windows(2).all(|pair| pair[0][1] <= pair[1][1]));
 
-        client.run("BF.RESERVE rolling 0.0001 4 ROLLING BUCKETS 3");
+        client.run("BF.RESERVE rolling 0.0001 4 SEED 1 ROLLING BUCKETS 3");
         client.run("BF.MADD rolling a b c d e");
         assert_eq!(client.run("BF.ROTATE rolling"), integer(2));
         assert_eq!(lines(&server).last().unwrap(), "BF.ROTATE rolling 3 0 0 2");
@@ -128,7 +128,7 @@ fn a_rolling_ring_keeps_the_last_items() {
     on_every_server(|program| {
         let server = with_append_only_file(program);
         let mut client = server.connect();
-        client.run("BF.RESERVE k 0.00001 100 ROLLING");
+        client.run("BF.RESERVE k 0.00001 100 SEED 1 ROLLING");
         let items: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
         assert!(client.batched(&[b"BF.MADD", b"k"], &items).iter().all(|new| *new));
         let found = client.batched(&[b"BF.MEXISTS", b"k"], &items);
@@ -146,7 +146,7 @@ fn a_full_bucket_refuses_and_the_next_takes() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        client.run("BF.RESERVE k 0.0001 4 NONSCALING WINDOW 1000 BUCKETS 3");
+        client.run("BF.RESERVE k 0.0001 4 NONSCALING SEED 1 WINDOW 1000 BUCKETS 3");
         let (yes, full) = (client.answer(true), error("ERR non scaling filter is full"));
         assert_eq!(client.run("BF.MADD k a b c d"), array([yes.clone(), yes.clone(), full.clone()]));
         assert_eq!(client.run("BF.ADD k c"), full);

@@ -109,7 +109,7 @@ fn a_reader_with_an_old_row_cannot_fill_it_in_during_a_fill() {
 
 #[test]
 fn a_full_filter_is_filled_again_until_the_rows_fit() {
-    let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "0.000001 100 NONSCALING");
+    let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 100 NONSCALING");
     on_every_server(|program| {
         for mode in MODES {
             let (world, mut follower) = World::started(mode, program, USERS, &table);
