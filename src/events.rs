@@ -8,10 +8,10 @@ use redis_module::raw;
 use super::context::{Context, OK};
 use super::guard;
 use super::keys::{payload, pending};
-use super::server::{children, huge_pages, role};
+use super::server::{ceiling, children, huge_pages, role};
 
 /// The events that the module follows.
-const EVENTS: [u64; 7] = [
+const EVENTS: [u64; 8] = [
     raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
     raw::REDISMODULE_EVENT_LOADING,
     raw::REDISMODULE_EVENT_FLUSHDB,
@@ -19,6 +19,7 @@ const EVENTS: [u64; 7] = [
     raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     raw::REDISMODULE_EVENT_FORK_CHILD,
     raw::REDISMODULE_EVENT_PERSISTENCE,
+    raw::REDISMODULE_EVENT_CONFIG,
 ];
 
 /// Subscribes to the events. If the server refuses one, the module takes every command for one that may come from a primary, and
@@ -78,6 +79,7 @@ unsafe extern "C" fn raised(
                 || change == raw::REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START;
             payload::snapshot_changed(writes_here);
         }
+        raw::REDISMODULE_EVENT_CONFIG => ceiling::maxmemory_changed(context),
         _ => {}
     }
 }

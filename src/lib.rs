@@ -114,6 +114,7 @@ fn load(context: Context, words: Args<'_>) -> Result<(), String> {
     freeing::register();
     keys::begin_generations(context);
     ceiling::count_databases(context);
+    ceiling::maxmemory_changed(context);
     info_section::register(context);
     events::subscribe(context);
     config::register(context)

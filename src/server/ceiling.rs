@@ -2,12 +2,13 @@
 //! memory that the machine or the control group has left, whichever is less. And how many layers the filter may have.
 //!
 //! A cache that evicts keys is always full, so no filter could be created beside it or grow. But the server evicts keys to make room
-//! for a filter as for its own types, so memory that it can evict counts as room. All filters together stay below `maxmemory`.
+//! for a filter as for its own types, so memory that it can evict counts as room. All filters together, and what the server needs for
+//! itself, stay below `maxmemory`: otherwise it would evict the new filter.
 //!
 //! With overcommit an allocation of 100 GiB succeeds on a machine with 24, and the server is killed when it uses the pages. So the
 //! ceiling is checked before memory is requested.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bloomgate_filter::{CLIENT_LAYERS_MAX, Ceiling};
 use redis_module::raw;
@@ -25,8 +26,30 @@ use crate::text::Text;
 /// room would take longer than creating the filter.
 const UNCHECKED_BYTES: u64 = 64 * 1024;
 
+/// Left free for the server if keys are evicted to make room. INFO counts some buffers of clients as data, 0.3 MB of one that has sent
+/// 100 KB, and the next command needs its own.
+const SPARE_BYTES: u64 = 1024 * 1024;
+
 /// The number of databases. It does not change while the server runs.
 static DATABASES: AtomicU32 = AtomicU32::new(16);
+
+/// The server's `maxmemory`; 0: no limit.
+static MAXMEMORY: AtomicU64 = AtomicU64::new(0);
+
+/// Reads `maxmemory` when the module is loaded and whenever a setting has changed. To ask for it, the server computes all of INFO's
+/// memory section, which takes too long for every add.
+pub fn maxmemory_changed(context: Context) {
+    if let Some(bytes) = Information::of(context, c"memory").and_then(|memory| memory.number(c"maxmemory")) {
+        MAXMEMORY.store(bytes, Relaxed);
+    }
+}
+
+/// Whether there is room for this much more memory under `maxmemory`, before the server evicts keys or refuses commands. The allocator
+/// may round each block up by a quarter.
+fn has_room_under_maxmemory(bytes: u64) -> bool {
+    let most = MAXMEMORY.load(Relaxed);
+    most == 0 || (1.0 - freeing::used_memory_ratio()) * most as f64 > 1.25 * bytes as f64
+}
 
 /// More memory than any machine has: 64 TiB.
 pub const MACHINE_BYTES_MAX: u64 = 1 << 46;
@@ -78,6 +101,10 @@ impl Ceiling for ServerCeiling {
     #[inline]
     fn pending_from_bytes(&self) -> Option<u64> {
         self.pending_from_bytes
+    }
+
+    fn has_room_to_pend(&self, more_bytes: u64) -> bool {
+        has_room_under_maxmemory(more_bytes)
     }
 }
 
@@ -182,19 +209,21 @@ impl Memory {
             let left = machine::available_bytes().unwrap_or(u64::MAX).saturating_sub(promised);
             return left.min(self.machine.saturating_sub(self.used));
         }
-        let kept = match self.eviction {
-            Eviction::Nothing => self.used,
+        // The other keys' data. The rest of the used memory stays: the filters, and the server's own tables and buffers.
+        let data = self.dataset.saturating_sub(filter_bytes);
+        let evictable = match self.eviction {
+            Eviction::Nothing => 0,
+            // The server does not report how many bytes the keys with a time to live hold. Their share of the data is assumed to be
+            // their share of the keys, without filters. Every filter is assumed to have a time to live, which minimises the number of
+            // other keys that have one.
             Eviction::Volatile { keys, expires } => {
-                // The server does not report how many bytes the keys with a time to live hold. Their share of the data is assumed
-                // to be their share of the keys, without filters. Every filter is assumed to have a time to live, which minimises
-                // the number of other keys that have one.
-                let data = self.dataset.saturating_sub(filter_bytes);
-                let evictable = part(data, expires.saturating_sub(filters), keys.saturating_sub(filters));
-                self.used.saturating_sub(evictable)
+                part(data, expires.saturating_sub(filters), keys.saturating_sub(filters))
             }
-            Eviction::Anything => 0,
+            Eviction::Anything => data,
         };
-        self.maxmemory.saturating_sub(kept.max(filter_bytes))
+        let kept = self.used.saturating_sub(evictable).max(filter_bytes);
+        let spare = if matches!(self.eviction, Eviction::Nothing) { 0 } else { SPARE_BYTES };
+        self.maxmemory.saturating_sub(kept.saturating_add(spare))
     }
 }
 
@@ -234,16 +263,16 @@ mod tests {
     #[test]
     fn memory_that_can_be_evicted_is_room() {
         assert_eq!(room(Eviction::Nothing), 0);
-        assert_eq!(room(Eviction::Anything), 85);
+        assert_eq!(room(Eviction::Anything), 79, "everything but the server itself and the filters");
     }
 
     #[test]
     fn keys_without_a_time_to_live_are_no_room_under_a_volatile_policy() {
         let room = |keys, expires| room(Eviction::Volatile { keys, expires });
         assert_eq!(room(1000, 0), 0);
-        assert_eq!(room(1_000_003, 1_000_003), 80, "everything but the server itself and the filters");
-        assert_eq!(room(1_000_003, 1_000_000), 79, "the filters may be keys with a time to live");
-        assert_eq!(room(1_000_003, 500_003), 40);
+        assert_eq!(room(1_000_003, 1_000_003), 79, "everything but the server itself and the filters");
+        assert_eq!(room(1_000_003, 1_000_000), 78, "the filters may be keys with a time to live");
+        assert_eq!(room(1_000_003, 500_003), 39);
         assert_eq!(room(1003, 3), 0, "the three may be the filters");
         assert_eq!(room(3, 3), 0, "there are only filters");
         assert_eq!(room(2, 5), 0, "the numbers may be from different moments");

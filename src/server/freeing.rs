@@ -111,11 +111,16 @@ pub fn is_child() -> bool {
     PROCESS.load(Relaxed) != std::process::id()
 }
 
-/// Whether the server is at `maxmemory` or above. The server returns the ratio with 24 bits, so a little more than `maxmemory` may be
-/// 1. Called only for large values.
-pub fn is_above_maxmemory() -> bool {
+/// The memory that the server counts against `maxmemory`, as a share of it; 0 without a limit. The server returns the share with 24 bits,
+/// so a little more than `maxmemory` may be 1. If the server lacks the function, as much as is allowed.
+pub fn used_memory_ratio() -> f64 {
     // SAFETY: the function takes nothing. The caller is the thread that runs commands at the moment.
-    unsafe { raw::RedisModule_GetUsedMemoryRatio.is_none_or(|ratio| ratio() >= 1.0) }
+    unsafe { raw::RedisModule_GetUsedMemoryRatio.map_or(1.0, |ratio| ratio().into()) }
+}
+
+/// Whether the server is at `maxmemory` or above. Called only for large values.
+fn is_above_maxmemory() -> bool {
+    used_memory_ratio() >= 1.0
 }
 
 /// The thread: drops one value after the other.

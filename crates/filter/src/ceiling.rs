@@ -39,6 +39,11 @@ pub trait Ceiling {
         None
     }
 
+    /// Whether pending adds may take this much more memory, in bytes. It is asked for each batch of adds that may be pending.
+    fn has_room_to_pend(&self, _more_bytes: u64) -> bool {
+        true
+    }
+
     /// Requests `asked_bytes` more for a filter of `filter_bytes`.
     ///
     /// # Errors

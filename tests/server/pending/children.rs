@@ -198,6 +198,55 @@ fn above_maxmemory_adds_are_written() {
     });
 }
 
+/// Adds to a filter of 30 MB, whose set of pending adds may take an eighth of that, near the limit.
+#[test]
+fn near_maxmemory_a_save_neither_refuses_adds_nor_evicts_other_keys() {
+    on_every_server(|program| {
+        for policy in ["noeviction", "allkeys-lru"] {
+            let server = Server::start(program);
+            let mut client = server.connect();
+            assert_eq!(client.run("BF.RESERVE k 0.01 22200000 NONSCALING"), ok());
+            for number in 0..2000 {
+                client.run(&format!("SET other-{number} {}", "x".repeat(500)));
+            }
+            begin_endless_save(&mut client);
+            let limit = client.info_number("used_memory") + 1_500_000;
+            assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit} maxmemory-policy {policy}")), ok());
+            assert_eq!(add(&mut client, "k", 0..200_000), 200_000, "{policy}");
+            assert_eq!(client.info_number("evicted_keys"), 0, "{policy}");
+            assert_has(&mut client, "k", 0..200_000);
+            kill_child(&server, &mut client);
+            all_written(&mut client);
+        }
+    });
+}
+
+/// Other keys may take the room that the pending adds had when they began.
+#[test]
+fn pending_adds_leave_the_room_that_is_left_to_others() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        assert_eq!(client.run("BF.RESERVE k 0.01 22200000 NONSCALING"), ok());
+        let limit = client.info_number("used_memory") + 8_000_000;
+        assert_eq!(client.run(&format!("CONFIG SET maxmemory {limit}")), ok());
+        begin_endless_save(&mut client);
+        add(&mut client, "k", 0..40_000);
+        let before = pending(&mut client);
+        assert!(before > 500_000, "{before}");
+        let mut number = 0;
+        while limit - client.info_number("used_memory") > 2_000_000 {
+            assert_eq!(client.run(&format!("SET other-{number} {}", "x".repeat(100_000))), ok());
+            number += 1;
+        }
+        assert_eq!(add(&mut client, "k", 40_000..240_000), 200_000);
+        assert_eq!(pending(&mut client), before, "the rest is written");
+        assert_has(&mut client, "k", 0..240_000);
+        kill_child(&server, &mut client);
+        all_written(&mut client);
+    });
+}
+
 #[test]
 fn what_pends_is_in_the_next_save_and_the_next() {
     on_every_server(|program| {

@@ -71,7 +71,7 @@ impl<R: Rules> Chain<R> {
             let newest = self.layers.last_mut().ok_or(Error::Full)?;
             newest.insert(newest.probe(hash));
         } else if newest.may_pend(ceiling.pending_from_bytes()) {
-            self.insert_or_pend(hash, probe);
+            self.insert_or_pend(hash, probe, self.has_room_to_pend(ceiling));
         } else {
             newest.insert(probe);
         }
@@ -93,7 +93,7 @@ impl<R: Rules> Chain<R> {
             let Some(newest) = self.layers.last_mut() else { break };
             let wanted = all - in_older - Mask::first(added.done);
             let is_through = if newest.may_pend(from_bytes) {
-                self.add_or_pend_until_full(hashes, wanted, &mut added)
+                self.add_or_pend_until_full(hashes, wanted, &mut added, ceiling)
             } else {
                 add_until_full(newest, hashes, wanted, &mut added)
             };

@@ -6,6 +6,7 @@ use super::lookup::exact_hashes;
 use super::outcome::Added;
 use super::pending::Pending;
 use super::rules::{HashOf, Rules};
+use crate::ceiling::Ceiling;
 use crate::geometry::Geometry;
 use crate::hash::ItemHash;
 use crate::mask::{BATCH, Mask};
@@ -26,15 +27,24 @@ impl<R: Rules> Chain<R> {
         self.pending().map_or(0, Pending::allocated_bytes)
     }
 
-    /// Adds an absent item to the newest layer, which is not full: as a pending add if the layer's set has room.
+    /// Whether the ceiling has room for all that the pending adds of the newest layer may still take. If they began to fill memory that
+    /// is short, the server would soon refuse the adds, or evict other keys for them.
     #[cold]
     #[inline(never)]
-    pub(super) fn insert_or_pend(&mut self, hash: HashOf<R>, probe: <R::Geometry as Geometry>::Probe) {
+    pub(super) fn has_room_to_pend(&self, ceiling: &impl Ceiling) -> bool {
+        let newest = self.layers.last().map_or(0, |newest| newest.geometry().size_bytes());
+        ceiling.has_room_to_pend(Pending::growth(self.pending(), self.layers.len().saturating_sub(1), newest))
+    }
+
+    /// Adds an absent item to the newest layer, which is not full: as a pending add if memory and the layer's set have room.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn insert_or_pend(&mut self, hash: HashOf<R>, probe: <R::Geometry as Geometry>::Probe, has_room: bool) {
         let layer = self.layers.len().saturating_sub(1);
         let Some(newest) = self.layers.last_mut() else { return };
         let most = Pending::capacity(newest.geometry().size_bytes());
         let hash = R::Geometry::to_pending(hash);
-        let can_pend = newest.geometry().can_pend();
+        let can_pend = has_room && newest.geometry().can_pend();
         let pends = can_pend
             && Self::reserve_beside(&mut self.beside)
                 .is_ok_and(|beside| Pending::insert(&mut beside.pending, layer, hash, most));
@@ -50,7 +60,14 @@ impl<R: Rules> Chain<R> {
     /// Continues a batch at `added.done`: adds the items of the mask `wanted` to the newest layer as pending adds unless they are
     /// found there. Returns whether the batch is done; if not, the item at `added.done` is new and the layer is full.
     #[cold]
-    pub(super) fn add_or_pend_until_full(&mut self, hashes: &[HashOf<R>], wanted: Mask, added: &mut Added) -> bool {
+    pub(super) fn add_or_pend_until_full(
+        &mut self,
+        hashes: &[HashOf<R>],
+        wanted: Mask,
+        added: &mut Added,
+        ceiling: &impl Ceiling,
+    ) -> bool {
+        let has_room = self.has_room_to_pend(ceiling);
         let Some(newest) = self.layers.last() else { return true };
         newest.prefetch(hashes, wanted);
         self.prefetch_pending(hashes, wanted);
@@ -61,7 +78,7 @@ impl<R: Rules> Chain<R> {
                 if self.layers.last().is_none_or(Layer::is_full) {
                     return false;
                 }
-                self.insert_or_pend(*hash, *probe);
+                self.insert_or_pend(*hash, *probe, has_room);
                 added.new.insert(index);
             }
             added.done = index + 1;

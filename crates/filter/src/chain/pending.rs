@@ -48,6 +48,12 @@ impl Pending {
         HashSet::capacity_in((layer_bytes / SHARE).saturating_sub((size_of::<Self>() + size_of::<Set>()) as u64))
     }
 
+    /// Returns how many more bytes the pending adds of a layer of this size may take.
+    pub(super) fn growth(place: Option<&Self>, layer: usize, layer_bytes: u64) -> u64 {
+        let hashes = place.and_then(|pending| pending.of(layer));
+        (layer_bytes / SHARE).saturating_sub(hashes.map_or(0, HashSet::allocated_bytes))
+    }
+
     /// Whether the add of this hash is pending.
     pub(super) fn contains(&self, hash: ItemHash) -> bool {
         self.sets.iter().any(|set| set.hashes.contains(hash))

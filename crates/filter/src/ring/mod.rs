@@ -352,4 +352,8 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
     fn pending_from_bytes(&self) -> Option<u64> {
         self.ceiling.pending_from_bytes()
     }
+
+    fn has_room_to_pend(&self, more_bytes: u64) -> bool {
+        self.ceiling.has_room_to_pend(more_bytes)
+    }
 }
