@@ -6,6 +6,7 @@ use super::hash_set::HashSet;
 use super::lookup::exact_hashes;
 use super::outcome::{Added, Origin, Removed};
 use super::rules::{HashOf, Rules};
+use super::whole::CellsReader;
 use crate::ceiling::Ceiling;
 use crate::error::Error;
 use crate::geometry::Geometry;
@@ -87,8 +88,18 @@ where
     R::Geometry: Geometry<Hash = ItemHash>,
 {
     /// Deletes the items of a batch, in order.
+    ///
+    /// The primary of an effect may have found an item by bits that are pending here, if this server was the primary until a moment
+    /// ago. So an effect is looked up in the cells as they will be.
     pub(crate) fn delete_batch(&mut self, hashes: &[ItemHash], origin: Origin, ceiling: &impl Ceiling) -> Removed {
-        let present = self.has_cells_batch(hashes);
+        let present = if origin == Origin::Effect && self.pends() {
+            match CellsReader::new(self) {
+                Ok(mut cells) => cells.has_cells_batch(hashes),
+                Err(refused) => return Removed { found: Mask::NONE, done: 0, error: Some(refused) },
+            }
+        } else {
+            self.has_cells_batch(hashes)
+        };
         Removed::each(hashes.len(), present, |index| {
             hashes.get(index).map_or(Ok(false), |hash| self.delete(*hash, origin, ceiling))
         })

@@ -122,10 +122,11 @@ impl<S: RingRules> Ring<S> {
     fn add_to_newest(&mut self, hashes: &[ItemHash], origin: Origin, known: Mask, ceiling: &impl Ceiling) -> Added {
         // Every copy of a rolling ring begins its buckets at the same counts.
         let when_full = if self.spec.forgets() == Forgets::Rolling { WhenFull::Refuse } else { WhenFull::Insert };
+        let pends = self.spec.pends();
         let Some((newest, older)) = self.newest_and_older() else {
             return Added { error: Some(Error::Unsound), ..Added::NONE };
         };
-        let beside = BesideBuckets { ceiling, others: || contents_of(&*older) };
+        let beside = BesideBuckets { ceiling, others: || contents_of(&*older), pends };
         match origin {
             Origin::Client => newest.filter.add_absent_batch(hashes, known, &beside),
             Origin::Effect => newest.filter.insert_batch(hashes, known, when_full, &beside),

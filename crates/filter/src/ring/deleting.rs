@@ -56,7 +56,7 @@ impl<S: RingRules> Ring<S> {
             let all = contents_of(&self.buckets);
             let Some(bucket) = self.buckets.get_mut(number) else { break };
             let size_bytes = all.size_bytes.saturating_sub(bucket.filter.size_bytes());
-            let beside = BesideBuckets { ceiling, others: || Contents { size_bytes, ..all } };
+            let beside = BesideBuckets { ceiling, others: || Contents { size_bytes, ..all }, pends: false };
             match bucket.filter.delete(hash, origin, &beside) {
                 Ok(is_new) => entered |= u64::from(is_new) << number,
                 Err(refused) => {

@@ -74,6 +74,12 @@ pub trait RingRules: Copy + PartialEq + Debug {
     fn is_sliding(&self) -> bool {
         matches!(self.forgets(), Forgets::After { is_sliding: true, .. })
     }
+
+    /// Whether new adds may be pending. A replica decides again which buckets a delete changes, and which bucket had an item that is
+    /// added again, and has every add in its bits. So the primary must see the same bits.
+    fn pends(&self) -> bool {
+        !self.hasher().is_keyed() && !self.is_sliding()
+    }
 }
 
 /// A bucket of a ring.
@@ -336,6 +342,8 @@ fn contents_of<'a, R: Rules + 'a>(buckets: impl IntoIterator<Item = &'a Bucket<R
 pub(crate) struct BesideBuckets<'a, C, F> {
     pub(crate) ceiling: &'a C,
     pub(crate) others: F,
+    /// Whether new adds may be pending.
+    pub(crate) pends: bool,
 }
 
 impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
@@ -350,7 +358,7 @@ impl<C: Ceiling, F: Fn() -> Contents> Ceiling for BesideBuckets<'_, C, F> {
     }
 
     fn pending_from_bytes(&self) -> Option<u64> {
-        self.ceiling.pending_from_bytes()
+        if self.pends { self.ceiling.pending_from_bytes() } else { None }
     }
 
     fn has_room_to_pend(&self, more_bytes: u64) -> bool {

@@ -77,7 +77,7 @@ impl<S: RingRules> Ring<S> {
         let past = self.buckets.iter().take_while(|bucket| self.spec.is_past(bucket.begin, begin)).count();
         let dropped = past.max((self.buckets.len() + 1).saturating_sub(self.spec.buckets() as usize));
         reserve(&mut self.retired, dropped)?;
-        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..)) };
+        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..)), pends: false };
         let filter = Chain::part(&self.spec.bucket(capacity), &beside)?;
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(begin);

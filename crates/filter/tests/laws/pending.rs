@@ -8,19 +8,19 @@ use proptest::prelude::*;
 
 use crate::forms::{filter, filter_mut};
 use crate::inputs::kinds::{COUNTING, KEYED, REDISBLOOM, Shape};
-use crate::rows::{Room, Row, check, native_pending, whole_pages, window_pending};
-use crate::world::{World, bits, item, items, slices};
+use crate::rows::{Room, Row, check, native_pending, rolling_pending, whole_pages, window_pending};
+use crate::world::{Event, World, bits, item, items, slices, turn_if_due};
 
 /// A filter for about this many items, whose layers consist of whole pages, and its follower.
-fn world(row: &Row, rate: f64, about: u64, expansion: u32) -> World {
-    let shape = Shape { seed: 1, ..Shape::new(rate, about, expansion) };
-    let mut world = World::new(row, ((row.kind.spec)(&shape), u64::MAX, 0, true));
+fn world(row: &Row, shape: &Shape) -> World {
+    let mut world = World::new(row, ((row.kind.spec)(shape), u64::MAX, 0, true));
     world.room.at_once = u64::MAX;
     world
 }
 
+/// A filter that can delete.
 fn native(rate: f64, about: u64, expansion: u32) -> World {
-    world(&native_pending(), rate, about, expansion)
+    world(&native_pending(), &Shape { seed: 1, ..Shape::new(rate, about, expansion) })
 }
 
 fn pending(world: &World) -> u64 {
@@ -35,8 +35,9 @@ fn add(world: &mut World, numbers: std::ops::Range<u32>, pends: bool) -> u32 {
 
 #[test]
 fn bits_are_not_written_before_an_eighth_is_pending() {
-    for row in [native_pending(), window_pending()] {
-        let mut world = world(&row, 0.01, 300_000, 0);
+    // Odd seeds have a key.
+    for (row, seed) in [(native_pending(), 1), (window_pending(), 2)] {
+        let mut world = world(&row, &Shape { seed, ..Shape::new(0.01, 300_000, 0) });
         world.add(&[], true);
         let size = bits(world.filter())[0].len() as u64;
         assert!(size > 64 * 4096);
@@ -79,7 +80,8 @@ fn a_full_layer_keeps_pending_adds_when_the_next_begins() {
 
 #[test]
 fn no_adds_are_pending_unless_allowed() {
-    let capacity = whole_pages(0.01, 10_000, 0);
+    let shape = Shape::new(0.01, 10_000, 0);
+    let capacity = whole_pages(&shape, |spec| spec);
     let add_all = |filter: &mut Filter, origin, room: &Room| {
         for batch in items(&(0..100).collect::<Vec<_>>()).chunks(BATCH) {
             assert_eq!(filter.add_batch(slices(batch), origin, &Moment(1), room).error, None);
@@ -92,6 +94,13 @@ fn no_adds_are_pending_unless_allowed() {
     for (kind, capacity) in [(COUNTING, capacity), (REDISBLOOM, capacity), (KEYED, odd)] {
         let mut filter = Filter::new(&kind.spec(0.01, capacity, 0), &Unlimited).unwrap();
         assert_eq!(add_all(&mut filter, Origin::Client, &Room::PENDS), (100, 0, 0), "{}", kind.name);
+    }
+    // A replica decides again what deletes and renewals change in a ring.
+    for (row, seed, seconds) in [(window_pending(), 1, 9), (window_pending(), 2, 10), (rolling_pending(), 1, 9)] {
+        let shape = Shape { seed, seconds, ..shape };
+        let mut filter = Filter::new(&(row.kind.spec)(&shape), &Unlimited).unwrap();
+        turn_if_due(&mut filter, Moment(1));
+        assert_eq!(add_all(&mut filter, Origin::Client, &Room::PENDS), (100, 0, 0), "{}, seed {seed}", row.kind.name);
     }
     let of_pages = || Filter::new(&KEYED.spec(0.01, capacity, 0), &Unlimited).unwrap();
     assert_eq!(add_all(&mut of_pages(), Origin::Effect, &Room::PENDS), (100, 0, 0), "an effect");
@@ -164,17 +173,60 @@ fn the_union_of_filters_with_pending_adds_equals_that_of_their_followers() {
     });
 }
 
+/// A filter with pending adds, and 40 items that only its follower finds: by the bits of pending adds and others together.
+fn with_items_found_by_the_follower() -> (World, Vec<u32>) {
+    let mut world = native(0.2, 40_000, 0);
+    add(&mut world, 0..20_000, false);
+    add(&mut world, 20_000..20_080, true);
+    let [here, there] = both(&world);
+    let only_there = |number: &u32| !here.contains(&item(*number)) && there.contains(&item(*number));
+    let found: Vec<u32> = (1_000_000..1_300_000).filter(only_there).take(40).collect();
+    assert_eq!(found.len(), 40);
+    (world, found)
+}
+
+/// The former primary has not flushed its pending adds yet when the new one deletes what it finds.
+#[test]
+fn a_former_primary_deletes_what_the_new_one_found() {
+    let (mut world, found) = with_items_found_by_the_follower();
+    world.step(&Event::Promote);
+    assert!(filter(&world.follower).contents().pending_bytes > 0);
+    world.delete(&found, true);
+    assert_eq!(both(&world).map(BloomFilter::deleted_entries), [40; 2]);
+    world.check_forms();
+}
+
+/// A bucket may have an item only by the bits of pending adds and others together, as a follower sees them. Then the primary of a
+/// ring that deletes or renews the item must see it there, too.
+#[test]
+fn a_ring_changes_the_buckets_that_its_follower_does() {
+    for (seed, seconds) in [(1, 9), (2, 10)] {
+        let mut world = world(&window_pending(), &Shape { seed, seconds, ..Shape::new(0.25, 20_000, 0) });
+        for (numbers, pends) in [(0..20_000, false), (20_000..40_000, false), (40_000..40_080, true)] {
+            add(&mut world, numbers.clone(), pends);
+            if numbers.start != 20_000 {
+                world.step(&Event::Rotate);
+            }
+        }
+        // The table of deleted items has room for these.
+        let ring = filter(&world.follower).windowed().unwrap();
+        let is_in_both = |number: &u32| ring.buckets().take(2).all(|bucket| bucket.filter.contains(&item(*number)));
+        let numbers: Vec<u32> = (0..20_000).filter(is_in_both).collect();
+        assert!(numbers.len() > 100);
+        if ring.spec().hasher.is_keyed() {
+            world.delete(&numbers, true);
+        } else {
+            world.add(&numbers, true);
+        }
+        world.check_forms();
+    }
+}
+
 /// An item that is found only by the bits of all pending adds together is found when tables are merged, because followers find
 /// it.
 #[test]
 fn entries_are_merged_by_the_bits_of_followers() {
-    let mut other = native(0.2, 40_000, 0);
-    add(&mut other, 0..20_000, false);
-    add(&mut other, 20_000..20_080, true);
-    let [here, there] = both(&other);
-    let only_there = |number: &u32| !here.contains(&item(*number)) && there.contains(&item(*number));
-    let found: Vec<u32> = (1_000_000..1_300_000).filter(only_there).take(40).collect();
-    assert_eq!(found.len(), 40);
+    let (other, found) = with_items_found_by_the_follower();
 
     let mut one = native(0.2, 40_000, 0);
     one.room.pends = false;

@@ -1,7 +1,9 @@
 //! The rows of the table of laws: kinds of filters, fixed and growing, with and without pending adds, each with random definitions.
 
-use bloomgate_filter::geometry::BlockedBits;
-use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN, share};
+use bloomgate_filter::chain::ChainSpec as _;
+use bloomgate_filter::geometry::sizing::{Policy, RATE_MAX, RATE_MIN};
+use bloomgate_filter::hash::Hasher;
+use bloomgate_filter::kinds::NativeSpec;
 use bloomgate_filter::{Ceiling, Scaling, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -95,17 +97,16 @@ pub fn rolling() -> Row {
 
 /// A row whose adds may be pending, for filters of up to `most` items.
 fn pending(kind: Kind, expansions: &'static [u32], most: u64) -> Row {
-    let rates = prop_oneof![Just(0.2), Just(0.01), Just(1e-4)].boxed();
+    let rates = prop_oneof![2 => Just(RATE_MAX), 1 => Just(0.01), 1 => Just(1e-4)].boxed();
     Row { kind, rates, capacities: (300..most).boxed(), expansions, pends: true, universe: 4000 }
 }
 
 pub fn native_pending() -> Row {
-    let spec =
-        |of: &Shape| (kinds::KEYED.spec)(&Shape { capacity: whole_pages(of.rate, of.capacity, of.expansion), ..*of });
+    let spec = |of: &Shape| (kinds::KEYED.spec)(&Shape { capacity: whole_pages(of, |spec| spec), ..*of });
     pending(Kind { spec, ..kinds::KEYED }, EITHER, 6000)
 }
 
-/// Even numbers of seconds slide.
+/// Even numbers of seconds slide, and odd seeds have a key: adds are pending in neither.
 pub fn window_pending() -> Row {
     let spec = |of: &Shape| {
         let kind = if of.seconds.is_multiple_of(2) { kinds::SLIDING } else { kinds::WINDOW };
@@ -118,21 +119,21 @@ pub fn rolling_pending() -> Row {
     pending(Kind { spec: |of| (kinds::ROLLING.spec)(&ring_of_pages(of)), ..kinds::ROLLING }, FIXED, 3000)
 }
 
-/// Returns the next capacity from `about` on for which the first layer consists of whole pages.
-pub fn whole_pages(rate: f64, about: u64, expansion: u32) -> u64 {
-    let scaling = Scaling::from_expansion(expansion);
-    let has_pages = |capacity: &u64| {
-        let rate = rate * share(Policy::One, scaling, *capacity, 0);
-        BlockedBits::for_layer(*capacity, rate).unwrap().blocks_per_group == 64
+/// Returns the next capacity from that of a shape on for which the first layer consists of whole pages.
+pub fn whole_pages(of: &Shape, changed: impl Fn(NativeSpec) -> NativeSpec) -> u64 {
+    let spec = |capacity| {
+        changed(NativeSpec::new(of.rate, capacity, Scaling::from_expansion(of.expansion), Hasher::murmur3(1)))
     };
-    (about..).find(has_pages).unwrap()
+    let has_pages = |capacity: &u64| spec(*capacity).first_layer().unwrap().geometry.blocks_per_group == 64;
+    (of.capacity..).find(has_pages).unwrap()
 }
 
-/// The same for the buckets of a ring. All of them can delete.
+/// The same for the buckets of a ring. They are few, so that each has a high rate.
 fn ring_of_pages(of: &Shape) -> Shape {
-    let rate = of.rate / f64::from(of.buckets);
-    let capacity = whole_pages(rate, of.capacity, of.expansion) * u64::from(of.buckets - 1);
-    Shape { capacity, seed: of.seed | 1, ..*of }
+    let buckets = 3 + of.buckets % 2;
+    let bucket = Shape { rate: of.rate / f64::from(buckets), ..*of };
+    let capacity = whole_pages(&bucket, |spec| NativeSpec { policy: Policy::One, ..spec });
+    Shape { capacity: capacity * u64::from(buckets - 1), buckets, ..*of }
 }
 
 impl Row {

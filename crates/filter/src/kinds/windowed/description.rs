@@ -109,7 +109,7 @@ impl Description {
             let spec = self.spec.bucket(capacity);
             // The total number of layers was checked when the description was read.
             let others = || Contents { layers: 0, ..filter.contents() };
-            let beside = BesideBuckets { ceiling, others };
+            let beside = BesideBuckets { ceiling, others, pends: false };
             let bits = BloomFilter::part_with_zero_bits(spec, layers, &beside)?;
             filter.push_bucket(Bucket { slot, begin, end, filter: bits, renewed, is_omitted });
         }
