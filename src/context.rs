@@ -64,11 +64,6 @@ impl Context {
         !self.has(flags | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
     }
 
-    /// Whether this process is a forked child of the server.
-    pub fn is_in_child(self) -> bool {
-        self.has(raw::REDISMODULE_CTX_FLAGS_IS_CHILD)
-    }
-
     /// Whether a child of the server is running: one that saves, rewrites the AOF, or works for another module.
     pub fn has_child(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_ACTIVE_CHILD)
@@ -102,6 +97,12 @@ impl Context {
         // SAFETY: the context is valid or null.
         let flags = unsafe { raw::RedisModule_GetContextFlags.map_or(0, |flags| flags(self.raw)) };
         flags.cast_unsigned()
+    }
+
+    /// The number of the selected database.
+    pub fn database(self) -> c_int {
+        // SAFETY: the context is valid.
+        unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(self.raw)) }
     }
 
     /// Random bytes from the server.

@@ -98,6 +98,11 @@ pub fn bytes() -> u64 {
     BYTES.get()
 }
 
+/// The memory of the pending adds of all filters, in bytes.
+pub fn pending_bytes() -> u64 {
+    PENDING.get()
+}
+
 /// The number of filters.
 pub fn objects() -> u64 {
     OBJECTS.get()

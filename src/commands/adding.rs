@@ -186,7 +186,7 @@ pub fn add_items(
         match add_to_key(context, args, keys, adding, &creation) {
             // Only RedisBloom adds items to a filter whose chunks have not all arrived.
             Err(Refusal::StillLoading) if context.must_obey() => {
-                WriteKey::open(keys, args.arg(1)?).put_into_use()?;
+                WriteKey::open(keys, args.arg(1)?)?.put_into_use()?;
             }
             done => return done,
         }
@@ -201,7 +201,7 @@ fn add_to_key(
     creation: impl Fn() -> Result<Option<Creation>, Refusal>,
 ) -> Result<(), Refusal> {
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(keys, name);
+    let mut key = WriteKey::open(keys, name)?;
     let clock = CommandClock::default();
     let mut lists = Lists::with_room(adding)?;
     let (created, has_turned, done);

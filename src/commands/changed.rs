@@ -13,7 +13,7 @@ use crate::reply::{self, Refusal};
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
-    let is_sync = !void(context, keys, name);
+    let is_sync = !void(context, keys, name)?;
     let adding = Adding { items, form: ReplyForm::One, is_sync, renews: true };
     match add_items(context, &args, keys, adding, || Ok(None)) {
         Err(Refusal::NotFound) => {
@@ -26,10 +26,13 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
 
 /// Deletes the value of a cache key, and ends its lease or NONE. Wakes everyone who waits for the cache key, with a lease or
 /// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
-pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> bool {
-    let held = cache_key::delete(keys, name, true);
+///
+/// # Errors
+/// [`Refusal::NotWritable`]. Nothing has changed then.
+pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
+    let held = cache_key::delete(keys, name, true)?;
     if !guard::is_idle() {
         guard::end(context, guard::key_id(context, name));
     }
-    held != Held::Other
+    Ok(held != Held::Other)
 }

@@ -14,7 +14,7 @@ use crate::server::freeing;
 /// Empties a filter. It keeps the properties that it was created with, and the key keeps its time to live.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(keys, name);
+    let mut key = WriteKey::open(keys, name)?;
     let turn = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &*writer else { return Err(Refusal::StillLoading) };

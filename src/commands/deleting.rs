@@ -22,7 +22,7 @@ use crate::server::ceiling::ServerCeiling;
 /// unchanged then. An item that a filter refuses is an error inside the reply.
 pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form: ReplyForm) -> Result<(), Refusal> {
     let (name, items) = (args.arg(1)?, args.rest(2)?);
-    let mut key = WriteKey::open(keys, name);
+    let mut key = WriteKey::open(keys, name)?;
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {

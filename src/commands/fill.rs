@@ -37,7 +37,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
             guard::end(context, key);
         }
         Fill::None(lives) => {
-            cache_key::delete(keys, name, false);
+            cache_key::delete(keys, name, false)?;
             guard::note_no_row(context, key, item, lives);
         }
     }

@@ -15,7 +15,7 @@ use crate::server::ceiling::ServerCeiling;
 /// Creates a filter of valkey-bloom's layout from its serialized form.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let data = args.arg(2)?.bytes();
-    let mut key = WriteKey::open(keys, args.arg(1)?);
+    let mut key = WriteKey::open(keys, args.arg(1)?)?;
     if key.exists()? {
         return Err(Refusal::LoadExists);
     }

@@ -33,7 +33,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
 
 fn apply(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
-    let mut key = WriteKey::open(keys, args.arg(1)?);
+    let mut key = WriteKey::open(keys, args.arg(1)?)?;
     let progress = if key.exists()? {
         resume(context, &mut key, iterator, data, must_obey)?
     } else {

@@ -23,7 +23,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     for pair in pairs.chunks_exact(2) {
         if let [item, name] = pair {
             items.push(*item);
-            has_propagated |= void(context, keys, *name);
+            has_propagated |= void(context, keys, *name)?;
         }
     }
     let adding = Adding { items: &items, form: ReplyForm::Many, is_sync: !has_propagated, renews: true };

@@ -19,7 +19,7 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     super::redact_key(context, &mut args, Command::Reserve);
     let creation = parsed?;
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(keys, name);
+    let mut key = WriteKey::open(keys, name)?;
     if key.exists()? {
         return Err(Refusal::Exists);
     }

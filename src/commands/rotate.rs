@@ -17,7 +17,7 @@ use crate::server::ceiling::ServerCeiling;
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let carried = rotate::parse(args.words(), context.must_obey())?;
     let name = args.arg(1)?;
-    let mut key = WriteKey::open(keys, name);
+    let mut key = WriteKey::open(keys, name)?;
     let (turn, dropped) = {
         let mut writer = key.writer()?.ok_or(Refusal::NotFound)?;
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };

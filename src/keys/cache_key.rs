@@ -1,6 +1,6 @@
 //! A cache key: a string of the server that a filter guards.
 
-use redis_module::{KeyMode, raw};
+use redis_module::raw;
 
 use super::key::{self, Keyspace, OpenKey};
 use crate::args::Arg;
@@ -25,7 +25,7 @@ impl<'a> CacheKey<'a> {
     /// Opens a key for reading. The server updates its access time, and counts a hit or a miss.
     #[inline]
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Self {
-        Self(OpenKey::open(keys, name, KeyMode::READ))
+        Self(OpenKey::open(keys, name))
     }
 
     /// Opens a key to return what it holds.
@@ -65,8 +65,11 @@ impl<'a> CacheKey<'a> {
 
 /// Deletes a cache key that holds a string, and raises the event. Returns what the key held. With `always`, a DEL is replicated even
 /// if the key was missing.
-pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Held {
-    let mut key = CacheKey(OpenKey::open(keys, name, KeyMode::READ | KeyMode::WRITE));
+///
+/// # Errors
+/// [`Refusal::NotWritable`].
+pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, Refusal> {
+    let mut key = CacheKey(OpenKey::open_for_writing(keys, name)?);
     let held = key.held();
     if held == Held::String {
         key.0.delete();
@@ -78,7 +81,7 @@ pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Held {
     if held == Held::String {
         key::changed(keys, name, &[(true, c"del")]);
     }
-    held
+    Ok(held)
 }
 
 /// Stores a value by SET, with a time to live in milliseconds if there is one. Returns whether it is stored; if not, the error was

@@ -1,6 +1,6 @@
 //! The keys that BF.FETCH names in WHILE and UNLESS. They belong to other clients, and are only read.
 
-use redis_module::{KeyMode, raw};
+use redis_module::raw;
 
 use super::key::{Keyspace, OpenKey};
 use crate::args::Arg;
@@ -8,7 +8,7 @@ use crate::reply::Refusal;
 
 /// Whether a key exists and has not expired, whatever its type.
 pub fn exists(keys: &mut Keyspace, name: Arg<'_>) -> bool {
-    OpenKey::open(keys, name, KeyMode::READ).raw_type() != raw::REDISMODULE_KEYTYPE_EMPTY
+    OpenKey::open(keys, name).raw_type() != raw::REDISMODULE_KEYTYPE_EMPTY
 }
 
 /// The cache keys that have a write in flight: an open hash with a field for each. It is closed when it is dropped.
@@ -24,7 +24,7 @@ impl<'a> WritesInFlight<'a> {
     /// # Errors
     /// [`Refusal::WrongType`].
     pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Self, Refusal> {
-        let hash = OpenKey::open(keys, name, KeyMode::READ);
+        let hash = OpenKey::open(keys, name);
         match hash.raw_type() {
             raw::REDISMODULE_KEYTYPE_EMPTY => Ok(Self { hash, has_all: false }),
             raw::REDISMODULE_KEYTYPE_HASH => Ok(Self { has_all: hash.has_field_of_all(), hash }),

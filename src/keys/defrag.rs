@@ -49,15 +49,14 @@ pub(super) unsafe extern "C" fn run(
     }
     let mut mover = Defragmenter(context);
     let mut first: c_ulong = 0;
-    // SAFETY: the context is that of the call. A key holds the value, which is in its new block once the mover has moved the old
-    // one; the server is told where.
+    // SAFETY: the context is that of the call. The value is in its new block once the mover has moved the old one; the server is told
+    // where.
     unsafe {
         if let Some(cursor) = raw::RedisModule_DefragCursorGet {
             cursor(context, &raw mut first);
         }
         if first == 0 {
-            let move_block = |block: NonNull<Stored>| mover.moved(block.cast()).map_or(block, NonNull::cast);
-            stored = Stored::relocate(stored, move_block);
+            stored = mover.moved(stored.cast()).map_or(stored, NonNull::cast);
             *value = stored.as_ptr().cast();
         }
     }

@@ -8,13 +8,20 @@ use std::marker::PhantomData;
 use std::ptr::{NonNull, null, null_mut};
 
 use bloomgate_filter::{Error, Filter, Value};
-use redis_module::{KeyMode, raw};
+use redis_module::raw;
 
 use super::data_type;
 use super::stored::{Reserved, Stored, Writer};
 use crate::args::Arg;
 use crate::context::{Context, OK};
 use crate::reply::Refusal;
+
+/// How a key is opened: for reading.
+const READ: u32 = raw::REDISMODULE_READ;
+/// For reading and writing.
+const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+/// Likewise, without a trace: the key's access time stays as it is, and no event is raised. Redis 7.0 knows only the first flag.
+const WRITE_QUIETLY: u32 = WRITE | raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOEFFECTS;
 
 /// All keys of the server, as one command uses them.
 pub struct Keyspace(Context);
@@ -39,19 +46,40 @@ pub struct OpenKey<'a> {
 }
 
 impl<'a> OpenKey<'a> {
-    /// Opens a key, while no other one is open. Even to read a string may change how the server stores it.
+    /// Opens a key for reading, while no other one is open. Even to read a string may change how the server stores it.
     #[inline]
-    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>, mode: KeyMode) -> Self {
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Self {
         // SAFETY: the keyspace is borrowed mutably.
-        unsafe { Self::open_beside(keys.0, name, mode) }
+        unsafe { Self::open_beside(keys.0, name, READ) }
+    }
+
+    /// Opens a key for reading and writing, while no other one is open.
+    ///
+    /// # Errors
+    /// [`Refusal::NotWritable`].
+    #[inline]
+    pub fn open_for_writing(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Self, Refusal> {
+        Self::open_in(keys, name, WRITE)
+    }
+
+    /// Opens a key for reading and writing in this mode. The server opens a missing key as well: if it opens none, the key may exist.
+    #[inline]
+    fn open_in(keys: &'a mut Keyspace, name: Arg<'_>, mode: u32) -> Result<Self, Refusal> {
+        // SAFETY: the keyspace is borrowed mutably.
+        let key = unsafe { Self::open_beside(keys.0, name, mode) };
+        if key.raw.is_null() { Err(Refusal::NotWritable) } else { Ok(key) }
     }
 
     /// # Safety
     /// For as long as `'a`, other keys may be open only for reading values of ours, and if this one is open for writing, only under
     /// other names.
     #[inline]
-    unsafe fn open_beside(context: Context, name: Arg<'_>, mode: KeyMode) -> Self {
-        Self { raw: raw::open_key(context.raw, name.raw, mode), keyspace: PhantomData }
+    unsafe fn open_beside(context: Context, name: Arg<'_>, mode: u32) -> Self {
+        // SAFETY: the context and the name are valid.
+        let key = unsafe {
+            raw::RedisModule_OpenKey.map_or(null_mut(), |open| open(context.raw, name.raw, mode.cast_signed()))
+        };
+        Self { raw: key.cast(), keyspace: PhantomData }
     }
 
     /// The server's number of the type of the key's value.
@@ -72,7 +100,7 @@ impl<'a> OpenKey<'a> {
         let mut length = 0;
         // SAFETY: the key is open. The server gives null unless it holds a string, to which nothing writes before this key is closed.
         unsafe {
-            let mode = KeyMode::READ.bits();
+            let mode = READ.cast_signed();
             let bytes =
                 raw::RedisModule_StringDMA.map_or(null(), |dma| dma(self.raw, &raw mut length, mode).cast_const());
             if bytes.is_null() { &[] } else { std::slice::from_raw_parts(bytes.cast(), length) }
@@ -168,7 +196,7 @@ impl<'a> ReadKey<'a> {
     #[inline]
     pub fn open(keys: &'a Keyspace, name: Arg<'_>) -> Self {
         // SAFETY: every other key that is open borrows the keyspace shared as well: it is a `ReadKey`.
-        Self(unsafe { OpenKey::open_beside(keys.0, name, KeyMode::READ) })
+        Self(unsafe { OpenKey::open_beside(keys.0, name, READ) })
     }
 
     /// The value; `None` if the key is missing.
@@ -213,10 +241,32 @@ pub struct WriteKey<'a> {
 
 impl<'a> WriteKey<'a> {
     /// Opens a key.
+    ///
+    /// # Errors
+    /// [`Refusal::NotWritable`].
     #[inline]
-    pub fn open(keys: &'a mut Keyspace, name: Arg<'a>) -> Self {
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'a>) -> Result<Self, Refusal> {
         let context = keys.0;
-        Self { key: OpenKey::open(keys, name, KeyMode::READ | KeyMode::WRITE), context, name }
+        Ok(Self { key: OpenKey::open_for_writing(keys, name)?, context, name })
+    }
+
+    /// Opens a key of a database by its name, outside of a command, and passes it to `work`. The key's access time does not change, so
+    /// that the server evicts it no later.
+    ///
+    /// # Errors
+    /// [`Refusal::NotWritable`].
+    pub fn with_named<T>(
+        keys: &mut Keyspace,
+        database: c_int,
+        name: &[u8],
+        work: impl FnOnce(&mut WriteKey<'_>) -> T,
+    ) -> Result<T, Refusal> {
+        let context = keys.0;
+        let string = OwnedString::of(name).ok_or(Refusal::NotWritable)?;
+        let name = string.arg();
+        // SAFETY: the context is valid.
+        unsafe { raw::RedisModule_SelectDb.map(|select| select(context.raw, database)) };
+        Ok(work(&mut WriteKey { key: OpenKey::open_in(keys, name, WRITE_QUIETLY)?, context, name }))
     }
 
     /// Whether the key holds a value of ours.
@@ -233,9 +283,10 @@ impl<'a> WriteKey<'a> {
     /// [`Refusal::WrongType`].
     #[inline(always)]
     pub fn writer(&mut self) -> Result<Option<Writer<'_>>, Refusal> {
+        let (context, name) = (self.context, self.name);
         // SAFETY: the key holds the value until it is replaced, which needs this key mutably. Nothing else borrows the value: no
         // other open key is for this name.
-        Ok(self.key.stored()?.and_then(NonNull::new).map(|stored| unsafe { Writer::new(stored) }))
+        Ok(self.key.stored()?.and_then(NonNull::new).map(|stored| unsafe { Writer::new(stored, context, name) }))
     }
 
     /// Puts a value under the key, in place of the value that it holds and of its time to live. The server raises an event for a new
@@ -318,6 +369,35 @@ impl<'a> WriteKey<'a> {
     }
 }
 
+/// A string of the server that the module made.
+struct OwnedString(*mut raw::RedisModuleString);
+
+impl OwnedString {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: the pointer and the length are those of the bytes, which the server copies. Without a context the string is ours.
+        let string = unsafe {
+            raw::RedisModule_CreateString.map(|create| create(null_mut(), bytes.as_ptr().cast(), bytes.len()))
+        };
+        string.map(Self)
+    }
+
+    fn arg(&self) -> Arg<'_> {
+        // SAFETY: the string lives as long as this.
+        unsafe { Arg::of(&self.0) }
+    }
+}
+
+impl Drop for OwnedString {
+    fn drop(&mut self) {
+        // SAFETY: the string is ours and is freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeString {
+                free(null_mut(), self.0);
+            }
+        }
+    }
+}
+
 /// A key that is open for writing, and others that are open for reading meanwhile.
 pub struct MergeKeys<'a> {
     destination: WriteKey<'a>,
@@ -328,16 +408,16 @@ impl<'a> MergeKeys<'a> {
     /// Opens the keys. If the destination exists it is left out of the sources.
     ///
     /// # Errors
-    /// [`Refusal::WrongType`] for the destination; [`Refusal::Filter`] if there is no memory for the list.
+    /// [`Refusal::NotWritable`] and [`Refusal::WrongType`] for the destination; [`Refusal::Filter`] if there is no memory for the list.
     pub fn open(keys: &'a mut Keyspace, destination: Arg<'a>, sources: &[Arg<'_>]) -> Result<Self, Refusal> {
-        let mut keys = Self { destination: WriteKey::open(keys, destination), sources: Vec::new() };
+        let mut keys = Self { destination: WriteKey::open(keys, destination)?, sources: Vec::new() };
         let exists = keys.destination.exists()?;
         let out_of_memory = Error::OutOfMemory { asked_bytes: size_of_val(sources) as u64 };
         keys.sources.try_reserve_exact(sources.len()).map_err(|_| out_of_memory)?;
         for source in sources.iter().filter(|source| !exists || source.bytes() != destination.bytes()) {
             // SAFETY: the other keys are sources, or the destination, which is the only one that is open for writing. It has another
             // name, or was missing when this source was opened for reading, which makes the source stay empty.
-            let key = unsafe { OpenKey::open_beside(keys.destination.context, *source, KeyMode::READ) };
+            let key = unsafe { OpenKey::open_beside(keys.destination.context, *source, READ) };
             keys.sources.push(ReadKey(key));
         }
         Ok(keys)

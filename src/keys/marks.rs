@@ -1,10 +1,10 @@
 //! The states of values when their dumps began, where a dump needs them. Few values are being dumped, so the marks are in a list of
 //! their own rather than in each value.
 
+use std::sync::{Mutex, PoisonError};
+
 use bloomgate_filter::Error;
 use bloomgate_filter::format::records::DumpMark;
-
-use super::sync::{Mutex, PoisonError};
 
 /// The most marks. Of more dumps at once, the ones that paused longest must start again.
 const MOST: usize = 1024;

@@ -4,8 +4,6 @@ pub mod cache_key;
 pub mod conditions;
 pub mod data_type;
 mod defrag;
-#[cfg(test)]
-mod interleavings;
 mod key;
 pub mod marks;
 pub mod payload;
@@ -17,9 +15,3 @@ mod stored;
 
 pub use key::{Keyspace, MergeKeys, ReadKey, WriteKey, filter_of};
 pub use stored::{Reserved, Stored, Writer, begin_generations};
-
-/// The locks and atomics of [`pending_list`]. Its tests replace them by those of a model checker.
-mod sync {
-    pub use std::sync::atomic::{AtomicU32, Ordering};
-    pub use std::sync::{Mutex, MutexGuard, PoisonError};
-}

@@ -1,18 +1,21 @@
 //! Flushes pending adds. `children.rs` says when adds may be pending: while a forked child of the server is running. After the child
 //! has exited, a timer flushes them into the bits, a tenth of a millisecond in each millisecond. New adds go to the bits then.
 //!
-//! All of this runs on the thread of the commands. The list through which the timer finds the values is in `stored.rs`: other
-//! threads free values.
+//! The timer opens each key by its name, so a value may be moved, replaced or freed at any time, by any thread. A value that is not
+//! found under its listed name is flushed once it is written to: the timer runs as long as anything is pending.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use bloomgate_filter::Value;
 use redis_module::raw;
 
-use super::stored;
+use super::key::{Keyspace, WriteKey};
+use super::pending_list;
 use crate::context::Context;
+use crate::metrics;
 
 /// How long the timer flushes at a time.
 const STEP: Duration = Duration::from_micros(100);
@@ -20,6 +23,8 @@ const STEP: Duration = Duration::from_micros(100);
 const STEP_ADDS: usize = 32;
 /// The time between two steps, in milliseconds.
 const PERIOD: raw::mstime_t = 1;
+/// The time to the next step if no key is listed.
+const IDLE_PERIOD: raw::mstime_t = 100;
 /// Whether the timer is set.
 static TIMER_RUNS: AtomicBool = AtomicBool::new(false);
 
@@ -30,13 +35,17 @@ fn may_flush(context: Context) -> bool {
 
 /// Starts the timer, unless nothing is pending or it is set already.
 pub fn start_timer(context: Context) {
-    if !stored::has_pending() || TIMER_RUNS.swap(true, Relaxed) {
+    start_timer_in(context, PERIOD);
+}
+
+fn start_timer_in(context: Context, period: raw::mstime_t) {
+    if metrics::pending_bytes() == 0 || TIMER_RUNS.swap(true, Relaxed) {
         return;
     }
     // SAFETY: the context is one of the module's; the callback is a function of the expected type and takes no data.
     unsafe {
         if let Some(create) = raw::RedisModule_CreateTimer {
-            create(context.raw, PERIOD, Some(tick), null_mut());
+            create(context.raw, period, Some(tick), null_mut());
         }
     }
 }
@@ -46,13 +55,30 @@ unsafe extern "C" fn tick(context: *mut raw::RedisModuleCtx, _data: *mut c_void)
     TIMER_RUNS.store(false, Relaxed);
     // If a child started meanwhile, its exit starts the timer again.
     if may_flush(context) {
-        flush_for(STEP);
-        start_timer(context);
+        // SAFETY: the server calls this between commands. No key is open.
+        let mut keys = unsafe { Keyspace::new(context) };
+        let has_more = flush_for(&mut keys, STEP);
+        start_timer_in(context, if has_more { PERIOD } else { IDLE_PERIOD });
     }
 }
 
-/// Flushes pending adds for about that long.
-fn flush_for(time: Duration) {
+/// Flushes the pending adds of the listed keys for about that long. Returns whether a key is listed.
+fn flush_for(keys: &mut Keyspace, time: Duration) -> bool {
     let begin = Instant::now();
-    while begin.elapsed() < time && stored::flush_last(STEP_ADDS) {}
+    while begin.elapsed() < time {
+        let Some((database, name)) = pending_list::take_last() else { return false };
+        let flush = |key: &mut WriteKey<'_>| {
+            // A missing key, one of another type, and one whose filter is still arriving have none.
+            let Ok(Some(mut writer)) = key.writer() else { return };
+            let Value::Filter(filter) = &mut *writer else { return };
+            while filter.flush_pending(STEP_ADDS) > 0 && begin.elapsed() < time {}
+            // Dropping the writer lists the key again if adds are left.
+        };
+        if WriteKey::with_named(keys, database, &name, flush).is_err() {
+            // The server does not let the key be written now.
+            pending_list::insert(database, &name);
+            break;
+        }
+    }
+    true
 }

@@ -1,5 +1,4 @@
-//! The value that the server holds for a key of our type, and how it gets there and back. The module's list of values with pending
-//! adds is here, below the timer that flushes them (`pending.rs`).
+//! The value that the server holds for a key of our type, and how it gets there and back.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -13,11 +12,10 @@ use bloomgate_filter::format::records::GENERATIONS;
 use bloomgate_filter::kinds::Contents;
 use bloomgate_filter::{Error, try_box};
 
-use super::pending_list::{Entries, Handle, Listed, PendingList};
-use super::sync::Mutex;
+use super::pending_list;
+use crate::args::Arg;
 use crate::context::Context;
 use crate::metrics;
-use crate::server::freeing;
 
 /// Small filters are mostly this and their bits. jemalloc gives 160 bytes for one byte more.
 const _: () = assert!(size_of::<Stored>() <= 128);
@@ -31,40 +29,6 @@ pub struct Stored {
     pub generation: u16,
     /// Distinguishes the value from every other one since the server started. Neither saved nor compared, never 0.
     pub instance: u64,
-    /// The value's entry in [`PENDING`].
-    handle: Handle,
-}
-
-/// The values with pending adds.
-static PENDING: PendingList<Stored> = PendingList::new(Mutex::new(Entries::none()), freeing::is_child);
-
-// SAFETY: the handle is a field of the value, and only that field is borrowed.
-unsafe impl Listed for Stored {
-    unsafe fn handle<'a>(value: NonNull<Self>) -> &'a Handle {
-        // SAFETY: the value lives, as the caller promises. Only the list changes a handle, which is an atomic.
-        unsafe { &(*value.as_ptr()).handle }
-    }
-}
-
-/// Flushes up to `most` pending adds of the value that was listed last. Returns false if no value is listed.
-pub fn flush_last(most: usize) -> bool {
-    PENDING.flush_last(|stored| {
-        // SAFETY: the list holds the value and its lock is held, so no other thread frees the value. This is the thread of the
-        // commands, and no command is running: nothing else borrows the value. The handle is not borrowed.
-        let value = unsafe { &mut (*stored.as_ptr()).value };
-        let before = value.contents();
-        let flushed = match value {
-            Value::Filter(filter) => filter.flush_pending(most),
-            Value::Arriving(_) => 0,
-        };
-        metrics::filter_changed(&before, &value.contents());
-        flushed > 0
-    })
-}
-
-/// Whether adds may be pending in a value.
-pub fn has_pending() -> bool {
-    !PENDING.is_empty()
 }
 
 static LAST_INSTANCE: AtomicU64 = AtomicU64::new(0);
@@ -93,12 +57,7 @@ impl Stored {
             Value::Filter(_) => None,
         };
         metrics::filter_added(value.contents());
-        Self {
-            value,
-            generation: arriving.unwrap_or_else(next_generation),
-            instance: next_instance(),
-            handle: Handle::default(),
-        }
+        Self { value, generation: arriving.unwrap_or_else(next_generation), instance: next_instance() }
     }
 
     /// Boxes a value for the server, which must get it: INFO's totals include it.
@@ -109,31 +68,15 @@ impl Stored {
         Ok(Self::reserve()?.put(value))
     }
 
-    /// Takes a value back from the server: off the list of values with pending adds and out of INFO's totals, on whichever thread.
+    /// Takes a value back from the server, and out of INFO's totals, on whichever thread.
     ///
     /// # Safety
     /// The pointer must come from `Box::into_raw`, and no key may hold the value any more.
     pub(super) unsafe fn from_raw(stored: NonNull<Self>) -> Box<Self> {
-        // SAFETY: the value lives, and no command that could list it reaches it. Once it is off the list, nothing else has a pointer
-        // to it. In a child it stays on the list, which nothing there follows.
-        let stored = unsafe {
-            PENDING.remove(stored);
-            Box::from_raw(stored.as_ptr())
-        };
+        // SAFETY: the caller's promise.
+        let stored = unsafe { Box::from_raw(stored.as_ptr()) };
         metrics::filter_removed(stored.value.contents());
         stored
-    }
-
-    /// Has the block of a value moved, and returns where the value is then.
-    ///
-    /// # Safety
-    /// The value must be one that a key holds. `move_block` must return the place where it is afterwards.
-    pub(super) unsafe fn relocate(
-        stored: NonNull<Self>,
-        move_block: impl FnOnce(NonNull<Self>) -> NonNull<Self>,
-    ) -> NonNull<Self> {
-        // SAFETY: the caller's promise. A value that a key holds is freed by `from_raw`, which removes it from the list.
-        unsafe { PENDING.relocate(stored, move_block) }
     }
 
     /// Reserves memory for a value to come.
@@ -186,22 +129,25 @@ impl Reserved {
     }
 }
 
-/// A value that is open for writing. When the writer is dropped, INFO's totals follow what has changed, and a value with pending
-/// adds is listed.
+/// A value that is open for writing. When the writer is dropped, INFO's totals follow what has changed, and the key of a value with
+/// pending adds is listed.
 pub struct Writer<'a> {
     stored: NonNull<Stored>,
     before: Contents,
+    context: Context,
+    /// The name of the value's key.
+    name: Arg<'a>,
     borrow: PhantomData<&'a mut Stored>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     /// # Safety
-    /// The value must be one that a key holds, and nothing else may borrow it for as long as the writer lives.
+    /// The value must be one that a key of this name holds, and nothing else may borrow it for as long as the writer lives.
     #[inline(always)]
-    pub(super) unsafe fn new(stored: NonNull<Stored>) -> Self {
+    pub(super) unsafe fn new(stored: NonNull<Stored>, context: Context, name: Arg<'a>) -> Self {
         // SAFETY: the caller's promise.
         let before = unsafe { stored.as_ref() }.value.contents();
-        Self { stored, before, borrow: PhantomData }
+        Self { stored, before, context, name, borrow: PhantomData }
     }
 
     #[inline(always)]
@@ -253,9 +199,7 @@ impl Drop for Writer<'_> {
         let after = self.contents();
         metrics::filter_changed(&self.before, &after);
         if after.pending_bytes > 0 {
-            // SAFETY: the value lives. A value that a key holds is freed by `Stored::from_raw` and moved by `Stored::relocate`, and
-            // both remove it first.
-            unsafe { PENDING.insert(self.stored) };
+            pending_list::insert(self.context.database(), self.name.bytes());
         }
     }
 }

@@ -64,9 +64,14 @@ pub fn register() {
     RUNS_COMMANDS.set(true);
 }
 
+/// Whether this thread runs the server's commands. A child of the server has a copy of that thread, which does not.
+pub fn runs_commands() -> bool {
+    RUNS_COMMANDS.get() && !is_child()
+}
+
 /// Drops a value of this many bytes, here or in the thread.
 pub fn free<T: Send + 'static>(garbage: Box<T>, bytes: u64) {
-    if bytes < FROM_BYTES || !RUNS_COMMANDS.get() || is_child() || is_above_maxmemory() {
+    if bytes < FROM_BYTES || !runs_commands() || is_above_maxmemory() {
         return drop(garbage);
     }
     if let Err(refused) = hand_over(garbage) {

@@ -1,6 +1,6 @@
 //! A test module that loads the real module, counts the real module's allocations, and makes some of them fail on request:
 //! `loadmodule libfault_module.so libbloomgate.so`. It is a cargo example, so that it is built with the tests but never into
-//! the shipped library.
+//! the shipped library. With `PEND bytes` before the path, adds to layers of this size or more may be pending.
 //!
 //! A module finds the server's functions by name through one function; the pointer to that function is the first word of the
 //! context with which the module is loaded. While the real module is being loaded, that pointer refers to our function, which
@@ -13,22 +13,20 @@
 //!   open. Listeners are called at once, and may delete the key.
 //! - `FAULTS.DELETE n`: with 1, a listener of this module deletes the key of every event about a filter.
 //! - `FAULTS.HOLD n`: with 1, timers that the module creates do not start; 0 starts them and returns their number.
+//! - `FAULTS.CLOSED n`: with 1, the server opens no key for writing.
 //! - `FAULTS.MOVE key`: moves all blocks of a value, as a server's defragmenter would. Returns how often the module's callback
 //!   was called, or 0 if the value's own block has not moved.
 //! - `FAULTS.MOVED`: the number of values that have moved, by the server's defragmenter or by `FAULTS.MOVE`.
-//! - `FAULTS.RACE key`: the next time a background thread frees a value, it does so while the value at the key moves: after its
-//!   old block is freed, and before the module knows the new one. Without a key: the stage; 0 means done, 2 a free that waits for
-//!   the move.
 //!
 //! Only functions that may fail do so. The server's `Alloc` and `Calloc` end the process when memory runs out. If such a call
 //! has the number that is to fail, it succeeds and is reported by `FAULTS.COUNT` as a fourth number, which must be 0 on every
 //! path of a command. (A `Calloc` straight after a `TryAlloc` of the same size that was freed again is how the module
 //! allocates on servers without `TryCalloc`: it counts as one allocation.)
 
-mod race;
+mod moving;
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The type of the function with which a module requests a function of the server.
 type GetApi = unsafe extern "C" fn(name: *const c_char, place: *mut *mut c_void) -> c_int;
@@ -119,6 +117,8 @@ static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 static NOTIFIED_WITH_OPEN_KEYS: AtomicU64 = AtomicU64::new(0);
 /// Whether the listener deletes keys.
 static DELETES: AtomicU64 = AtomicU64::new(0);
+/// Whether the server opens no key for writing.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Counts an allocation. Returns whether it must fail.
 fn is_refused(bytes: usize) -> bool {
@@ -182,6 +182,10 @@ unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn open_key(context: *mut c_void, name: *mut c_void, mode: c_int) -> *mut c_void {
+    const WRITE: c_int = 2;
+    if mode & WRITE != 0 && IS_CLOSED.load(Relaxed) {
+        return std::ptr::null_mut();
+    }
     // SAFETY: the server's function, of this type.
     let key =
         unsafe { OPEN_KEY.get::<OpenKey>().map_or(std::ptr::null_mut(), |open_key| open_key(context, name, mode)) };
@@ -245,7 +249,7 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
             (&CLOSE_KEY, close_key as *const ()),
             (&NOTIFY, notify as *const ()),
         ];
-        let mut own = own.into_iter().chain(race::replaced());
+        let mut own = own.into_iter().chain(moving::replaced());
         if let Some((function, ours)) = own.find(|(function, _)| function.name == CStr::from_ptr(name)) {
             function.address.store((*place).addr(), Relaxed);
             *place = ours.cast_mut().cast();
@@ -254,7 +258,7 @@ unsafe extern "C" fn get_api(name: *const c_char, place: *mut *mut c_void) -> c_
     }
 }
 
-/// Loads the module whose path is the first argument, with the remaining arguments.
+/// Loads the module whose path is the first argument, or follows `PEND bytes`, with the remaining arguments.
 ///
 /// # Safety
 /// Only the server may call it.
@@ -267,7 +271,6 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
         let server = *first_word;
         GET_API.address.store(server.addr(), Relaxed);
         let Some(ask) = GET_API.get::<GetApi>() else { return ERR };
-        race::register();
         for function in [
             &CREATE_COMMAND,
             &TEXT_OF,
@@ -275,10 +278,10 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
             &REPLY_NUMBER,
             &DELETE_KEY,
             &SUBSCRIBE,
-            &race::MALLOC_SIZE,
-            &race::GET_TYPE,
-            &race::GET_VALUE,
-            &race::REPLACE_VALUE,
+            &moving::MALLOC_SIZE,
+            &moving::GET_TYPE,
+            &moving::GET_VALUE,
+            &moving::REPLACE_VALUE,
         ] {
             let mut address = std::ptr::null_mut();
             if ask(function.name.as_ptr(), &raw mut address) != OK {
@@ -286,12 +289,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
             }
             function.address.store(address.addr(), Relaxed);
         }
-        if count < 1 {
+        let pend_from = if count > 2 && text_of(*words) == Some(c"PEND") { text_of(*words.add(1)) } else { None };
+        let path = if pend_from.is_some() { 2 } else { 0 };
+        if count <= path {
             return ERR;
         }
-        let Some(load) = real_module(*words) else { return ERR };
+        let words = words.add(usize::try_from(path).unwrap_or(0));
+        let Some(load) = real_module(*words, pend_from) else { return ERR };
         *first_word = get_api as *const () as *mut c_void;
-        let loaded = load(context, words.add(1), count - 1);
+        let loaded = load(context, words.add(1), count - path - 1);
         *first_word = server;
         if loaded != OK {
             return loaded;
@@ -303,10 +309,10 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
             (c"faults.count", count_out),
             (c"faults.notified", notified),
             (c"faults.delete", delete),
-            (c"faults.hold", race::hold),
-            (c"faults.move", race::move_value),
-            (c"faults.moved", race::moved),
-            (c"faults.race", race::race),
+            (c"faults.hold", moving::hold),
+            (c"faults.move", moving::move_value),
+            (c"faults.moved", moving::moved),
+            (c"faults.closed", closed),
         ];
         const GENERIC_EVENTS: c_int = 1 << 2;
         if SUBSCRIBE.get::<Subscribe>().is_none_or(|subscribe| subscribe(context, GENERIC_EVENTS, listen) != OK) {
@@ -316,22 +322,28 @@ pub unsafe extern "C" fn RedisModule_OnLoad(context: *mut c_void, words: *mut *m
     }
 }
 
+/// Loads the library of the real module. With `pend_from`, adds to layers of this size or more may be pending in it.
+///
 /// # Safety
 ///
 /// `path` must be a string of the server.
-unsafe fn real_module(path: *const c_void) -> Option<Load> {
+unsafe fn real_module(path: *const c_void, pend_from: Option<&CStr>) -> Option<Load> {
     unsafe extern "C" {
         fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
         fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
         fn dlerror() -> *const c_char;
     }
     const NOW: c_int = 2;
-    // SAFETY: the path is a C string; the function has the type that the server calls modules by.
+    // SAFETY: the path is a C string; the function has the type that the server calls modules by, and the number is an `AtomicU64`.
     unsafe {
         let library = dlopen(TEXT_OF.get::<TextOf>()?(path, std::ptr::null_mut()), NOW);
         if library.is_null() {
             eprintln!("the module cannot be loaded: {}", CStr::from_ptr(dlerror()).to_string_lossy());
             return None;
+        }
+        if let Some(bytes) = pend_from {
+            let place = dlsym(library, c"bloomgate_pending_from_bytes".as_ptr()).cast::<AtomicU64>();
+            place.as_ref()?.store(bytes.to_str().ok()?.parse().ok()?, Relaxed);
         }
         let load = dlsym(library, c"RedisModule_OnLoad".as_ptr());
         (!load.is_null()).then(|| std::mem::transmute::<*mut c_void, Load>(load))
@@ -376,6 +388,15 @@ unsafe extern "C" fn delete(context: *mut c_void, words: *mut *mut c_void, count
     unsafe {
         let deletes = count > 1 && text_of(*words.add(1)) == Some(c"1");
         DELETES.store(deletes.into(), Relaxed);
+        reply_number(context, OK.into())
+    }
+}
+
+/// FAULTS.CLOSED n
+unsafe extern "C" fn closed(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: the server passes its context and this many arguments.
+    unsafe {
+        IS_CLOSED.store(count > 1 && text_of(*words.add(1)) == Some(c"1"), Relaxed);
         reply_number(context, OK.into())
     }
 }

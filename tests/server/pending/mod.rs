@@ -3,7 +3,7 @@
 
 mod children;
 mod meanwhile;
-mod races;
+mod names;
 mod random;
 mod timer;
 

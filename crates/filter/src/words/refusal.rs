@@ -74,6 +74,8 @@ pub enum Refusal {
     Chunk(format::Error),
     /// The server did not store a value, for an unknown reason.
     NotStored,
+    /// The server did not open the key for writing.
+    NotWritable,
     /// Only the primary can answer.
     Replica,
     /// The filter cannot be created, or cannot take the item.
@@ -87,18 +89,20 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the reason is a lack of memory or layers, so that a server that must obey cannot continue. BF.SCANDUMP changes
-    /// nothing, so its errors do not count.
+    /// Returns whether the reason is a lack of memory or layers, or a key that cannot be written, so that a server that must obey
+    /// cannot continue. BF.SCANDUMP changes nothing, so its errors do not count.
     #[must_use]
     pub const fn is_want(self) -> bool {
-        matches!(
-            self,
+        match self {
+            Self::NotWritable => true,
             Self::Filter(error)
-                | Self::Chunk(format::Error::Filter(error))
-                | Self::Header(format::Error::Filter(error))
-                | Self::Load(format::Error::Filter(error))
-                if error.is_want_of_memory() || matches!(error, Error::TooManyLayers)
-        )
+            | Self::Chunk(format::Error::Filter(error))
+            | Self::Header(format::Error::Filter(error))
+            | Self::Load(format::Error::Filter(error)) => {
+                error.is_want_of_memory() || matches!(error, Error::TooManyLayers)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -132,6 +136,7 @@ impl fmt::Display for Refusal {
             Self::InfoFieldMissing => "ERR invalid information value",
             Self::BadDumpIterator => "Second argument must be numeric",
             Self::NotStored => "ERR the value was not stored",
+            Self::NotWritable => "ERR the server cannot open the key for writing: try again",
             Self::Replica => "READONLY You can't guard with a replica: its filter may not have every item",
             Self::Dump(format::Error::WrongGeneration) => "ERR the filter was replaced since the dump began",
             Self::Dump(format::Error::NoRecords) => {

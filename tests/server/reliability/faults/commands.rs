@@ -1,7 +1,8 @@
-//! Commands that create filters, add to them and query them.
+//! Commands that create filters, add to them and query them, and commands whose key cannot be written.
 
 use super::loads::dumped;
-use super::{case, makers, try_all, with_items, words};
+use super::{case, makers, try_all, with_faults, with_items, words};
+use testing::{Reply, append_only_length, error, integer, on_every_server};
 
 #[test]
 fn a_refused_creation_leaves_no_filter() {
@@ -111,5 +112,67 @@ fn reads_without_memory_are_answered_or_refused() {
         }
         cases.push(case("another type", &[words("SET k x")], words("BF.ADD k x")));
         cases
+    });
+}
+
+/// Some servers may one day not open a key for writing while they save it. That is not a missing key.
+#[test]
+fn a_key_that_cannot_be_written_is_no_missing_key() {
+    const REFUSED: &str = "ERR the server cannot open the key for writing: try again";
+    on_every_server(|program| {
+        let server = with_faults(program).line("appendonly yes").start();
+        let mut client = server.connect();
+        for line in [
+            "BF.RESERVE k 0.01 100 HASH siphash",
+            "BF.RESERVE window 0.01 100 WINDOW 1000000",
+            "BF.RESERVE counting 0.01 100 COUNTING",
+            "BF.MADD k a b c",
+            "BF.MADD counting a b c",
+            "BF.ADD window a",
+            "SET cached value",
+        ] {
+            assert!(!client.run(line).is_error(), "{line}");
+        }
+        let (iterator, header) = {
+            let record = client.run("BF.SCANDUMP k 0");
+            (record.elements()[0].number(), record.elements()[1].bytes().to_vec())
+        };
+        let Reply::Array(fetched) = client.run("BF.FETCH k b row") else { panic!("no lease") };
+        let token = fetched[1].text();
+        let before = (client.run("DEBUG DIGEST"), append_only_length(&server));
+        client.run("FAULTS.CLOSED 1");
+        for line in [
+            "BF.RESERVE new 0.01 100",
+            "BF.ADD k d",
+            "BF.ADD new d",
+            "BF.MADD k d e",
+            "BF.INSERT k ITEMS d",
+            "BF.INSERT k NOCREATE ITEMS d",
+            "BF.ADD counting d",
+            "BF.DEL k a",
+            "BF.MDEL counting a b",
+            "BF.MDEL new a",
+            "BF.CLEAR k",
+            "BF.MERGE k k",
+            "BF.MERGE new k",
+            "BF.ROTATE window",
+            "BF.ROTATE new",
+            "BF.CHANGED k d cached",
+            "BF.CHANGED new d cached",
+            "BF.MCHANGED k ITEMS d cached",
+            &format!("BF.FILL k b row {token} NONE EX 100"),
+        ] {
+            assert_eq!(client.run(line), error(REFUSED), "{line}");
+        }
+        let iterator = iterator.to_string();
+        let load: [&[u8]; 4] = [b"BF.LOADCHUNK", b"new", iterator.as_bytes(), &header];
+        assert_eq!(client.call(&load), error(REFUSED));
+        assert_eq!(client.call(&[&b"BF.LOAD"[..], b"new", b"x"]), error(REFUSED));
+        assert_eq!((client.run("DEBUG DIGEST"), append_only_length(&server)), before);
+        // Reading goes on.
+        assert_eq!(client.run("BF.EXISTS k a"), integer(1));
+        client.run("FAULTS.CLOSED 0");
+        assert_eq!(client.run("BF.CHANGED k d cached"), integer(1));
+        assert_eq!(client.run("EXISTS cached"), integer(0));
     });
 }

@@ -1,7 +1,9 @@
-//! Values with pending adds that are moved or freed while the module lists them. `tests/fault_module` forces the order of the
-//! threads, and overwrites freed blocks, so that a stale pointer cannot go unnoticed.
+//! Values with pending adds that are moved, freed, renamed or replaced while the module lists their keys. `tests/fault_module` holds the
+//! timer that flushes them, and overwrites freed blocks, so that a stale pointer cannot go unnoticed.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use testing::{Connection, Server, defragments, eventually, integer, ok, on_every_server, on_servers_with};
 
@@ -22,16 +24,6 @@ fn defragment(client: &mut Connection) {
     assert_eq!(client.run(&format!("CONFIG SET {settings}")), ok());
 }
 
-/// Has the value at a key moved: by the server's own defragmenter where it has one, else by the fault module.
-fn move_value(client: &mut Connection, key: &str, has_moved: impl Fn(&mut Connection) -> bool) {
-    if client.run("CONFIG SET activedefrag yes").is_error() {
-        assert!(client.run(&format!("FAULTS.MOVE {key}")).number() > 0);
-    } else {
-        defragment(client);
-    }
-    eventually("the value to be moved", || has_moved(client));
-}
-
 /// Flushes what is pending, and compares a filter with one to which nothing was ever pending.
 fn assert_flushed(client: &mut Connection, key: &str) {
     client.run("FAULTS.HOLD 0");
@@ -44,36 +36,6 @@ fn assert_flushed(client: &mut Connection, key: &str) {
     assert_eq!(client.run("DEL expected"), integer(1));
 }
 
-/// The stages of FAULTS.RACE.
-const OVER: i64 = 0;
-const FREE_WAITS: i64 = 2;
-
-fn stage(client: &mut Connection) -> i64 {
-    client.run("FAULTS.RACE").number()
-}
-
-/// A background thread frees one listed value between the move of the other one's block and the return of the server's
-/// function: the old block of the other value is freed already, and its new place is known to nobody yet.
-#[test]
-fn a_value_that_moves_while_another_is_freed_keeps_its_adds() {
-    on_every_server(|program| {
-        for how in ["UNLINK freed", "PEXPIRE freed 1"] {
-            for keys in [["freed", "moved"], ["moved", "freed"]] {
-                let (_server, mut client) = with_listed_filters(program, &keys);
-                client.run("FAULTS.RACE moved");
-                assert_eq!(client.run(how), integer(1));
-                eventually("the background thread", || {
-                    client.run("EXISTS freed");
-                    stage(&mut client) == FREE_WAITS
-                });
-                move_value(&mut client, "moved", |client| stage(client) == OVER);
-                assert_flushed(&mut client, "moved");
-            }
-        }
-    });
-}
-
-/// The list follows a value that has moved: the timer flushes it at its new place.
 #[test]
 fn a_value_that_has_moved_is_flushed_by_the_timer() {
     on_every_server(|program| {
@@ -128,6 +90,75 @@ fn values_that_the_server_defragments_keep_their_adds() {
         client.run("FAULTS.HOLD 0");
         all_written(&mut client);
         keys.iter().for_each(|key| assert_has(&mut client, key, 0..2000));
+    });
+}
+
+const TIME_FOR_THE_TIMER: Duration = Duration::from_millis(300);
+
+/// Bytes of pending adds of one filter.
+fn pending_in(client: &mut Connection, key: &str) -> i64 {
+    client.run(&format!("BF.STATS {key}")).field("Size of pending adds").number()
+}
+
+/// The timer finds nothing under the name that is listed. The adds stay pending until the filter is written to, and are found.
+#[test]
+fn a_filter_with_another_name_is_flushed_after_the_next_write() {
+    on_every_server(|program| {
+        for (line, database, name) in [("RENAME k renamed", 0, "renamed"), ("MOVE k 3", 3, "k"), ("SWAPDB 0 5", 5, "k")]
+        {
+            let (_server, mut client) = with_listed_filters(program, &["k"]);
+            let before = client.run("DEBUG DIGEST-VALUE k");
+            assert!(!client.run(line).is_error(), "{line}");
+            client.run(&format!("SELECT {database}"));
+            let bytes = pending_in(&mut client, name);
+            client.run("FAULTS.HOLD 0");
+            // Time for the timer, which should find nothing. Without it the test would hold, too.
+            thread::sleep(TIME_FOR_THE_TIMER);
+            assert_eq!(pending_in(&mut client, name), bytes, "{line}");
+            assert_has(&mut client, name, 0..ADDS);
+            assert_eq!(client.run(&format!("DEBUG DIGEST-VALUE {name}")), before);
+            assert_eq!(client.run(&format!("BF.ADD {name} another")), integer(1));
+            all_written(&mut client);
+            assert_has(&mut client, name, 0..ADDS);
+        }
+    });
+}
+
+/// Whatever is found under the listed name has no pending adds, or has its own flushed.
+#[test]
+fn another_value_under_the_listed_name_stays_as_it_is() {
+    on_every_server(|program| {
+        let (_server, mut client) = with_listed_filters(program, &["k", "other"]);
+        assert_eq!(client.run("RENAME k renamed"), ok());
+        reserve(&mut client, "k");
+        add(&mut client, "k", 0..10);
+        assert_eq!(client.run("RENAME other gone"), ok());
+        client.run("SET other string");
+        let before = client.run("DEBUG DIGEST-VALUE k other");
+        client.run("FAULTS.HOLD 0");
+        thread::sleep(TIME_FOR_THE_TIMER);
+        assert_eq!(client.run("DEBUG DIGEST-VALUE k other"), before);
+        assert!(pending_in(&mut client, "renamed") > 0 && pending_in(&mut client, "gone") > 0);
+        for key in ["renamed", "gone"] {
+            client.run(&format!("BF.ADD {key} another"));
+        }
+        all_written(&mut client);
+    });
+}
+
+/// The timer reads a key as nobody: it does not make a filter look recently used, or keep it from expiring.
+#[test]
+fn the_timer_does_not_count_as_a_use_of_the_filter() {
+    on_every_server(|program| {
+        let (_server, mut client) = with_listed_filters(program, &["k", "short"]);
+        thread::sleep(Duration::from_millis(2100));
+        assert_eq!(client.run("PEXPIRE short 1"), integer(1));
+        let idle = client.run("OBJECT IDLETIME k").number();
+        assert!(idle >= 2, "{idle} seconds");
+        client.run("FAULTS.HOLD 0");
+        eventually("the end of the key", || client.run("EXISTS short") == integer(0));
+        all_written(&mut client);
+        assert!(client.run("OBJECT IDLETIME k").number() >= idle);
     });
 }
 

@@ -1,15 +1,14 @@
-//! Forces an order on races between the thread that runs commands and a thread that frees values. A block is overwritten
-//! before it is freed, so that a later access fails instead of finding the old content.
+//! Holds the timers of the real module, overwrites blocks before they are freed, so that a later access fails instead of finding the
+//! old content, and moves values.
 //!
 //! FAULTS.MOVE replaces the defragmenter, which not every server has. It moves every block that the module offers, and makes
-//! the callback stop after each step. In a race, the own block of the value that FAULTS.RACE names always moves, whatever the
-//! server's allocator would decide.
+//! the callback stop after each step.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_longlong, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{ALLOC, CLOSE_KEY, CloseKey, ERR, Function, OK, OPEN_KEY, OpenKey, Take, reply_number, text_of};
 
@@ -63,8 +62,7 @@ pub fn replaced() -> [(&'static Function, *const ()); 7] {
     ]
 }
 
-/// Callbacks of the real module, the same for all of its types.
-static FREE_VALUE: Function = Function::new(c"");
+/// The callback of the real module, the same for all of its types.
 static DEFRAG_VALUE: Function = Function::new(c"");
 
 /// The pattern with which the beginning of a freed block is overwritten, and its length.
@@ -119,69 +117,16 @@ pub unsafe extern "C" fn hold(context: *mut c_void, words: *mut *mut c_void, cou
     }
 }
 
-/// The progress of FAULTS.RACE.
-#[derive(Clone, Copy, PartialEq)]
-enum Stage {
-    /// No race was requested, or it has ended.
-    Off,
-    /// The next background thread that frees a value takes part.
-    Armed,
-    /// That thread waits until the other value has moved.
-    FreeWaits,
-    /// The block of the other value has moved. The thread that moved it waits for the free before it returns to the module.
-    Moved,
-}
-
-struct Race {
-    stage: Stage,
-    /// The key of the value that moves.
-    key: Vec<u8>,
-}
-
-static RACE: Mutex<Race> = Mutex::new(Race { stage: Stage::Off, key: Vec::new() });
-static STAGE_CHANGED: Condvar = Condvar::new();
-
 /// The reply to FAULTS.MOVED.
 static MOVED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread runs the server's commands.
-    static RUNS_COMMANDS: Cell<bool> = const { Cell::new(false) };
-    /// A block that must move when the module offers it to the defragmenter, or null.
-    static OFFERED: Cell<*mut c_void> = const { Cell::new(null_mut()) };
     /// The cursor, while FAULTS.MOVE calls the callback. Its context is null, which the server's functions do not accept.
     static OWN_CURSOR: Cell<Option<c_ulong>> = const { Cell::new(None) };
 }
 
-/// Stores the thread that loads the module, which is the one that runs commands.
-pub fn register() {
-    RUNS_COMMANDS.set(true);
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Sets a stage and waits until another thread sets the stage `until`.
-fn advance(mut race: MutexGuard<'_, Race>, stage: Stage, until: Stage) {
-    race.stage = stage;
-    STAGE_CHANGED.notify_all();
-    while race.stage != until {
-        race = STAGE_CHANGED.wait(race).unwrap_or_else(PoisonError::into_inner);
-    }
-}
-
-/// FAULTS.RACE key, or FAULTS.RACE for the stage.
-pub unsafe extern "C" fn race(context: *mut c_void, words: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: the server passes its context and `count` words.
-    unsafe {
-        let mut race = lock(&RACE);
-        if count > 1 {
-            race.key = text_of(*words.add(1)).map_or(Vec::new(), |key| key.to_bytes().to_vec());
-            race.stage = Stage::Armed;
-        }
-        reply_number(context, race.stage as c_longlong)
-    }
 }
 
 unsafe extern "C" fn create_data_type(
@@ -190,56 +135,22 @@ unsafe extern "C" fn create_data_type(
     encoding: c_int,
     methods: *mut *mut c_void,
 ) -> *mut c_void {
-    // Offsets in RedisModuleTypeMethods, in words.
-    const FREE_PLACE: usize = 6;
+    // An offset in RedisModuleTypeMethods, in words.
     const DEFRAG_PLACE: usize = 13;
     // SAFETY: the caller passes its methods, which the server copies; the function is the server's, of this type.
     unsafe {
-        for (place, real, ours) in [
-            (FREE_PLACE, &FREE_VALUE, free_value as *const ()),
-            (DEFRAG_PLACE, &DEFRAG_VALUE, defrag_value as *const ()),
-        ] {
-            let method = methods.add(place);
-            real.address.store((*method).addr(), Relaxed);
-            *method = ours.cast_mut().cast();
-        }
+        let method = methods.add(DEFRAG_PLACE);
+        DEFRAG_VALUE.address.store((*method).addr(), Relaxed);
+        *method = (defrag_value as *const ()).cast_mut().cast();
         CREATE_DATA_TYPE.get::<CreateDataType>().map_or(null_mut(), |create| create(context, name, encoding, methods))
     }
 }
 
-unsafe extern "C" fn free_value(value: *mut c_void) {
-    let race = lock(&RACE);
-    let takes_part = race.stage == Stage::Armed && !RUNS_COMMANDS.get();
-    if takes_part {
-        advance(race, Stage::FreeWaits, Stage::Moved);
-    } else {
-        drop(race);
-    }
-    // SAFETY: the real module's callback, of this type; the value is the caller's, who frees it.
-    unsafe {
-        if let Some(free) = FREE_VALUE.get::<Free>() {
-            free(value);
-        }
-    }
-    if takes_part {
-        lock(&RACE).stage = Stage::Off;
-        STAGE_CHANGED.notify_all();
-    }
-}
-
 unsafe extern "C" fn defrag_value(context: *mut c_void, name: *mut c_void, value: *mut *mut c_void) -> c_int {
-    // SAFETY: the caller, the server or FAULTS.MOVE, passes the place of a value and the name of its key, or null. The callback
-    // is the real module's, of this type.
+    // SAFETY: the caller, the server or FAULTS.MOVE, passes the place of a value. The callback is the real module's, of this type.
     unsafe {
-        let is_to_move = !name.is_null()
-            && text_of(name).is_some_and(|name| {
-                let race = lock(&RACE);
-                race.stage == Stage::FreeWaits && race.key == name.to_bytes()
-            });
         let block = *value;
-        OFFERED.set(if is_to_move { block } else { null_mut() });
         let done = DEFRAG_VALUE.get::<DefragValue>().map_or(OK, |defrag| defrag(context, name, value));
-        OFFERED.set(null_mut());
         MOVED.fetch_add(u64::from(*value != block), Relaxed);
         done
     }
@@ -249,8 +160,7 @@ unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *
     // SAFETY: the block is one of the server's allocator that the caller gives up if it moves; the functions are the server's,
     // of these types.
     unsafe {
-        let is_offered = !block.is_null() && block == OFFERED.get();
-        if !is_offered && OWN_CURSOR.get().is_none() {
+        if OWN_CURSOR.get().is_none() {
             return DEFRAG_ALLOC.get::<DefragAlloc>().map_or(null_mut(), |alloc| alloc(context, block));
         }
         let (Some(alloc), Some(size)) = (ALLOC.get::<Take>(), MALLOC_SIZE.get::<MallocSize>()) else {
@@ -260,13 +170,6 @@ unsafe extern "C" fn defrag_alloc(context: *mut c_void, block: *mut c_void) -> *
         let moved = alloc(bytes);
         moved.cast::<u8>().copy_from_nonoverlapping(block.cast(), bytes);
         free(block);
-        if is_offered {
-            OFFERED.set(null_mut());
-            let race = lock(&RACE);
-            if race.stage == Stage::FreeWaits {
-                advance(race, Stage::Moved, Stage::Off);
-            }
-        }
         moved
     }
 }
