@@ -100,7 +100,9 @@ impl<'a> Driver<'a> {
     pub fn start(program: &Path, seed: u64, counts: &'a mut Counts) -> Self {
         let (rng, trail) = (Rng::new(seed), Trail::new(seed));
         let cuts_arrays_in_scripts = Version::of(program).cuts_arrays_in_scripts();
-        let (pair, model) = (Pair::start(program), Model::new());
+        // In every second round, small layers pend, too.
+        let pend_from = seed.is_multiple_of(2).then_some(4096);
+        let (pair, model) = (Pair::start(program, pend_from), Model::new());
         let mut driver = Self { pair, model, seed, rng, trail, counts, cuts_arrays_in_scripts };
         // As many kinds as there are keys; over several rounds, every kind occurs.
         let first = driver.below(SHAPES.len());

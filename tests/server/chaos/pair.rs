@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::fleet::{catch_up, follow};
 use crate::pending::{children, kill, no_child};
-use testing::{Connection, Server, Stop, eventually, ok};
+use testing::{Connection, Server, Stop, eventually, fault_module, module, ok};
 
 /// Two servers.
 pub struct Pair {
@@ -17,10 +17,16 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts two servers, of which the second has other defaults for new filters.
-    pub fn start(program: &Path) -> Self {
+    /// Starts two servers, of which the second has other defaults for new filters. With `pend_from`, adds to layers of this size in bytes
+    /// may be pending.
+    pub fn start(program: &Path, pend_from: Option<u64>) -> Self {
         let server = |line: &str| {
-            let builder = Server::with(program).line("appendonly yes").line("auto-aof-rewrite-percentage 0");
+            let mut builder = Server::with(program).line("appendonly yes").line("auto-aof-rewrite-percentage 0");
+            if let Some(bytes) = pend_from {
+                let (faults, module) = (fault_module(), module());
+                let modules = format!("loadmodule {} PEND {bytes} {}", faults.display(), module.display());
+                builder = builder.without_module().line(&modules);
+            }
             builder.line(line).start()
         };
         let servers = [server("bf.layout native"), server("bf.layout redisbloom")];

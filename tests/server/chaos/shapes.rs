@@ -67,7 +67,7 @@ pub const DEFAULTS: [&Shape; 2] = [&SHAPES[0], &SHAPES[1]];
 
 /// Every kind, with both hashes if it supports both. Layers of large capacities have 4 MiB or more, so their adds are pending
 /// while a child of the server is running. Filters with equal seeds can be merged.
-pub static SHAPES: [Shape; 27] = [
+pub static SHAPES: [Shape; 34] = [
     set("0.01", 100, "LAYOUT native"),
     foreign(Layout::RedisBloom, "0.01", 100, "LAYOUT redisbloom"),
     foreign(Layout::RedisBloom, "0.001", 700, "NONSCALING LAYOUT redisbloom"),
@@ -95,6 +95,14 @@ pub static SHAPES: [Shape; 27] = [
     counting("0.01", 1500, "COUNTING"),
     counting(NEVER, 900, "COUNTING HASH siphash"),
     counting("0.01", 1_500_000, "COUNTING"),
+    // The first layer or bucket is one page, where adds are pending in every second round, and full enough for false positives.
+    set("0.2", 7300, "LAYOUT native"),
+    set("0.1", 5600, "HASH siphash"),
+    window("0.2", 13_400, "WINDOW 3 BUCKETS 4", 3, 4, false),
+    window("0.2", 13_400, "WINDOW 3 BUCKETS 4 HASH siphash", 3, 4, false),
+    window("0.2", 13_400, "WINDOW 3 BUCKETS 4 SLIDING", 3, 4, true),
+    window("0.2", 13_400, "WINDOW 3 BUCKETS 4 SLIDING HASH siphash", 3, 4, true),
+    rolling("0.2", 15_600, "ROLLING BUCKETS 4", 4),
 ];
 
 impl Shape {
