@@ -4,8 +4,7 @@
 //! that mean the same as one of ours set the same value, so a redis.conf written for them starts the server. valkey-bloom's ratio and
 //! seed apply to filters of its layout; RedisBloom's settings of cuckoo filters have no effect.
 //!
-//! CONFIG GET shows a value under the name by which it was set, and the default under its other names. So CONFIG REWRITE writes one
-//! line, and an operator who edits that line later does not leave another one that overrules it.
+//! CONFIG GET shows a value under each of its names, and CONFIG REWRITE writes a line for each.
 
 mod setting;
 

@@ -1,6 +1,8 @@
 //! The types of settings, and what the server calls to read and to set them. Which settings there are is in `mod.rs`.
 //!
 //! A setting may have several names: each is registered with the server, with a pointer to the name and the setting as its data.
+//! Every name shows the setting's value. Before the server carries out a CONFIG SET, it reads what each name shows, and sets that again
+//! if one of the values is refused.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
@@ -33,24 +35,17 @@ const fn data<T>(registered: &'static T) -> *mut c_void {
     std::ptr::from_ref(registered).cast_mut().cast()
 }
 
-/// The name by which a setting was set last; null for one that has its default.
-struct SetBy(AtomicPtr<c_char>);
+/// Whether redis.conf gives a setting a value.
+struct Given(AtomicBool);
 
-impl SetBy {
-    const fn none() -> Self {
-        Self(AtomicPtr::new(null_mut()))
-    }
-
-    /// Whether CONFIG GET shows the value under this name: it was set by this name, or by none.
-    fn shows(&self, name: &'static CStr) -> bool {
-        let set_by = self.0.load(Relaxed);
-        set_by.is_null() || std::ptr::eq(set_by, name.as_ptr())
+impl Given {
+    const fn not_yet() -> Self {
+        Self(AtomicBool::new(false))
     }
 
     /// The setting is set by this name. If redis.conf gives another value under another name, the log says which one takes effect.
-    fn set(&self, name: &'static CStr, is_another_value: bool) {
-        let before = self.0.swap(name.as_ptr().cast_mut(), Relaxed);
-        if LOADING.load(Relaxed) && !before.is_null() && is_another_value {
+    fn set(&self, name: &CStr, is_another_value: bool) {
+        if LOADING.load(Relaxed) && self.0.swap(true, Relaxed) && is_another_value {
             let name = name.to_string_lossy();
             let line =
                 format_args!("bloomgate: redis.conf sets one setting under several names; '{name}' takes effect");
@@ -63,7 +58,7 @@ impl SetBy {
 pub struct Number {
     value: AtomicI64,
     default: AtomicI64,
-    set_by: SetBy,
+    given: Given,
     min: i64,
     max: i64,
     flags: u32,
@@ -73,7 +68,7 @@ impl Number {
     /// A number with its default and its range.
     pub const fn new(value: i64, min: i64, max: i64) -> Self {
         let flags = raw::REDISMODULE_CONFIG_DEFAULT;
-        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), set_by: SetBy::none(), min, max, flags }
+        Self { value: AtomicI64::new(value), default: AtomicI64::new(value), given: Given::not_yet(), min, max, flags }
     }
 
     /// A number of bytes, which may have a unit: `100mb`.
@@ -110,9 +105,7 @@ impl Number {
 
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
     // SAFETY: `data` is what was registered.
-    let Some((name, number)) = (unsafe { data.cast::<Named<Number>>().as_ref() }) else { return 0 };
-    let shown = if number.set_by.shows(name) { &number.value } else { &number.default };
-    shown.load(Relaxed)
+    unsafe { data.cast::<Named<Number>>().as_ref() }.map_or(0, |(_, number)| number.get())
 }
 
 unsafe extern "C" fn set_number(
@@ -125,7 +118,7 @@ unsafe extern "C" fn set_number(
     if let Some((name, number)) = unsafe { data.cast::<Named<Number>>().as_ref() }
         && !(LOADING.load(Relaxed) && value == number.default.load(Relaxed))
     {
-        number.set_by.set(name, value != number.get());
+        number.given.set(name, value != number.get());
         number.value.store(value, Relaxed);
     }
     OK
@@ -135,7 +128,7 @@ unsafe extern "C" fn set_number(
 pub struct Fraction {
     bits: AtomicU64,
     default: AtomicU64,
-    set_by: SetBy,
+    given: Given,
     /// Returns the nearest number in range.
     nearest: Option<fn(f64) -> f64>,
     /// The string that the server got last.
@@ -146,7 +139,7 @@ impl Fraction {
     /// A fraction with its default. A number out of range is set to the `nearest` in range.
     pub const fn new(value: f64, nearest: Option<fn(f64) -> f64>) -> Self {
         let (bits, default) = (AtomicU64::new(value.to_bits()), AtomicU64::new(value.to_bits()));
-        Self { bits, default, set_by: SetBy::none(), nearest, string: AtomicPtr::new(null_mut()) }
+        Self { bits, default, given: Given::not_yet(), nearest, string: AtomicPtr::new(null_mut()) }
     }
 
     /// The value.
@@ -159,10 +152,10 @@ impl Fraction {
         self.bits.store(self.in_range(requested, context).to_bits(), Relaxed);
     }
 
-    fn set(&self, requested: f64, name: &'static CStr, context: Context) {
+    fn set(&self, requested: f64, name: &CStr, context: Context) {
         let bits = self.in_range(requested, context).to_bits();
         if !(LOADING.load(Relaxed) && bits == self.default.load(Relaxed)) {
-            self.set_by.set(name, bits != self.bits.load(Relaxed));
+            self.given.set(name, bits != self.bits.load(Relaxed));
             self.bits.store(bits, Relaxed);
         }
     }
@@ -214,9 +207,8 @@ impl Fraction {
 
 unsafe extern "C" fn get_fraction(_name: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
     // SAFETY: `data` is what was registered.
-    let Some((name, fraction)) = (unsafe { data.cast::<Named<Fraction>>().as_ref() }) else { return null_mut() };
-    let default = f64::from_bits(fraction.default.load(Relaxed));
-    let string = string(Text::of(if fraction.set_by.shows(name) { fraction.get() } else { default }).as_str());
+    let Some((_, fraction)) = (unsafe { data.cast::<Named<Fraction>>().as_ref() }) else { return null_mut() };
+    let string = string(Text::of(fraction.get()).as_str());
     fraction.keep_string(string);
     string
 }
