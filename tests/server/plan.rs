@@ -102,6 +102,30 @@ fn it_answers_whatever_the_memory_is() {
     });
 }
 
+/// A reply's integers are signed.
+#[test]
+fn every_number_of_a_plan_is_the_right_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let plan = client.run("BF.PLAN 0.25 4611686018427387904 NONSCALING");
+        assert_eq!(plan.field("Capacity"), &integer(1 << 62));
+        let bits = plan.field("Size").number() as f64 * 8.0 / (1u64 << 62) as f64;
+        assert!((2.9..3.3).contains(&bits), "{bits}");
+        for (words, text) in [
+            (
+                "0.25 4611686018427387904 EXPANSION 1 ITEMS 9223372036854775807",
+                "ERR filter cannot grow: the capacity does not fit 64 bits",
+            ),
+            ("0.01 9223372036854775807", crate::reserve::NO_MACHINE),
+            ("0.01 4611686018427387904 WINDOW 60 BUCKETS 64", crate::reserve::NO_MACHINE),
+            ("0.01 4611686018427387904 COUNTING", crate::reserve::NO_MACHINE),
+        ] {
+            assert_eq!(client.run(&format!("BF.PLAN {words}")), error(text), "{words}");
+        }
+    });
+}
+
 #[test]
 fn what_is_no_filter_is_no_plan() {
     on_every_server(|program| {

@@ -108,24 +108,32 @@ fn capacities_are_checked() {
     });
 }
 
+/// The refusal of a filter whose size does not fit 63 bits.
+pub const NO_MACHINE: &str = "ERR Insufficient memory to create filter: no machine has that much memory";
+
 #[test]
 fn a_filter_that_no_machine_can_hold_is_refused() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
-        for capacity in ["1000000000000000000", "9223372036854775807", "100000000000000"] {
-            for line in [
-                format!("BF.RESERVE k 0.01 {capacity}"),
-                format!("BF.RESERVE k 1e-12 {capacity} NONSCALING"),
-                format!("BF.INSERT k CAPACITY {capacity} ITEMS x"),
-            ] {
+        for layout in ["", " WINDOW 60", " ROLLING", " COUNTING"] {
+            for line in ["BF.RESERVE k 0.01 10000000000000000", "BF.INSERT k CAPACITY 10000000000000000 ERROR 0.01"] {
+                let line = format!("{line}{layout}{}", if line.contains("INSERT") { " ITEMS x" } else { "" });
                 let (asked, available) = sizes_of_a_refusal(&client.run(&line));
-                assert!(asked > available, "{line}: {asked} bytes do not fit in {available}");
+                assert!(asked > available && asked > 1 << 50, "{line}: {asked} bytes do not fit in {available}");
             }
+            // A ring begins with one bucket.
+            let rate = if matches!(layout, " WINDOW 60" | " ROLLING") { "1e-9" } else { "0.000001" };
+            for line in ["BF.RESERVE k", "BF.PLAN"].map(|command| format!("{command} {rate} 9223372036854775807")) {
+                assert_eq!(client.run(&format!("{line}{layout}")), error(NO_MACHINE), "{line}{layout}");
+            }
+        }
+        for line in ["BF.INSERT k CAPACITY 9223372036854775807 ITEMS x", "BF.RESERVE k 1e-12 9223372036854775807"] {
+            assert_eq!(client.run(line), error(NO_MACHINE), "{line}");
         }
         // 2^63 is too large to be a capacity or too large to be held, whichever comes first.
         let reply = client.run("BF.RESERVE k 0.01 9223372036854775808");
-        assert!(reply == error(NO_CAPACITY) || sizes_of_a_refusal(&reply).0 > 0, "{reply:?}");
+        assert!(reply == error(NO_CAPACITY) || reply == error(NO_MACHINE), "{reply:?}");
         assert_eq!(client.run("EXISTS k"), integer(0));
         assert_eq!(client.run("BF.RESERVE k 0.01 100"), ok());
     });

@@ -42,8 +42,8 @@ impl Plan {
             let size_bytes = geometry.size_bytes();
             push(&mut plan.layers, PlannedLayer { capacity, size_bytes, hashes: geometry.hashes() })?;
             cells_bytes = cells_bytes.checked_add(size_bytes).ok_or(Error::SizeOverflow)?;
-            plan.capacity = plan.capacity.checked_add(capacity).ok_or(Error::CapacityOutOfRange)?;
-            plan.size_bytes = S::Rules::size_bytes(count, cells_bytes);
+            plan.capacity = signed(plan.capacity.checked_add(capacity)).ok_or(Error::CapacityOutOfRange)?;
+            plan.size_bytes = signed(Some(S::Rules::size_bytes(count, cells_bytes))).ok_or(Error::SizeOverflow)?;
             if plan.capacity >= items.unwrap_or(0) {
                 return Ok(plan);
             }
@@ -57,7 +57,7 @@ impl Plan {
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::OutOfMemory`].
     pub(crate) fn repeated(&self, parts: u64) -> Result<Self, Error> {
-        let all = |number: u64| number.checked_mul(parts).ok_or(Error::SizeOverflow);
+        let all = |number: u64| signed(number.checked_mul(parts)).ok_or(Error::SizeOverflow);
         let mut plan = Self { capacity: all(self.capacity)?, size_bytes: all(self.size_bytes)?, layers: Vec::new() };
         for _ in 0..parts {
             for layer in &self.layers {
@@ -72,4 +72,9 @@ impl Plan {
     pub fn bits_per_item(&self) -> f64 {
         to_f64(self.size_bytes) * 8.0 / to_f64(self.capacity.max(1))
     }
+}
+
+/// Returns a number if it fits the integers of a reply, which are signed.
+fn signed(number: Option<u64>) -> Option<u64> {
+    number.filter(|number| i64::try_from(*number).is_ok())
 }

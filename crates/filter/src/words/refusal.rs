@@ -170,6 +170,9 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// The beginning of the text if a filter, or its next layer, does not fit.
+const NO_MEMORY: &str = "ERR Insufficient memory to create filter";
+
 fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         Error::Full => f.write_str("ERR non scaling filter is full"),
@@ -187,9 +190,17 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Error::TooManyLayers => f.write_str("ERR filter cannot grow: it has as many layers as a filter can have"),
         Error::RateTooLow => f.write_str("ERR the error rate of the filter or of its next layer is too low"),
         Error::CapacityOutOfRange => f.write_str("ERR filter cannot grow: the capacity does not fit 64 bits"),
-        Error::SizeOverflow => write_memory(u64::MAX, 0, f),
-        Error::AboveCeiling { asked_bytes, available_bytes } => write_memory(asked_bytes, available_bytes, f),
-        Error::OutOfMemory { asked_bytes } => write_memory(asked_bytes, 0, f),
+        Error::SizeOverflow => write!(f, "{NO_MEMORY}: no machine has that much memory"),
+        // A sum that does not fit became the largest number.
+        Error::AboveCeiling { asked_bytes, .. } if i64::try_from(asked_bytes).is_err() => {
+            write_filter(Error::SizeOverflow, f)
+        }
+        Error::AboveCeiling { asked_bytes, available_bytes } => {
+            write!(f, "{NO_MEMORY}: {asked_bytes} bytes asked, {available_bytes} available")
+        }
+        Error::OutOfMemory { asked_bytes } => {
+            write!(f, "{NO_MEMORY}: {asked_bytes} bytes asked, the server cannot allocate them")
+        }
         Error::NoRoomForDeleted { entries } => {
             write!(f, "ERR no room for more deleted items ({entries} entries): rebuild the filter")
         }
@@ -198,14 +209,20 @@ fn write_filter(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn write_memory(asked_bytes: u64, available_bytes: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let text = "ERR Insufficient memory to create filter";
-    write!(f, "{text}: {asked_bytes} bytes asked, {available_bytes} available")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_about_memory_have_no_number_that_is_none() {
+        let text = |error: Error| Refusal::from(error).to_string().replace(NO_MEMORY, "");
+        let above = |asked_bytes| Error::AboveCeiling { asked_bytes, available_bytes: 7 };
+        assert_eq!(text(above(1 << 40)), ": 1099511627776 bytes asked, 7 available");
+        for error in [Error::SizeOverflow, above(u64::MAX), above(1 << 63)] {
+            assert_eq!(text(error), ": no machine has that much memory");
+        }
+        assert_eq!(text(Error::OutOfMemory { asked_bytes: 100 }), ": 100 bytes asked, the server cannot allocate them");
+    }
 
     #[test]
     fn a_full_table_of_deleted_items_is_no_want_of_memory() {
