@@ -10,8 +10,8 @@
 //! uint   capacity        the requested capacity
 //! uint   expansion       0 for a fixed filter; always 0 for kind 4
 //! uint   seed            for hash 2, two numbers: the halves of the key
-//! uint   policy          the sizing rules by which the filter grows: 1, or 2 (`geometry/sizing.rs`). Only growing filters of
-//!                        kind 1 for up to 128 items may have 2, which version 0.2.0 refuses
+//! uint   policy          the rules by which the filter is sized: 1, or 2 (`geometry/sizing.rs`). Only filters of kind 1 may have 2:
+//!                        growing ones for up to 128 items, and fixed ones with a rate of 0.02 or more. Version 0.2.0 refuses it
 //! kind 6 only:
 //!   uint   window        in seconds; 0 for a rolling ring
 //!   uint   sliding       1 or 0

@@ -62,15 +62,23 @@ impl<const BLOCK: usize> BlockedGeometry<BLOCK> {
     /// [`Error::CapacityOutOfRange`] for capacity 0, [`Error::RateOutOfRange`] unless 0 < `rate` < 1,
     /// [`Error::SizeOverflow`] if the size in bytes does not fit 63 bits.
     pub fn for_layer(capacity: u64, rate: f64) -> Result<Self, Error> {
+        let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
+        let per_item = if are_counters { sizing::counters_per_item } else { sizing::bits_per_item };
+        Self::with_cells(per_item, capacity, rate)
+    }
+
+    /// Returns the geometry of a layer with `per_item` cells per item at a rate.
+    ///
+    /// # Errors
+    /// As [`for_layer`](Self::for_layer).
+    pub fn with_cells(per_item: fn(f64) -> f64, capacity: u64, rate: f64) -> Result<Self, Error> {
         if capacity == 0 {
             return Err(Error::CapacityOutOfRange);
         }
         if !(rate > 0.0 && rate < 1.0) {
             return Err(Error::RateOutOfRange);
         }
-        let are_counters = BlockArray::<BLOCK>::ARE_COUNTERS;
-        let per_item = if are_counters { sizing::counters_per_item(rate) } else { sizing::bits_per_item(rate) };
-        let cells = per_item * sizing::to_f64(capacity);
+        let cells = per_item(rate) * sizing::to_f64(capacity);
         let blocks = sizing::to_u64((cells / sizing::to_f64(BLOCK_CELLS as u64)).ceil()).max(2);
         let groups = blocks.div_ceil(Self::GROUP_BLOCKS_MAX);
         let blocks_per_group =

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bloomgate_filter::cells::{COUNTER_MAX, Cells as _, Counters};
-use bloomgate_filter::chain::Layer;
+use bloomgate_filter::chain::{ChainSpec as _, Layer};
 use bloomgate_filter::geometry::sizing::Policy;
 use bloomgate_filter::geometry::{BlockedBits, BlockedCounters, BlockedGeometry, Counting as _, Geometry as _, sizing};
 use bloomgate_filter::hash::{HashBatch, ItemHash};
@@ -264,6 +264,25 @@ fn a_full_filter_keeps_its_rate() {
             let allowed = 4.5 * deviation(by_fill, queries) + 2.0 / queries as f64;
             assert!((measured - by_fill).abs() <= allowed, "{rate} for {capacity}: {measured}, {by_fill} by fill");
         }
+    }
+}
+
+/// A full fixed filter with a high rate has counted fewer items than it was offered, and stays below its rate nevertheless.
+#[test]
+fn a_fixed_filter_does_not_exceed_a_high_rate() {
+    const HIGH: [f64; 9] = [0.25, 0.2, 0.18, 0.15, 0.1, 0.08, 0.06, 0.045, 0.02];
+    let jobs: Vec<(f64, u64)> = HIGH.iter().flat_map(|&rate| [10_000, 1_000_000].map(|items| (rate, items))).collect();
+    let found = in_parallel(&jobs, |&(rate, capacity)| measure_bits(rate, capacity, queries(rate)));
+    let model = Model::new();
+    for ((rate, capacity), Found { measured, queries, .. }) in jobs.into_iter().zip(found) {
+        let spec = NativeSpec::murmur3(rate, capacity, Scaling::Fixed, 0);
+        assert_eq!(spec.policy, Policy::Two);
+        let modelled = model.rate(capacity, spec.first_layer().unwrap().geometry) / rate;
+        println!("{rate:>5} for {capacity:>8}: measured {:.3} of it, by the model {modelled:.3}", measured / rate);
+        assert!(modelled <= 1.005, "{rate} for {capacity}: {modelled} by the model");
+        // Large layers are no larger than necessary.
+        assert!(modelled >= 0.9 || capacity < 1_000_000, "{rate} for {capacity}: {modelled} by the model");
+        assert!(measured <= rate + 3.0 * deviation(rate, queries), "{rate} for {capacity}: {measured}");
     }
 }
 

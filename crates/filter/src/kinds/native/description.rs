@@ -48,7 +48,7 @@ pub(crate) fn read_spec(source: &mut impl Source) -> Result<(NativeSpec, bool), 
         let [low, high] = halves;
         Hasher::SipHash { key: (low | high << 64).to_le_bytes() }
     };
-    let policy = Policy::from_number(read_u32(source)?).filter(|policy| policy.suits(scaling, capacity));
+    let policy = Policy::from_number(read_u32(source)?).filter(|policy| policy.suits(rate, scaling, capacity));
     let is_sound = policy.is_some();
     Ok((NativeSpec { rate, capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) }, is_sound))
 }

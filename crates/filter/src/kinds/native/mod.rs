@@ -143,29 +143,35 @@ impl NativeSpec {
         let spec = Self { rate: taken_rate(rate), capacity, scaling, hasher, policy: policy.unwrap_or(Policy::One) };
         let is_new = policy.is_none() && !must_obey;
         let spec = if is_new { spec.with_newest_policy() } else { spec };
-        spec.policy.suits(scaling, capacity).then_some(spec)
+        spec.policy.suits(spec.rate, scaling, capacity).then_some(spec)
     }
 
-    /// Returns the definition with the second policy if that makes the first layer smaller.
+    /// Returns the definition with the second policy if the filter is fixed and has a high rate, or if that makes its first layer smaller.
     ///
-    /// Smaller layers and lower rates keep the first policy. Their few blocks have unequal loads, so they exceed their share of
-    /// the rate, which only a small share makes up for: `tests/figures` has the sums.
+    /// Smaller layers and lower rates of growing filters keep the first policy. Their few blocks have unequal loads, so they exceed their
+    /// share of the rate, which only a small share makes up for: `tests/figures` has the sums.
     fn with_newest_policy(self) -> Self {
         /// Below it, a layer of two blocks has up to 1.13 of its rate.
         const CAPACITY_MIN: u64 = 70;
         /// Below it, a layer of a few blocks has up to 1.5 of its rate.
         const RATE_MIN: f64 = 0.001;
         let newest = Self { policy: Policy::Two, ..self };
-        let is_for_it = self.capacity >= CAPACITY_MIN && self.rate >= RATE_MIN;
+        let is_for_it = || self.capacity >= CAPACITY_MIN && self.rate >= RATE_MIN;
         let first_bytes = |spec: Self| spec.first_layer().map_or(0, |layer| layer.geometry.size_bytes());
         let is_smaller = || first_bytes(newest) < first_bytes(self);
-        if is_for_it && Policy::Two.suits(self.scaling, self.capacity) && is_smaller() { newest } else { self }
+        let is_better = self.scaling == Scaling::Fixed || is_for_it() && is_smaller();
+        if Policy::Two.suits(self.rate, self.scaling, self.capacity) && is_better { newest } else { self }
     }
 
     fn layer(&self, index: usize, capacity: u64) -> Result<LayerDescription<BlockedBits>, Error> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let rate = self.rate * sizing::share(self.policy, self.scaling, self.capacity, index);
-        Ok(LayerDescription { rate, capacity, items: 0, geometry: BlockedBits::for_layer(capacity, rate)? })
+        let geometry = if (self.policy, self.scaling) == (Policy::Two, Scaling::Fixed) {
+            BlockedBits::with_cells(sizing::bits_per_counted_item, capacity, rate)?
+        } else {
+            BlockedBits::for_layer(capacity, rate)?
+        };
+        Ok(LayerDescription { rate, capacity, items: 0, geometry })
     }
 
     /// See [`Spec::spell`](super::Spec::spell).
