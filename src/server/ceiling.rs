@@ -221,9 +221,8 @@ impl Memory {
             }
             Eviction::Anything => data,
         };
-        let kept = self.used.saturating_sub(evictable).max(filter_bytes);
-        let spare = if matches!(self.eviction, Eviction::Nothing) { 0 } else { SPARE_BYTES };
-        self.maxmemory.saturating_sub(kept.saturating_add(spare))
+        let kept = self.used.saturating_sub(evictable).saturating_add(SPARE_BYTES).min(self.used);
+        self.maxmemory.saturating_sub(kept.max(filter_bytes))
     }
 }
 

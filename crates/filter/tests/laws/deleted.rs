@@ -23,6 +23,16 @@ fn delete_all(filter: &mut Filter, numbers: std::ops::Range<u32>, origin: Origin
     }
 }
 
+#[test]
+fn entries_count_for_the_ceiling() {
+    let mut filter = keyed(0.01, 1000, 0);
+    add_all(&mut filter, 0..20, NOW);
+    let room = Room::of(filter.size_bytes() + 5 * 16);
+    let items: Vec<Vec<u8>> = (0..10).map(item).collect();
+    let removed = filter.remove_batch(items.iter().map(Vec::as_slice), Origin::Client, &NOW, &room);
+    assert_eq!((removed.done, removed.error), (5, Some(Error::NoRoomForDeleted { entries: 5 })));
+}
+
 /// A filter with the entries of 20 of 500 items.
 fn with_entries() -> Filter {
     let mut filter = keyed(0.01, 1000, 0);
@@ -70,7 +80,7 @@ fn duplicate_unordered_or_impossible_entries_are_refused() {
 
 #[test]
 fn a_table_larger_than_the_bits_is_refused() {
-    let mut small = keyed(0.25, 1, 0);
+    let mut small = keyed(0.01, 1, 0);
     // All bits are set, so every entry belongs to a present item.
     let Filter::Native(native) = &mut small else { panic!("a native filter") };
     native.layer_bytes_mut(0).unwrap().fill(0xff);

@@ -2,7 +2,7 @@
 //! definition makes a difference.
 
 use bloomgate_filter::chain::Added;
-use bloomgate_filter::chain::{LAYERS_MAX, Rules as _};
+use bloomgate_filter::chain::{ChainSpec as _, LAYERS_MAX, Rules as _};
 use bloomgate_filter::geometry::BlockedBits;
 use bloomgate_filter::geometry::sizing::{RATE_MAX, RATE_MIN};
 use bloomgate_filter::kinds::NativeSpec;
@@ -75,7 +75,8 @@ fn rates_and_capacities_have_edges() {
         assert_eq!(new(rate, 0), Err(Error::CapacityOutOfRange));
         assert!(matches!(new(rate, u64::MAX), Err(Error::SizeOverflow | Error::OutOfMemory { .. })));
         // 2^58 fit 63 bits, but no machine. The error states the requested memory.
-        let asked_bytes = BlockedBits::for_layer(1 << 58, rate).unwrap().size_bytes();
+        let spec = NativeSpec::murmur3(rate, 1 << 58, Scaling::Fixed, 0);
+        let asked_bytes = spec.first_layer().unwrap().geometry.size_bytes();
         assert_eq!(new(rate, 1 << 58), Err(Error::OutOfMemory { asked_bytes }));
     }
     let mut one = BloomFilter::new(0.01, 1, Scaling::Fixed, 0, &Unlimited).unwrap();
