@@ -28,9 +28,9 @@ pub fn of_pairs(words: &[&[u8]], first: usize) {
 }
 
 /// The value of BF.FILL is one of its arguments, and a time to live is not zero.
-pub fn of_fill(token: Option<u64>, fill: Fill, words: &[&[u8]]) {
+pub fn of_fill(token: Option<u128>, fill: Fill, words: &[&[u8]]) {
     if let Some(token) = token {
-        assert!(format!("{token:016x}").as_bytes().eq_ignore_ascii_case(words[4]), "{token:x}");
+        assert!(format!("{token:032x}").as_bytes().eq_ignore_ascii_case(words[4]), "{token:x}");
     }
     match fill {
         Fill::Value(index, lives) => assert!(index < words.len() && lives != Some(0), "{fill:?}"),

@@ -82,7 +82,7 @@ pub enum Parsed {
     /// BF.MCHANGED: the position of the first item.
     ChangedMany(usize),
     /// BF.FILL: its token, and its value.
-    Fill(Option<u64>, Fill),
+    Fill(Option<u128>, Fill),
     /// BF.PLAN.
     Plan(plan::Asked),
     /// BF.ROTATE: the bucket that a primary began.

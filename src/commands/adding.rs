@@ -204,9 +204,9 @@ fn add_to_key(
     let mut key = WriteKey::open(keys, name)?;
     let clock = CommandClock::default();
     let mut lists = Lists::with_room(adding)?;
+    guard::items_added(context, name, adding.items);
     let (created, has_turned, done);
     if let Some(mut writer) = key.writer()? {
-        guard::end_items(context, name, Some(writer.instance()), adding.items);
         let Value::Filter(filter) = &mut *writer else { return Err(Refusal::StillLoading) };
         if adding.renews && adding.form == ReplyForm::Many {
             filter.guards()?;
@@ -226,7 +226,6 @@ fn add_to_key(
             _ => replicate::added(context, name, effects),
         }
     } else {
-        guard::end_items(context, name, None, adding.items);
         let creation = creation()?.ok_or(Refusal::NotFound)?;
         done = create_and_add(context, &mut key, name, adding, &creation, &clock, &mut lists)?;
         created = (true, creation.expires.is_some());

@@ -8,8 +8,8 @@ use crate::keys::cache_key::Held;
 use crate::keys::{Keyspace, cache_key};
 use crate::reply::{self, Refusal};
 
-/// Deletes the cached value of a row that is about to be written, or was, ends its lease or NONE, and announces its item to the filter.
-/// The first two are done even if the filter refuses the item.
+/// Deletes the cached value of a row that is about to be written, or was, voids its tokens and its NONE, and announces its item to the
+/// filter. The first two are done even if the filter refuses the item.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (items, name) = (args.words().get(2..3).ok_or(Refusal::Arity)?, args.arg(3)?);
     // If no DEL was propagated, the item is, so that a WAIT after this command has something to wait for.
@@ -24,15 +24,13 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     }
 }
 
-/// Deletes the value of a cache key, and ends its lease or NONE. Wakes everyone who waits for the cache key, with a lease or
+/// Deletes the value of a cache key, and voids its tokens and its NONE. Wakes everyone who waits for the cache key, with a lease or
 /// without. Returns whether a DEL was propagated: it is not if the key holds a value of another type, which stays.
 ///
 /// # Errors
 /// [`Refusal::NotWritable`]. Nothing has changed then.
 pub fn void(context: Context, keys: &mut Keyspace, name: Arg<'_>) -> Result<bool, Refusal> {
     let held = cache_key::delete(keys, name, true)?;
-    if !guard::is_idle() {
-        guard::end(context, guard::key_id(context, name));
-    }
+    guard::changed(context, name);
     Ok(held != Held::Other)
 }

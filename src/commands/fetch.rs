@@ -7,8 +7,8 @@ use super::table::FETCH_UNBLOCKED;
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{self, Answer, Asker, Granted, Pause, Question, Standing};
-use crate::keys::cache_key::CacheKey;
+use crate::guard::{self, Answer, Asker, Guarded, Pause, Question, Standing, Token};
+use crate::keys::cache_key::Cached;
 use crate::keys::conditions::{self, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
@@ -53,7 +53,7 @@ pub fn option_positions(options: Fetch) -> impl Iterator<Item = usize> {
 /// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
 fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
     match look(context, keys, question, Asker::Waiter) {
-        Ok(Look::Replied(token)) => Answer::Given(token),
+        Ok(Look::Replied(stamp)) => Answer::Given(stamp),
         Ok(Look::Paused(pause)) if is_last => {
             reply_wait(context, pause);
             Answer::Given(None)
@@ -74,7 +74,7 @@ pub fn unblocked(context: Context, _: Args<'_>, _: &mut Keyspace) -> Result<(), 
 
 /// The result of a look.
 pub enum Look {
-    /// The reply is written. It grants a lease if there is a token.
+    /// The reply is written. It grants a lease if there is a stamp.
     Replied(Option<u64>),
     /// There is no answer yet. Nothing was replied.
     Paused(Pause),
@@ -105,68 +105,61 @@ fn look(context: Context, keys: &mut Keyspace, question: Question<'_>, asker: As
         return Ok(Look::Paused(Pause::Held));
     }
     let membership = ask_filter(context, keys, question, asker)?;
-    look_behind(context, keys, question, membership, asker, None)
+    look_behind(context, keys, question, membership, asker)
 }
 
-/// Asks the guard and the cache about an item for which the filter has answered, and replies unless the caller has to wait.
-/// `granted` are the cache keys for which the same command has granted a lease: it grants no other one for them.
+/// Asks the cache and the guard about an item for which the filter has answered, and replies unless the caller has to wait. A value
+/// that is not to be refreshed needs no guard: there is no NONE beside it.
 pub fn look_behind(
     context: Context,
     keys: &mut Keyspace,
     question: Question<'_>,
     membership: Membership,
     asker: Asker,
-    granted: Option<&mut Granted>,
 ) -> Result<Look, Refusal> {
     let (instance, denies) = match membership {
         Membership::Absent => return Ok(reply_absent(context)),
         Membership::Maybe(instance) => (Some(instance), true),
         Membership::Unguarded(instance) => (instance, false),
     };
-    let key = || guard::key_id(context, question.cache_key);
-    let item = || guard::item_id(context, question.filter, instance, question.item);
-    let standing = if guard::is_idle() { Standing::Free } else { guard::standing(context, key(), item, asker, denies) };
-    if standing == Standing::NoRow {
-        return Ok(reply_absent(context));
-    }
-    let standing = match granted.as_ref().filter(|granted| standing == Standing::Free && granted.has(key)) {
-        Some(_) => Standing::Leased(question.options.lease),
-        None => standing,
+    let Question { filter, item, cache_key, options, .. } = question;
+    let value = match asker {
+        Asker::Caller => Cached::open(keys, cache_key)?,
+        Asker::Waiter => Cached::get(keys, cache_key, options.stale > 0)?,
     };
-    let grant = || {
-        if let Some(granted) = granted {
-            granted.insert(key());
+    if let Some(value) = &value
+        && !(options.stale > 0 && value.left_to_live().is_some_and(|left| left < options.stale))
+    {
+        return Ok(reply_hit(context, value.bytes()));
+    }
+    let row = Guarded::new(context, filter, instance, [item, cache_key]);
+    match (row.standing(asker, denies), value) {
+        (Standing::NoRow, _) => Ok(reply_absent(context)),
+        (Standing::Free, None) => {
+            let (token, stamp) = row.grant(options.lease);
+            reply::array(context, 2);
+            reply::bytes(context, b"load");
+            reply_token(context, token);
+            metrics::fetched(Fetched::Load);
+            Ok(Look::Replied(Some(stamp)))
         }
-        guard::grant(context, key(), item(), question.options.lease)
-    };
-    let cache = CacheKey::open(keys, question.cache_key);
-    let is_stale = || cache.left_to_live().is_some_and(|left| left < question.options.stale);
-    let Some(value) = cache.value()? else {
-        drop(cache);
-        return Ok(match standing {
-            Standing::Leased(left) => Look::Paused(Pause::Leased(left)),
-            Standing::BackedOff(left) => {
-                reply_wait(context, Pause::Leased(left));
-                Look::Replied(None)
-            }
-            Standing::Free | Standing::NoRow => reply_load(context, grant()),
-        });
-    };
-    if standing == Standing::Free && question.options.stale > 0 && is_stale() {
-        reply::array(context, 3);
-        reply::bytes(context, b"stale");
-        reply::bytes(context, value);
-        drop(cache);
-        let token = grant();
-        reply_token(context, token);
-        metrics::fetched(Fetched::Stale);
-        return Ok(Look::Replied(Some(token)));
+        (Standing::Free, Some(value)) => {
+            reply::array(context, 3);
+            reply::bytes(context, b"stale");
+            reply::bytes(context, value.bytes());
+            drop(value);
+            let (token, stamp) = row.grant(options.lease);
+            reply_token(context, token);
+            metrics::fetched(Fetched::Stale);
+            Ok(Look::Replied(Some(stamp)))
+        }
+        (Standing::Leased(_) | Standing::BackedOff(_), Some(value)) => Ok(reply_hit(context, value.bytes())),
+        (Standing::Leased(left), None) => Ok(Look::Paused(Pause::Leased(left))),
+        (Standing::BackedOff(left), None) => {
+            reply_wait(context, Pause::Leased(left));
+            Ok(Look::Replied(None))
+        }
     }
-    reply::array(context, 2);
-    reply::bytes(context, b"hit");
-    reply::bytes(context, value);
-    metrics::fetched(Fetched::Hit);
-    Ok(Look::Replied(None))
 }
 
 /// Asks the filter for an item. INFO counts one lookup for each command, however often a waiter is served.
@@ -215,12 +208,12 @@ fn reply_absent(context: Context) -> Look {
     Look::Replied(None)
 }
 
-fn reply_load(context: Context, token: u64) -> Look {
+fn reply_hit(context: Context, value: &[u8]) -> Look {
     reply::array(context, 2);
-    reply::bytes(context, b"load");
-    reply_token(context, token);
-    metrics::fetched(Fetched::Load);
-    Look::Replied(Some(token))
+    reply::bytes(context, b"hit");
+    reply::bytes(context, value);
+    metrics::fetched(Fetched::Hit);
+    Look::Replied(None)
 }
 
 /// Replies `wait` with the time that is left. The end of a write in flight is not known: its time is 1.
@@ -238,6 +231,6 @@ pub fn reply_wait(context: Context, pause: Pause) {
     metrics::fetched(Fetched::Wait);
 }
 
-fn reply_token(context: Context, token: u64) {
-    reply::text(context, format_args!("{token:016x}"));
+fn reply_token(context: Context, token: Token) {
+    reply::text(context, format_args!("{token:032x}"));
 }

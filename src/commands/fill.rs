@@ -6,43 +6,48 @@ use bloomgate_filter::words::fill::{self, Fill};
 
 use crate::args::{Arg, Args};
 use crate::context::Context;
-use crate::guard;
+use crate::guard::Guarded;
 use crate::keys::cache_key::{self, CacheKey, Held};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics;
 use crate::reply::{self, Refusal};
 
-/// Stores what the holder of a lease loaded, and ends the lease.
+/// Stores what the caller loaded if its token is safe, whether it still has the lease or not, and ends the lease.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let (token, fill) = fill::parse(args.words())?;
     let (filter, name) = (args.arg(1)?, args.arg(3)?);
-    let key = guard::key_id(context, name);
-    let item = guard::item_id(context, filter, instance_of(keys, filter), args.arg(2)?);
-    if !token.is_some_and(|token| guard::holds(context, key, item, token)) {
-        metrics::fill_refused();
-        reply::null(context);
-        return Ok(());
-    }
-    match fill {
-        Fill::GiveUp(0) => guard::end(context, key),
-        Fill::GiveUp(time) => {
-            guard::back_off(context, key, time);
+    let row = Guarded::new(context, filter, instance_of(keys, filter), [args.arg(2)?, name]);
+    let accepted = token.filter(|token| row.accepts(*token));
+    let done = match (accepted, fill) {
+        (None, _) => false,
+        // Another caller may have the lease by now.
+        (Some(token), Fill::GiveUp(0)) => row.give_up(token),
+        (Some(_), Fill::GiveUp(time)) => {
+            row.back_off(time);
             metrics::backed_off();
+            true
         }
         _ if CacheKey::peek(keys, name) == Held::Other => return Err(Refusal::WrongType),
-        Fill::Value(value, lives) => {
+        (Some(_), Fill::Value(value, lives)) => {
             if !cache_key::store(keys, name, args.arg(value)?, lives) {
                 return Ok(());
             }
-            guard::end(context, key);
+            row.filled();
+            true
         }
-        Fill::None(lives) => {
+        (Some(_), Fill::None(lives)) => {
             cache_key::delete(keys, name, false)?;
-            guard::note_no_row(context, key, item, lives);
+            row.note_no_row(lives);
+            true
         }
+    };
+    if done {
+        metrics::filled();
+        reply::ok(context);
+    } else {
+        metrics::fill_refused();
+        reply::null(context);
     }
-    metrics::filled();
-    reply::ok(context);
     Ok(())
 }
 

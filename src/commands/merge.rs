@@ -4,7 +4,6 @@ use bloomgate_filter::{BloomFilter, Error, Filter, Value};
 
 use crate::args::{Arg, Args};
 use crate::context::Context;
-use crate::guard;
 use crate::keys::{Keyspace, MergeKeys, ReadKey, Stored, Writer};
 use crate::replicate;
 use crate::reply::{self, Refusal};
@@ -65,7 +64,6 @@ fn merge(context: Context, mut writer: Writer<'_>, sources: &[&BloomFilter]) -> 
     let layers = destination.layers().len();
     destination.merge(sources, context.origin(), &ServerCeiling::of(context))?;
     let has_grown = destination.layers().len() > layers;
-    guard::end_nones_of(writer.instance());
     Ok(has_grown)
 }
 

@@ -7,7 +7,7 @@ use super::fetch::{Look, Membership, look_behind, option_positions, question, re
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
-use crate::guard::{Asker, Granted, Pause};
+use crate::guard::{Asker, Pause};
 use crate::keys::conditions::{self, WritesInFlight};
 use crate::keys::{Keyspace, ReadKey};
 use crate::metrics::{self, Fetched};
@@ -30,7 +30,6 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     let mut batches = pairs.chunks(2 * BATCH).peekable();
     // What is refused as a whole is refused before the array begins.
     let mut found = Some(batches.peek().map_or(Ok(Found::default()), |batch| asked.ask(context, keys, batch))?);
-    let mut granted = Granted::default();
     reply::array(context, pairs.len() / 2);
     for batch in batches {
         let found = found.take().map_or_else(|| asked.ask(context, keys, batch), Ok);
@@ -40,7 +39,7 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
                 None => Ok(Look::Paused(Pause::Held)),
                 Some(membership) => {
                     let question = question(&args, options, [item, cache_key])?;
-                    look_behind(context, keys, question, membership, Asker::Caller, Some(&mut granted))
+                    look_behind(context, keys, question, membership, Asker::Caller)
                 }
             });
             match look {

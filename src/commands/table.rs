@@ -273,7 +273,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Fill,
         keys: Keys::FilterAndCache,
         categories: c"write",
-        summary: c"Stores the value that the holder of a lease has loaded, or that there is none, and ends the lease",
+        summary: c"Stores the value that the holder of a token has loaded, or that there is none, and ends the lease",
         complexity: c"O(1), with clients that wait O(N), where N is their number",
         since: c"8.0.0",
         arguments: &[

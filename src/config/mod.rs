@@ -139,7 +139,7 @@ pub fn has_huge_pages() -> bool {
     HUGE_PAGES.is_on()
 }
 
-/// The maximum number of leases that the guard holds, and of NONEs.
+/// The maximum number of records that the guard holds: leases, NONEs and back-offs.
 pub fn max_leases() -> usize {
     usize::try_from(MAX_LEASES.get()).unwrap_or(usize::MAX)
 }

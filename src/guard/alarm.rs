@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, TryReserveError};
 
-use super::ids::CacheKeyId;
+use super::ids::KeyId;
 use super::queues::WaiterId;
-use super::table::Instant;
+use super::records::Instant;
 
 /// What is due. Entries with the same time come in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,7 +13,7 @@ pub enum Due {
     /// Expired records are swept, so that a guard that is no longer used takes no memory.
     Sweep,
     /// The waiters of a cache key are served: its lease expired or ended, or its value changed.
-    Serve(CacheKeyId),
+    Serve(KeyId),
     /// The WAIT of a waiter, which is given by its handle and its ticket, expires.
     Deadline(WaiterId, u64),
 }

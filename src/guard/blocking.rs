@@ -14,10 +14,11 @@ use bloomgate_filter::words::fetch::Fetch;
 use redis_module::raw;
 
 use super::alarm::Due;
-use super::ids::CacheKeyId;
+use super::changes::Stamp;
+use super::ids::KeyId;
 use super::queues::{Left, WaiterId};
-use super::table::Instant;
-use super::{act, key_id, now, with};
+use super::state::Instant;
+use super::{act, now, row, with};
 use crate::args::Arg;
 use crate::context::Context;
 use crate::keys::Keyspace;
@@ -59,8 +60,8 @@ pub enum Pause {
 pub enum Answer {
     /// There is no answer yet. Nothing was replied.
     NotYet(Pause),
-    /// The reply is written. It grants a lease if there is a token.
-    Given(Option<u64>),
+    /// The reply is written. It grants a lease if there is a stamp.
+    Given(Option<Stamp>),
 }
 
 /// Looks for the answer to a waiter's question, and replies. The last argument says whether its WAIT has expired: then it gets
@@ -187,9 +188,9 @@ pub fn wait(
     let now = now();
     // The clock counts whole milliseconds: without one more, WAIT would be up to a millisecond short.
     let deadline = now.saturating_add(question.options.wait).saturating_add(1);
-    let (key, filter) = (key_id(context, question.cache_key), key_id(context, question.filter));
+    let row = row(context, question.filter, None, [question.item, question.cache_key]);
     let (waiter, is_held) = (client as WaiterId, pause == Pause::Held);
-    let refused = act(context, |guard| guard.join(key, filter, waiter, asked, is_held, (now, deadline))).err();
+    let refused = act(context, |guard| guard.join(&row, waiter, asked, is_held, (now, deadline))).err();
     // SAFETY: the client was blocked a moment ago. If it could not join, nothing else has its handle.
     unsafe {
         if refused.is_some() {
@@ -257,12 +258,12 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause
     let context = Context::new(reply.0);
     // SAFETY: the timer opens no key itself, and answers one waiter at a time: no other keyspace is in use.
     let mut keys = unsafe { Keyspace::new(context) };
-    let token = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
+    let stamp = match (asked.answerer)(context, &mut keys, asked.question(), is_last) {
         Answer::NotYet(pause) => return Some((asked, pause)),
-        Answer::Given(token) => token,
+        Answer::Given(stamp) => stamp,
     };
     drop(reply);
-    if with(|guard| guard.answered(waiter, token)) {
+    if with(|guard| guard.answered(waiter, stamp)) {
         give_back(waiter, handle(waiter).cast());
     }
     None
@@ -271,7 +272,7 @@ fn answer(waiter: WaiterId, asked: Asked, is_last: bool) -> Option<(Asked, Pause
 /// Answers the waiters of a cache key in their order, up to the first that has to wait for a lease: those behind it ask the
 /// same, or wait for the same lease. A held waiter stops no other, since not all need name the same hash. Those that name the
 /// same hash as the last held one are held, too, and are not looked at again.
-fn serve(key: CacheKeyId) {
+fn serve(key: KeyId) {
     let mut from = 0;
     let mut held_by: Option<HeldString> = None;
     while let Some((waiter, ticket, asked)) = with(|guard| guard.next(key, from)) {

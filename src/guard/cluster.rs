@@ -1,7 +1,7 @@
 //! Whether slots may have left this node and come back.
 //!
 //! While another node owns a slot, rows of that slot change unseen by this node. A filter migrates with its slot and comes back
-//! as another instance, which voids its leases. A missing filter leaves no such trace, and the server does not tell modules
+//! as another instance, which voids its tokens. A missing filter leaves no such trace, and the server does not tell modules
 //! about slots. But a node that imports a slot takes a new epoch, unless it has the highest one. So a slot that leaves and
 //! comes back changes the cluster's epoch, or this node's own.
 
@@ -14,14 +14,14 @@ use crate::context::Context;
 /// The lines of CLUSTER INFO with the epochs.
 const LINES: [&[u8]; 2] = [b"cluster_current_epoch:", b"cluster_my_epoch:"];
 
-/// Ends all leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
-/// takes the time of several lookups, so only leases that are granted without a filter need this.
+/// Voids all tokens, leases and NONEs if the epochs have changed since the last call. Returns whether they could be read. CLUSTER INFO
+/// takes the time of several lookups, so only rows without a filter need this.
 pub fn look(context: Context) -> bool {
     if !context.is_in_cluster() {
         return true;
     }
     let Some(epochs) = ask(context) else { return false };
-    act(context, |guard| guard.see_epochs(epochs));
+    act(context, |guard| _ = guard.see_epochs(epochs));
     true
 }
 

@@ -29,29 +29,29 @@ const CLASSES: c_int = raw::REDISMODULE_NOTIFY_GENERIC
 /// does, 9.1.2 does not.
 const MOVES_CLIENTS: Range<[u32; 3]> = [8, 1, 0]..[9, 1, 2];
 
-/// What an event means for the key that it names.
+/// What an event says of the key that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// If the key is a cache key, its lease or NONE ends.
-    pub voids: bool,
-    /// If the key is a filter's, there may be another filter now, or none.
-    pub replaces: bool,
+    /// If the key is a cache key, a client has changed its value.
+    pub value: bool,
+    /// If the key is a filter's, there may be another filter now, or none, or more items in it.
+    pub filter: bool,
 }
 
 impl Meaning {
     /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
     fn of(event: &[u8], by_deletion: bool) -> Self {
-        let (voids, replaces) = match event {
+        let (value, filter) = match event {
             b"expire" => (false, false),
             // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
             // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
             b"expired" => (by_deletion, true),
             b"evicted" => (false, true),
-            b"bloom.reserve" | b"bloom.clear" => (true, true),
-            // Other events of ours leave the filter in its place.
-            event => (true, !event.starts_with(b"bloom.")),
+            b"bloom.reserve" | b"bloom.clear" | b"bloom.merge" => (true, true),
+            // The commands of the other events name the items that they add, and leave the filter in its place.
+            event => [!event.starts_with(b"bloom."); 2].into(),
         };
-        Self { voids, replaces }
+        Self { value, filter }
     }
 }
 
@@ -91,7 +91,7 @@ unsafe extern "C" fn key_changed(
     // SAFETY: the event is a C string.
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
     let meaning = Meaning::of(event, event == b"expired" && deletes(context));
-    if meaning.voids || meaning.replaces {
+    if meaning.value || meaning.filter {
         // SAFETY: the key's name lives until this returns.
         let name = unsafe { Arg::of(&key) };
         key_event(context, name, meaning);
@@ -113,20 +113,21 @@ mod tests {
     use super::Meaning;
 
     #[test]
-    fn an_event_voids_a_cache_key_or_replaces_a_filter() {
-        for (event, voids, replaces) in [
+    fn an_event_changes_a_value_or_a_filter() {
+        for (event, value, filter) in [
             ("set", true, true),
             ("del", true, true),
             ("rename_to", true, true),
             ("expire", false, false),
             ("expired", false, true),
             ("evicted", false, true),
-            ("bloom.add", true, false),
+            ("bloom.add", false, false),
             ("bloom.reserve", true, true),
             ("bloom.clear", true, true),
+            ("bloom.merge", true, true),
         ] {
-            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { voids, replaces }, "{event}");
+            assert_eq!(Meaning::of(event.as_bytes(), false), Meaning { value, filter }, "{event}");
         }
-        assert!(Meaning::of(b"expired", true).voids);
+        assert!(Meaning::of(b"expired", true).value);
     }
 }

@@ -1,4 +1,4 @@
-//! The guard in front of a database: leases, clients that wait for them, and NONEs, the items that are known to have no row.
+//! The guard in front of a database: leases, clients that wait for them, tokens, and NONEs, the items that are known to have no row.
 //!
 //! All of it is in the memory of this server: it is neither saved nor replicated. It is global and has a lock of its own,
 //! because the server raises events in the middle of our commands, and in the threads of other modules. That lock is never
@@ -8,6 +8,7 @@
 
 mod alarm;
 mod blocking;
+mod changes;
 mod cluster;
 mod events;
 mod ids;
@@ -16,7 +17,6 @@ mod model;
 mod queues;
 mod records;
 mod state;
-mod table;
 #[cfg(test)]
 mod tidying;
 
@@ -28,10 +28,10 @@ use bloomgate_filter::hash::siphash::{self, siphash24_128};
 use redis_module::raw;
 
 pub use blocking::{Answer, Pause, Question, leave, wait};
-use ids::FilterId;
-pub use ids::{CacheKeyId, Granted, ItemId};
+use changes::Stamp;
+use ids::{KeyId, Row, What};
+use state::Instant;
 pub use state::{Asker, Standing};
-use table::Instant;
 
 use super::args::Arg;
 use super::config;
@@ -41,7 +41,7 @@ use super::context::{Context, LogLevel};
 type Guard = state::Guard<blocking::Asked>;
 
 static GUARD: LazyLock<Mutex<Guard>> = LazyLock::new(Mutex::default);
-/// Whether there is a lease, a NONE or a waiter.
+/// Whether there is a token or a waiter.
 static IS_BUSY: AtomicBool = AtomicBool::new(false);
 /// When the log last reported that a filter or a key of WHILE is missing.
 static LAST_SAID: AtomicU64 = AtomicU64::new(0);
@@ -67,7 +67,7 @@ fn act<T>(context: Context, work: impl FnOnce(&mut Guard) -> T) -> T {
     done
 }
 
-/// Whether there is no lease, no NONE and no waiter. Costs one load from memory.
+/// Whether there is no token and no waiter, so that whatever changes is of no interest. Costs one load from memory.
 #[inline]
 pub fn is_idle() -> bool {
     !IS_BUSY.load(Relaxed)
@@ -79,134 +79,163 @@ fn now() -> Instant {
     u64::try_from(BEGIN.get_or_init(time::Instant::now).elapsed().as_millis()).unwrap_or(Instant::MAX)
 }
 
-/// The hash of a name or an item, under a key of this process.
+/// The hash of a name, an item or a token, under a key of this process. It is the life of the server: a token of another process has
+/// another hash.
 fn hash(context: Context, bytes: &[u8]) -> [u64; 2] {
     static KEY: OnceLock<siphash::Key> = OnceLock::new();
     siphash24_128(bytes, *KEY.get_or_init(|| context.random_bytes()))
 }
 
 /// The id of a key of the selected database.
-pub fn key_id(context: Context, name: Arg<'_>) -> CacheKeyId {
+fn key_id(context: Context, name: Arg<'_>) -> KeyId {
     // SAFETY: the context is valid while the command or the callback runs.
     let database = unsafe { raw::RedisModule_GetSelectedDb.map_or(0, |selected| selected(context.raw)) };
-    CacheKeyId { database, name: hash(context, name.bytes()) }
+    KeyId(hash(context, name.bytes()).map(|half| half ^ u64::from(database.cast_unsigned())))
 }
 
-/// The id of an item of a filter, which is given by its name and its instance. A filter that is missing, or whose chunks are
-/// still arriving, has no instance.
-pub fn item_id(context: Context, filter: Arg<'_>, instance: Option<u64>, item: Arg<'_>) -> ItemId {
-    let filter = match instance {
-        Some(instance) => FilterId::existing(instance),
-        None => FilterId::missing(key_id(context, filter)),
-    };
-    ItemId { filter, item: hash(context, item.bytes()) }
+/// The id of an item of a filter.
+fn item_id(context: Context, filter: What, item: Arg<'_>) -> What {
+    let [half, _] = hash(context, item.bytes());
+    half ^ filter
 }
 
-/// Decides what BF.FETCH may do about a cache key. With `denies`, a NONE applies; without, it is ignored. Calls `item` only if
-/// the cache key has a record or a waiter.
-pub fn standing(
+/// A row: an item of a filter, which is given by its name and its instance, and a cache key. A filter that is missing, or whose chunks
+/// are still arriving, has no instance.
+fn row(context: Context, filter: Arg<'_>, instance: Option<u64>, [item, cache_key]: [Arg<'_>; 2]) -> Row {
+    let filter = key_id(context, filter).filter();
+    let (key, item) = (key_id(context, cache_key), item_id(context, filter, item));
+    Row { key, filter, item, instance: instance.unwrap_or(0) }
+}
+
+/// What a caller shows to BF.FILL: the stamp, and a hash of the stamp and the row, so that the token is good for no other row, filter
+/// or server.
+pub type Token = u128;
+
+fn token(context: Context, row: &Row, stamp: Stamp) -> Token {
+    let Row { key: KeyId([first, second]), item, instance, .. } = *row;
+    let bytes = [stamp, first, second, item, instance].map(u64::to_le_bytes);
+    let [tag, _] = hash(context, bytes.as_flattened());
+    Token::from(stamp) << u64::BITS | Token::from(tag)
+}
+
+const fn stamp(token: Token) -> Stamp {
+    (token >> u64::BITS) as Stamp
+}
+
+/// The row that a command of the guard names, with what the guard does about it.
+pub struct Guarded {
     context: Context,
-    key: CacheKeyId,
-    item: impl FnOnce() -> ItemId,
-    asker: Asker,
-    denies: bool,
-) -> Standing {
-    if !with(|guard| guard.knows(key)) {
-        return Standing::Free;
-    }
-    let (item, now) = (item(), now());
-    act(context, |guard| guard.standing(key, item, asker, denies, now))
+    row: Row,
 }
 
-/// Grants the lease of a cache key for a number of milliseconds. Returns its token. If the lease cannot be recorded, BF.FILL
-/// will refuse the token: memory is short, the server raises no events, or the epochs of its cluster cannot be read.
-pub fn grant(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) -> u64 {
-    let token = u64::from_le_bytes(context.random_bytes());
-    if events::subscribe(context) && (!item.filter.is_missing() || cluster::look(context)) {
+impl Guarded {
+    /// An item of a filter, which is given by its name and its instance, and a cache key. A filter that is missing, or whose chunks
+    /// are still arriving, has no instance.
+    pub fn new(context: Context, filter: Arg<'_>, instance: Option<u64>, names: [Arg<'_>; 2]) -> Self {
+        Self { context, row: row(context, filter, instance, names) }
+    }
+
+    /// Decides what BF.FETCH may do about the row. With `denies`, a NONE applies; without, it is ignored.
+    pub fn standing(&self, asker: Asker, denies: bool) -> Standing {
+        let now = now();
+        act(self.context, |guard| guard.standing(&self.row, asker, denies, now))
+    }
+
+    /// Grants the lease for a number of milliseconds. Returns the token, and its stamp. BF.FILL will refuse it if memory is short,
+    /// the server raises no events, or the epochs of its cluster cannot be read.
+    pub fn grant(&self, milliseconds: u64) -> (Token, Stamp) {
+        let mut stamp = 0;
+        if events::subscribe(self.context) && self.sees_slots() {
+            let now = now();
+            let end = now.saturating_add(milliseconds);
+            stamp = act(self.context, |guard| guard.grant(self.row, (now, end), config::max_leases()));
+        }
+        (token(self.context, &self.row, stamp), stamp)
+    }
+
+    /// Whether a token is safe: what its caller has read may be cached.
+    pub fn accepts(&self, given: Token) -> bool {
+        !is_idle()
+            && self.sees_slots()
+            && given == token(self.context, &self.row, stamp(given))
+            && act(self.context, |guard| guard.accepts(&self.row, stamp(given)))
+    }
+
+    /// Ends the lease if a token has it. Returns whether it did.
+    pub fn give_up(&self, given: Token) -> bool {
+        let now = now();
+        act(self.context, |guard| guard.give_up(self.row.key, stamp(given), now))
+    }
+
+    /// Ends the lease, and grants no other one for a number of milliseconds, until [`changed`] is called. Its waiters are served.
+    pub fn back_off(&self, milliseconds: u64) {
         let now = now();
         let end = now.saturating_add(milliseconds);
-        act(context, |guard| _ = guard.grant(key, item, token, (now, end), config::max_leases()));
+        act(self.context, |guard| guard.back_off(self.row.key, (now, end), config::max_leases()));
     }
-    token
-}
 
-/// Whether the live lease of a cache key is for this item and has this token.
-pub fn holds(context: Context, key: CacheKeyId, item: ItemId, token: u64) -> bool {
-    if is_idle() || (item.filter.is_missing() && !cluster::look(context)) {
-        return false;
+    /// The value was stored: ends the lease, and schedules the waiters.
+    pub fn filled(&self) {
+        act(self.context, |guard| guard.row_changed(self.row.key));
     }
-    let now = now();
-    with(|guard| guard.holds(key, item, token, now))
+
+    /// Records for a number of milliseconds that the item has no row. The lease ends, and the waiters are served.
+    pub fn note_no_row(&self, milliseconds: u64) {
+        let now = now();
+        let end = now.saturating_add(milliseconds);
+        act(self.context, |guard| guard.note_no_row(self.row, (now, end), config::max_leases()));
+    }
+
+    /// Whether this server knows what became of the row: with a filter always, because it comes back as another instance.
+    fn sees_slots(&self) -> bool {
+        !self.row.is_unguarded() || cluster::look(self.context)
+    }
 }
 
-/// Records for a number of milliseconds that an item has no row. Its lease ends, and its waiters are served.
-pub fn note_no_row(context: Context, key: CacheKeyId, item: ItemId, milliseconds: u64) {
-    let now = now();
-    let end = now.saturating_add(milliseconds);
-    act(context, |guard| guard.note_no_row(key, item, (now, end), config::max_leases()));
+/// Voids the tokens of a cache key whose row is about to be written, or was, ends what is known of it, and schedules its waiters.
+pub fn changed(context: Context, name: Arg<'_>) {
+    if !is_idle() {
+        let key = key_id(context, name);
+        act(context, |guard| guard.row_changed(key));
+    }
 }
 
-/// Ends the lease of a cache key, and grants no other one for a number of milliseconds, until [`end`] is called. Its waiters are
-/// served.
-pub fn back_off(context: Context, key: CacheKeyId, milliseconds: u64) {
-    let now = now();
-    let end = now.saturating_add(milliseconds);
-    act(context, |guard| guard.back_off(key, (now, end), config::max_leases()));
-}
-
-/// Ends the lease, the NONE or the back-off of a cache key, and schedules its waiters: they get the value, or one of them gets the
-/// lease.
-pub fn end(context: Context, key: CacheKeyId) {
-    act(context, |guard| guard.end(key));
-}
-
-/// Ends the leases and NONEs of items that a command adds to a filter, even if the filter refuses them, is missing, or is still
-/// arriving: it has an instance then, and the leases are those of a missing one.
-pub fn end_items(context: Context, filter: Arg<'_>, instance: Option<u64>, items: &[Arg<'_>]) {
+/// Voids the tokens of items that a command adds to a filter, even if the filter refuses them, is missing, or is still arriving.
+pub fn items_added(context: Context, filter: Arg<'_>, items: &[Arg<'_>]) {
     if is_idle() {
         return;
     }
-    let missing = FilterId::missing(key_id(context, filter));
-    let filters = [Some(missing), instance.map(FilterId::existing)];
-    for item in items {
-        let item = hash(context, item.bytes());
-        let ids = filters.into_iter().flatten().map(|filter| ItemId { filter, item });
-        act(context, |guard| ids.for_each(|id| guard.end_item(id)));
+    let filter = key_id(context, filter).filter();
+    if with(|guard| guard.is_guarded(filter)) {
+        let ids = items.iter().map(|item| item_id(context, filter, *item));
+        act(context, |guard| ids.for_each(|id| guard.filter_changed(id)));
     }
 }
 
-/// Ends the NONEs of a filter into which other filters were merged.
-pub fn end_nones_of(instance: u64) {
-    if !is_idle() {
-        with(|guard| guard.end_nones_of(FilterId::existing(instance)));
-    }
-}
-
-/// Ends the leases of a filter that was replaced without an event of the server.
+/// Voids the tokens of a filter that was replaced without an event of the server.
 pub fn filter_replaced(context: Context, filter: Arg<'_>) {
     if !is_idle() {
-        let filter = key_id(context, filter);
-        act(context, |guard| guard.filter_replaced(filter));
+        key_event(context, filter, events::Meaning { value: false, filter: true });
     }
 }
 
 /// Applies an event of the server to the key that it names.
-fn key_event(context: Context, name: Arg<'_>, meaning: events::Meaning) {
+fn key_event(context: Context, name: Arg<'_>, changed: events::Meaning) {
     let key = key_id(context, name);
     act(context, |guard| {
-        if meaning.voids {
-            guard.void(key);
+        if changed.value {
+            guard.value_changed(key);
         }
-        if meaning.replaces {
-            guard.filter_replaced(key);
+        if changed.filter && guard.is_guarded(key.filter()) {
+            guard.filter_changed(key.filter());
         }
     });
 }
 
-/// Ends all leases and NONEs: the data set was replaced, or the server's role has changed.
+/// Voids all tokens, and ends all leases and NONEs: the data set was replaced, or the server's role has changed.
 pub fn end_all(context: Context) {
     if !is_idle() {
-        act(context, Guard::end_all);
+        act(context, Guard::all_changed);
     }
 }
 

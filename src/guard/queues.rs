@@ -7,16 +7,17 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, TryReserveError, VecDeque};
 
-use super::ids::{ByHash, CacheKeyId};
+use super::changes::Stamp;
+use super::ids::{ByHash, KeyId, Row, What};
 
 /// A waiter: the server's handle of a blocked client.
 pub type WaiterId = usize;
 
 /// A client that waits, with its question.
 struct Waiter<Q> {
-    cache_key: CacheKeyId,
-    /// The filter's key.
-    filter: CacheKeyId,
+    cache_key: KeyId,
+    /// The filter and the item that it asks for.
+    asks: [What; 2],
     /// Tells it from earlier waiters with the same handle. Later waiters have larger tickets.
     ticket: u64,
     is_held: bool,
@@ -29,8 +30,8 @@ enum State<Q> {
     Waiting(Q),
     /// It waits, and is being served: the caller of [`Queues::take`] has its question.
     Serving,
-    /// It is answered, and the server has not sent the answer yet. The token is that of the lease that the answer grants.
-    Answered(Option<u64>),
+    /// It is answered, and the server has not sent the answer yet. The stamp is that of the token that it gets, if any.
+    Answered(Option<Stamp>),
 }
 
 /// The queue of a cache key.
@@ -50,7 +51,7 @@ struct Queue {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left<Q> {
     /// Its cache key.
-    pub cache_key: CacheKeyId,
+    pub cache_key: KeyId,
     /// Whether it was held.
     pub is_held: bool,
     /// Its question, unless it was being served.
@@ -59,10 +60,10 @@ pub struct Left<Q> {
 
 /// All queues. Each has at least one waiter.
 pub struct Queues<Q> {
-    queues: ByHash<CacheKeyId, Queue>,
+    queues: ByHash<KeyId, Queue>,
     waiters: HashMap<WaiterId, Waiter<Q>>,
-    /// How many waiters asked each filter.
-    filters: ByHash<CacheKeyId, usize>,
+    /// How many waiters ask for each filter and for each item.
+    asked: ByHash<What, usize>,
     /// How many waiters there are that are not answered.
     waiting: usize,
     next_ticket: u64,
@@ -73,7 +74,7 @@ impl<Q> Default for Queues<Q> {
         Self {
             queues: ByHash::default(),
             waiters: HashMap::new(),
-            filters: ByHash::default(),
+            asked: ByHash::default(),
             waiting: 0,
             next_ticket: 0,
         }
@@ -81,18 +82,12 @@ impl<Q> Default for Queues<Q> {
 }
 
 impl<Q> Queues<Q> {
-    /// Puts a waiter at the end of the queue of a cache key. Returns its ticket.
+    /// Puts a waiter at the end of the queue of a row's cache key. Returns its ticket.
     ///
     /// # Errors
     /// The question, if memory is refused. Nothing has changed.
-    pub fn join(
-        &mut self,
-        cache_key: CacheKeyId,
-        filter: CacheKeyId,
-        waiter: WaiterId,
-        question: Q,
-        is_held: bool,
-    ) -> Result<u64, Q> {
+    pub fn join(&mut self, row: &Row, waiter: WaiterId, question: Q, is_held: bool) -> Result<u64, Q> {
+        let (cache_key, asks) = (row.key, [row.filter, row.item]);
         let Ok(line) = self.reserve(cache_key) else { return Err(question) };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -100,17 +95,17 @@ impl<Q> Queues<Q> {
         queue.line.push_back((waiter, ticket));
         queue.waiting += 1;
         queue.held += usize::from(is_held);
-        *self.filters.entry(filter).or_default() += 1;
+        asks.into_iter().for_each(|what| *self.asked.entry(what).or_default() += 1);
         self.waiting += 1;
         let state = State::Waiting(question);
-        self.waiters.insert(waiter, Waiter { cache_key, filter, ticket, is_held, state });
+        self.waiters.insert(waiter, Waiter { cache_key, asks, ticket, is_held, state });
         Ok(ticket)
     }
 
     /// Reserves memory for one more waiter. Returns a line for its queue, with room for it if there is no such queue yet.
-    fn reserve(&mut self, cache_key: CacheKeyId) -> Result<VecDeque<(WaiterId, u64)>, TryReserveError> {
+    fn reserve(&mut self, cache_key: KeyId) -> Result<VecDeque<(WaiterId, u64)>, TryReserveError> {
         self.waiters.try_reserve(1)?;
-        self.filters.try_reserve(1)?;
+        self.asked.try_reserve(2)?;
         self.queues.try_reserve(1)?;
         let mut new = VecDeque::new();
         let line = self.queues.get_mut(&cache_key).map_or(&mut new, |queue| &mut queue.line);
@@ -119,23 +114,23 @@ impl<Q> Queues<Q> {
     }
 
     /// Whether a cache key has waiters.
-    pub fn has(&self, cache_key: CacheKeyId) -> bool {
+    pub fn has(&self, cache_key: KeyId) -> bool {
         self.queues.contains_key(&cache_key)
     }
 
     /// Whether a new caller would overtake waiters of a cache key: some are not held, or all are about to be served.
-    pub fn has_ready(&self, cache_key: CacheKeyId) -> bool {
+    pub fn has_ready(&self, cache_key: KeyId) -> bool {
         self.queues.get(&cache_key).is_some_and(|queue| queue.is_due || queue.waiting > queue.held)
     }
 
     /// Whether all waiters of a cache key are held.
     #[cfg(test)]
-    pub fn all_held(&self, cache_key: CacheKeyId) -> bool {
+    pub fn all_held(&self, cache_key: KeyId) -> bool {
         self.queues.get(&cache_key).is_none_or(|queue| queue.waiting == queue.held)
     }
 
     /// The waiter of a cache key that has waited longest, of those with this ticket or a larger one. Returns its ticket, too.
-    pub fn next(&mut self, cache_key: CacheKeyId, from: u64) -> Option<(WaiterId, u64)> {
+    pub fn next(&mut self, cache_key: KeyId, from: u64) -> Option<(WaiterId, u64)> {
         let (queue, waiters) = (self.queues.get_mut(&cache_key)?, &self.waiters);
         let has_left = |(waiter, ticket): &(WaiterId, u64)| !waits(waiters, *waiter, *ticket);
         while queue.line.front().is_some_and(has_left) {
@@ -171,15 +166,15 @@ impl<Q> Queues<Q> {
         None
     }
 
-    /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
-    pub fn answered(&mut self, waiter: WaiterId, token: Option<u64>) -> bool {
+    /// Marks a waiter as answered, with the stamp of the token that it gets, if any. Returns whether it was waiting.
+    pub fn answered(&mut self, waiter: WaiterId, stamp: Option<Stamp>) -> bool {
         let Some(found) = self.waiters.get_mut(&waiter).filter(|found| !matches!(found.state, State::Answered(_)))
         else {
             return false;
         };
-        found.state = State::Answered(token);
-        let (cache_key, filter, is_held) = (found.cache_key, found.filter, found.is_held);
-        self.one_less(cache_key, filter, is_held);
+        found.state = State::Answered(stamp);
+        let (cache_key, asks, is_held) = (found.cache_key, found.asks, found.is_held);
+        self.one_less(cache_key, asks, is_held);
         true
     }
 
@@ -189,17 +184,17 @@ impl<Q> Queues<Q> {
         if matches!(entry.get().state, State::Answered(_)) {
             return None;
         }
-        let Waiter { cache_key, filter, is_held, state, .. } = entry.remove();
-        self.one_less(cache_key, filter, is_held);
+        let Waiter { cache_key, asks, is_held, state, .. } = entry.remove();
+        self.one_less(cache_key, asks, is_held);
         let question = if let State::Waiting(question) = state { Some(question) } else { None };
         Some(Left { cache_key, is_held, question })
     }
 
-    /// Removes a waiter that is answered. Returns its cache key, and its token if it got a lease.
-    pub fn finish(&mut self, waiter: WaiterId) -> Option<(CacheKeyId, Option<u64>)> {
+    /// Removes a waiter that is answered. Returns its cache key, and the stamp of its token if it got one.
+    pub fn finish(&mut self, waiter: WaiterId) -> Option<(KeyId, Option<Stamp>)> {
         let Entry::Occupied(entry) = self.waiters.entry(waiter) else { return None };
-        let State::Answered(token) = entry.get().state else { return None };
-        Some((entry.remove().cache_key, token))
+        let State::Answered(stamp) = entry.get().state else { return None };
+        Some((entry.remove().cache_key, stamp))
     }
 
     /// Whether a waiter has this ticket and is not answered.
@@ -207,32 +202,35 @@ impl<Q> Queues<Q> {
         waits(&self.waiters, waiter, ticket)
     }
 
-    /// Whether any waiter asked this filter.
-    pub fn has_asked(&self, filter: CacheKeyId) -> bool {
-        self.filters.contains_key(&filter)
+    /// Whether any waiter asks for this filter or this item.
+    pub fn has_asked(&self, what: What) -> bool {
+        self.asked.contains_key(&what)
     }
 
-    /// Calls `visit` with the cache key of every waiter that asked this filter, and with the mark that its waiters are
-    /// scheduled. Visits every waiter.
-    pub fn each_asking(&mut self, filter: CacheKeyId, mut visit: impl FnMut(CacheKeyId, &mut bool)) {
-        let asks = |waiter: &&Waiter<Q>| waiter.filter == filter && !matches!(waiter.state, State::Answered(_));
-        for waiter in self.waiters.values().filter(asks) {
-            if let Some(queue) = self.queues.get_mut(&waiter.cache_key) {
-                visit(waiter.cache_key, &mut queue.is_due);
+    /// [`mark_due`](Self::mark_due) for the cache key of every waiter that asks for this filter or this item. Visits every waiter if
+    /// there is one.
+    pub fn mark_asking_due(&mut self, what: What, mut schedule: impl FnMut(KeyId) -> bool) {
+        if !self.has_asked(what) {
+            return;
+        }
+        let asks = |waiter: &&Waiter<Q>| waiter.asks.contains(&what) && !matches!(waiter.state, State::Answered(_));
+        for cache_key in self.waiters.values().filter(asks).map(|waiter| waiter.cache_key) {
+            if let Some(queue) = self.queues.get_mut(&cache_key).filter(|queue| !queue.is_due) {
+                queue.is_due = schedule(cache_key);
             }
         }
     }
 
     /// Marks the waiters of a cache key as scheduled if `schedule` succeeds. Does nothing if there are none, or if they are
     /// marked already.
-    pub fn mark_due(&mut self, cache_key: CacheKeyId, schedule: impl FnOnce() -> bool) {
+    pub fn mark_due(&mut self, cache_key: KeyId, schedule: impl FnOnce() -> bool) {
         if let Some(queue) = self.queues.get_mut(&cache_key).filter(|queue| !queue.is_due) {
             queue.is_due = schedule();
         }
     }
 
     /// [`mark_due`](Self::mark_due) for every cache key.
-    pub fn mark_all_due(&mut self, mut schedule: impl FnMut(CacheKeyId) -> bool) {
+    pub fn mark_all_due(&mut self, mut schedule: impl FnMut(KeyId) -> bool) {
         for (cache_key, queue) in self.queues.iter_mut().filter(|(_, queue)| !queue.is_due) {
             queue.is_due = schedule(*cache_key);
         }
@@ -240,12 +238,12 @@ impl<Q> Queues<Q> {
 
     /// Whether the waiters of a cache key are scheduled.
     #[cfg(test)]
-    pub fn is_due(&self, cache_key: CacheKeyId) -> bool {
+    pub fn is_due(&self, cache_key: KeyId) -> bool {
         self.queues.get(&cache_key).is_some_and(|queue| queue.is_due)
     }
 
     /// Removes the mark that the waiters of a cache key are scheduled. Returns whether there was one.
-    pub fn clear_due(&mut self, cache_key: CacheKeyId) -> bool {
+    pub fn clear_due(&mut self, cache_key: KeyId) -> bool {
         self.queues.get_mut(&cache_key).is_some_and(|queue| std::mem::take(&mut queue.is_due))
     }
 
@@ -260,12 +258,14 @@ impl<Q> Queues<Q> {
     }
 
     /// Uncounts a waiter that was answered or has left. Its entry in the line stays for now.
-    fn one_less(&mut self, cache_key: CacheKeyId, filter: CacheKeyId, was_held: bool) {
+    fn one_less(&mut self, cache_key: KeyId, asks: [What; 2], was_held: bool) {
         self.waiting -= 1;
-        if let Some(asking) = self.filters.get_mut(&filter) {
-            *asking -= 1;
-            if *asking == 0 {
-                self.filters.remove(&filter);
+        for what in asks {
+            if let Entry::Occupied(mut asking) = self.asked.entry(what) {
+                *asking.get_mut() -= 1;
+                if *asking.get() == 0 {
+                    asking.remove();
+                }
             }
         }
         let Some(queue) = self.queues.get_mut(&cache_key) else { return };
@@ -281,7 +281,7 @@ impl<Q> Queues<Q> {
 
     /// The cache keys that have waiters.
     #[cfg(test)]
-    pub fn cache_keys(&self) -> impl Iterator<Item = CacheKeyId> {
+    pub fn cache_keys(&self) -> impl Iterator<Item = KeyId> {
         self.queues.keys().copied()
     }
 }
@@ -295,11 +295,12 @@ fn waits<Q>(waiters: &HashMap<WaiterId, Waiter<Q>>, waiter: WaiterId, ticket: u6
 mod tests {
     use super::*;
 
-    const KEY: CacheKeyId = CacheKeyId { database: 0, name: [1, 2] };
-    const FILTER: CacheKeyId = CacheKeyId { database: 0, name: [3, 4] };
+    const KEY: KeyId = KeyId([1, 2]);
+    const OTHER: KeyId = KeyId([3, 4]);
+    const ROW: Row = Row { filter: 5, item: 6, ..Row::of(KEY) };
 
     fn join(queues: &mut Queues<&'static str>, waiter: WaiterId) -> u64 {
-        queues.join(KEY, FILTER, waiter, "question", false).unwrap()
+        queues.join(&ROW, waiter, "question", false).unwrap()
     }
 
     fn queues(waiters: &[WaiterId]) -> Queues<&'static str> {
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn waiters_behind_one_that_is_held_are_found_and_not_overtaken() {
         let mut queues = queues(&[]);
-        let held = queues.join(KEY, FILTER, 10, "held", true).unwrap();
+        let held = queues.join(&ROW, 10, "held", true).unwrap();
         assert!(queues.has(KEY) && queues.all_held(KEY) && !queues.has_ready(KEY));
         join(&mut queues, 20);
         join(&mut queues, 30);
@@ -376,16 +377,17 @@ mod tests {
     }
 
     #[test]
-    fn the_waiters_of_a_filter_are_known_while_they_wait() {
+    fn those_who_wait_for_a_filter_or_an_item_are_scheduled() {
         let mut queues = queues(&[10, 20]);
-        assert!(queues.has_asked(FILTER) && !queues.has_asked(KEY));
+        assert!(queues.has_asked(ROW.filter) && queues.has_asked(ROW.item) && !queues.has_asked(KEY.value()));
         queues.answered(10, None);
-        let mut asking = Vec::new();
-        queues.each_asking(FILTER, |key, _| asking.push(key));
-        assert_eq!(asking, [KEY]);
-        queues.each_asking(KEY, |key, _| panic!("{key:?} is not a filter"));
+        for what in [ROW.filter, ROW.item] {
+            queues.mark_asking_due(what, |key| key == KEY);
+            assert!(queues.clear_due(KEY));
+        }
+        queues.mark_asking_due(KEY.value(), |key| panic!("{key:?} is not asked for"));
         queues.leave(20);
-        assert!(!queues.has_asked(FILTER));
+        assert!(!queues.has_asked(ROW.filter) && !queues.has_asked(ROW.item));
     }
 
     #[test]
@@ -399,7 +401,7 @@ mod tests {
         assert!(queues.clear_due(KEY) && !queues.clear_due(KEY));
         queues.mark_all_due(|key| key == KEY);
         assert!(queues.is_due(KEY));
-        queues.mark_due(FILTER, || panic!("nobody waits for it"));
+        queues.mark_due(OTHER, || panic!("nobody waits for it"));
     }
 
     #[test]

@@ -1,224 +1,209 @@
-//! The records of the guard's table, in one array, and the heaps that order them by their ends. There may be tens of thousands, so a
-//! record is small: 72 bytes, and some 25 in the table's hash tables and a heap.
+//! The records of cache keys: leases, NONEs and back-offs. A cache key has at most one. There may be tens of thousands, so a record is
+//! small: 56 bytes, and some ten in the hash table.
 
-use super::ids::{CacheKeyId, ItemId};
+use hashbrown::HashTable;
+
+use super::changes::{Changes, Stamp};
+use super::ids::{KeyId, Row};
 
 /// A time of a monotonic clock, in milliseconds.
 pub type Instant = u64;
 
+/// The server refused memory.
+#[derive(Debug)]
+pub struct OutOfMemory;
+
 /// What a record says of its cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// A caller loads its value and holds this token.
-    Lease(u64),
+    /// A caller loads its value.
+    Lease,
     /// The item has no row.
     NoRow,
-    /// The value could not be loaded, and no lease is granted. The record is for every item of the cache key, and is found by
-    /// none: its item is [`ItemId::none`].
+    /// The value could not be loaded, and no lease is granted, whatever the item.
     BackOff,
 }
-
-/// The index of a record.
-pub type Place = u32;
-
-/// The index of no record.
-pub const NOWHERE: Place = Place::MAX;
 
 /// The record of a cache key.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// The cache key, in two fields because [`CacheKeyId`] has padding.
-    pub name: [u64; 2],
-    pub database: i32,
-    pub item: ItemId,
-    /// A lease's.
-    pub token: u64,
-    pub deadline: Deadline,
-    /// The neighbours in the list of records with the same item. The list is doubly linked: removing one of very many cache
-    /// keys of an item takes no longer than removing one of a few. The list of free places uses only `after`.
-    pub before: Place,
-    pub after: Place,
-    /// The index in the heap of its sort.
-    pub in_heap: u32,
+    pub row: Row,
+    /// That of the lease's token, or of the last change when a NONE or a back-off was recorded.
+    pub stamp: Stamp,
+    /// The end, with the kind in the two low bits.
+    end: u64,
 }
 
-const _: () = assert!(size_of::<Record>() == 72);
-
-/// The end of a record, and its sort in the two low bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deadline(u64);
-
-/// The records by their places. Places of removed records are used again.
-pub struct Records {
-    all: Vec<Record>,
-    /// The first free place.
-    free: Place,
-}
-
-/// The records of one sort: a binary heap by their ends. The first is the one that ends first.
-#[derive(Default)]
-pub struct Heap(Vec<Place>);
-
-/// Returns the index of the heap for records like this.
-pub const fn sort(known: Known) -> usize {
-    match known {
-        Known::Lease(_) => 0,
-        Known::NoRow => 1,
-        Known::BackOff => 2,
-    }
-}
-
-impl Deadline {
-    /// An end beyond the range, in a hundred million years, is the end of the range.
-    pub fn new(end: Instant, known: Known) -> Self {
-        Self(end.min(Instant::MAX >> 2) << 2 | sort(known) as u64)
-    }
-
-    pub const fn end(self) -> Instant {
-        self.0 >> 2
-    }
-
-    pub const fn sort(self) -> usize {
-        (self.0 & 3) as usize
-    }
-}
+const _: () = assert!(size_of::<Record>() == 56);
 
 impl Record {
-    pub const fn key(&self) -> CacheKeyId {
-        CacheKeyId { database: self.database, name: self.name }
+    /// An end beyond the range, in a hundred million years, is the end of the range.
+    pub fn new(row: Row, known: Known, stamp: Stamp, end: Instant) -> Self {
+        Self { row, stamp, end: end.min(Instant::MAX >> 2) << 2 | known as u64 }
+    }
+
+    pub const fn end(&self) -> Instant {
+        self.end >> 2
     }
 
     pub const fn known(&self) -> Known {
-        match self.deadline.sort() {
-            0 => Known::Lease(self.token),
+        match self.end & 3 {
+            0 => Known::Lease,
             1 => Known::NoRow,
             _ => Known::BackOff,
         }
     }
+
+    /// Whether it has not expired, and nothing has changed since. A back-off depends on no row.
+    pub fn counts(&self, changes: &Changes, now: Instant) -> bool {
+        let is_current = match self.known() {
+            Known::Lease | Known::NoRow => changes.is_safe(&self.row, self.stamp),
+            Known::BackOff => changes.is_known(self.stamp),
+        };
+        self.end() > now && is_current
+    }
 }
 
-impl Default for Records {
-    fn default() -> Self {
-        Self { all: Vec::new(), free: NOWHERE }
-    }
+/// The records, in no order, and their places by their cache keys.
+#[derive(Default)]
+pub struct Records {
+    all: Vec<Record>,
+    places: HashTable<u32>,
+    /// The next record that [`sweep`](Self::sweep) looks at.
+    cursor: usize,
 }
 
 impl Records {
-    #[inline]
-    pub fn get(&self, place: Place) -> Option<&Record> {
-        self.all.get(place as usize)
-    }
-
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut Record> {
-        self.all.get_mut(place as usize)
-    }
-
-    pub fn hash_of_key(&self, place: Place) -> u64 {
-        self.get(place).map_or(0, |record| record.key().short())
-    }
-
-    pub fn hash_of_item(&self, place: Place) -> u64 {
-        self.get(place).map_or(0, |record| record.item.short())
-    }
-
-    /// The number of places, free ones included.
-    #[cfg(test)]
-    pub fn places(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Makes room for one more record. Returns whether there is any.
-    pub fn reserve(&mut self) -> bool {
-        self.free != NOWHERE || (self.all.len() < NOWHERE as usize && self.all.try_reserve(1).is_ok())
+    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.all.iter()
     }
 
-    /// Stores a record, for which there is room.
-    pub fn put(&mut self, record: Record) -> Place {
-        let free = self.free;
-        if let Some(place) = self.get_mut(free) {
-            let next = std::mem::replace(place, record).after;
-            self.free = next;
-            return free;
+    /// The record of a cache key.
+    #[inline]
+    pub fn get(&self, key: KeyId) -> Option<&Record> {
+        self.places.find(key.value(), is_of(&self.all, key)).and_then(|place| self.all.get(*place as usize))
+    }
+
+    /// Inserts a record, in place of the one that the cache key had.
+    ///
+    /// # Errors
+    /// If memory is refused. The cache key has no record then.
+    pub fn insert(&mut self, record: Record) -> Result<(), OutOfMemory> {
+        self.remove(record.row.key);
+        let Self { all, places, .. } = self;
+        all.try_reserve(1).map_err(|_| OutOfMemory)?;
+        let hash = |place: &u32| all.get(*place as usize).map_or(0, |record| record.row.key.value());
+        places.try_reserve(1, hash).map_err(|_| OutOfMemory)?;
+        let place = u32::try_from(all.len()).map_err(|_| OutOfMemory)?;
+        places.insert_unique(record.row.key.value(), place, hash);
+        all.push(record);
+        Ok(())
+    }
+
+    /// Removes the record of a cache key. The last record takes its place.
+    pub fn remove(&mut self, key: KeyId) {
+        let Self { all, places, .. } = self;
+        let Ok(entry) = places.find_entry(key.value(), is_of(all, key)) else { return };
+        let (place, _) = entry.remove();
+        let Some(last) = all.pop() else { return };
+        let end = all.len();
+        if let Some(freed) = all.get_mut(place as usize) {
+            *freed = last;
+            if let Some(of_last) = places.find_mut(last.row.key.value(), |other| *other as usize == end) {
+                *of_last = place;
+            }
         }
-        self.all.push(record);
-        Place::try_from(self.all.len() - 1).unwrap_or(NOWHERE)
     }
 
-    pub fn release(&mut self, place: Place) {
-        let free = self.free;
-        if let Some(record) = self.get_mut(place) {
-            record.after = free;
-            self.free = place;
+    /// Of a few records, the one with the least `worth`. `draw` decides which these are: eight that are spread evenly, or all.
+    pub fn least(&self, draw: u64, worth: impl Fn(&Record) -> u64) -> Option<&Record> {
+        let step = self.all.len().div_ceil(8).max(1);
+        let first = usize::try_from(draw).unwrap_or(0) % step;
+        self.all.iter().skip(first).step_by(step).min_by_key(|record| worth(record))
+    }
+
+    /// Looks at up to `most` records, where the last call has stopped, and removes those that are not needed.
+    pub fn sweep(&mut self, most: usize, is_needed: impl Fn(&Record) -> bool) {
+        for _ in 0..most.min(self.all.len()) {
+            match self.all.get(self.cursor) {
+                None => self.cursor = 0,
+                Some(record) if is_needed(record) => self.cursor += 1,
+                Some(record) => self.remove(record.row.key),
+            }
         }
     }
 }
 
-impl Heap {
-    pub fn first<'r>(&self, records: &'r Records) -> Option<&'r Record> {
-        records.get(*self.0.first()?)
+/// Whether a place is that of the record of a cache key.
+fn is_of(all: &[Record], key: KeyId) -> impl Fn(&u32) -> bool {
+    move |place| all.get(*place as usize).is_some_and(|record| record.row.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn record(number: u64, end: Instant) -> Record {
+        Record::new(Row::of(KeyId([number, 0])), Known::Lease, 1, end)
     }
 
-    pub fn iter<'r>(&'r self, records: &'r Records) -> impl Iterator<Item = &'r Record> {
-        self.0.iter().filter_map(|place| records.get(*place))
-    }
-
-    /// Makes room for one more record. Returns whether there is any.
-    pub fn reserve(&mut self) -> bool {
-        self.0.try_reserve(1).is_ok()
-    }
-
-    /// Returns the number of records.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Adds a record. There is room for it.
-    pub fn push(&mut self, place: Place, records: &mut Records) {
-        self.0.push(place);
-        self.sift(self.0.len() - 1, records);
-    }
-
-    pub fn remove(&mut self, index: u32, records: &mut Records) {
-        let index = index as usize;
-        if index < self.0.len() {
-            self.0.swap_remove(index);
-        }
-        // Unless it was the last one.
-        if index < self.0.len() {
-            self.sift(index, records);
+    #[test]
+    fn a_record_keeps_its_kind_and_its_end() {
+        for known in [Known::Lease, Known::NoRow, Known::BackOff] {
+            let record = Record::new(Row::of(KeyId([1, 2])), known, 7, 1_000_000);
+            assert_eq!((record.known(), record.end(), record.stamp), (known, 1_000_000, 7));
+            assert_eq!(Record::new(record.row, known, 7, Instant::MAX).end(), Instant::MAX >> 2);
         }
     }
 
-    /// Moves the record at `index` up or down to where it belongs.
-    fn sift(&mut self, mut index: usize, records: &mut Records) {
-        while index > 0 && self.deadline(index, records) < self.deadline((index - 1) / 2, records) {
-            self.0.swap(index, (index - 1) / 2);
-            self.tell(index, records);
-            index = (index - 1) / 2;
-        }
-        loop {
-            let children = [2 * index + 1, 2 * index + 2].into_iter().filter(|child| *child < self.0.len());
-            let Some(child) = children.min_by_key(|child| self.deadline(*child, records)) else { break };
-            if self.deadline(index, records) <= self.deadline(child, records) {
-                break;
+    #[test]
+    fn records_are_found_whatever_was_removed_before() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut records, mut model) = (Records::default(), HashMap::new());
+        for _ in 0..20_000 {
+            let number = rng.u64(..100);
+            match rng.u64(..4) {
+                0..2 => {
+                    let end = rng.u64(..1000);
+                    records.insert(record(number, end)).unwrap();
+                    model.insert(number, end);
+                }
+                2 => {
+                    records.remove(KeyId([number, 0]));
+                    model.remove(&number);
+                }
+                _ => {
+                    let least = rng.u64(..500);
+                    records.sweep(usize::MAX, |record| record.end() >= least);
+                    records.sweep(usize::MAX, |record| record.end() >= least);
+                    model.retain(|_, end| *end >= least);
+                }
             }
-            self.0.swap(index, child);
-            self.tell(index, records);
-            index = child;
+            assert_eq!(records.len(), model.len());
+            let number = rng.u64(..100);
+            assert_eq!(records.get(KeyId([number, 0])).map(Record::end), model.get(&number).copied());
         }
-        self.tell(index, records);
+        assert!(records.get(KeyId([1, 1])).is_none(), "another key with this half of the hash");
     }
 
-    fn deadline(&self, index: usize, records: &Records) -> Option<Deadline> {
-        Some(records.get(*self.0.get(index)?)?.deadline)
-    }
-
-    /// Tells the record at `index` that it is there.
-    fn tell(&self, index: usize, records: &mut Records) {
-        if let (Some(record), Ok(index)) =
-            (self.0.get(index).and_then(|place| records.get_mut(*place)), index.try_into())
-        {
-            record.in_heap = index;
+    #[test]
+    fn the_least_of_a_few_records_is_near_the_least_of_all() {
+        let mut records = Records::default();
+        let end = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        for number in 0..8 {
+            records.insert(record(number, end(number))).unwrap();
+            let least = (0..=number).map(end).min();
+            assert_eq!(records.least(number, Record::end).map(Record::end), least, "of eight, all are looked at");
         }
+        (8..5000).for_each(|number| records.insert(record(number, end(number))).unwrap());
+        // The expected least of eight is a ninth of the range.
+        let sum: u64 = (0..5000).filter_map(|draw| records.least(draw, Record::end).map(Record::end)).sum();
+        assert!(sum / 5000 < 1024 / 7, "{}", sum / 5000);
     }
 }

@@ -1,25 +1,33 @@
-//! The guard's state and its decisions: which client may load a value, which ones wait, and when waiters are served. Nothing
-//! here calls the server, so all of it runs under one lock.
+//! The guard's state and its decisions: which client may load a value, which ones wait, when waiters are served, and which tokens
+//! are safe. Nothing here calls the server, so all of it runs under one lock.
 //!
-//! A cache key with waiters that are not held always has a live lease, or its waiters are scheduled. A held waiter waits until
+//! A lease makes its caller the only one that loads, for a time. Its token says that what this caller reads may be cached, as long as
+//! nothing changes: that does not end with the lease.
+//!
+//! A cache key with waiters that are not held has a lease that has not expired, or its waiters are scheduled. A held waiter waits until
 //! BF.CHANGED names its cache key. A waiter leaves its queue with a value, with `absent`, with a lease of its own, or when its
 //! WAIT expires.
 
 use super::alarm::{Alarm, Due};
-use super::ids::{CacheKeyId, FilterId, ItemId};
+use super::changes::{Changes, Stamp};
+use super::ids::{KeyId, Row, What};
 use super::queues::{Left, Queues, WaiterId};
-use super::table::{Instant, Known, OutOfMemory, Table};
+pub use super::records::Instant;
+use super::records::{Known, Record, Records};
 
-/// Expired records are swept this often, in milliseconds, and this many of each sort at a time.
+/// Records are swept this often, in milliseconds, and this many at a time.
 const SWEEP_EVERY: Instant = 1000;
 const SWEPT_AT_ONCE: usize = 4096;
-/// This many expired records of each sort are removed with each new record.
+/// This many records are looked at with each new record, and removed if they no longer count.
 const SWEPT_WITH_EACH: usize = 4;
+/// A token is good for at least this time, in milliseconds, and for at most twice as long: so a caller that hangs for days does not
+/// fill in a row whose writer has died before it could announce it.
+pub const TOKENS_LIVE: Instant = 60 * 60 * 1000;
 
 /// What BF.FETCH may do about a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// There is no record that applies: the caller may take the lease.
+    /// There is no record that counts: the caller may take the lease.
     Free,
     /// The item has no row.
     NoRow,
@@ -43,11 +51,18 @@ pub enum Asker {
 
 /// The guard's state. `Q` is the question of a waiter.
 pub struct Guard<Q> {
-    table: Table,
+    changes: Changes,
+    records: Records,
     queues: Queues<Q>,
     alarm: Alarm,
     /// Whether the alarm has a sweep.
     has_sweep: bool,
+    /// The stamp of the last token.
+    last_token: Stamp,
+    /// When tokens have last expired, and the last stamp then.
+    aged: (Instant, Stamp),
+    /// Tokens up to this stamp have expired.
+    expired: Stamp,
     /// The epochs of the cluster, as last seen.
     epochs: Option<Epochs>,
 }
@@ -55,184 +70,168 @@ pub struct Guard<Q> {
 impl<Q> Default for Guard<Q> {
     fn default() -> Self {
         Self {
-            table: Table::default(),
+            changes: Changes::default(),
+            records: Records::default(),
             queues: Queues::default(),
             alarm: Alarm::default(),
             has_sweep: false,
+            last_token: 0,
+            aged: (0, 0),
+            expired: 0,
             epochs: None,
         }
     }
 }
 
 impl<Q> Guard<Q> {
-    /// Whether there is no record and no waiter.
+    /// Whether there is no token that may be safe, and no waiter: whatever changes is of no interest.
     pub fn is_idle(&self) -> bool {
-        self.table.is_empty() && self.queues.is_empty()
-    }
-
-    /// Whether a cache key has a record or a waiter.
-    pub fn knows(&self, key: CacheKeyId) -> bool {
-        self.table.has(key) || self.queues.has(key)
+        !self.changes.has_tokens() && self.queues.is_empty()
     }
 
     /// The numbers of leases, of NONEs and of waiting clients. Visits every record.
     pub fn counts(&self, now: Instant) -> (u64, u64, u64) {
-        let (leases, nones) = self.table.counts(now);
-        (leases, nones, self.queues.waiting() as u64)
+        let count = |known| {
+            self.records.iter().filter(|record| record.known() == known && record.counts(&self.changes, now)).count()
+                as u64
+        };
+        (count(Known::Lease), count(Known::NoRow), self.queues.waiting() as u64)
     }
 
-    /// Decides what BF.FETCH may do about a cache key. With `denies`, a NONE applies; without, it is ignored.
-    ///
-    /// A new caller does not overtake the waiters that are not held. A waiter does not end a lease of another item: otherwise
-    /// waiters for two items with one cache key would keep taking the lease from each other. A back-off is for every item.
-    pub fn standing(&mut self, key: CacheKeyId, item: ItemId, asker: Asker, denies: bool, now: Instant) -> Standing {
-        match self.table.known(key, item, now) {
-            Some((Known::NoRow, _)) if denies => return Standing::NoRow,
-            Some((Known::Lease(_), end)) => return Standing::Leased(end - now),
-            Some((Known::NoRow | Known::BackOff, _)) | None => {}
-        }
-        if let Some(end) = self.table.back_off_end(key, now) {
-            return Standing::BackedOff(end - now);
-        }
-        match (asker, self.table.lease_end(key, now)) {
-            (Asker::Waiter, Some(end)) => Standing::Leased(end - now),
-            (Asker::Caller, None) if self.queues.has_ready(key) => {
-                self.serve_soon(key);
-                Standing::Leased(1)
+    /// Decides what BF.FETCH may do about a row. With `denies`, a NONE applies; without, it is ignored. A lease or a back-off is for
+    /// every item of its cache key, a NONE for its own. A new caller does not overtake the waiters that are not held.
+    pub fn standing(&mut self, row: &Row, asker: Asker, denies: bool, now: Instant) -> Standing {
+        if let Some(record) = self.records.get(row.key).filter(|record| record.counts(&self.changes, now)) {
+            let left = record.end() - now;
+            match record.known() {
+                Known::Lease => return Standing::Leased(left),
+                Known::BackOff => return Standing::BackedOff(left),
+                Known::NoRow if denies && record.row == *row => return Standing::NoRow,
+                Known::NoRow => {}
             }
-            _ => Standing::Free,
         }
+        if asker == Asker::Caller && self.queues.has_ready(row.key) {
+            self.serve_soon(row.key);
+            return Standing::Leased(1);
+        }
+        Standing::Free
     }
 
-    /// In how many milliseconds the lease of a cache key expires, whatever its item; 1 if there is none.
-    pub fn lease_left(&self, key: CacheKeyId, now: Instant) -> u64 {
-        self.table.lease_end(key, now).map_or(1, |end| end - now)
+    /// In how many milliseconds the lease of a cache key expires; 1 if there is none.
+    pub fn lease_left(&self, key: KeyId, now: Instant) -> u64 {
+        self.lease_end(key, now).map_or(1, |end| end - now)
     }
 
-    /// Grants the lease of a cache key from `now` until `end`. Of more than `max` leases, those nearest their end are evicted.
-    ///
-    /// # Errors
-    /// If memory is refused. The cache key has no lease then.
-    pub fn grant(
-        &mut self,
-        key: CacheKeyId,
-        item: ItemId,
-        token: u64,
-        (now, end): (Instant, Instant),
-        max: usize,
-    ) -> Result<(), OutOfMemory> {
-        let noted = self.note(key, item, Known::Lease(token), (now, end), max);
-        if self.queues.has(key) {
+    /// Grants the lease of a row from `now` until `end`, and returns the stamp of its token. Of more than `max` records, some that are
+    /// near their ends are evicted. If memory is refused for the lease, others may load, too; if it is refused for changes, the token
+    /// is void.
+    pub fn grant(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) -> Stamp {
+        let Ok(stamp) = self.changes.grant(&row) else { return 0 };
+        self.last_token = stamp;
+        self.note(Record::new(row, Known::Lease, stamp, end), now, max);
+        if self.queues.has(row.key) {
             // If memory is refused, the waiters wait until WAIT expires.
-            _ = self.alarm.push(end, Due::Serve(key));
+            _ = self.alarm.push(end, Due::Serve(row.key));
             self.tidy_alarm(now);
         }
-        noted
+        stamp
     }
 
-    /// Whether the live lease of a cache key is for this item and has this token.
-    pub fn holds(&self, key: CacheKeyId, item: ItemId, token: u64, now: Instant) -> bool {
-        matches!(self.table.known(key, item, now), Some((Known::Lease(held), _)) if held == token)
+    /// Whether a token is safe for a row: what its caller has read may be cached. If it is not, and has the lease, the lease ends.
+    pub fn accepts(&mut self, row: &Row, stamp: Stamp) -> bool {
+        let is_safe = stamp > self.expired && self.changes.is_safe(row, stamp);
+        if !is_safe {
+            self.give_up(row.key, stamp, 0);
+        }
+        is_safe
     }
 
-    /// Records that an item has no row, from `now` until `end`, and schedules its waiters. Of more than `max` NONEs, those
-    /// nearest their end are evicted.
-    ///
-    /// Without a filter nothing is `absent`, so no NONE is recorded: only the lease ends. If memory is refused, the next caller
+    /// Ends the lease of a cache key if a token has it, and schedules its waiters. Returns whether it had not expired.
+    pub fn give_up(&mut self, key: KeyId, stamp: Stamp, now: Instant) -> bool {
+        let is_its = |record: &&Record| record.known() == Known::Lease && record.stamp == stamp;
+        let Some(end) = self.records.get(key).filter(is_its).map(Record::end) else { return false };
+        self.records.remove(key);
+        self.serve_soon(key);
+        end > now
+    }
+
+    /// Records that an item has no row, from `now` until `end`, in place of what was known of its cache key. Of more than `max`
+    /// records, some are evicted. Without a filter nothing is `absent`, so nothing is recorded. If memory is refused, the next caller
     /// loads again.
-    pub fn note_no_row(&mut self, key: CacheKeyId, item: ItemId, (now, end): (Instant, Instant), max: usize) {
-        self.end(key);
-        if !item.filter.is_missing() {
-            _ = self.note(key, item, Known::NoRow, (now, end), max);
+    pub fn note_no_row(&mut self, row: Row, (now, end): (Instant, Instant), max: usize) {
+        self.row_changed(row.key);
+        if !row.is_unguarded() {
+            self.note(Record::new(row, Known::NoRow, self.changes.last(), end), now, max);
         }
     }
 
-    /// Ends the lease of a cache key, and lets [`standing`](Self::standing) grant none from `now` until `end`. Schedules its
-    /// waiters. Of more than `max` back-offs, those nearest their end are evicted. If memory is refused, the next caller loads.
-    pub fn back_off(&mut self, key: CacheKeyId, (now, end): (Instant, Instant), max: usize) {
-        _ = self.note(key, ItemId::none(key), Known::BackOff, (now, end), max);
+    /// Ends the lease of a cache key, whoever has it, and lets [`standing`](Self::standing) grant none from `now` until `end`.
+    /// Schedules its waiters. Of more than `max` records, some are evicted. If memory is refused, the next caller loads.
+    pub fn back_off(&mut self, key: KeyId, (now, end): (Instant, Instant), max: usize) {
+        self.note(Record::new(Row::of(key), Known::BackOff, self.changes.last(), end), now, max);
         self.serve_soon(key);
     }
 
-    /// Ends the lease or the NONE of a cache key whose value was changed by a client, and schedules its waiters. A back-off goes
-    /// on: it is about the database.
-    pub fn void(&mut self, key: CacheKeyId) {
-        if self.table.is_backed_off(key) {
-            self.serve_soon(key);
-        } else {
-            self.end(key);
-        }
+    /// A row was announced, or its value was filled in: voids the tokens of its cache key, ends what is known of it, and schedules its
+    /// waiters.
+    pub fn row_changed(&mut self, key: KeyId) {
+        self.records.remove(key);
+        self.value_changed(key);
     }
 
-    /// Ends the record of a cache key, and schedules its waiters.
-    pub fn end(&mut self, key: CacheKeyId) {
-        self.table.remove(key);
+    /// A client has changed the value of a cache key: as [`row_changed`](Self::row_changed), but a back-off goes on. It is about the database.
+    pub fn value_changed(&mut self, key: KeyId) {
+        self.changes.change(key.value());
         self.serve_soon(key);
     }
 
-    /// Ends the records of an item, under every cache key.
-    pub fn end_item(&mut self, item: ItemId) {
-        while let Some(key) = self.table.key_of(item) {
-            self.end(key);
-        }
+    /// Whether changes of a filter or of its items matter to a token or to a waiter.
+    pub fn is_guarded(&self, filter: What) -> bool {
+        self.changes.is_guarded(filter) || self.queues.has_asked(filter)
     }
 
-    /// Ends leases after a filter was created, replaced or deleted: those that were granted while there was none, which would be
-    /// valid again if this one is deleted, too, and those that its waiters wait for, because BF.FILL will refuse their tokens.
-    /// Schedules the waiters. If memory is refused, all records end.
-    pub fn filter_replaced(&mut self, filter: CacheKeyId) {
-        match self.table.leased_without(filter) {
-            Ok(keys) => keys.into_iter().for_each(|key| self.end(key)),
-            Err(OutOfMemory) => self.end_all(),
-        }
-        if !self.queues.has_asked(filter) {
-            return;
-        }
-        let (table, alarm) = (&mut self.table, &mut self.alarm);
-        self.queues.each_asking(filter, |key, is_due| {
-            if !table.is_backed_off(key) {
-                table.remove(key);
-            }
-            *is_due = *is_due || alarm.push(0, Due::Serve(key)).is_ok();
-        });
+    /// A filter was created, replaced, emptied or deleted, or an item was added to one: voids the tokens of its rows, and schedules
+    /// those who wait for one of them.
+    pub fn filter_changed(&mut self, filter_or_item: What) {
+        self.changes.change(filter_or_item);
+        let alarm = &mut self.alarm;
+        self.queues.mark_asking_due(filter_or_item, |key| alarm.push(0, Due::Serve(key)).is_ok());
     }
 
-    /// Ends the NONEs of a filter.
-    pub fn end_nones_of(&mut self, filter: FilterId) {
-        self.table.remove_nones_of(filter);
-    }
-
-    /// Ends all records, and schedules all waiters.
-    pub fn end_all(&mut self) {
-        self.table.clear();
+    /// Anything may have changed: voids all tokens, ends all records, and schedules all waiters.
+    pub fn all_changed(&mut self) {
+        self.changes.change_all();
+        self.records = Records::default();
         let alarm = &mut self.alarm;
         self.queues.mark_all_due(|key| alarm.push(0, Due::Serve(key)).is_ok());
     }
 
-    /// Updates the epochs of the cluster. If they have changed, slots may have left this node and come back, and rows may have
-    /// changed in between: all records end.
-    pub fn see_epochs(&mut self, epochs: Epochs) {
-        if self.epochs.replace(epochs).is_some_and(|before| before != epochs) {
-            self.end_all();
+    /// Updates the epochs of the cluster. If they have changed, slots may have left this node and come back, and anything may have
+    /// changed in between. Returns whether they have.
+    pub fn see_epochs(&mut self, epochs: Epochs) -> bool {
+        let have_changed = self.epochs.replace(epochs).is_some_and(|before| before != epochs);
+        if have_changed {
+            self.all_changed();
         }
+        have_changed
     }
 
-    /// Puts a waiter into the queue of a cache key, until `deadline`. Only one that is not held is served when there is no lease.
+    /// Puts a waiter into the queue of a row's cache key, until `deadline`. Only one that is not held is served when there is no lease.
     ///
     /// # Errors
     /// The question, if memory is refused. Nothing has changed.
     pub fn join(
         &mut self,
-        key: CacheKeyId,
-        filter: CacheKeyId,
+        row: &Row,
         waiter: WaiterId,
         question: Q,
         is_held: bool,
         (now, deadline): (Instant, Instant),
     ) -> Result<(), Q> {
+        let key = row.key;
         let is_first = !self.queues.has(key);
-        let ticket = self.queues.join(key, filter, waiter, question, is_held)?;
-        let lease_end = self.table.lease_end(key, now);
+        let ticket = self.queues.join(row, waiter, question, is_held)?;
+        let lease_end = self.lease_end(key, now);
         let scheduled = match lease_end {
             Some(end) if is_first => self.alarm.push(end, Due::Serve(key)),
             _ => Ok(()),
@@ -251,7 +250,7 @@ impl<Q> Guard<Q> {
 
     /// Takes the question of the first waiter of a cache key, of those with the ticket `from` or a larger one. It then has to be
     /// [answered](Self::answered) or [put back](Self::put_back). Returns its ticket, too.
-    pub fn next(&mut self, key: CacheKeyId, from: u64) -> Option<(WaiterId, u64, Q)> {
+    pub fn next(&mut self, key: KeyId, from: u64) -> Option<(WaiterId, u64, Q)> {
         let (waiter, ticket) = self.queues.next(key, from)?;
         Some((waiter, ticket, self.queues.take(waiter, None)?))
     }
@@ -267,9 +266,9 @@ impl<Q> Guard<Q> {
         self.queues.put_back(waiter, question, is_held)
     }
 
-    /// Marks a waiter as answered, with the token of the lease that the answer grants. Returns whether it was waiting.
-    pub fn answered(&mut self, waiter: WaiterId, token: Option<u64>) -> bool {
-        self.queues.answered(waiter, token)
+    /// Marks a waiter as answered, with the stamp of the token that it gets, if any. Returns whether it was waiting.
+    pub fn answered(&mut self, waiter: WaiterId, stamp: Option<Stamp>) -> bool {
+        self.queues.answered(waiter, stamp)
     }
 
     /// Removes a waiter that is not answered.
@@ -280,11 +279,10 @@ impl<Q> Guard<Q> {
     /// Removes a waiter that is answered. If the client `is_gone`, so that the answer was not sent, the lease that it grants
     /// ends.
     pub fn finish(&mut self, waiter: WaiterId, is_gone: bool) {
-        if let Some((key, Some(token))) = self.queues.finish(waiter)
+        if let Some((key, Some(stamp))) = self.queues.finish(waiter)
             && is_gone
-            && self.table.has_token(key, token)
         {
-            self.end(key);
+            self.give_up(key, stamp, 0);
         }
     }
 
@@ -299,7 +297,7 @@ impl<Q> Guard<Q> {
             match self.alarm.take(now)? {
                 Due::Sweep => self.sweep(now),
                 // A lease that was granted since then has an entry of its own.
-                Due::Serve(key) if self.queues.clear_due(key) || self.table.lease_end(key, now).is_none() => {
+                Due::Serve(key) if self.queues.clear_due(key) || self.lease_end(key, now).is_none() => {
                     return Some(Due::Serve(key));
                 }
                 Due::Serve(_) => {}
@@ -308,55 +306,75 @@ impl<Q> Guard<Q> {
         }
     }
 
-    /// Inserts a record, in place of the one that the cache key had.
-    fn note(
-        &mut self,
-        key: CacheKeyId,
-        item: ItemId,
-        known: Known,
-        (now, end): (Instant, Instant),
-        max: usize,
-    ) -> Result<(), OutOfMemory> {
-        self.table.sweep(now, SWEPT_WITH_EACH);
-        self.table.remove(key);
-        while let Some(evicted) = self.table.evict(known, max) {
-            self.serve_soon(evicted);
+    /// When the lease of a cache key expires, whether its token is safe or not; nothing if there is none that has not expired.
+    fn lease_end(&self, key: KeyId, now: Instant) -> Option<Instant> {
+        self.records.get(key).filter(|record| record.known() == Known::Lease && record.end() > now).map(Record::end)
+    }
+
+    /// Inserts a record, in place of the one that the cache key had. Of more than `max`, some are evicted: those that no longer count
+    /// first, then the one that expires first. If memory is refused, the cache key has no record.
+    fn note(&mut self, record: Record, now: Instant, max: usize) {
+        self.sweep_some(SWEPT_WITH_EACH, now);
+        self.records.remove(record.row.key);
+        while self.records.len() >= max {
+            let worth = |record: &Record| if record.counts(&self.changes, now) { record.end() } else { 0 };
+            let Some(key) = self.records.least(self.changes.last(), worth).map(|record| record.row.key) else { break };
+            self.records.remove(key);
+            self.serve_soon(key);
         }
-        let noted = self.table.insert(key, item, known, end);
-        self.sweep_after(end);
-        noted
+        _ = self.records.insert(record);
+        self.sweep_later(now);
     }
 
     /// Schedules the waiters of a cache key, to be served after the running command or transaction. If memory is refused, the
     /// next caller schedules them, or their WAIT expires.
-    fn serve_soon(&mut self, key: CacheKeyId) {
+    fn serve_soon(&mut self, key: KeyId) {
         let alarm = &mut self.alarm;
         self.queues.mark_due(key, || alarm.push(0, Due::Serve(key)).is_ok());
     }
 
-    /// Schedules a sweep for some time after `end`. If memory is refused, the next record does.
-    fn sweep_after(&mut self, end: Instant) {
-        if !self.has_sweep && !self.table.is_empty() {
-            self.has_sweep = self.alarm.push(end.saturating_add(SWEEP_EVERY), Due::Sweep).is_ok();
+    /// Schedules a sweep, without records for the time when tokens expire. If memory is refused, the next record does.
+    fn sweep_later(&mut self, now: Instant) {
+        let (from, time) = if self.records.len() > 0 { (now, SWEEP_EVERY) } else { (self.aged.0, TOKENS_LIVE) };
+        let at = from.saturating_add(time);
+        if !self.has_sweep && self.changes.has_tokens() {
+            self.has_sweep = self.alarm.push(at, Due::Sweep).is_ok();
         }
     }
 
-    /// Removes expired records, and goes on later while there are records.
+    /// Removes records that no longer count, and expires tokens. Goes on later while there are records or tokens.
     fn sweep(&mut self, now: Instant) {
         self.has_sweep = false;
-        self.table.sweep(now, SWEPT_AT_ONCE);
-        self.sweep_after(now);
+        self.sweep_some(SWEPT_AT_ONCE, now);
+        let (aged_at, last) = self.aged;
+        if now >= aged_at.saturating_add(TOKENS_LIVE) {
+            self.expired = last;
+            self.aged = (now, self.changes.last());
+        }
+        if self.records.len() == 0 {
+            self.records = Records::default();
+            if self.last_token <= self.expired {
+                self.changes.forget();
+            }
+        }
+        self.sweep_later(now);
+    }
+
+    /// Looks at up to `most` records, and removes those that no longer count. A lease stays until its end if clients wait for that.
+    fn sweep_some(&mut self, most: usize, now: Instant) {
+        let Self { records, changes, queues, .. } = self;
+        records.sweep(most, |record| record.counts(changes, now) || record.end() > now && queues.has(record.row.key));
     }
 
     /// Removes unneeded entries from the alarm, once they may outnumber the others. Each waiter needs one, each cache key
     /// with waiters up to two.
     fn tidy_alarm(&mut self, now: Instant) {
-        let (queues, table) = (&self.queues, &self.table);
+        let (queues, records) = (&self.queues, &self.records);
         self.alarm.tidy(3 * queues.waiting(), |at, due| match due {
             Due::Sweep => true,
             // The lease may have expired a moment ago, before the timer goes off.
             Due::Serve(key) if at <= now => queues.has(key),
-            Due::Serve(key) => queues.has(key) && table.lease_end(key, now) == Some(at),
+            Due::Serve(key) => queues.has(key) && records.get(key).is_some_and(|record| record.end() == at),
             Due::Deadline(waiter, ticket) => queues.waits(waiter, ticket),
         });
     }
@@ -364,31 +382,36 @@ impl<Q> Guard<Q> {
 
 #[cfg(test)]
 impl<Q> Guard<Q> {
-    /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no live
-    /// lease whose end is in the alarm.
-    pub fn forgotten(&self, now: Instant) -> Option<CacheKeyId> {
+    /// A guard that remembers fewer changes, for a model that makes very many.
+    pub fn small() -> Self {
+        Self { changes: Changes::small(), ..Self::default() }
+    }
+
+    /// A cache key with a waiter that nothing will serve: the waiter is not held, no serving is scheduled, and there is no lease
+    /// whose end is in the alarm.
+    pub fn forgotten(&self, now: Instant) -> Option<KeyId> {
         let has = |at, key| self.alarm.entries().any(|entry| entry == (at, Due::Serve(key)));
-        let is_kept = |key: &CacheKeyId| match self.table.lease_end(*key, now) {
+        let is_kept = |key: &KeyId| match self.lease_end(*key, now) {
             _ if self.queues.is_due(*key) => has(0, *key),
             Some(end) => has(end, *key),
-            None => self.all_held(*key),
+            None => self.queues.all_held(*key),
         };
         self.queues.cache_keys().find(|key| !is_kept(key))
     }
 
-    /// Whether a cache key has a live lease.
-    pub fn has_lease(&self, key: CacheKeyId, now: Instant) -> bool {
-        self.table.lease_end(key, now).is_some()
+    /// The record of a cache key, if it counts.
+    pub fn record(&self, key: KeyId, now: Instant) -> Option<Record> {
+        self.records.get(key).filter(|record| record.counts(&self.changes, now)).copied()
     }
 
-    /// Whether the record of a cache key is a lease with this token.
-    pub fn has_token(&self, key: CacheKeyId, token: u64) -> bool {
-        self.table.has_token(key, token)
+    /// Whether a token is safe for a row.
+    pub fn is_safe(&self, row: &Row, stamp: Stamp) -> bool {
+        self.changes.is_safe(row, stamp)
     }
 
-    /// How many records there are, expired ones included.
+    /// How many records there are, with those that no longer count.
     pub fn records(&self) -> usize {
-        self.table.len()
+        self.records.len()
     }
 
     /// How many entries the alarm has.
@@ -396,18 +419,13 @@ impl<Q> Guard<Q> {
         self.alarm.entries().count()
     }
 
-    /// Whether a cache key has a live back-off.
-    pub fn is_backed_off(&self, key: CacheKeyId, now: Instant) -> bool {
-        self.table.back_off_end(key, now).is_some()
-    }
-
     /// Whether all waiters of a cache key are held.
-    pub fn all_held(&self, key: CacheKeyId) -> bool {
+    pub fn all_held(&self, key: KeyId) -> bool {
         self.queues.all_held(key)
     }
 
     /// The cache keys with waiters.
-    pub fn waited_for(&self) -> Vec<CacheKeyId> {
+    pub fn waited_for(&self) -> Vec<KeyId> {
         self.queues.cache_keys().collect()
     }
 }

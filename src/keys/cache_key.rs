@@ -1,5 +1,7 @@
 //! A cache key: a string of the server that a filter guards.
 
+use std::ptr::{NonNull, null};
+
 use redis_module::raw;
 
 use super::key::{self, Keyspace, OpenKey};
@@ -43,23 +45,103 @@ impl<'a> CacheKey<'a> {
         }
     }
 
-    /// The value; `None` if the key is missing. Reading a number or a short string makes the server store it in another form, which is
-    /// 16 to 30 bytes larger.
+    /// The time to live in milliseconds; `None` if the key does not expire.
+    fn left_to_live(&self) -> Option<u64> {
+        self.0.left_to_live()
+    }
+}
+
+/// The value of a cache key.
+pub enum Cached<'a> {
+    /// In an open key.
+    Open(CacheKey<'a>),
+    /// As the server's GET has returned it, with the time to live in milliseconds if the key expires.
+    Returned(Reply, Option<u64>),
+}
+
+impl<'a> Cached<'a> {
+    /// The value for a caller, read in place; `None` if the key is missing. Reading a number or a short string makes the server store
+    /// it in another form, which is 16 to 30 bytes larger.
     ///
     /// # Errors
     /// [`Refusal::WrongType`].
     #[inline]
-    pub fn value(&self) -> Result<Option<&[u8]>, Refusal> {
-        match self.held() {
+    pub fn open(keys: &'a mut Keyspace, name: Arg<'_>) -> Result<Option<Self>, Refusal> {
+        let key = CacheKey::open(keys, name);
+        match key.held() {
             Held::Nothing => Ok(None),
             Held::Other => Err(Refusal::WrongType),
-            Held::String => Ok(Some(self.0.string_bytes())),
+            Held::String => Ok(Some(Self::Open(key))),
+        }
+    }
+
+    /// The value for a waiter, which is served outside of commands: by GET, which changes nothing in the keyspace; `None` if the key is
+    /// missing, or its slot is no longer here. With the time to live only if `expires`.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`].
+    pub fn get(keys: &'a mut Keyspace, name: Arg<'_>, expires: bool) -> Result<Option<Self>, Refusal> {
+        let context = keys.context();
+        // SAFETY: the context is valid; the argument is the string that the format announces.
+        let reply =
+            unsafe { raw::RedisModule_Call.map(|call| call(context.raw, c"GET".as_ptr(), c"s".as_ptr(), name.raw)) };
+        let Some(reply) = reply.and_then(NonNull::new).map(Reply) else { return Ok(None) };
+        match reply.sort() {
+            raw::REDISMODULE_REPLY_STRING => {}
+            raw::REDISMODULE_REPLY_ERROR => return Err(Refusal::WrongType),
+            _ => return Ok(None),
+        }
+        let left = if expires { CacheKey::open(keys, name).left_to_live() } else { None };
+        Ok(Some(Self::Returned(reply, left)))
+    }
+
+    /// The value.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Open(key) => key.0.string_bytes(),
+            Self::Returned(reply, _) => reply.bytes(),
         }
     }
 
     /// The time to live in milliseconds; `None` if the key does not expire.
     pub fn left_to_live(&self) -> Option<u64> {
-        self.0.left_to_live()
+        match self {
+            Self::Open(key) => key.left_to_live(),
+            Self::Returned(_, left) => *left,
+        }
+    }
+}
+
+/// The server's reply to a command that the module has called. It is freed when it is dropped.
+pub struct Reply(NonNull<raw::RedisModuleCallReply>);
+
+impl Reply {
+    fn sort(&self) -> isize {
+        // SAFETY: the reply lives as long as this.
+        unsafe {
+            raw::RedisModule_CallReplyType.map_or(raw::REDISMODULE_REPLY_ERROR, |sort| sort(self.0.as_ptr()) as isize)
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let mut length = 0;
+        // SAFETY: the reply lives as long as this. The server gives null unless it is a string.
+        unsafe {
+            let text =
+                raw::RedisModule_CallReplyStringPtr.map_or(null(), |text| text(self.0.as_ptr(), &raw mut length));
+            if text.is_null() { &[] } else { std::slice::from_raw_parts(text.cast(), length) }
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // SAFETY: the reply is ours, and freed once.
+        unsafe {
+            if let Some(free) = raw::RedisModule_FreeCallReply {
+                free(self.0.as_ptr());
+            }
+        }
     }
 }
 
@@ -89,7 +171,7 @@ pub fn delete(keys: &mut Keyspace, name: Arg<'_>, always: bool) -> Result<Held, 
 pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u64>) -> bool {
     let context = keys.context();
     // SAFETY: the context is valid; the arguments are those that the formats announce: strings of the command, a C string, a
-    // number. The reply is ours, and freed once.
+    // number.
     unsafe {
         let Some(call) = raw::RedisModule_Call else { return false };
         let (set, px) = (c"SET".as_ptr(), c"PX".as_ptr());
@@ -98,17 +180,13 @@ pub fn store(keys: &mut Keyspace, name: Arg<'_>, value: Arg<'_>, lives: Option<u
             Some(lives) => call(context.raw, set, c"!MEsscl".as_ptr(), name.raw, value.raw, px, lives),
             None => call(context.raw, set, c"!MEss".as_ptr(), name.raw, value.raw),
         };
-        if answer.is_null() {
+        let Some(answer) = NonNull::new(answer).map(Reply) else {
             reply::error(context, Refusal::NotStored);
             return false;
-        }
-        let is_error =
-            raw::RedisModule_CallReplyType.is_none_or(|kind| kind(answer) as isize == raw::REDISMODULE_REPLY_ERROR);
+        };
+        let is_error = answer.sort() == raw::REDISMODULE_REPLY_ERROR;
         if is_error && let Some(reply) = raw::RedisModule_ReplyWithCallReply {
-            reply(context.raw, answer);
-        }
-        if let Some(free) = raw::RedisModule_FreeCallReply {
-            free(answer);
+            reply(context.raw, answer.0.as_ptr());
         }
         !is_error
     }

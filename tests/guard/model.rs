@@ -25,8 +25,8 @@ struct Row {
     deletes_open: u32,
     /// The newest committed version, for the next writer that inserts the id again.
     newest: u64,
-    /// When the last acknowledged call began that ends every lease: a grant of another lease, BF.CHANGED, or a DEL.
-    ended_leases: u64,
+    /// When the last acknowledged call began that voids every token: BF.CHANGED, a DEL, or an accepted BF.FILL.
+    voided: u64,
 }
 
 /// What was known about a row before a reader asked.
@@ -41,7 +41,7 @@ pub struct Before {
 /// A token that a reader received, and when.
 pub struct Grant {
     pub token: String,
-    ended: u64,
+    received: u64,
 }
 
 /// All rows, the granted tokens, and the faults found.
@@ -76,7 +76,7 @@ impl Model {
             deletes: 0,
             deletes_open: 0,
             newest: version,
-            ended_leases: 0,
+            voided: 0,
         }))
     }
 
@@ -132,9 +132,9 @@ impl Model {
         self.with(id, |row| row.deletes_open -= 1);
     }
 
-    /// A call that ends every lease of the key, and began at `begun`, was acknowledged.
-    pub fn leases_ended(&self, id: u64, begun: u64) {
-        self.with(id, |row| row.ended_leases = row.ended_leases.max(begun));
+    /// A call that voids every token of the key, and began at `begun`, was acknowledged.
+    pub fn voided(&self, id: u64, begun: u64) {
+        self.with(id, |row| row.voided = row.voided.max(begun));
     }
 
     // Replies to readers.
@@ -181,18 +181,17 @@ impl Model {
         }
     }
 
-    /// A token was in the reply to a command that began at `begun`.
-    pub fn granted(&self, id: u64, token: String, begun: u64) -> Grant {
-        let form = token.len() == 16 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+    /// A token was in a reply.
+    pub fn granted(&self, id: u64, token: String) -> Grant {
+        let form = token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
         self.expect(form, || format!("{id}: {token:?} is not a token"));
         let new = self.tokens.lock().unwrap().insert(token.clone());
         self.expect(new, || format!("{id}: the token {token} was given twice"));
-        self.leases_ended(id, begun);
-        Grant { token, ended: self.now() }
+        Grant { token, received: self.now() }
     }
 
-    /// Whether the lease must have ended. Must be called before BF.FILL is sent.
-    pub fn must_have_ended(&self, id: u64, grant: &Grant) -> bool {
-        self.with(id, |row| row.ended_leases > grant.ended)
+    /// Whether the token must be refused. Must be called before BF.FILL is sent.
+    pub fn is_void(&self, id: u64, grant: &Grant) -> bool {
+        self.with(id, |row| row.voided > grant.received)
     }
 }

@@ -20,7 +20,7 @@ pub fn run(world: &World, seed: u64) {
         let id = reader.pick();
         count(&world.counts.lookups);
         match world.settings.way {
-            Way::Guard => reader.look_up(id),
+            Way::Guard => world.while_loading(|| reader.look_up(id)),
             Way::FilterAndCache | Way::Cache => reader.look_up_without_guard(id),
         }
     }
@@ -75,7 +75,6 @@ impl Reader<'_> {
         for _ in 0..4 {
             let options = self.options();
             let before = world.model.before(id);
-            let begun = world.model.now();
             if world.settings.mischief && chance(&mut self.rng, 1) {
                 return self.misbehave(id, &options);
             }
@@ -100,12 +99,12 @@ impl Reader<'_> {
                     if !world.model.is_current(version_in(id, &value), before) {
                         count(&counts.outdated_stale);
                     }
-                    let grant = world.model.granted(id, token, begun);
+                    let grant = world.model.granted(id, token);
                     return self.load(id, before, &grant);
                 }
                 Ok(Fetched::Load(token)) => {
                     count(&counts.loads);
-                    let grant = world.model.granted(id, token, begun);
+                    let grant = world.model.granted(id, token);
                     return self.load(id, before, &grant);
                 }
                 Ok(Fetched::Wait(more)) => {
@@ -160,12 +159,12 @@ impl Reader<'_> {
                 return self.client.disconnect();
             }
             2..4 => {
-                let too_late = world.model.must_have_ended(id, grant);
+                let too_late = world.model.is_void(id, grant);
                 let ended = self.client.give_up(id, &grant.token);
                 return self.filled(id, too_late, ended);
             }
             4 => {
-                let forged = format!("{:016x}", self.rng.number());
+                let forged = format!("{:016x}{:016x}", self.rng.number(), self.rng.number());
                 let accepted = self.client.fill(id, &forged, Some(1), 1000);
                 world.model.expect(!matches!(accepted, Ok(true)), || format!("{id}: an invented token was accepted"));
             }
@@ -177,9 +176,12 @@ impl Reader<'_> {
         }
         let range = if version.is_some() { VALUE_MS } else { NONE_MS };
         let ttl = between(&mut self.rng, range);
-        let too_late = world.model.must_have_ended(id, grant);
+        let (too_late, begun) = (world.model.is_void(id, grant), world.model.now());
         let accepted = self.client.fill(id, &grant.token, version, ttl);
         let answered = accepted.is_ok();
+        if let Ok(true) = accepted {
+            world.model.voided(id, begun);
+        }
         self.filled(id, too_late, accepted);
         if mischief < 8 && answered {
             let again = self.client.fill(id, &grant.token, version, ttl);
@@ -192,7 +194,7 @@ impl Reader<'_> {
         match accepted {
             Ok(true) => {
                 count(&self.world.counts.fills);
-                self.world.model.expect(!too_late, || format!("{id}: a token was accepted after its lease had ended"));
+                self.world.model.expect(!too_late, || format!("{id}: a void token was accepted"));
             }
             Ok(false) => count(&self.world.counts.refused_fills),
             Err(error) => {
@@ -214,7 +216,7 @@ impl Reader<'_> {
         }
         let begun = self.world.model.now();
         if let Ok(Reply::Integer(1)) = self.client.ask(&["DEL", &key]) {
-            self.world.model.leases_ended(id, begun);
+            self.world.model.voided(id, begun);
         }
     }
 

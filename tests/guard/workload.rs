@@ -18,7 +18,7 @@ pub fn guard_server(program: &Path) -> Server {
 }
 
 #[test]
-fn no_row_is_reported_absent_no_value_is_outdated_and_no_lease_has_two_tokens() {
+fn no_row_is_reported_absent_no_value_is_outdated_and_no_void_token_is_accepted() {
     let _turn = one_at_a_time();
     on_every_server(|program| {
         let settings = Settings::full();

@@ -1,5 +1,6 @@
 //! The state that readers and writers of a run share: the database, the model, the settings and the counts.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -114,10 +115,13 @@ pub fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A version that a writer committed before it died, and its latest announcement: by then everything cached or leased before
-/// has expired.
+/// A version that a writer committed before it died. Once the loads that were under way have ended, and everything that they have
+/// filled in has expired, it counts as announced.
 struct Orphan {
-    due: Instant,
+    /// The number of the first load that began later.
+    load: u64,
+    /// When everything has expired, once the loads have ended.
+    due: Option<Instant>,
     id: u64,
     version: u64,
 }
@@ -140,6 +144,8 @@ pub struct World {
     /// Ids that were deleted recently.
     pub gone: Mutex<Vec<u64>>,
     orphans: Mutex<Vec<Orphan>>,
+    /// The number of the next load, and the loads that are under way.
+    loads: Mutex<(u64, BTreeSet<u64>)>,
     first_refusal: Mutex<Option<String>>,
 }
 
@@ -157,6 +163,7 @@ impl World {
             filling: AtomicBool::new(false),
             gone: Mutex::default(),
             orphans: Mutex::default(),
+            loads: Mutex::default(),
             first_refusal: Mutex::default(),
         }
     }
@@ -186,21 +193,38 @@ impl World {
 
     /// Records a writer that dies after its commit and before its second call.
     pub fn orphaned(&self, id: u64, version: u64) {
-        // The longest lease, the longest value that it filled, and a second for coarse clocks.
-        let most = LEASE_MS.1 + VALUE_MS.1.max(NONE_MS.1) + 1000;
-        let due = Instant::now() + Duration::from_millis(most);
-        self.orphans.lock().unwrap().push(Orphan { due, id, version });
+        let load = self.loads.lock().unwrap().0;
+        self.orphans.lock().unwrap().push(Orphan { load, due: None, id, version });
+    }
+
+    /// Looks a row up, and perhaps loads it.
+    pub fn while_loading(&self, look_up: impl FnOnce()) {
+        let number = {
+            let (next, under_way) = &mut *self.loads.lock().unwrap();
+            *next += 1;
+            under_way.insert(*next - 1);
+            *next - 1
+        };
+        look_up();
+        self.loads.lock().unwrap().1.remove(&number);
     }
 
     /// Announces the versions of dead writers that are due. Returns the number of those that are not due yet.
     pub fn adopt(&self) -> usize {
         let now = Instant::now();
+        let oldest_load = self.loads.lock().unwrap().1.first().copied().unwrap_or(u64::MAX);
+        // The longest value, and a second for coarse clocks.
+        let expired = now + Duration::from_millis(VALUE_MS.1.max(NONE_MS.1) + 1000);
         let mut orphans = self.orphans.lock().unwrap();
-        orphans.retain(|orphan| {
-            if orphan.due <= now {
+        orphans.retain_mut(|orphan| {
+            if oldest_load >= orphan.load {
+                orphan.due.get_or_insert(expired);
+            }
+            let is_due = orphan.due.is_some_and(|due| due <= now);
+            if is_due {
                 self.model.announced(orphan.id, orphan.version, true);
             }
-            orphan.due > now
+            !is_due
         });
         orphans.len()
     }

@@ -56,7 +56,7 @@ impl Writer<'_> {
                 other => return Err(ClientError::Refused(format!("WAIT answered {other:?}"))),
             }
         }
-        self.world.model.leases_ended(id, begun);
+        self.world.model.voided(id, begun);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ export interface Counts {
   wait: number;
   /** Loaded rows that were cached. */
   filled: number;
-  /** Loaded rows that were not cached, because the row changed or the lease ended during the load. */
+  /** Loaded rows that were not cached, because the row changed or another caller filled it during the load. */
   leaseLost: number;
   /** Rows whose `load` threw. */
   loadFailed: number;

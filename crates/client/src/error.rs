@@ -68,7 +68,7 @@ pub enum Error {
         id: Vec<u8>,
     },
     /// A write was committed, but the server did not answer its confirmation in time. Readers may get the old rows for up to
-    /// one lease and one time to live. `confirm` tries again.
+    /// the longest load and one time to live. `confirm` tries again.
     Unconfirmed {
         /// The rows.
         ids: Vec<Vec<u8>>,

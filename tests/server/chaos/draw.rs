@@ -216,7 +216,8 @@ impl Draw<'_> {
 
     fn fill(&mut self, key: usize) -> Op {
         let guard = &self.model.guard;
-        let tokens = if self.rng.below(8) > 0 { guard.leased(key) } else { guard.spent(key) };
+        let is_void = self.rng.below(8) == 0;
+        let tokens = guard.tokens(key, is_void);
         if tokens.is_empty() {
             return self.fetch(key);
         }

@@ -1,5 +1,5 @@
 //! The guard's commands and the checks of their replies. A cached value is never outdated, `absent` is never wrong, a row has
-//! one valid token at a time, and a void token is never accepted.
+//! one lease at a time, a void token is never accepted, and a good one always is.
 
 use std::collections::BTreeSet;
 
@@ -202,20 +202,27 @@ fn fetched(
 
 /// Checks the reply to BF.FILL.
 pub fn fill(model: &mut Model, row: Row, token: &str, filling: Filling, heard: &Heard<'_>) -> Result<(), Fault> {
-    let record = model.guard.record(row, heard).filter(|record| record.known == Known::Lease(token.to_owned()));
-    let (may, must) = record.map_or((false, false), |record| (true, record.must(heard)));
+    let of_token = model.guard.token(row, token);
+    let (mut may, mut must) =
+        of_token.map_or((false, false), |token| (!token.is_void, !token.is_void && token.is_of_filter));
+    if let Filling::GiveUp = filling {
+        let record = model.guard.record(row, heard).filter(|record| record.known == Known::Lease(token.to_owned()));
+        may &= record.is_some();
+        must &= record.is_some_and(|record| record.must(heard));
+    }
     if *heard.reply == Reply::NullBulk {
         model.guard.saw("refused");
-        return expect(!must, "OK: the token is valid");
+        return expect(!must, "OK: the token is good");
     }
-    expect(is_ok(heard.reply) && may, "null: the token is void")?;
-    model.guard.end(row);
+    expect(is_ok(heard.reply) && may, "null: the token is void, or has no lease")?;
     let seen = match filling {
         Filling::Value(value) => {
+            model.guard.end(row);
             model.cache(row.0, row.1, Some(value));
             "filled"
         }
         Filling::NoRow(time) => {
+            model.guard.end(row);
             model.cache(row.0, row.1, None);
             // Without a filter nothing is absent, so the guard records nothing.
             if matches!(model.slots[row.0], Slot::Filter(_)) {
@@ -223,7 +230,10 @@ pub fn fill(model: &mut Model, row: Row, token: &str, filling: Filling, heard: &
             }
             "NONE"
         }
-        Filling::GiveUp => "GIVEUP",
+        Filling::GiveUp => {
+            model.guard.end_record(row);
+            "GIVEUP"
+        }
         Filling::BackOff(time) => {
             model.guard.note(row, Known::BackOff, time, heard);
             "BACKOFF"

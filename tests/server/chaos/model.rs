@@ -128,7 +128,7 @@ impl Model {
     /// Records the effects of a command on the guard that do not depend on whether the filter accepts the items.
     pub fn announce(&mut self, op: &Op) {
         match op {
-            Op::Add { key, items, .. } => items.iter().for_each(|&item| self.guard.added((*key, item))),
+            Op::Add { key, items, .. } => items.iter().for_each(|&item| self.guard.overwritten((*key, item))),
             Op::Changed { key, items, .. } => {
                 for &item in items {
                     self.cache(*key, item, None);

@@ -1,4 +1,4 @@
-//! What the model knows about the guard: leases, NONEs and back-offs, and the keys that WHILE and UNLESS name.
+//! What the model knows about the guard: tokens, leases, NONEs and back-offs, and the keys that WHILE and UNLESS name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,13 +9,23 @@ use super::replies::Heard;
 /// The key of a filter and an item, which together have one cache key.
 pub type Row = (usize, Item);
 
-/// The number of void tokens that are kept.
-const SPENT: usize = 100;
+/// The number of tokens that are kept.
+const TOKENS: usize = 200;
+
+/// A token that was granted. It outlives its lease.
+pub struct Token {
+    row: Row,
+    text: String,
+    /// Whether BF.FILL must refuse it.
+    pub is_void: bool,
+    /// Whether the key of the filter has held the same value, or none, since it was granted. Otherwise it may be void.
+    pub is_of_filter: bool,
+}
 
 /// The sort of a record.
 #[derive(PartialEq)]
 pub enum Known {
-    /// A lease with this token.
+    /// The lease of this token.
     Lease(String),
     NoRow,
     BackOff,
@@ -75,8 +85,8 @@ pub struct Guarded {
     records: BTreeMap<Row, Record>,
     /// Every token that was granted.
     granted: BTreeSet<String>,
-    /// The latest tokens that BF.FILL must refuse.
-    spent: VecDeque<(Row, String)>,
+    /// The latest of them.
+    tokens: VecDeque<Token>,
     pub conditions: Conditions,
     /// How often each reply and effect occurred.
     pub seen: BTreeMap<&'static str, usize>,
@@ -88,30 +98,29 @@ impl Guarded {
         self.records.get(&row).filter(|record| record.may(heard))
     }
 
-    /// Returns the tokens of one filter's rows that may be valid.
-    pub fn leased(&self, key: usize) -> Vec<(Row, &str)> {
-        let tokens = self.records.iter().filter_map(|(row, record)| match &record.known {
-            Known::Lease(token) => Some((*row, token.as_str())),
-            _ => None,
-        });
-        tokens.filter(|((of, _), _)| *of == key).collect()
+    /// Returns the tokens of one filter's rows that are void, or those that may be good.
+    pub fn tokens(&self, key: usize, is_void: bool) -> Vec<(Row, &str)> {
+        let tokens = self.tokens.iter().filter(|token| token.row.0 == key && token.is_void == is_void);
+        tokens.map(|token| (token.row, token.text.as_str())).collect()
     }
 
-    /// Returns tokens of one filter's rows that are void.
-    pub fn spent(&self, key: usize) -> Vec<(Row, &str)> {
-        let tokens = self.spent.iter().map(|(row, token)| (*row, token.as_str()));
-        tokens.filter(|((of, _), _)| *of == key).collect()
+    /// Returns what is known of a token of a row.
+    pub fn token(&self, row: Row, text: &str) -> Option<&Token> {
+        self.tokens.iter().find(|token| token.row == row && token.text == text)
     }
 
-    /// Records a grant, which voids the row's other token. Returns whether the token is a new one.
+    /// Records a grant. Returns whether the token is a new one.
     pub fn grant(&mut self, row: Row, token: &str, milliseconds: u64, heard: &Heard<'_>) -> bool {
         self.note(row, Known::Lease(token.to_owned()), milliseconds, heard);
+        self.tokens.push_back(Token { row, text: token.to_owned(), is_void: false, is_of_filter: true });
+        if self.tokens.len() > TOKENS {
+            self.tokens.pop_front();
+        }
         self.granted.insert(token.to_owned())
     }
 
     /// Records what a command made known for a time, in place of the row's other record.
     pub fn note(&mut self, row: Row, known: Known, milliseconds: u64, heard: &Heard<'_>) {
-        self.end(row);
         let lives = Duration::from_millis(milliseconds);
         let record = Record {
             known,
@@ -123,33 +132,30 @@ impl Guarded {
         self.records.insert(row, record);
     }
 
-    /// Ends the record of a row.
+    /// Ends the record of a row, and leaves its tokens as they are.
+    pub fn end_record(&mut self, row: Row) {
+        self.records.remove(&row);
+    }
+
+    /// Voids the tokens of a row, and ends its record.
     pub fn end(&mut self, row: Row) {
-        if let Some(Record { known: Known::Lease(token), .. }) = self.records.remove(&row) {
-            self.spent.push_back((row, token));
-            if self.spent.len() > SPENT {
-                self.spent.pop_front();
-            }
-        }
+        self.end_record(row);
+        self.tokens.iter_mut().filter(|token| token.row == row).for_each(|token| token.is_void = true);
     }
 
-    /// Ends the record of a row whose cached value a client changed. A back-off stays.
+    /// Voids the tokens of a row whose cached value a client changed, or whose item was added to the filter. A back-off stays.
     pub fn overwritten(&mut self, row: Row) {
-        if self.records.get(&row).is_some_and(|record| record.known != Known::BackOff) {
-            self.end(row);
-        }
+        let back_off = self.records.remove(&row).filter(|record| record.known == Known::BackOff);
+        self.end(row);
+        self.records.extend(back_off.map(|record| (row, record)));
     }
 
-    /// Ends the record of a row whose item was added to the filter. A back-off stays, and a record of another filter may.
-    pub fn added(&mut self, row: Row) {
-        if self.records.get(&row).is_some_and(|record| record.is_of_filter) {
-            self.overwritten(row);
-        }
-    }
-
-    /// Ends the NONEs of a filter that another one was merged into.
+    /// Voids the tokens of a filter that another one was merged into.
     pub fn merged(&mut self, key: usize) {
-        self.records.retain(|row, record| row.0 != key || record.known != Known::NoRow || !record.is_of_filter);
+        let mut rows: Vec<Row> =
+            self.tokens.iter().map(|token| token.row).chain(self.records.keys().copied()).collect();
+        rows.retain(|row| row.0 == key);
+        rows.into_iter().for_each(|row| self.overwritten(row));
     }
 
     /// Records that another filter may be at a key. The former one may come back by RENAME.
@@ -157,12 +163,15 @@ impl Guarded {
         for (row, record) in &mut self.records {
             record.is_of_filter &= row.0 != key;
         }
+        for token in &mut self.tokens {
+            token.is_of_filter &= token.row.0 != key;
+        }
     }
 
-    /// Ends all records.
+    /// Ends all records, and voids all tokens.
     pub fn end_all(&mut self) {
-        let rows: Vec<Row> = self.records.keys().copied().collect();
-        rows.into_iter().for_each(|row| self.end(row));
+        self.records.clear();
+        self.tokens.iter_mut().for_each(|token| token.is_void = true);
     }
 
     /// Counts a reply or an effect.

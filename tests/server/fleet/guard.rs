@@ -5,7 +5,7 @@ use super::slot_migration::migrate;
 use testing::nodes::{id, pair, slot, state};
 use testing::{Connection, Reply, Server, Version, eventually, nil, ok, on_every_server, on_servers_with};
 
-const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 1000000000";
+const FETCH: &str = "BF.FETCH {f} 42 {f}:42 LEASE 3600000";
 const CHANGED: &str = "BF.CHANGED {f} 42 {f}:42";
 
 fn load(client: &mut Connection) -> String {

@@ -1,6 +1,6 @@
 //! What the three commands answer, word by word, in both protocols.
 
-use super::{FETCH, absent, fill, hit, lasting, load, token, wait_of, with_filter, word};
+use super::{FETCH, INVENTED, absent, fill, hit, lasting, load, token, wait_of, with_filter, word};
 use testing::{Server, array, bulk, error, eventually, nil, ok, on_every_server};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -23,7 +23,7 @@ fn a_value_is_loaded_once_and_then_hit() {
             assert_eq!(fill(&mut client, &token, "VALUE row EX 100"), ok());
             assert_eq!(client.run(FETCH), hit("row"));
             assert!((90..=100).contains(&client.run("TTL {f}:42").number()));
-            assert_eq!(fill(&mut client, &token, "VALUE other"), nil(protocol), "the lease is over");
+            assert_eq!(fill(&mut client, &token, "VALUE other"), nil(protocol), "it is used up");
             assert_eq!(client.run("GET {f}:42"), bulk("row"));
 
             client.run("DEL {f}:42");
@@ -58,7 +58,7 @@ fn a_none_is_remembered_and_a_lease_can_be_given_up() {
             assert_eq!(fill(&mut client, &token, "GIVEUP"), ok());
             let next = load(&mut client, FETCH);
             assert_ne!(token, next);
-            assert_eq!(fill(&mut client, &token, "VALUE late"), nil(protocol));
+            assert_eq!(fill(&mut client, &token, "GIVEUP"), nil(protocol), "another caller has the lease");
             assert_eq!(fill(&mut client, &next, "VALUE row"), ok());
         }
     });
@@ -85,8 +85,8 @@ fn one_caller_refreshes_a_stale_value() {
             reply = client.run(&line);
             reply != hit("old")
         });
-        assert_eq!(fill(&mut client, &short, "VALUE late"), nil(2));
-        assert_eq!(fill(&mut client, &token(&reply), "VALUE new PX 100000"), ok());
+        assert_eq!(fill(&mut client, &short, "VALUE new PX 100000"), ok(), "late, but the row is the same");
+        assert_eq!(fill(&mut client, &token(&reply), "VALUE newer PX 100000"), nil(2));
         assert_eq!(client.run(&line), hit("new"));
         client.run("PERSIST {f}:42");
         assert_eq!(client.run(&format!("{FETCH} STALE 2305843009213693952")), hit("new"), "it does not expire");
@@ -214,7 +214,7 @@ fn wrong_words_and_types_are_refused_before_anything_changes() {
             let reply = client.run(&line);
             assert!(reply.error_text().eq_ignore_ascii_case(text), "{line}: {reply:?}");
         }
-        for token in ["0", "0123456789abcdef", "not a token at all", ""] {
+        for token in ["0", "0123456789abcdef", INVENTED, "not a token at all", ""] {
             assert_eq!(client.call(&["BF.FILL", "{f}", "42", "{f}:42", token, "VALUE", "v"]), nil(2));
         }
         for line in

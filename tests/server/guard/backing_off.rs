@@ -1,6 +1,8 @@
 //! GIVEUP with BACKOFF: a database that fails is asked once per back-off.
 
-use super::{FETCH, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word};
+use super::{
+    FETCH, INVENTED, UNLESS, absent, fill, hit, load, token, wait_of, wait_with, waiters, waiting, with_filter, word,
+};
 use testing::{Connection, Server, array, error, eventually, integer, nil, ok, on_every_server};
 
 /// Takes the lease of the usual cache key, and gives it up.
@@ -20,7 +22,7 @@ fn no_token_is_granted_until_the_time_is_over() {
             client.run("BF.ADD {f} 43");
             let lease = load(&mut client, FETCH);
             assert_eq!(fill(&mut client, &lease, "GIVEUP BACKOFF 50000"), ok());
-            assert_eq!(fill(&mut client, &lease, "VALUE late"), nil(protocol), "the lease is over");
+            assert_eq!(fill(&mut client, &lease, "GIVEUP"), nil(protocol), "the lease is over");
             // For every item, with every option, at once.
             let other = "BF.FETCH {f} 43 {f}:42";
             for line in [FETCH, UNLESS, other, "BF.FETCH {f} 42 {f}:42 WHILE {f}:feed LEASE 5 WAIT 100000000"] {
@@ -152,7 +154,7 @@ fn the_words_of_a_back_off_are_checked_before_anything_changes() {
         ] {
             assert_eq!(fill(&mut client, &lease, rest), error(text), "{rest}");
         }
-        assert_eq!(fill(&mut client, "0123456789abcdef", "GIVEUP BACKOFF 5000"), nil(2));
+        assert_eq!(fill(&mut client, INVENTED, "GIVEUP BACKOFF 5000"), nil(2));
         assert!(client.run("BF.FILL {f} 43 {f}:42 0 GIVEUP BACKOFF 5000") == nil(2));
         assert_eq!(client.info_number("bf_bloom_backoffs"), 0);
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok(), "the lease is still good");
@@ -173,8 +175,8 @@ fn back_offs_are_limited_in_number_and_in_time() {
             let line = format!("BF.FILL {{f}} 42 {{f}}:{number} {lease} GIVEUP BACKOFF {number}00000");
             assert_eq!(client.run(&line), ok());
         }
-        let words = [1, 2, 3].map(|number| word(&fetch(&mut client, number)));
-        assert_eq!(words, ["load", "wait", "wait"], "the one that would have ended first is gone");
+        let words = [3, 2, 1].map(|number| word(&fetch(&mut client, number)));
+        assert_eq!(words, ["wait", "wait", "load"], "the one that would have ended first is gone");
         // They neither travel nor last.
         client.run("DEBUG RELOAD");
         assert_eq!(word(&fetch(&mut client, 3)), "load");

@@ -1,6 +1,6 @@
 //! Many clients, many leases, little memory.
 
-use super::{FETCH, LONG, fill, hit, load, token, with_filter, word};
+use super::{FETCH, LONG, fill, hit, load, with_filter, word};
 use testing::{Connection, Server, eventually, ok, on_every_server};
 
 /// Clients that wait at once.
@@ -37,7 +37,7 @@ fn endless_leases_take_bounded_memory() {
         with_filter(&mut client);
         let mut take = |from: u32, to: u32| {
             for number in from..to {
-                token(&client.run(&format!("BF.FETCH {{f}} 42 {{f}}:{number} LEASE 10000000")));
+                load(&mut client, &format!("BF.FETCH {{f}} 42 {{f}}:{number}"));
             }
             client.info_number("used_memory")
         };

@@ -16,7 +16,7 @@ fn access_control_sees_two_keys_and_what_is_done_to_each() {
             user
         };
         let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
-        let fill = "BF.FILL {f} 42 {f}:42 0123456789abcdef GIVEUP";
+        let fill = "BF.FILL {f} 42 {f}:42 0123456789abcdef0123456789abcdef GIVEUP";
         let changed = "BF.CHANGED {f} 42 {f}:42";
         let mut user = login("%R~{f} %R~{f}:42");
         assert!(!denied(&user.run(FETCH)));

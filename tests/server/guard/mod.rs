@@ -20,6 +20,8 @@ const FETCH: &str = "BF.FETCH {f} 42 {f}:42";
 /// BF.FETCH that waits for writes in flight.
 const UNLESS: &str = "BF.FETCH {f} 42 {f}:42 UNLESS {f}:open";
 
+/// A token that no server has handed out.
+const INVENTED: &str = "0123456789abcdef0123456789abcdef";
 /// A filter, with an item in it.
 fn with_filter(client: &mut Connection) {
     assert_eq!(client.run("BF.RESERVE {f} 0.0001 1000 SEED 500"), ok());
@@ -31,8 +33,8 @@ fn waiters(client: &mut Connection) -> i64 {
     client.info_number("bf_bloom_waiting")
 }
 
-/// A lease or a wait that is longer than any test. The usual lease of 3 s ends too early on a machine that is busy enough.
-const LONG: u64 = 1_000_000_000;
+/// The longest lease, and a wait that is longer than any test. The usual lease of 3 s ends too early on a machine that is busy enough.
+const LONG: u64 = 3_600_000;
 
 /// The command with a lease that outlives the test, unless it says how long its lease is.
 fn lasting(line: &str) -> String {
@@ -69,7 +71,7 @@ fn token(reply: &Reply) -> String {
     let [.., token] = reply.elements() else { panic!("no token in {reply:?}") };
     assert!(["load", "stale"].contains(&word(reply).as_str()), "{reply:?}");
     let token = token.text();
-    assert!(token.len() == 16 && token.bytes().all(|digit| digit.is_ascii_hexdigit()), "{token}");
+    assert!(token.len() == 32 && token.bytes().all(|digit| digit.is_ascii_hexdigit()), "{token}");
     token
 }
 

@@ -271,8 +271,7 @@ fn without_a_filter_one_waiter_loads_at_a_time() {
     });
 }
 
-/// The record of a cache key is for one item. Waiters that ask for two items under one cache key do not take the lease from
-/// each other.
+/// A lease is for every item of its cache key, also for those who wait.
 #[test]
 fn waiters_of_two_items_share_a_lease() {
     on_every_server(|program| {
@@ -283,14 +282,39 @@ fn waiters_of_two_items_share_a_lease() {
         let fetch = |item: u32| format!("BF.FETCH {{f}} {item} {{f}}:42");
         let first = load(&mut client, &fetch(42));
         let mut one = wait_with(&server, &fetch(42));
-        // A caller with another item takes the lease over.
-        let second = load(&mut client, &fetch(43));
         let mut two = wait_with(&server, &fetch(43));
-        assert_eq!(fill(&mut client, &first, "VALUE v"), nil(2));
-        assert_eq!(client.run(&format!("BF.FILL {{f}} 43 {{f}}:42 {second} GIVEUP")), ok());
+        assert_eq!(fill(&mut client, &first, "GIVEUP"), ok());
         let lease = token(&one.receive().unwrap());
         assert_eq!(waiters(&mut client), 1, "the other one waits for the same lease");
         assert_eq!(fill(&mut client, &lease, "VALUE row"), ok());
         assert_eq!(two.receive().unwrap(), hit("row"));
+    });
+}
+
+/// What a waiter gets is read by GET. A value that is read in place is stored in the form of a longer string afterwards.
+#[test]
+fn the_value_of_a_waiter_is_left_as_it_is() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        with_filter(&mut client);
+        for value in ["17", "short"] {
+            let lease = load(&mut client, FETCH);
+            let mut clients = waiting(&server, 2);
+            let mut stale = wait_with(&server, &format!("{FETCH} STALE 1000000"));
+            assert_eq!(fill(&mut client, &lease, &format!("VALUE {value} PX 2000000")), ok());
+            for client in clients.iter_mut().chain([&mut stale]) {
+                assert_eq!(client.receive().unwrap(), hit(value));
+            }
+            assert_ne!(client.run("OBJECT ENCODING {f}:42"), bulk("raw"), "{value}");
+            client.run("BF.CHANGED {f} 42 {f}:42");
+        }
+        // A waiter may be the one that refreshes the value.
+        let lease = load(&mut client, FETCH);
+        let mut stale = wait_with(&server, &format!("{FETCH} STALE 1000000"));
+        assert_eq!(fill(&mut client, &lease, "VALUE 17 PX 500000"), ok());
+        let reply = stale.receive().unwrap();
+        assert_eq!((word(&reply).as_str(), reply.elements()[1].text().as_str()), ("stale", "17"));
+        assert_eq!(fill(&mut client, &token(&reply), "VALUE 18"), ok());
     });
 }

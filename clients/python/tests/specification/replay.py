@@ -62,7 +62,7 @@ class Replay:
             case ["wait", int()]:
                 return bool(found[0] == b"wait" and isinstance(found[1], int) and found[1] > 0)
             case {"token": name}:
-                return len(found) == 16 and self.tokens.setdefault(name, found) == found
+                return len(found) == 32 and self.tokens.setdefault(name, found) == found
             case {"ok": text} | str(text):
                 return bool(found == text.encode())
             case list():

@@ -42,7 +42,7 @@ def read_cases(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def token(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:16]
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def one_item(item: Any) -> Any:

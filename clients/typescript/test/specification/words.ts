@@ -56,7 +56,7 @@ export function readCases(folder: string): Case[] {
 }
 
 function token(name: string): string {
-  return createHash("sha256").update(name).digest("hex").slice(0, 16);
+  return createHash("sha256").update(name).digest("hex").slice(0, 32);
 }
 
 export function isObject(value: Json | undefined): value is JsonObject {

@@ -54,11 +54,11 @@ pub fn read_cases(file: &str) -> Result<Vec<Json>, String> {
     Ok(cases.to_vec())
 }
 
-/// Returns 16 hexadecimal digits.
+/// Returns 32 hexadecimal digits.
 fn token(name: &str) -> String {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    format!("{:032x}", hasher.finish())
 }
 
 fn from_hex(digits: &str) -> Result<Vec<u8>, String> {

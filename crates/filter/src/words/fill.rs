@@ -5,7 +5,7 @@ use super::creation::{EXPIRES_MAX, time_to_live};
 use super::{Refusal, is, numbers, word};
 
 /// The number of digits of a token.
-const TOKEN_DIGITS: usize = 16;
+const TOKEN_DIGITS: usize = 32;
 
 /// The result of the holder of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Fill {
 ///
 /// # Errors
 /// [`Refusal::Arity`], [`Refusal::Syntax`], [`Refusal::No`] and [`Refusal::ExpireTime`] for a time to live.
-pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u64>, Fill), Refusal> {
+pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u128>, Fill), Refusal> {
     let token = token(word(words, 4)?);
     let what = word(words, 5)?;
     let fill = if is(what, "VALUE") {
@@ -38,11 +38,11 @@ pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<(Option<u64>, Fill), Refusal
     Ok((token, fill))
 }
 
-/// Parses a token of 16 hexadecimal digits.
-fn token(word: &[u8]) -> Option<u64> {
+/// Parses a token of 32 hexadecimal digits.
+fn token(word: &[u8]) -> Option<u128> {
     let digits = std::str::from_utf8(word).ok()?;
     let is_token = digits.len() == TOKEN_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if is_token { u64::from_str_radix(digits, 16).ok() } else { None }
+    if is_token { u128::from_str_radix(digits, 16).ok() } else { None }
 }
 
 /// Parses the time of a back-off, the words from `index` to the last, and returns it in milliseconds; 0 if there are none.
@@ -74,24 +74,31 @@ fn expires<W: AsRef<[u8]>>(words: &[W], index: usize) -> Result<Option<u64>, Ref
 mod tests {
     use super::*;
 
-    fn fill(rest: &str) -> Result<(Option<u64>, Fill), Refusal> {
+    fn fill(rest: &str) -> Result<(Option<u128>, Fill), Refusal> {
         let words: Vec<&str> = ["BF.FILL", "f", "item", "c"].into_iter().chain(rest.split_whitespace()).collect();
         parse(&words)
     }
 
     #[test]
     fn the_three_forms_are_parsed() {
-        let token = Some(0x0123_4567_89ab_cdef);
-        assert_eq!(fill("0123456789ABCDEF value V"), Ok((token, Fill::Value(6, None))));
-        assert_eq!(fill("0123456789abcdef VALUE V ex 2"), Ok((token, Fill::Value(6, Some(2000)))));
-        assert_eq!(fill("0123456789abcdef NONE PX 7"), Ok((token, Fill::None(7))));
-        assert_eq!(fill("0123456789abcdef GiveUp"), Ok((token, Fill::GiveUp(0))));
-        assert_eq!(fill("0123456789abcdef GIVEUP backoff 7"), Ok((token, Fill::GiveUp(7))));
+        let token = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(fill("0123456789ABCDEF0123456789abcdef value V"), Ok((token, Fill::Value(6, None))));
+        assert_eq!(fill("0123456789abcdef0123456789abcdef VALUE V ex 2"), Ok((token, Fill::Value(6, Some(2000)))));
+        assert_eq!(fill("0123456789abcdef0123456789abcdef NONE PX 7"), Ok((token, Fill::None(7))));
+        assert_eq!(fill("0123456789abcdef0123456789abcdef GiveUp"), Ok((token, Fill::GiveUp(0))));
+        assert_eq!(fill("0123456789abcdef0123456789abcdef GIVEUP backoff 7"), Ok((token, Fill::GiveUp(7))));
     }
 
     #[test]
     fn a_word_that_is_not_a_token_gives_none() {
-        for word in ["0123456789abcde", "0123456789abcdefa", "+123456789abcdef", "0123456789abcdeg"] {
+        let digits = "0123456789abcdef0123456789abcdef";
+        for word in [
+            &digits[1..],
+            "0123456789abcdef",
+            &format!("{digits}0"),
+            &format!("+{}", &digits[1..]),
+            &format!("{}g", &digits[1..]),
+        ] {
             assert_eq!(fill(&format!("{word} GIVEUP")), Ok((None, Fill::GiveUp(0))), "{word}");
         }
     }

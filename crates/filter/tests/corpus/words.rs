@@ -342,14 +342,17 @@ pub fn guarding(all: &Inputs) {
     let parsed = |name: &str, words: &str| outcome(all, name, CLIENT, words);
     let fetch = Fetch { lease: 1, stale: 2, wait: 3, while_key: None, unless_key: None };
     assert_eq!(parsed("fetch", "BF.FETCH f i c wait 3 LEASE 1 STALE 2"), Parsed::Fetch(fetch));
-    let token = Some(0x0123_4567_89ab_cdef);
+    let token = Some(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
     for (name, rest, fill) in [
         ("fill-value", "VALUE v EX 1", Fill::Value(6, Some(1000))),
         ("fill-none", "NONE PX 5", Fill::None(5)),
         ("fill-giveup", "GIVEUP", Fill::GiveUp(0)),
         ("fill-backoff", "giveup BACKOFF 2305843009213693952", Fill::GiveUp(1 << 61)),
     ] {
-        assert_eq!(parsed(name, &format!("BF.FILL f i c 0123456789abcdef {rest}")), Parsed::Fill(token, fill));
+        assert_eq!(
+            parsed(name, &format!("BF.FILL f i c 0123456789abcdef0123456789ABCDEF {rest}")),
+            Parsed::Fill(token, fill)
+        );
     }
     let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 1";
     let fetch = Fetch { stale: 1 << 61, ..fetch };

@@ -6,11 +6,12 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::rules::Rule;
 use crate::scenarios::{
-    SCENARIOS, Scenario, Size, adds, deletes, heartbeat, in_flight, refill, returns, two_keys, writes,
+    SCENARIOS, Scenario, Size, adds, deletes, heartbeat, in_flight, moves, parts, refill, restarts, returns, stores,
+    two_keys, writes,
 };
 use crate::world::{
-    NO_EARLY_TOKEN, NO_LATE_ABSENT, NO_LOST_WAITER, NO_OLD_VALUE, NO_STALE_FILL, NO_WRONG_ABSENT, ONE_HOLDER,
-    TRUTH_AT_LAST, World,
+    NO_EARLY_TOKEN, NO_LATE_ABSENT, NO_LOST_FILL, NO_LOST_WAITER, NO_OLD_VALUE, NO_STALE_FILL, NO_WRONG_ABSENT,
+    ONE_HOLDER, TRUTH_AT_LAST, World,
 };
 
 /// The larger bounds if `BLOOMGATE_PROOF` is `full`.
@@ -105,12 +106,19 @@ required! {
     checking_the_token: CheckToken, writes, NO_STALE_FILL;
     checking_the_token_of_a_none: CheckToken, writes, NO_WRONG_ABSENT;
     checking_the_token_of_a_value: CheckToken, writes, NO_OLD_VALUE;
+    a_token_that_outlives_its_lease: OutliveLease, writes, NO_LOST_FILL;
+    a_token_that_names_the_instance: NameInstance, moves, NO_OLD_VALUE;
+    a_token_that_names_the_life: NewLife, restarts, NO_WRONG_ABSENT;
     deleting_the_value: DeleteValue, writes, NO_OLD_VALUE;
-    ending_leases: EndLeases, writes, NO_STALE_FILL;
-    ending_leases_before_a_none: EndLeases, writes, NO_WRONG_ABSENT;
-    ending_leases_before_a_value: EndLeases, writes, NO_OLD_VALUE;
+    voiding_tokens: VoidTokens, writes, NO_STALE_FILL;
+    voiding_tokens_before_a_none: VoidTokens, writes, NO_WRONG_ABSENT;
+    voiding_tokens_before_a_value: VoidTokens, writes, NO_OLD_VALUE;
     ending_nones: EndNones, writes, NO_WRONG_ABSENT;
-    ending_the_records_of_an_added_item: AddEndsItem, adds, NO_WRONG_ABSENT;
+    changing_the_cache_key: ChangeKey, parts, NO_OLD_VALUE;
+    changing_the_item: ChangeItem, adds, NO_WRONG_ABSENT;
+    changing_the_cache_key_on_set: ChangeOnSet, stores, NO_OLD_VALUE;
+    changing_the_filter: ChangeFilter, refill, NO_STALE_FILL;
+    looking_at_epochs: LookAtEpochs, moves, NO_OLD_VALUE;
     one_loader: OneLoader, writes, ONE_HOLDER;
     waking: Wake, writes, NO_LOST_WAITER;
     a_back_off: KeepBackOff, writes, NO_EARLY_TOKEN;

@@ -1,5 +1,5 @@
-//! The guard's protocol, checked exhaustively over small bounds: a model of the filter, the cache, leases, NONEs and writes in
-//! flight, of readers and writers that can stop between any two steps, of deletes and of a refill. docs/guard-proof.md says
+//! The guard's protocol, checked exhaustively over small bounds: a model of the filter, the cache, tokens, leases, NONEs and writes
+//! in flight, of readers and writers that can stop between any two steps, of deletes and of a refill. docs/guard-proof.md says
 //! what it shows and what it cannot see.
 //!
 //! The model runs the module's own state machine (`src/guard/state.rs`). `walks.rs` repeats random walks of the model on real
@@ -14,11 +14,11 @@
 #[path = "../../../../src/guard"]
 mod guard {
     pub mod alarm;
+    pub mod changes;
     pub mod ids;
     pub mod queues;
     pub mod records;
     pub mod state;
-    pub mod table;
 }
 mod checks;
 mod feed;

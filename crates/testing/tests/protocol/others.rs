@@ -2,8 +2,8 @@
 //! keeps a heartbeat.
 
 use crate::rules::Rule;
-use crate::server::{Name, Record};
-use crate::world::{Action, Lease, Phase, Refill, State, World};
+use crate::server::Name;
+use crate::world::{Action, Refill, State, World};
 
 impl World {
     pub fn other_actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -26,6 +26,14 @@ impl World {
             let names = [(false, Name::Rows), (true, Name::Filling)];
             let present = names.into_iter().filter(|(_, name)| state.server.exists(*name));
             actions.extend(present.map(|(is_new, _)| Action::Lose(is_new)));
+        }
+        if state.restarts > 0 {
+            actions.push(Action::Restart);
+        }
+        if state.server.is_away {
+            actions.push(Action::ComeBack);
+        } else if state.moves > 0 {
+            actions.push(Action::LeaveNode);
         }
         if self.may_refill(state) {
             actions.push(Action::Refill);
@@ -97,7 +105,7 @@ impl World {
             Refill::Complete if !state.server.exists(name) => Refill::Off,
             Refill::Complete => {
                 state.server.rename();
-                state.filter_replaced();
+                state.void_all();
                 Refill::Renamed
             }
             Refill::Renamed | Refill::Done => Refill::Done,
@@ -107,7 +115,7 @@ impl World {
     pub fn reserve(&self, state: &mut State, name: Name) {
         state.server.reserve(name);
         if name == Name::Rows {
-            state.filter_replaced();
+            state.void_all();
         }
     }
 
@@ -133,27 +141,6 @@ impl World {
                 let ends = state.follower.period >= state.follower.beat + 2 && !self.lacks(Rule::HeartbeatExpires);
                 if ends {
                     state.server.heartbeat = Some(false);
-                }
-            }
-        }
-    }
-}
-
-impl State {
-    /// The filter of the name that readers ask is replaced or lost. The leases of a filter end with it. Those that were granted
-    /// without a filter may be replaced while there is one.
-    pub fn filter_replaced(&mut self) {
-        for of in 0..self.server.keys.len() {
-            let has_filter = matches!(self.server.keys[of].record, Some(Record::Lease(_, Some(_))));
-            let after = if has_filter { Lease::Ended } else { Lease::Replaceable };
-            for reader in &mut self.readers {
-                match &mut reader.phase {
-                    Phase::Token { key, lease } | Phase::Loaded { key, lease, .. }
-                        if usize::from(*key) == of && *lease != Lease::Ended =>
-                    {
-                        *lease = after;
-                    }
-                    _ => {}
                 }
             }
         }

@@ -1,17 +1,24 @@
-//! The module's guard, rebuilt from what a state of the model lists, and listed again. Times are numbers: every record ends
-//! `LATER`, except the one whose end passes.
+//! The module's guard, rebuilt from what a state of the model lists, and listed again. Times and stamps are numbers: every record
+//! ends `LATER`, except the one whose end passes, and of a token the state lists only whether it is safe.
 
 use crate::guard::alarm::Due;
-use crate::guard::ids::{CacheKeyId, FilterId, ItemId};
-use crate::guard::state::{Asker, Guard, Standing};
+use crate::guard::changes::Stamp;
+use crate::guard::ids::{KeyId, Row};
+use crate::guard::records::Known;
+use crate::guard::state::Guard;
 use crate::rules::Rule;
-use crate::server::{Name, ReaderId, Record, Server, Waiting};
+use crate::server::{Name, READERS, ReaderId, Record, Server, Token, Waiting};
 
-/// The filter that a lease or a NONE is for, by its instance. `None`: there was no filter.
+/// The filter that a token or a NONE is for, by its instance. `None`: there was no filter.
 pub type For = Option<u8>;
-const FILTERS: [For; 3] = [Some(1), Some(2), None];
 
 pub type Queue = Guard<ReaderId>;
+
+/// A guard, and the stamps of the readers' tokens.
+pub struct Session {
+    pub guard: Queue,
+    pub stamps: [Stamp; READERS],
+}
 
 /// The time that passes while a command runs.
 #[derive(Clone, Copy, PartialEq)]
@@ -27,59 +34,78 @@ pub const NOW: u64 = 100;
 pub const SOON: u64 = 101;
 pub const LATER: u64 = 1000;
 pub const MAX: usize = 8;
-/// A token that no reader holds.
-const LOST: u64 = 0;
 
-pub fn key_id(key: usize) -> CacheKeyId {
-    CacheKeyId { database: 0, name: [key as u64, 1] }
+pub fn key_id(key: usize) -> KeyId {
+    KeyId([key as u64, 1])
 }
 
-pub fn filter_key(name: Name) -> CacheKeyId {
-    CacheKeyId { database: 0, name: [name as u64, 2] }
+/// The key of a filter, as its rows name it.
+pub fn filter_of(name: Name) -> u64 {
+    100 + name as u64
 }
 
-pub fn item_id(of: For) -> ItemId {
-    let filter = match of {
-        Some(instance) => FilterId::existing(instance.into()),
-        None => FilterId::missing(filter_key(Name::Rows)),
-    };
-    ItemId { filter, item: [17, 0] }
+/// The item of the row, in the filter of this name.
+pub fn item_of(name: Name) -> u64 {
+    200 + name as u64
 }
 
-pub fn token(reader: ReaderId) -> u64 {
-    u64::from(reader) + 1
+pub fn row(key: usize, of: For) -> Row {
+    let (filter, item) = (filter_of(Name::Rows), item_of(Name::Rows));
+    Row { key: key_id(key), filter, item, instance: of.unwrap_or(0).into() }
 }
 
 impl Server {
     /// A guard that holds what the state lists.
-    pub fn guard(&self, passes: Passes) -> Queue {
-        let mut guard = Queue::default();
-        let mut due: Vec<usize> = (0..self.keys.len()).collect();
+    pub fn session(&self, passes: Passes) -> Session {
+        let mut session = Session { guard: Queue::small(), stamps: [0; READERS] };
+        // A guard remembers changes from its first token on.
+        session.hand_out(Some(Token { key: 0, of: None, is_safe: false }), 0);
+        session.stamps[0] = 0;
+        for reader in 0..READERS {
+            session.hand_out(self.tokens[reader].filter(|token| !token.is_safe), reader);
+        }
+        session.guard.all_changed();
+        let holders = self.keys.iter().filter_map(|slot| match slot.record {
+            Some(Record::Lease(holder, _)) => holder.map(usize::from),
+            _ => None,
+        });
+        let holders: Vec<usize> = holders.collect();
+        for reader in (0..READERS).filter(|reader| !holders.contains(reader)) {
+            session.hand_out(self.tokens[reader].filter(|token| token.is_safe), reader);
+        }
+        let mut keys: Vec<usize> = (0..self.keys.len()).collect();
         // Draining the alarm must not drain the entries of keys that are due.
-        due.sort_by_key(|key| self.keys[*key].is_due);
-        for key in due {
-            let slot = &self.keys[key];
-            if slot.is_due {
-                self.join(&mut guard, key, passes);
-                guard.end(key_id(key));
-                self.note(&mut guard, key, passes);
+        keys.sort_by_key(|key| self.keys[*key].is_due);
+        for key in keys {
+            if self.keys[key].is_due {
+                let passing = session.guard.grant(row(key, None), (NOW, LATER), MAX);
+                self.join(&mut session.guard, key, passes);
+                session.guard.give_up(key_id(key), passing, NOW);
+                self.note(&mut session, key, passes);
             } else {
-                self.note(&mut guard, key, passes);
-                self.join(&mut guard, key, passes);
-                while guard.take_due(NOW).is_some() {}
+                self.note(&mut session, key, passes);
+                self.join(&mut session.guard, key, passes);
+                while session.guard.take_due(NOW).is_some() {}
             }
         }
-        guard
+        session
     }
 
-    fn note(&self, guard: &mut Queue, key: usize, passes: Passes) {
-        let end = if passes == Passes::Record(key) { SOON } else { LATER };
+    fn note(&self, session: &mut Session, key: usize, passes: Passes) {
+        let times = (NOW, if passes == Passes::Record(key) { SOON } else { LATER });
         match self.keys[key].record {
             Some(Record::Lease(holder, of)) => {
-                guard.grant(key_id(key), item_id(of), holder.map_or(LOST, token), (NOW, end), MAX).unwrap();
+                let stamp = session.guard.grant(row(key, of), times, MAX);
+                if let Some(holder) = holder {
+                    session.stamps[usize::from(holder)] = stamp;
+                }
             }
-            Some(Record::NoRow(of)) => guard.note_no_row(key_id(key), item_id(of), (NOW, end), MAX),
-            Some(Record::BackOff) => guard.back_off(key_id(key), (NOW, end), MAX),
+            Some(Record::NoRow(of)) => {
+                let is_of = |token: &Token| usize::from(token.key) == key && token.is_safe;
+                assert!(!self.tokens.iter().flatten().any(is_of), "a NONE voids all tokens");
+                session.guard.note_no_row(row(key, of), times, MAX);
+            }
+            Some(Record::BackOff) => session.guard.back_off(key_id(key), times, MAX),
             None => {}
         }
     }
@@ -87,33 +113,45 @@ impl Server {
     fn join(&self, guard: &mut Queue, key: usize, passes: Passes) {
         for Waiting { reader, is_held } in self.keys[key].queue.iter().copied() {
             let deadline = if passes == Passes::Deadline(reader) { SOON } else { LATER };
-            let (key, filter) = (key_id(key), filter_key(Name::Rows));
-            guard.join(key, filter, reader.into(), reader, is_held, (NOW, deadline)).unwrap();
+            guard.join(&row(key, None), reader.into(), reader, is_held, (NOW, deadline)).unwrap();
         }
     }
 
     /// Lists what a guard holds at a time. Takes its due entries out.
-    pub fn list(&mut self, mut guard: Queue, now: u64) {
+    pub fn list(&mut self, session: Session, now: u64) {
+        let Session { mut guard, stamps } = session;
+        for (token, stamp) in self.tokens.iter_mut().zip(stamps) {
+            if let Some(token) = token {
+                token.is_safe = guard.is_safe(&row(token.key.into(), token.of), stamp);
+            }
+        }
         let is_waking = !self.lacks(Rule::Wake);
-        let tokens = LOST..=4;
         for (key, slot) in self.keys.iter_mut().enumerate() {
-            let id = key_id(key);
-            slot.record = if guard.has_lease(id, now) {
-                let held = tokens.clone().find(|token| guard.has_token(id, *token)).unwrap();
-                let of = FILTERS.into_iter().find(|of| guard.holds(id, item_id(*of), held, now)).unwrap();
-                Some(Record::Lease(held.checked_sub(1).map(|reader| reader as ReaderId), of))
-            } else if guard.is_backed_off(id, now) {
-                Some(Record::BackOff)
-            } else {
-                let is_none = |of: &For| guard.standing(id, item_id(*of), Asker::Waiter, true, now) == Standing::NoRow;
-                FILTERS.into_iter().find(is_none).map(Record::NoRow)
-            };
+            slot.record = guard.record(key_id(key), now).map(|record| {
+                let of = Some(record.row.instance as u8).filter(|instance| *instance > 0);
+                let has_it = |reader: &usize| self.tokens[*reader].is_some() && stamps[*reader] == record.stamp;
+                match record.known() {
+                    Known::Lease => Record::Lease((0..READERS).find(has_it).map(|reader| reader as ReaderId), of),
+                    Known::NoRow => Record::NoRow(of),
+                    Known::BackOff => Record::BackOff,
+                }
+            });
             slot.is_due = false;
         }
         while let Some(due) = guard.take_due(now) {
             let Due::Serve(id) = due else { panic!("{due:?}") };
-            let slot = &mut self.keys[id.name[0] as usize];
+            let slot = &mut self.keys[id.value() as usize];
             slot.is_due = is_waking && !slot.queue.is_empty();
+        }
+    }
+}
+
+impl Session {
+    /// Hands a token out, without a lease.
+    fn hand_out(&mut self, token: Option<Token>, reader: usize) {
+        if let Some(Token { key, of, .. }) = token {
+            self.stamps[reader] = self.guard.grant(row(key.into(), of), (NOW, LATER), MAX);
+            self.guard.give_up(key_id(key.into()), self.stamps[reader], NOW);
         }
     }
 }

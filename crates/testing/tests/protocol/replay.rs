@@ -1,10 +1,10 @@
 //! The steps of the model as commands on a real server with the module: every reply has to be the one that the model expects.
 //!
-//! A lease, a NONE or a back-off ends early by eviction (`bf.max-leases`), which needs no clock.
+//! A lease, a NONE or a back-off ends early by eviction (`bf.max-leases`), which needs no clock. So a load takes longer than its lease.
 
 use std::collections::BTreeSet;
 
-use crate::server::{Answer, Fill, How, Name, Record};
+use crate::server::{Answer, Fill, How, Name};
 use crate::world::{Action, Phase, Refill, State, World};
 use crate::writers::Step;
 use testing::{Connection, Reply, Server, array, bulk, eventually, nil, ok};
@@ -117,14 +117,14 @@ impl Stage {
         match action {
             Action::Ask(reader, key, how) => self.ask(before, reader, key, how, after),
             Action::Fill(reader) | Action::FillAndKeep(reader) => {
-                let Phase::Loaded { key, version, .. } = before.readers[usize::from(reader)].phase else { panic!() };
+                let Phase::Loaded(held, version) = before.readers[usize::from(reader)].phase else { panic!() };
                 let has_row = before.row.has(version);
-                self.fill(before, reader, key, if has_row { Fill::Value(version) } else { Fill::None });
+                self.fill(before, reader, held.key, if has_row { Fill::Value(version) } else { Fill::None });
             }
             Action::GiveUp(reader) | Action::BackOff(reader) => {
-                let Phase::Token { key, .. } = before.readers[usize::from(reader)].phase else { panic!() };
+                let Phase::Token(held) = before.readers[usize::from(reader)].phase else { panic!() };
                 let fill = if matches!(action, Action::BackOff(_)) { Fill::BackOff } else { Fill::GiveUp };
-                self.fill(before, reader, key, fill);
+                self.fill(before, reader, held.key, fill);
             }
             Action::Announce => self.changed(before, Name::Rows, 0),
             Action::Beat | Action::ExpireBeat | Action::Tick => {
@@ -145,13 +145,13 @@ impl Stage {
             }
             Action::Write(number) => {
                 let place = usize::from(before.writers[usize::from(number)].done);
-                self.write(before, world.programs[usize::from(number)][place]);
+                self.write(before, number, world.programs[usize::from(number)][place]);
             }
             Action::DelArrives => {
                 let found = before.server.may_have(Name::Rows) == Some(true);
                 assert_eq!(self.client.run(&format!("BF.DEL {FILTER} {}", self.item)).truth(), found);
             }
-            Action::ExpireRecord(key) => self.evict(before, key),
+            Action::ExpireRecord(_) => self.evict(),
             Action::ExpireValue(key) => {
                 assert!(self.client.run(&format!("PEXPIRE {} 1", cache_key(key))).truth());
                 eventually("the value to expire", || !self.client.run(&format!("EXISTS {}", cache_key(key))).truth());
@@ -221,9 +221,14 @@ impl Stage {
         self.seen.insert(if is_taken { "Accepted" } else { "Refused" }.to_owned());
     }
 
-    fn write(&mut self, before: &State, step: Step) {
+    fn write(&mut self, before: &State, number: u8, step: Step) {
         match step {
             Step::Changed(name, key) => self.changed(before, name, key),
+            Step::ChangedValue(key) => _ = self.client.run(&format!("BF.CHANGED {FILTER} another {}", cache_key(key))),
+            Step::Set(key) => {
+                let version = before.writers[usize::from(number)].version;
+                self.run_ok(&format!("SET {} v{version} PX 1000000", cache_key(key)));
+            }
             Step::Open(is_announced) => {
                 self.client.run("MULTI");
                 self.client.run(&format!("HSET {{f}}:open {} 1", cache_key(0)));
@@ -278,24 +283,12 @@ impl Stage {
         }
     }
 
-    /// Evicts the record of a cache key, by one of another cache key.
-    fn evict(&mut self, before: &State, key: u8) {
-        let record = before.server.keys[usize::from(key)].record;
-        let is_lease = matches!(record, Some(Record::Lease(..)));
-        if is_lease {
-            self.run_ok("CONFIG SET bf.max-leases 1");
-        }
-        let reply = self.client.run("BF.FETCH {g} 1 {g}:1");
-        let token = reply.elements()[1].text();
+    /// Evicts the record of a cache key, the only one, by one of another cache key.
+    fn evict(&mut self) {
         self.run_ok("CONFIG SET bf.max-leases 1");
-        if is_lease {
-            // A waiter that is served has evicted this lease in turn.
-            self.client.run(&format!("BF.FILL {{g}} 1 {{g}}:1 {token} GIVEUP"));
-        } else {
-            let words = if record == Some(Record::BackOff) { "GIVEUP BACKOFF 1000000" } else { "NONE PX 1000000" };
-            self.run_ok(&format!("BF.FILL {{g}} 1 {{g}}:1 {token} {words}"));
-            self.client.run("BF.CHANGED {g} 1 {g}:1");
-        }
+        let token = self.client.run("BF.FETCH {g} 1 {g}:1").elements()[1].text();
+        // A waiter that is served has evicted this lease in turn.
+        self.client.run(&format!("BF.FILL {{g}} 1 {{g}}:1 {token} GIVEUP"));
         self.run_ok("CONFIG SET bf.max-leases 8");
     }
 }

@@ -80,14 +80,28 @@ pub enum Rule {
     // The module.
     /// BF.FILL checks the token.
     CheckToken,
+    /// A token outlives its lease.
+    OutliveLease,
+    /// A token names the instance of the filter.
+    NameInstance,
+    /// A token names the life of the server.
+    NewLife,
     /// BF.CHANGED deletes the cached value.
     DeleteValue,
-    /// BF.CHANGED ends leases.
-    EndLeases,
+    /// BF.CHANGED voids tokens.
+    VoidTokens,
     /// BF.CHANGED ends NONEs.
     EndNones,
-    /// Adding an item ends its leases and NONEs under all cache keys.
-    AddEndsItem,
+    /// BF.CHANGED counts as a change of the cache key.
+    ChangeKey,
+    /// BF.CHANGED and BF.ADD count as a change of the item, under all cache keys.
+    ChangeItem,
+    /// SET by a client counts as a change of the cache key.
+    ChangeOnSet,
+    /// A filter that is created, deleted, emptied or renamed counts as a change of all its rows.
+    ChangeFilter,
+    /// Changed epochs of the cluster count as a change of everything.
+    LookAtEpochs,
     /// A cache key with a live lease gets no other one.
     OneLoader,
     /// The end of a lease wakes the waiters.

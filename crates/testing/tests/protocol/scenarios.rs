@@ -18,10 +18,14 @@ pub enum Size {
 pub type Scenario = fn(Size, Option<Rule>) -> World;
 
 /// All scenarios, by name.
-pub const SCENARIOS: [(&str, Scenario); 8] = [
+pub const SCENARIOS: [(&str, Scenario); 12] = [
     ("an insert and updates", writes),
     ("a row with two cache keys", two_keys),
     ("an insert that is announced by BF.ADD", adds),
+    ("a value of two rows", parts),
+    ("a value that its writer stores by SET", stores),
+    ("a server that restarts", restarts),
+    ("a slot that migrates and comes back", moves),
     ("a delete of an id that never returns", deletes),
     ("a delete of an id that returns", returns),
     ("writes in flight (UNLESS)", in_flight),
@@ -93,6 +97,42 @@ pub fn adds(size: Size, without: Option<Rule>) -> World {
         collides: true,
         ..World::new(without)
     }
+}
+
+/// A value that depends on another row, too, whose writer announces it with the same cache key.
+pub fn parts(size: Size, without: Option<Rule>) -> World {
+    let steps = |step| vec![Step::ChangedValue(0), step, Step::ChangedValue(0), Step::Finished];
+    let programs = if size == Size::Large { 2 } else { 1 };
+    World { starts: vec![true], programs: vec![steps(Step::Update); programs], ..World::new(without) }
+}
+
+/// An update whose writer stores the new value, instead of deleting the old one.
+pub fn stores(size: Size, without: Option<Rule>) -> World {
+    let program = vec![CHANGED, Step::Update, Step::Set(0), Step::Finished];
+    let hows = if size == Size::Large { vec![How::Plain, How::Stale, How::Wait] } else { vec![How::Plain, How::Stale] };
+    World { starts: vec![true], programs: vec![program], hows, ..World::new(without) }
+}
+
+/// A server that restarts, or whose replica takes over, at any moment. It keeps its data.
+pub fn restarts(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let mut programs = vec![write(Step::Insert, 1, without)];
+    if is_large {
+        programs.push(write(Step::Update, 1, without));
+    }
+    World {
+        programs,
+        hows: vec![How::Plain, How::Stale],
+        restarts: if is_large { 2 } else { 1 },
+        ..World::new(without)
+    }
+}
+
+/// A slot that is on another node for some time, where rows change. The filter may be lost before.
+pub fn moves(size: Size, without: Option<Rule>) -> World {
+    let programs = vec![write(Step::Update, 1, without); if size == Size::Large { 2 } else { 1 }];
+    let hows = vec![How::Plain, How::Stale];
+    World { starts: vec![true], programs, hows, losses: 1, moves: 1, ..World::new(without) }
 }
 
 /// Inserts, updates and deletes of an id that never returns. The filter may be lost.

@@ -1,18 +1,20 @@
-//! The server as the clients of the guard see it: filters, cached values, leases, NONEs, waiting clients.
+//! The server as the clients of the guard see it: filters, cached values, tokens, leases, NONEs, waiting clients.
 //!
-//! Leases, NONEs and queues are decided by the module's own `Guard` (`src/guard/state.rs`). A state of the model lists what the
-//! guard holds; each command rebuilds a guard from that list, runs on it, and lists its contents again. The order of the steps
+//! Tokens, leases, NONEs and queues are decided by the module's own `Guard` (`src/guard/state.rs`). A state of the model lists what
+//! the guard holds; each command rebuilds a guard from that list, runs on it, and lists its contents again. The order of the steps
 //! of each command follows `src/commands/{fetch,fill,changed}.rs`, and `replay.rs` compares their replies with a real server.
 
 use crate::guard::alarm::Due;
-use crate::guard::state::{Asker, Standing};
-use crate::rebuild::{For, LATER, MAX, NOW, Passes, Queue, SOON, filter_key, item_id, key_id, token};
+use crate::guard::state::{Asker, Guard, Standing};
+use crate::rebuild::{For, LATER, MAX, NOW, Passes, SOON, Session, filter_of, item_of, key_id, row};
 use crate::rules::Rule;
 
 /// The number of commits to the row so far.
 pub type Version = u8;
 /// A reader, by its number.
 pub type ReaderId = u8;
+/// The most readers of a model.
+pub const READERS: usize = 3;
 
 /// The name that readers ask, and the name under which a new filter is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,10 +33,20 @@ pub struct Filter {
     is_deleted: bool,
 }
 
+/// The token of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    pub key: u8,
+    /// The instance of the filter for which it was handed out. It is a part of the token.
+    pub of: For,
+    /// Whether nothing has changed since.
+    pub is_safe: bool,
+}
+
 /// What the guard holds of a cache key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// A lease, with the reader that holds its token. `None`: the token is lost.
+    /// A lease, with the reader that has it. `None`: its token is lost.
     Lease(Option<ReaderId>, For),
     /// The item has no row.
     NoRow(For),
@@ -108,6 +120,10 @@ pub enum Fill {
 pub struct Server {
     pub filters: [Option<Filter>; 2],
     pub keys: Vec<CacheKey>,
+    pub tokens: [Option<Token>; READERS],
+    /// Whether the keys are on another node, and come back in another epoch.
+    pub is_away: bool,
+    pub has_been_away: bool,
     /// Whether the key for WHILE exists. `None`: readers do not give WHILE.
     pub heartbeat: Option<bool>,
     /// The rule that is left out.
@@ -117,7 +133,15 @@ pub struct Server {
 impl Server {
     pub fn new(keys: usize, has_row: bool, without: Option<Rule>) -> Self {
         let filter = Filter { instance: 1, has_bits: has_row, is_deleted: false };
-        Self { filters: [Some(filter), None], keys: vec![CacheKey::default(); keys], heartbeat: None, without }
+        Self {
+            filters: [Some(filter), None],
+            keys: vec![CacheKey::default(); keys],
+            tokens: [None; READERS],
+            is_away: false,
+            has_been_away: false,
+            heartbeat: None,
+            without,
+        }
     }
 
     pub fn lacks(&self, rule: Rule) -> bool {
@@ -145,18 +169,17 @@ impl Server {
 
     /// BF.FETCH. A reader that waits is in the queue afterwards, and gets no answer yet.
     pub fn fetch(&mut self, reader: ReaderId, key: usize, how: How) -> Option<Answer> {
-        let mut guard = self.guard(Passes::Nothing);
-        let answer = self.look(&mut guard, reader, key, how, Asker::Caller);
+        let mut session = self.session(Passes::Nothing);
+        let answer = self.look(&mut session, reader, key, how, Asker::Caller);
         // A back-off is answered at once.
-        let joins = answer == Some(Answer::Wait) && how == How::Wait && !self.answers_back_off(key);
+        let joins = answer == Answer::Wait && how == How::Wait && !self.answers_back_off(key);
         if joins {
             let is_held = self.is_held(key);
-            let (id, filter) = (key_id(key), filter_key(Name::Rows));
-            guard.join(id, filter, reader.into(), reader, is_held, (NOW, LATER)).unwrap();
+            session.guard.join(&row(key, None), reader.into(), reader, is_held, (NOW, LATER)).unwrap();
             self.keys[key].queue.push(Waiting { reader, is_held });
         }
-        self.list(guard, NOW);
-        answer.filter(|_| !joins)
+        self.list(session, NOW);
+        (!joins).then_some(answer)
     }
 
     fn answers_back_off(&self, key: usize) -> bool {
@@ -168,94 +191,129 @@ impl Server {
         self.keys[key].is_open && !self.lacks(Rule::GiveUnless)
     }
 
-    /// Asks the hash of writes in flight, the filter, the guard and the cache, like `look` in `commands/fetch.rs`. Answers `wait`
-    /// if there is no other answer.
-    fn look(&self, guard: &mut Queue, reader: ReaderId, key: usize, how: How, asker: Asker) -> Option<Answer> {
-        let slot = &self.keys[key];
+    /// Asks the hash of writes in flight, the filter, the cache and the guard, like `look` in `commands/fetch.rs`. Answers `wait` if
+    /// there is no other answer.
+    fn look(&mut self, session: &mut Session, reader: ReaderId, key: usize, how: How, asker: Asker) -> Answer {
+        let value = self.keys[key].value;
         if self.is_held(key) {
-            return Some(Answer::Wait);
+            return Answer::Wait;
         }
         let beats = self.heartbeat != Some(false);
         let trusts_filter = beats || self.lacks(Rule::GiveWhile);
         if self.may_have(Name::Rows) == Some(false) && trusts_filter {
-            return Some(Answer::Absent);
+            return Answer::Absent;
         }
-        let item = item_id(self.instance());
+        if let Some(version) = value.filter(|_| how != How::Stale) {
+            return Answer::Hit(version);
+        }
+        let row = row(key, self.instance());
         let denies = trusts_filter || self.lacks(Rule::WhileCoversNones);
-        let standing = guard.standing(key_id(key), item, asker, denies, NOW);
+        let standing = session.guard.standing(&row, asker, denies, NOW);
         if standing == Standing::NoRow {
-            return Some(Answer::Absent);
+            return Answer::Absent;
         }
         let is_leased = matches!(standing, Standing::Leased(_)) && !self.lacks(Rule::OneLoader);
         let backs_off = matches!(standing, Standing::BackedOff(_)) && !self.lacks(Rule::KeepBackOff);
-        let may_grant = !is_leased && !backs_off;
-        let answer = match slot.value {
-            Some(version) if how == How::Stale && may_grant => Answer::Stale(version),
-            Some(version) => return Some(Answer::Hit(version)),
-            None if may_grant => Answer::Load,
-            None => return Some(Answer::Wait),
-        };
-        guard.grant(key_id(key), item, token(reader), (NOW, LATER), MAX).unwrap();
-        Some(answer)
+        if is_leased || backs_off {
+            return value.map_or(Answer::Wait, Answer::Hit);
+        }
+        self.look_at_epochs(session);
+        session.stamps[usize::from(reader)] = session.guard.grant(row, (NOW, LATER), MAX);
+        self.tokens[usize::from(reader)] = Some(Token { key: key as u8, of: self.instance(), is_safe: true });
+        value.map_or(Answer::Load, Answer::Stale)
+    }
+
+    /// Without a filter, the module looks whether the epochs of the cluster have changed.
+    fn look_at_epochs(&mut self, session: &mut Session) {
+        if self.instance().is_none() && std::mem::take(&mut self.has_been_away) && !self.lacks(Rule::LookAtEpochs) {
+            session.guard.all_changed();
+        }
     }
 
     /// BF.FILL. Returns whether it was accepted.
     pub fn fill(&mut self, reader: ReaderId, key: usize, fill: Fill) -> bool {
-        let mut guard = self.guard(Passes::Nothing);
-        let item = item_id(self.instance());
-        if !guard.holds(key_id(key), item, token(reader), NOW) && !self.lacks(Rule::CheckToken) {
+        if self.is_away {
             return false;
         }
-        let slot = &mut self.keys[key];
+        let mut session = self.session(Passes::Nothing);
+        self.look_at_epochs(&mut session);
+        let (stamp, row) = (session.stamps[usize::from(reader)], row(key, self.instance()));
+        let token = self.tokens[usize::from(reader)].unwrap();
+        let is_for_this = token.of == self.instance() || self.lacks(Rule::NameInstance);
+        let has_lease = self.keys[key].record == Some(Record::Lease(Some(reader), token.of));
+        let mut is_accepted = is_for_this && session.guard.accepts(&row, stamp);
+        is_accepted &= has_lease || !self.lacks(Rule::OutliveLease);
+        is_accepted |= self.lacks(Rule::CheckToken);
+        let (guard, slot) = (&mut session.guard, &mut self.keys[key]);
         match fill {
-            Fill::Value(version) => slot.value = Some(version),
-            Fill::None => slot.value = None,
-            Fill::GiveUp => {}
-            Fill::BackOff => slot.backs_off = true,
+            _ if !is_accepted => {}
+            Fill::Value(version) => {
+                (slot.value, slot.backs_off) = (Some(version), false);
+                guard.row_changed(key_id(key));
+            }
+            Fill::None => {
+                (slot.value, slot.backs_off) = (None, false);
+                guard.note_no_row(row, (NOW, LATER), MAX);
+            }
+            Fill::GiveUp => is_accepted = guard.give_up(key_id(key), stamp, NOW),
+            Fill::BackOff => {
+                slot.backs_off = true;
+                guard.back_off(key_id(key), (NOW, LATER), MAX);
+            }
         }
-        match fill {
-            Fill::None => guard.note_no_row(key_id(key), item, (NOW, LATER), MAX),
-            Fill::BackOff => guard.back_off(key_id(key), (NOW, LATER), MAX),
-            _ => guard.end(key_id(key)),
-        }
-        self.list(guard, NOW);
-        true
+        self.list(session, NOW);
+        is_accepted
     }
 
     /// BF.CHANGED.
     pub fn changed(&mut self, name: Name, key: usize) {
-        if !self.lacks(Rule::DeleteValue) {
-            self.keys[key].value = None;
-        }
-        let (keeps_lease, keeps_none) = (self.lacks(Rule::EndLeases), self.lacks(Rule::EndNones));
-        let kept = match self.keys[key].record {
-            Some(Record::Lease(..)) => keeps_lease,
-            Some(Record::NoRow(_)) => keeps_none,
-            Some(Record::BackOff) | None => false,
-        };
-        self.keys[key].backs_off = false;
-        if !kept {
-            let mut guard = self.guard(Passes::Nothing);
-            guard.end(key_id(key));
-            self.list(guard, NOW);
-        }
+        self.changed_value(key);
         self.add(name);
     }
 
-    /// The add of the item, by BF.CHANGED, BF.ADD or BF.INSERT with NOCREATE. It ends the leases and NONEs of the item.
+    /// BF.CHANGED of another item with this cache key, as far as it concerns the cache key.
+    pub fn changed_value(&mut self, key: usize) {
+        if !self.lacks(Rule::DeleteValue) {
+            self.keys[key].value = None;
+        }
+        self.keys[key].backs_off = false;
+        if !self.keeps_tokens() && !self.keeps_none(key) && !self.lacks(Rule::ChangeKey) {
+            self.change(|guard| guard.row_changed(key_id(key)));
+        }
+    }
+
+    fn keeps_tokens(&self) -> bool {
+        self.lacks(Rule::VoidTokens) && !self.keys.iter().any(|slot| matches!(slot.record, Some(Record::NoRow(_))))
+    }
+
+    fn keeps_none(&self, key: usize) -> bool {
+        self.lacks(Rule::EndNones) && matches!(self.keys[key].record, Some(Record::NoRow(_)))
+    }
+
+    /// SET of a cache key by a client.
+    pub fn set(&mut self, key: usize, version: Version) {
+        self.keys[key].value = Some(version);
+        if !self.lacks(Rule::ChangeOnSet) {
+            self.change(|guard| guard.value_changed(key_id(key)));
+        }
+    }
+
+    /// The add of the item, by BF.CHANGED, BF.ADD or BF.INSERT with NOCREATE.
     pub fn add(&mut self, name: Name) {
-        let is_ending = ![Rule::EndLeases, Rule::EndNones, Rule::AddEndsItem].iter().any(|rule| self.lacks(*rule));
-        if is_ending && self.keys.iter().any(|slot| slot.record.is_some()) {
-            let mut guard = self.guard(Passes::Nothing);
-            // A missing filter is known by its name, and `Filling` has one of its own.
-            let of = self.filters[name as usize].map(|filter| filter.instance);
-            if of.is_some() || name == Name::Rows {
-                guard.end_item(item_id(of));
-            }
-            self.list(guard, NOW);
+        if !self.keeps_tokens() && !self.keeps_none(0) && !self.lacks(Rule::ChangeItem) {
+            self.change(|guard| guard.filter_changed(item_of(name)));
         }
         if let Some(filter) = &mut self.filters[name as usize] {
             (filter.has_bits, filter.is_deleted) = (true, false);
+        }
+    }
+
+    /// Something changes, which the server learns unless it happens on another node.
+    fn change(&mut self, change: impl FnOnce(&mut Guard<ReaderId>)) {
+        if !self.is_away {
+            let mut session = self.session(Passes::Nothing);
+            change(&mut session.guard);
+            self.list(session, NOW);
         }
     }
 
@@ -297,21 +355,56 @@ impl Server {
     }
 
     fn replaced(&mut self, name: Name) {
-        let mut guard = self.guard(Passes::Nothing);
-        guard.filter_replaced(filter_key(name));
-        self.list(guard, NOW);
+        if !self.lacks(Rule::ChangeFilter) {
+            self.change(|guard| guard.filter_changed(filter_of(name)));
+        }
+        // Instances never come back. Those of the model do, so what is of another one is dropped here.
+        let current = self.instance();
+        let is_unusable = |of: For| of.is_some() && of != current;
+        self.tokens.iter_mut().flatten().for_each(|token| token.is_safe &= !is_unusable(token.of));
+        for slot in &mut self.keys {
+            slot.record.take_if(|record| match record {
+                Record::Lease(_, of) | Record::NoRow(of) => is_unusable(*of),
+                Record::BackOff => false,
+            });
+        }
     }
 
-    /// The lease or the NONE of a cache key expires, or is evicted.
+    /// The server is killed and comes back with its data, or a replica that has all of it takes over. What the guard knew is gone, also
+    /// which tokens are void: only that they are of another life.
+    pub fn restart(&mut self) {
+        for token in self.tokens.iter_mut().flatten() {
+            token.is_safe = self.without == Some(Rule::NewLife);
+        }
+        for slot in &mut self.keys {
+            (slot.record, slot.is_due, slot.backs_off) = (None, false, false);
+        }
+    }
+
+    /// The slot of all keys migrates to another node.
+    pub fn leave_node(&mut self) {
+        self.is_away = true;
+    }
+
+    /// The slot comes back. The filter is another instance.
+    pub fn come_back(&mut self) {
+        (self.is_away, self.has_been_away) = (false, true);
+        if let Some(filter) = &mut self.filters[Name::Rows as usize] {
+            filter.instance = 3 - filter.instance;
+        }
+    }
+
+    /// The record of a cache key expires, or is evicted.
     pub fn expire(&mut self, key: usize) {
-        let guard = self.guard(Passes::Record(key));
-        self.list(guard, SOON);
+        let session = self.session(Passes::Record(key));
+        self.list(session, SOON);
         self.keys[key].backs_off = false;
         assert_eq!(self.keys[key].record, None, "it has expired");
     }
 
     /// A reader drops its token.
     pub fn forget(&mut self, reader: ReaderId) {
+        self.tokens[usize::from(reader)] = None;
         for slot in &mut self.keys {
             if let Some(Record::Lease(holder, _)) = &mut slot.record {
                 holder.take_if(|holder| *holder == reader);
@@ -321,20 +414,20 @@ impl Server {
 
     /// The timer serves the waiters that are due. Returns their answers.
     pub fn serve(&mut self) -> Vec<(ReaderId, usize, Answer)> {
-        let mut guard = self.guard(Passes::Nothing);
+        let mut session = self.session(Passes::Nothing);
         let mut answers = Vec::new();
-        while let Some(Due::Serve(id)) = guard.take_due(NOW) {
-            let key = id.name[0] as usize;
+        while let Some(Due::Serve(id)) = session.guard.take_due(NOW) {
+            let key = id.value() as usize;
             let mut from = 0;
-            while let Some((waiter, ticket, reader)) = guard.next(id, from) {
-                let answer = self.look(&mut guard, reader, key, How::Wait, Asker::Waiter).unwrap();
+            while let Some((waiter, ticket, reader)) = session.guard.next(id, from) {
+                let answer = self.look(&mut session, reader, key, How::Wait, Asker::Waiter);
                 if answer != Answer::Wait || self.answers_back_off(key) {
-                    self.answered(&mut guard, reader, key, answer);
+                    self.answered(&mut session, reader, key, answer);
                     answers.push((reader, key, answer));
                     continue;
                 }
                 let is_held = self.is_held(key);
-                guard.put_back(waiter, reader, is_held);
+                session.guard.put_back(waiter, reader, is_held);
                 let place = self.keys[key].queue.iter().position(|waiting| waiting.reader == reader).unwrap();
                 self.keys[key].queue[place].is_held = is_held;
                 if !is_held {
@@ -343,27 +436,27 @@ impl Server {
                 from = ticket + 1;
             }
         }
-        self.list(guard, NOW);
+        self.list(session, NOW);
         answers
     }
 
     /// The WAIT of a reader expires. Returns its answer.
     pub fn deadline(&mut self, reader: ReaderId, key: usize) -> Answer {
-        let mut guard = self.guard(Passes::Deadline(reader));
+        let mut session = self.session(Passes::Deadline(reader));
         loop {
-            match guard.take_due(SOON) {
+            match session.guard.take_due(SOON) {
                 Some(Due::Deadline(waiter, ticket)) => {
-                    assert_eq!(guard.take(waiter, ticket), Some(reader));
+                    assert_eq!(session.guard.take(waiter, ticket), Some(reader));
                     break;
                 }
                 Some(_) => {}
                 None => panic!("nothing is due"),
             }
         }
-        let answer = self.look(&mut guard, reader, key, How::Wait, Asker::Waiter).unwrap();
+        let answer = self.look(&mut session, reader, key, How::Wait, Asker::Waiter);
         let due: Vec<bool> = self.keys.iter().map(|slot| slot.is_due).collect();
-        self.answered(&mut guard, reader, key, answer);
-        self.list(guard, NOW);
+        self.answered(&mut session, reader, key, answer);
+        self.list(session, NOW);
         // These entries were taken out above.
         for (slot, was_due) in self.keys.iter_mut().zip(due) {
             slot.is_due |= was_due && !slot.queue.is_empty();
@@ -371,17 +464,18 @@ impl Server {
         answer
     }
 
-    fn answered(&mut self, guard: &mut Queue, reader: ReaderId, key: usize, answer: Answer) {
-        assert!(guard.answered(reader.into(), answer.grants().then(|| token(reader))));
-        guard.finish(reader.into(), false);
+    fn answered(&mut self, session: &mut Session, reader: ReaderId, key: usize, answer: Answer) {
+        let stamp = answer.grants().then(|| session.stamps[usize::from(reader)]);
+        assert!(session.guard.answered(reader.into(), stamp));
+        session.guard.finish(reader.into(), false);
         self.keys[key].queue.retain(|waiting| waiting.reader != reader);
     }
 
     /// A client that waits disconnects.
     pub fn leave(&mut self, reader: ReaderId, key: usize) {
-        let mut guard = self.guard(Passes::Nothing);
-        guard.leave(reader.into()).unwrap();
+        let mut session = self.session(Passes::Nothing);
+        session.guard.leave(reader.into()).unwrap();
         self.keys[key].queue.retain(|waiting| waiting.reader != reader);
-        self.list(guard, NOW);
+        self.list(session, NOW);
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::rules::Rule;
 use crate::server::{Answer, Fill, How, Name, ReaderId, Record};
-use crate::world::{Action, Broken, Lease, Phase, Reader, State, World};
+use crate::world::{Action, Broken, Held, Phase, Reader, State, World};
 
 impl World {
     pub fn reader_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (number, reader) in (0..).zip(&state.readers) {
             match reader.phase {
+                // The server of the keys is another one.
+                Phase::Idle if state.server.is_away => {}
                 Phase::Idle => {
                     let asks = (0..self.keys).flat_map(|key| self.hows.iter().map(move |how| (key, *how)));
                     actions.extend(asks.map(|(key, how)| Action::Ask(number, key, how)));
@@ -16,15 +18,15 @@ impl World {
                     }
                 }
                 Phase::Waiting(_) => actions.extend([Action::Vanish(number), Action::Deadline(number)]),
-                Phase::Token { .. } => {
+                Phase::Token(_) => {
                     actions.extend([Action::Load(number), Action::GiveUp(number), Action::Vanish(number)]);
                     if self.backs_off {
                         actions.push(Action::BackOff(number));
                     }
                 }
-                Phase::Loaded { lease, .. } => {
+                Phase::Loaded(Held { is_safe, .. }, _) => {
                     actions.extend([Action::Fill(number), Action::Vanish(number)]);
-                    if lease != Lease::Ended {
+                    if is_safe {
                         actions.push(Action::FillAndKeep(number));
                     }
                 }
@@ -42,21 +44,21 @@ impl World {
             Action::Load(reader) => {
                 let current = state.row.current;
                 let Reader { phase, snapshot } = state.reader(reader);
-                let Phase::Token { key, lease } = *phase else { panic!("{phase:?}") };
-                *phase = Phase::Loaded { key, lease, version: snapshot.take().unwrap_or(current) };
+                let Phase::Token(held) = *phase else { panic!("{phase:?}") };
+                *phase = Phase::Loaded(held, snapshot.take().unwrap_or(current));
             }
             Action::Fill(reader) | Action::FillAndKeep(reader) => {
-                let Phase::Loaded { key, version, .. } = state.reader(reader).phase else { panic!("no row is loaded") };
+                let Phase::Loaded(held, version) = state.reader(reader).phase else { panic!("no row is loaded") };
                 let fill = if state.row.has(version) { Fill::Value(version) } else { Fill::None };
-                self.fill(state, reader, key, fill);
+                self.fill(state, reader, held, fill);
                 if matches!(action, Action::Fill(_)) {
                     state.forget(reader);
                 }
             }
             Action::GiveUp(reader) | Action::BackOff(reader) => {
-                let Phase::Token { key, .. } = state.reader(reader).phase else { panic!("no token is held") };
+                let Phase::Token(held) = state.reader(reader).phase else { panic!("no token is held") };
                 let fill = if matches!(action, Action::BackOff(_)) { Fill::BackOff } else { Fill::GiveUp };
-                self.fill(state, reader, key, fill);
+                self.fill(state, reader, held, fill);
                 state.forget(reader);
             }
             Action::Vanish(reader) => {
@@ -79,9 +81,7 @@ impl World {
             Action::Die(writer) => self.die(state, writer),
             Action::DelArrives => self.del_arrives(state),
             Action::ExpireRecord(key) => {
-                if matches!(state.server.keys[usize::from(key)].record, Some(Record::Lease(..))) {
-                    state.end_lease(key);
-                }
+                state.end_lease(key);
                 state.server.expire(key.into());
             }
             Action::ExpireValue(key) => state.server.keys[usize::from(key)].value = None,
@@ -96,9 +96,20 @@ impl World {
                 state.losses -= 1;
                 state.server.lose(if is_new { Name::Filling } else { Name::Rows });
                 if !is_new {
-                    state.filter_replaced();
+                    state.void_all();
                 }
             }
+            Action::Restart => {
+                state.restarts -= 1;
+                state.server.restart();
+                state.void_all();
+            }
+            Action::LeaveNode => {
+                state.moves -= 1;
+                state.server.leave_node();
+                state.void_all();
+            }
+            Action::ComeBack => state.server.come_back(),
             Action::Refill => self.refill(state),
             Action::Announce | Action::TakeTime | Action::Beat | Action::ExpireBeat | Action::Tick => {
                 self.follow(state, action);
@@ -119,31 +130,33 @@ impl World {
             _ => None,
         };
         state.break_promise(broken);
-        if answer.grants() {
-            // A lease that may be taken over is taken over.
-            state.end_lease(key);
-        }
         let asking = state.reader(reader);
         if answer.grants() {
-            asking.phase = Phase::Token { key, lease: Lease::Live };
+            asking.phase = Phase::Token(Held { key, is_safe: true, has_lease: true });
         } else {
             (asking.phase, asking.snapshot) = (Phase::Idle, None);
         }
     }
 
-    fn fill(&self, state: &mut State, reader: ReaderId, key: u8, fill: Fill) {
-        let lease = match state.reader(reader).phase {
-            Phase::Token { lease, .. } | Phase::Loaded { lease, .. } => lease,
-            Phase::Idle | Phase::Waiting(_) => panic!("no token is held"),
+    fn fill(&self, state: &mut State, reader: ReaderId, held: Held, fill: Fill) {
+        let Held { key, is_safe, .. } = held;
+        let is_accepted = state.server.fill(reader, key.into(), fill);
+        let broken = match fill {
+            Fill::GiveUp => None,
+            _ if is_accepted && !is_safe => Some(Broken::StaleFill),
+            _ if !is_accepted && is_safe => Some(Broken::LostFill),
+            _ => None,
         };
-        if !state.server.fill(reader, key.into(), fill) {
-            return;
+        state.break_promise(broken);
+        match fill {
+            _ if !is_accepted => {}
+            // Its own lease, and not one that another reader has got since.
+            Fill::GiveUp => state.reader(reader).phase.held_mut().unwrap().has_lease = false,
+            Fill::BackOff => state.end_lease(key),
+            // Its token is used up. What another reader fills later is stored, or is not needed.
+            Fill::Value(_) | Fill::None => state.void(key),
         }
-        if lease == Lease::Ended {
-            state.break_promise(Some(Broken::StaleFill));
-        }
-        state.end_lease(key);
-        if fill == Fill::None && self.lacks(Rule::NeverDelOnMiss) {
+        if is_accepted && fill == Fill::None && self.lacks(Rule::NeverDelOnMiss) {
             state.server.delete();
         }
     }
@@ -154,6 +167,9 @@ impl World {
             return true;
         }
         let mut state = state.clone();
+        if state.server.is_away {
+            state.server.come_back();
+        }
         (0..self.readers).for_each(|reader| {
             if !matches!(state.reader(reader).phase, Phase::Waiting(_)) {
                 state.forget(reader);
@@ -217,26 +233,27 @@ impl State {
     }
 
     fn has_holder(&self, of: u8) -> bool {
-        let holds = |reader: &Reader| match reader.phase {
-            Phase::Token { key, lease } | Phase::Loaded { key, lease, .. } => key == of && lease == Lease::Live,
-            Phase::Idle | Phase::Waiting(_) => false,
-        };
-        self.readers.iter().any(holds)
+        self.readers.iter().filter_map(|reader| reader.phase.held()).any(|held| held.key == of && held.has_lease)
     }
 
-    /// Something ends the lease of a cache key: its token has to be refused from now on.
+    fn each_held(&mut self, mut change: impl FnMut(&mut Held)) {
+        self.readers.iter_mut().filter_map(|reader| reader.phase.held_mut()).for_each(&mut change);
+    }
+
+    /// The lease of a cache key has ended: another reader may load.
     pub fn end_lease(&mut self, of: u8) {
-        for reader in &mut self.readers {
-            match &mut reader.phase {
-                Phase::Token { key, lease } | Phase::Loaded { key, lease, .. } if *key == of => *lease = Lease::Ended,
-                _ => {}
-            }
-        }
+        self.each_held(|held| held.has_lease &= held.key != of);
     }
 
-    /// [`end_lease`](Self::end_lease) for every cache key.
-    pub fn end_leases(&mut self) {
-        (0..self.server.keys.len()).for_each(|key| self.end_lease(key as u8));
+    /// Something has changed: the tokens of a cache key have to be refused from now on.
+    pub fn void(&mut self, of: u8) {
+        self.end_lease(of);
+        self.each_held(|held| held.is_safe &= held.key != of);
+    }
+
+    /// [`void`](Self::void) for every cache key.
+    pub fn void_all(&mut self) {
+        (0..self.server.keys.len()).for_each(|key| self.void(key as u8));
     }
 
     /// Whether something besides its own WAIT will wake each waiter: it is about to be served, the lease will end, or the

@@ -52,26 +52,35 @@ pub enum Phase {
     /// Blocked in BF.FETCH.
     Waiting(u8),
     /// Has a token for a cache key.
-    Token {
-        key: u8,
-        lease: Lease,
-    },
+    Token(Held),
     /// Has read a version from the database.
-    Loaded {
-        key: u8,
-        lease: Lease,
-        version: Version,
-    },
+    Loaded(Held, Version),
 }
 
-/// The state of a reader's lease, by what has happened since it was granted.
+/// A reader's token, by what has happened since it was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lease {
-    Live,
-    /// It was granted while there was no filter, and a filter has come since: another reader may take it over.
-    Replaceable,
-    /// Its token has to be refused.
-    Ended,
+pub struct Held {
+    pub key: u8,
+    /// Whether nothing has changed: what the reader fills has to be stored.
+    pub is_safe: bool,
+    /// Whether the lease has not ended: no other reader may get one.
+    pub has_lease: bool,
+}
+
+impl Phase {
+    pub const fn held(&self) -> Option<Held> {
+        match self {
+            Self::Token(held) | Self::Loaded(held, _) => Some(*held),
+            Self::Idle | Self::Waiting(_) => None,
+        }
+    }
+
+    pub const fn held_mut(&mut self) -> Option<&mut Held> {
+        match self {
+            Self::Token(held) | Self::Loaded(held, _) => Some(held),
+            Self::Idle | Self::Waiting(_) => None,
+        }
+    }
 }
 
 /// A reader.
@@ -129,6 +138,7 @@ pub enum Broken {
     LateAbsent,
     TwoHolders,
     StaleFill,
+    LostFill,
     EarlyToken,
 }
 
@@ -154,6 +164,9 @@ pub struct State {
     pub follower: Follower,
     /// How often filters may still be lost.
     pub losses: u8,
+    /// How often the server may still restart, and the slot of all keys leave.
+    pub restarts: u8,
+    pub moves: u8,
     pub broken: Option<Broken>,
 }
 
@@ -197,6 +210,9 @@ pub enum Action {
     Collide,
     /// A filter is evicted.
     Lose(bool),
+    Restart,
+    LeaveNode,
+    ComeBack,
     Refill,
     Announce,
     TakeTime,
@@ -220,6 +236,9 @@ pub struct World {
     pub collides: bool,
     /// How often filters may be lost.
     pub losses: u8,
+    /// How often the server may restart or fail over, and the slot of all keys leave. Nobody waits then.
+    pub restarts: u8,
+    pub moves: u8,
     pub refills: bool,
     /// Periods of `max-lag`, with a follower in eventual mode; 0: no follower.
     pub periods: u8,
@@ -238,6 +257,8 @@ impl World {
             backs_off: false,
             collides: false,
             losses: 0,
+            restarts: 0,
+            moves: 0,
             refills: false,
             periods: 0,
             without,
@@ -262,6 +283,8 @@ impl World {
             refill: Refill::Off,
             follower: Follower::default(),
             losses: self.losses,
+            restarts: self.restarts,
+            moves: self.moves,
             broken: None,
         }
     }
@@ -296,6 +319,7 @@ impl Model for World {
             Property::always(NO_LATE_ABSENT, |_, state: &State| state.broken != Some(Broken::LateAbsent)),
             Property::always(ONE_HOLDER, |_, state: &State| state.broken != Some(Broken::TwoHolders)),
             Property::always(NO_STALE_FILL, |_, state: &State| state.broken != Some(Broken::StaleFill)),
+            Property::always(NO_LOST_FILL, |_, state: &State| state.broken != Some(Broken::LostFill)),
             Property::always(NO_EARLY_TOKEN, |_, state: &State| state.broken != Some(Broken::EarlyToken)),
             Property::always(NO_LOST_WAITER, |_, state: &State| state.waiters_are_woken()),
             Property::always(TRUTH_AT_LAST, |world: &Self, state: &State| world.settles(state)),
@@ -307,7 +331,8 @@ pub const NO_WRONG_ABSENT: &str = "a reader is never told `absent` for a row who
 pub const NO_OLD_VALUE: &str = "a reader never gets a value older than the last version whose writer had finished";
 pub const NO_LATE_ABSENT: &str = "with WHILE, `absent` is late by at most max-lag";
 pub const ONE_HOLDER: &str = "a cache key has one lease holder";
-pub const NO_STALE_FILL: &str = "a fill is refused once its lease has ended";
+pub const NO_STALE_FILL: &str = "a fill is refused once something has changed since its token was handed out";
+pub const NO_LOST_FILL: &str = "a fill is stored, however long its load took, unless something has changed";
 pub const NO_EARLY_TOKEN: &str = "no token is granted during a back-off";
 pub const NO_LOST_WAITER: &str = "a waiter is woken without waiting for its WAIT to expire";
 pub const TRUTH_AT_LAST: &str = "if all others die and everything expires, a reader is answered with the truth";

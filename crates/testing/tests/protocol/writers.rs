@@ -15,8 +15,12 @@ pub enum Step {
     Unlock,
     /// BF.CHANGED of a cache key. To the name `Filling` only if the writer knows of it.
     Changed(Name, u8),
+    /// BF.CHANGED of another item with a cache key.
+    ChangedValue(u8),
     /// BF.ADD.
     Add,
+    /// SET of the cache key to the version that the writer has committed.
+    Set(u8),
     Insert,
     Update,
     Delete,
@@ -48,7 +52,7 @@ pub struct Writer {
     /// Whether a refill waits for the end of its transaction.
     is_awaited: bool,
     /// The version that it has committed.
-    version: u8,
+    pub version: u8,
 }
 
 impl World {
@@ -109,7 +113,16 @@ impl World {
             Step::Changed(name, key) => self.changed(state, name, key),
             Step::Add => {
                 state.server.add(Name::Rows);
-                state.end_leases();
+                state.void_all();
+            }
+            Step::ChangedValue(key) => {
+                state.server.changed_value(key.into());
+                state.void(key);
+            }
+            Step::Set(key) => {
+                let version = state.writers[usize::from(number)].version;
+                state.server.set(key.into(), version);
+                state.void(key);
             }
             Step::Insert => self.commit(state, number, false, true),
             Step::Update => self.commit(state, number, true, true),
@@ -137,9 +150,9 @@ impl World {
 
     pub fn changed(&self, state: &mut State, name: Name, key: u8) {
         state.server.changed(name, key.into());
-        state.end_lease(key);
+        state.void(key);
         if name == Name::Rows {
-            state.end_leases();
+            state.void_all();
         }
     }
 

@@ -144,7 +144,7 @@ fn granted(words: &[Vec<u8>], reply: &Reply) -> Option<[Vec<u8>; 4]> {
     match (words, reply) {
         ([name, filter, item, key, ..], Reply::Array(parts)) if name.eq_ignore_ascii_case(b"BF.FETCH") => {
             match &parts[..] {
-                [.., Reply::Bulk(token)] if token.len() == 16 => Some([filter, item, key, token].map(Clone::clone)),
+                [.., Reply::Bulk(token)] if token.len() == 32 => Some([filter, item, key, token].map(Clone::clone)),
                 _ => None,
             }
         }

@@ -69,6 +69,8 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
         Rule::ScanOnTruncate => &[(synchronous_truncate, NO_OLD_VALUE), (eventual_truncate, CONVERGES)],
         Rule::HoldAll => &[(synchronous_truncate, NO_OLD_VALUE)],
         Rule::HoldUntilScanned => &[(synchronous_truncate, NO_OLD_VALUE)],
+        Rule::ChangeFilter => &[(synchronous_truncate, NO_OLD_VALUE)],
+        Rule::NewLife => &[(synchronous_loss_of_value, NO_OLD_VALUE)],
         Rule::CatchUpFirst => &[(eventual, NO_LATE_ABSENT)],
         Rule::TimeFirst => &[(eventual, NO_LATE_ABSENT)],
     }

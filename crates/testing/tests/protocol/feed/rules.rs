@@ -84,6 +84,12 @@ rules! {
     /// All cache keys are held until the cached values are deleted.
     HoldUntilScanned,
 
+    // The module.
+    /// A filter that is created, deleted, emptied or renamed voids the tokens of all its rows.
+    ChangeFilter,
+    /// A server that has lost data refuses the tokens from before.
+    NewLife,
+
     // The heartbeat.
     /// The heartbeat is set only once the log is applied up to a position.
     CatchUpFirst,

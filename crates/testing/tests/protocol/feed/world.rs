@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 use super::follower::{Follower, Move};
 use super::rules::Rule;
 use crate::rules::Rule as GuardRule;
-use crate::server::{Name, ReaderId, Record, Server, Version};
+use crate::server::{Name, READERS, ReaderId, Server, Version};
 
 /// When transactions become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,29 +81,24 @@ impl Store {
     /// BF.RESERVE or BF.CLEAR.
     pub fn put_empty(&mut self, name: Name) {
         self.server.put_empty(name, self.other_instance());
-        self.drop_unusable();
     }
 
     /// The filter is deleted.
     pub fn lose(&mut self) {
         self.server.lose(Name::Rows);
-        self.drop_unusable();
     }
 
     /// RENAME of the new filter.
     pub fn rename(&mut self) {
         self.server.rename();
-        self.drop_unusable();
     }
 
-    /// Removes records of an earlier instance of the filter, which nobody can use, so that its number can be used again.
-    fn drop_unusable(&mut self) {
-        let current = self.server.filters[Name::Rows as usize].map(|filter| filter.instance);
-        let record = &mut self.server.keys[0].record;
-        record.take_if(|record| match record {
-            Record::Lease(_, of) | Record::NoRow(of) => of.is_some() && *of != current,
-            Record::BackOff => false,
-        });
+    /// What a snapshot has: no token and no record.
+    fn saved(&self) -> Self {
+        let mut saved = self.clone();
+        saved.server.tokens = [None; READERS];
+        saved.server.restart();
+        saved
     }
 }
 
@@ -225,6 +220,8 @@ impl World {
         let without = match self.without {
             Some(Rule::GiveUnless) => Some(GuardRule::GiveUnless),
             Some(Rule::GiveWhile) => Some(GuardRule::GiveWhile),
+            Some(Rule::ChangeFilter) => Some(GuardRule::ChangeFilter),
+            Some(Rule::NewLife) => Some(GuardRule::NewLife),
             _ => None,
         };
         let mut server = Server::new(1, false, without);
@@ -285,11 +282,11 @@ impl World {
     }
 
     fn lose(&self, state: &mut State) {
-        let life = state.store.life + 1;
+        let (life, tokens) = (state.store.life + 1, state.store.server.tokens);
         state.store = state.saved.take().map_or_else(|| self.empty_store(), |saved| *saved);
         state.store.life = life;
-        // Leases and NONEs are not saved.
-        state.store.server.keys[0].record = None;
+        state.store.server.tokens = tokens;
+        state.store.server.restart();
         state.losses -= 1;
         state.is_whole = false;
     }
@@ -351,7 +348,7 @@ impl Model for World {
             Action::Crash(back) => self.crash(&mut state, back),
             Action::Start => self.start(&mut state),
             Action::Follow(who, a_move) => self.follow(&mut state, who, a_move),
-            Action::Save => state.saved = Some(Box::new(state.store.clone())),
+            Action::Save => state.saved = Some(Box::new(state.store.saved())),
             Action::Lose => self.lose(&mut state),
             Action::Drop => {
                 state.store.lose();
