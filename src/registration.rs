@@ -48,7 +48,7 @@ pub enum Access {
     Write,
     /// May change it, also while the server is above `maxmemory`.
     Release,
-    /// Reads a filter and a cache key; the reply may contain a token, so only users with write access may call it.
+    /// Reads a filter and a cache key, and may grant its lease, so it needs the permission to fill the cache key.
     Fetch,
     /// Reads a filter and may change a cache key, also while the server is above `maxmemory`.
     Fill,
@@ -268,10 +268,8 @@ unsafe fn describe(registered: *mut raw::RedisModuleCommand, command: &Command) 
         Access::Release => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
     };
     let read_only = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
-    let cache_flags = match command.access {
-        Access::Fetch => read_only,
-        _ => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
-    };
+    let updated = raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE;
+    let cache_flags = if command.access == Access::Fetch { updated | raw::REDISMODULE_CMD_KEY_ACCESS } else { updated };
     // SAFETY: an all-zero key specification is valid; it ends the list.
     let mut keys: [raw::RedisModuleCommandKeySpec; 5] = unsafe { std::mem::zeroed() };
     let [first, others, while_key, unless_key, _] = &mut keys;

@@ -39,17 +39,6 @@ pub fn question<'a>(
     Ok(Question { filter: args.arg(1)?, item, cache_key, while_key, unless_key, options })
 }
 
-/// The positions of the keys: those of the options follow the filter and the cache key.
-pub fn key_positions(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
-    let options = fetch::parse(words).ok();
-    [1, 3].into_iter().chain(options.into_iter().flat_map(option_positions))
-}
-
-/// The positions of the keys that options name.
-pub fn option_positions(options: Fetch) -> impl Iterator<Item = usize> {
-    [options.while_key, options.unless_key].into_iter().flatten()
-}
-
 /// Looks again on behalf of a waiter. If its WAIT has expired and there is no answer, it gets `wait`.
 fn answer(context: Context, keys: &mut Keyspace, question: Question<'_>, is_last: bool) -> Answer {
     match look(context, keys, question, Asker::Waiter) {

@@ -1,9 +1,9 @@
 //! `BF.MFETCH filter [LEASE milliseconds] [STALE milliseconds] [WHILE key] [UNLESS key] ITEMS item cachekey [item cachekey ...]`
 
-use bloomgate_filter::words::fetch;
+use bloomgate_filter::words::fetch::{self, Fetch};
 use bloomgate_filter::{BATCH, Mask, Value};
 
-use super::fetch::{Look, Membership, look_behind, option_positions, question, reply_wait, say_unguarded};
+use super::fetch::{Look, Membership, look_behind, question, reply_wait, say_unguarded};
 use crate::args::{Arg, Args};
 use crate::clock::CommandClock;
 use crate::context::Context;
@@ -52,11 +52,11 @@ pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), 
     Ok(())
 }
 
-/// The positions of the keys: the filter, the second word of each pair, and those of the options.
-pub fn key_positions(words: &[Arg<'_>]) -> impl Iterator<Item = usize> {
+/// The options, and the positions of the cache keys: the second word of each pair.
+pub fn key_positions(words: &[Arg<'_>]) -> (Option<Fetch>, impl Iterator<Item = usize>) {
     let parsed = fetch::parse_many(words).ok();
-    let positions = |(options, first)| ((first + 1)..words.len()).step_by(2).chain(option_positions(options));
-    [1].into_iter().chain(parsed.into_iter().flat_map(positions))
+    let first = parsed.map_or(words.len(), |(_, first)| first + 1);
+    (parsed.map(|(options, _)| options), (first..words.len()).step_by(2))
 }
 
 /// The keys that are asked for every pair.

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use bloomgate_filter::words::fetch::{self as fetched, Fetch};
 use redis_module::raw;
 
 use super::{
@@ -67,7 +68,7 @@ fn dispatch_mchanged(context: Context, args: Args<'_>, keys: &mut Keyspace, run:
 /// As [`dispatch_or_report_keys`], for BF.FETCH.
 fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
-        return report_keys(context, fetch::key_positions(args.words()), READS);
+        return report_fetched_keys(context, [3].into_iter(), fetched::parse(args.words()).ok());
     }
     dispatch(context, args, keys, run)
 }
@@ -75,7 +76,8 @@ fn dispatch_fetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Ru
 /// As [`dispatch_or_report_keys`], for BF.MFETCH.
 fn dispatch_mfetch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if asks_for_keys(context) {
-        return report_keys(context, mfetch::key_positions(args.words()), READS);
+        let (options, cache_keys) = mfetch::key_positions(args.words());
+        return report_fetched_keys(context, cache_keys, options);
     }
     dispatch(context, args, keys, run)
 }
@@ -102,6 +104,15 @@ fn report_keys(context: Context, positions: impl Iterator<Item = usize>, flags: 
         }
     }
     OK
+}
+
+/// Reports the keys of BF.FETCH or BF.MFETCH: the filter, the cache keys, and those of the options. A caller may get the lease of a
+/// cache key, so it needs the permission to fill it.
+fn report_fetched_keys(context: Context, cache_keys: impl Iterator<Item = usize>, options: Option<Fetch>) -> c_int {
+    report_keys(context, [1].into_iter(), READS);
+    report_keys(context, cache_keys, CHANGES);
+    let others = options.map(|options| [options.while_key, options.unless_key]);
+    report_keys(context, others.into_iter().flatten().flatten(), READS)
 }
 
 /// The function that the server calls when CLIENT UNBLOCK ends a client's wait in BF.FETCH.

@@ -193,6 +193,7 @@ fn wrong_words_and_types_are_refused_before_anything_changes() {
             (format!("{FETCH} WAIT 1 WAIT 1"), "ERR syntax error"),
             (format!("{FETCH} LEASE"), "ERR no lease"),
             (format!("{FETCH} LEASE 0"), "ERR bad lease"),
+            (format!("{FETCH} LEASE 3600001"), "ERR bad lease"),
             (format!("{FETCH} STALE -1"), "ERR bad stale"),
             (format!("{FETCH} WAIT 99999999999999999999"), "ERR bad wait"),
             ("BF.FETCH {f} 42 {f}:list".to_owned(), WRONG_TYPE),

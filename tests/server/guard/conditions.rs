@@ -321,8 +321,16 @@ fn the_keys_of_while_and_unless_are_keys_of_the_command() {
             };
             keys.elements().iter().map(key).collect::<Vec<_>>().join(", ")
         };
-        let reads =
-            |names: &[&str]| names.iter().map(|name| format!("{name} RO access")).collect::<Vec<_>>().join(", ");
+        // The second is the cache key, whose lease may be granted.
+        let flags = |place| if place == 1 { "RW access update" } else { "RO access" };
+        let reads = |names: &[&str]| {
+            names
+                .iter()
+                .enumerate()
+                .map(|(place, name)| format!("{name} {}", flags(place)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         for (line, names) in [
             ("BF.FETCH a i b WHILE w", &["a", "b", "w"] as &[&str]),
             ("BF.FETCH a i b LEASE 5 UNLESS u WAIT 7", &["a", "b", "u"]),
@@ -340,15 +348,15 @@ fn the_keys_of_while_and_unless_are_keys_of_the_command() {
         };
         let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
         for (line, name) in [(WHILE, "{f}:feed"), (UNLESS, "{f}:open")] {
-            let read = "%R~{f} %R~{f}:42";
+            let read = "%R~{f} ~{f}:42";
             assert!(denied(&login(read).run(line)), "{line}");
             assert!(denied(&login(&format!("{read} %W~{name}")).run(line)), "{line}");
             assert!(!denied(&login(&format!("{read} %R~{name}")).run(line)), "{line}");
         }
         // A key that is named like an option hides no other.
         let both = "BF.FETCH {f} 42 {f}:42 WHILE UNLESS UNLESS {f}:open";
-        assert!(denied(&login("%R~{f} %R~{f}:42 %R~UNLESS").run(both)));
-        assert!(!denied(&login("%R~{f} %R~{f}:42 %R~UNLESS %R~{f}:open").run(both)));
+        assert!(denied(&login("%R~{f} ~{f}:42 %R~UNLESS").run(both)));
+        assert!(!denied(&login("%R~{f} ~{f}:42 %R~UNLESS %R~{f}:open").run(both)));
     });
 }
 

@@ -1,6 +1,6 @@
 //! The guard and other parts of the server: access control, clusters, key specifications, restarts, databases.
 
-use super::{FETCH, fill, load, with_filter, word};
+use super::{FETCH, INVENTED, fill, load, with_filter, word};
 use testing::{Reply, Server, Stop, error, nil, ok, on_every_server};
 
 #[test]
@@ -16,13 +16,22 @@ fn access_control_sees_two_keys_and_what_is_done_to_each() {
             user
         };
         let denied = |reply: &Reply| reply.is_error() && reply.error_text().starts_with("NOPERM");
-        let fill = "BF.FILL {f} 42 {f}:42 0123456789abcdef0123456789abcdef GIVEUP";
+        let fill = format!("BF.FILL {{f}} 42 {{f}}:42 {INVENTED} GIVEUP");
+        let fill = fill.as_str();
         let changed = "BF.CHANGED {f} 42 {f}:42";
-        let mut user = login("%R~{f} %R~{f}:42");
-        assert!(!denied(&user.run(FETCH)));
-        assert!(denied(&user.run(fill)) && denied(&user.run(changed)));
+        let mfetch = "BF.MFETCH {f} ITEMS 42 {f}:42";
+        // A user who may not fill a cache key gets no lease of it, even in a script.
+        let mut user = login("%R~* &*");
+        assert!([FETCH, mfetch, fill, changed].iter().all(|line| denied(&user.run(line))));
+        let script = "return redis.pcall('BF.FETCH', KEYS[1], '42', KEYS[2])";
+        assert!(user.call(&["EVAL", script, "2", "{f}", "{f}:42"]).is_error());
+        assert_eq!(client.info_number("bf_bloom_leases"), 0);
+        assert!(!user.run("BF.EXISTS {f} 42").is_error() && !user.run("GET {f}:42").is_error());
+        for rules in ["%R~{f} %W~{f}:42", "%R~{f} %R~{f}:42"] {
+            assert!(denied(&login(rules).run(FETCH)), "{rules}");
+        }
         let mut user = login("%R~{f} ~{f}:42");
-        assert!(!denied(&user.run(FETCH)) && !denied(&user.run(fill)) && denied(&user.run(changed)));
+        assert!([FETCH, mfetch, fill].iter().all(|line| !denied(&user.run(line))) && denied(&user.run(changed)));
         let mut user = login("~{f} ~{f}:42");
         assert!(!denied(&user.run(changed)));
         let mut user = login("~{f}");
@@ -51,7 +60,8 @@ fn the_server_knows_the_keys_of_the_commands() {
                 |key: &Reply| key.elements()[1].elements().iter().map(Reply::text).collect::<Vec<_>>().join(" ");
             keys.elements().iter().map(flags).collect::<Vec<_>>()
         };
-        assert_eq!(flags(&mut client, "BF.FETCH a i b"), ["RO access", "RO access"]);
+        assert_eq!(flags(&mut client, "BF.FETCH a i b"), ["RO access", "RW access update"]);
+        assert_eq!(flags(&mut client, "BF.MFETCH a ITEMS i b"), ["RO access", "RW access update"]);
         assert_eq!(flags(&mut client, "BF.FILL a i b 0 GIVEUP"), ["RO access", "RW update"]);
         assert_eq!(flags(&mut client, "BF.CHANGED a i b"), ["RW insert", "RW update"]);
     });

@@ -6,11 +6,13 @@ use super::{Refusal, is, numbers, pairs, word};
 
 /// The default lease, in milliseconds.
 const LEASE_DEFAULT: u64 = 3000;
+/// The longest lease, in milliseconds: an hour. A caller that dies keeps all others from loading for that long.
+pub const LEASE_MAX: u64 = 60 * 60 * 1000;
 
 /// The options of BF.FETCH. Times are in milliseconds; a key is given by the index of its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// The time the caller has to load the value, at least 1.
+    /// For how long the caller is the only one that loads the value: 1 to [`LEASE_MAX`].
     pub lease: u64,
     /// A value that expires in less than this is refreshed; 0 for none.
     pub stale: u64,
@@ -75,16 +77,16 @@ impl Options {
     /// Reads the option at `index` and its value. Returns false if the word is not an option.
     fn read<W: AsRef<[u8]>>(&mut self, words: &[W], index: usize) -> Result<bool, Refusal> {
         let option = word(words, index)?;
-        let (time, name, least) = match () {
-            () if is(option, "LEASE") => (&mut self.lease, "lease", 1),
-            () if is(option, "STALE") => (&mut self.stale, "stale", 0),
-            () if is(option, "WAIT") => (&mut self.wait, "wait", 0),
+        let (time, name, range) = match () {
+            () if is(option, "LEASE") => (&mut self.lease, "lease", 1..=LEASE_MAX),
+            () if is(option, "STALE") => (&mut self.stale, "stale", 0..=EXPIRES_MAX),
+            () if is(option, "WAIT") => (&mut self.wait, "wait", 0..=EXPIRES_MAX),
             () if is(option, "WHILE") => return set_key(&mut self.while_key, words, index + 1),
             () if is(option, "UNLESS") => return set_key(&mut self.unless_key, words, index + 1),
             () => return Ok(false),
         };
         let value = word(words, index + 1).map_err(|_| Refusal::No(name))?;
-        let value = numbers::unsigned(value).filter(|value| (least..=EXPIRES_MAX).contains(value));
+        let value = numbers::unsigned(value).filter(|value| range.contains(value));
         set(time, value.ok_or(Refusal::Bad(name))?)
     }
 
@@ -159,6 +161,8 @@ mod tests {
         assert_eq!(fetch("ITEMS"), Err(Refusal::Syntax));
         assert_eq!(fetch("LEASE"), Err(Refusal::No("lease")));
         assert_eq!(fetch("LEASE 0"), Err(Refusal::Bad("lease")));
+        assert_eq!(fetch("LEASE 3600001"), Err(Refusal::Bad("lease")));
+        assert_eq!(fetch("LEASE 3600000").map(|fetch| fetch.lease), Ok(LEASE_MAX));
         assert_eq!(fetch("WAIT -1"), Err(Refusal::Bad("wait")));
         assert_eq!(fetch("STALE 9223372036854775807"), Err(Refusal::Bad("stale")));
         assert_eq!(fetch("STALE x"), Err(Refusal::Bad("stale")));

@@ -5,7 +5,7 @@ use bloomgate_filter::hash::Hasher;
 use bloomgate_filter::kinds::info::Field;
 use bloomgate_filter::kinds::valkey_bloom::{FIXED_SEED, ValkeyBloom};
 use bloomgate_filter::kinds::{CountingSpec, NativeSpec, RedisBloomSpec, Turn, ValkeyBloomSpec};
-use bloomgate_filter::words::fetch::Fetch;
+use bloomgate_filter::words::fetch::{Fetch, LEASE_MAX};
 use bloomgate_filter::words::fill::Fill;
 use bloomgate_filter::words::load_time::LoadTime;
 use bloomgate_filter::words::plan::Asked;
@@ -354,8 +354,8 @@ pub fn guarding(all: &Inputs) {
             Parsed::Fill(token, fill)
         );
     }
-    let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 1";
-    let fetch = Fetch { stale: 1 << 61, ..fetch };
+    let all_options = "UNLESS WHILE STALE 2305843009213693952 while unless LEASE 3600000";
+    let fetch = Fetch { lease: LEASE_MAX, stale: 1 << 61, ..fetch };
     let many = Fetch { wait: 0, while_key: Some(7), unless_key: Some(3), ..fetch };
     let items = "ITEMS ITEMS ITEMS i c";
     assert_eq!(parsed("mfetch", &format!("BF.MFETCH f {all_options} {items}")), Parsed::FetchMany(many, 11));
@@ -366,14 +366,13 @@ pub fn guarding(all: &Inputs) {
 
 pub fn guarding_that_is_refused(all: &Inputs) {
     let client = |refusal, name: &str, words: &str| refused(all, refusal, name, CLIENT, words);
-    let options = [("LEASE", "lease"), ("STALE", "stale"), ("WAIT", "wait")];
-    for (option, name) in options {
+    let options = [("LEASE", "lease", LEASE_MAX), ("STALE", "stale", 1 << 61), ("WAIT", "wait", 1 << 61)];
+    for (option, name, longest) in options {
         client(Refusal::No(name), &format!("fetch-no-{name}"), &format!("BF.FETCH f i c {option}"));
-        // One more than the longest.
-        let bad = format!("BF.FETCH f i c {option} 2305843009213693953");
+        let bad = format!("BF.FETCH f i c {option} {}", longest + 1);
         client(Refusal::Bad(name), &format!("fetch-bad-{name}"), &bad);
     }
-    for (option, name) in options.into_iter().take(2) {
+    for (option, name, _) in options.into_iter().take(2) {
         client(Refusal::No(name), &format!("mfetch-no-{name}"), &format!("BF.MFETCH f {option}"));
         client(Refusal::Bad(name), &format!("mfetch-bad-{name}"), &format!("BF.MFETCH f {option} -1 ITEMS i c"));
     }
