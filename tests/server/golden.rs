@@ -65,6 +65,7 @@ fn read_sources() -> Vec<Source> {
     let mut sources: Vec<Source> = native::RELEASES.iter().map(|release| release.source()).collect();
     sources.push(valkey_bloom::golden::source());
     sources.extend(redisbloom::golden::RELEASES.map(redisbloom::golden::source));
+    sources.extend(redisbloom::golden::OF_ENCODING_3.map(redisbloom::golden::source_of_encoding_3));
     sources
 }
 

@@ -4,9 +4,9 @@
 use super::stream::Stream;
 use super::view::View;
 use super::{Peer, Side, beside_redisbloom, extremes};
+use crate::redisbloom::golden::{self, OF_ENCODING_3, filters, of_encoding_3};
 use crate::reliability::scaled;
-use testing::{FOOTER, dump};
-use testing::{Server, Stop, ok};
+use testing::{FOOTER, Server, Stop, dump, integer, load_record, ok, records, restore};
 
 /// How many random commands make filters.
 const COMMANDS: usize = 400;
@@ -81,4 +81,31 @@ fn restore_all(from: &Server, to: &Server) {
         let again = dump(&mut to, key.bytes());
         assert!(again == payload, "{key:?}: {} bytes, {} with {FOOTER} at the end", again.len(), payload.len());
     }
+}
+
+/// RedisBloom hashes with seeds of 64 bits. If nothing says how wide the seeds were, it must refuse the filter rather than report
+/// its members absent. The hash of 1.0.0 is known.
+#[test]
+#[ignore = "needs BLOOMGATE_PEERS"]
+fn redisbloom_gets_no_filter_that_it_would_hash_differently() {
+    beside_redisbloom(|peer| {
+        let (ours, theirs) = (peer.start(Side::Ours, &[]), peer.start(Side::Theirs, &[]));
+        let (mut from, mut to) = (ours.connect(), theirs.connect());
+        for (release, _) in OF_ENCODING_3 {
+            golden::restore(&ours, release, &of_encoding_3(release).0.payload);
+            from.run(&format!("BF.MADD {release} more:1 more:2"));
+            let payload = dump(&mut from, release);
+            assert!(restore(&mut to, release, &payload).is_error(), "{release}");
+            let header = &records(&mut from, release)[0];
+            assert!(load_record(&mut to, release, header).is_error(), "{release}");
+            assert_eq!(to.run(&format!("EXISTS {release}")), integer(0));
+        }
+        for filter in filters("1.0.0") {
+            golden::restore(&ours, &filter.key, &filter.payload);
+            let payload = dump(&mut from, &filter.key);
+            assert_eq!(restore(&mut to, &filter.key, &payload), ok(), "{}", filter.key);
+            let found = to.batched(&[b"BF.MEXISTS", filter.key.as_bytes()], &golden::items(0, filter.offered));
+            assert!(!found.contains(&false), "{}", filter.key);
+        }
+    });
 }

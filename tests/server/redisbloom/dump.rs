@@ -55,8 +55,7 @@ fn a_filter_leaves_in_redisblooms_bytes_and_an_old_one_in_todays_spelling() {
                 let (encoding, saved) = Model::of_payload(&payload);
                 assert_eq!(encoding, 4, "{release}: {}", golden.key);
                 assert_eq!(saved.content(), golden.model().content(), "{release}: {}", golden.key);
-                // A power of two is an ordinary number of bits today, except for the hash of 1.1.1, which has no name
-                // today.
+                // A power of two is an ordinary number of bits today, except where nothing says which hash 1.1.1 used.
                 let modern = golden.model().modernised();
                 assert_eq!(saved, modern, "{release}: {}", golden.key);
                 let chunks = records(&mut client, &golden.key);

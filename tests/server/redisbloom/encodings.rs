@@ -2,7 +2,7 @@
 //! 4, both hashes, sizes that are powers of two, sizes that are no whole number of words, headers of 2018.
 
 use super::golden::{RELEASES, filters, load_chunks, restore};
-use super::model::{FORCE_64, Layer, Model, NO_SCALING};
+use super::model::{FORCE_64, Layer, Model, NO_ROUND, NO_SCALING, Seeds};
 use crate::growth::{add_to_both, assert_as_the_model};
 use testing::{Server, on_every_server, simple};
 
@@ -36,13 +36,15 @@ fn layer(entries: u64, error: f64, size: Size) -> Layer {
 
 /// A filter of three full layers and a half-full one; of the last alone where it does not scale.
 fn filter(encoding: u64, options: u64, growth: u64, size: Size) -> Model {
-    let narrow_seeds = encoding < 4 && options & FORCE_64 != 0;
-    let mut model = Model { items: 0, options, growth, layers: Vec::new(), narrow_seeds };
+    let either_seeds = encoding < 4 && options & FORCE_64 != 0;
+    let mut model = Model { items: 0, options, growth, layers: Vec::new(), either_seeds };
     let layers = [(50, 0.02), (100, 0.005), (150, 0.001), (200, 0.000_25)];
     for &(entries, error) in &layers[if options & NO_SCALING == 0 { 0 } else { 3 }..] {
         model.layers.push(layer(entries, error, size));
         for number in 0..if entries == 200 { 100 } else { entries } {
-            model.put(format!("question/{}", entries * 10 + number).as_bytes());
+            // Where nothing says how wide the seeds are, both kinds of items are found.
+            let seeds = if either_seeds && number % 2 == 0 { Seeds::Of32Bits } else { Seeds::Of64Bits };
+            model.put_under(seeds, format!("question/{}", entries * 10 + number).as_bytes());
         }
     }
     model
@@ -100,7 +102,7 @@ fn large_powers_of_two_are_probed_in_32_bits() {
         let server = Server::start(program);
         let mut client = server.connect();
         for log2_bits in [3, 6, 16, 23] {
-            let mut model = Model { items: 0, options: 0, growth: 2, layers: vec![], narrow_seeds: false };
+            let mut model = Model { items: 0, options: 0, growth: 2, layers: vec![], either_seeds: false };
             let mut layer = Layer::sized(1000, 1e-12);
             (layer.bits, layer.log2_bits, layer.bytes) = (0, log2_bits, vec![0; (1 << log2_bits) / 8]);
             model.layers.push(layer);
@@ -128,6 +130,30 @@ fn headers_of_2018_load() {
                 let items: Vec<String> = (0..1500).map(|number| format!("more/{number}")).collect();
                 add_to_both(&mut client, &key, &mut model, &items);
                 assert_as_the_model(&mut client, &key, &model);
+            }
+        }
+    });
+}
+
+/// RedisShake writes the header of any release for a filter of any other. Growth, or options of 2.2, say that the seeds have 64
+/// bits.
+#[test]
+fn headers_that_redisshake_writes_for_other_releases_load() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (number, size) in SIZES.into_iter().enumerate() {
+            for options in [0, FORCE_64, FORCE_64 | NO_ROUND, FORCE_64 | NO_ROUND | NO_SCALING] {
+                let model = filter(4, options, 3, size);
+                let key = format!("{number}/{options}/2.2.0");
+                load_chunks(&server, &key, &model.chunks(model.header_of_2_2_0()));
+                assert_as_the_model(&mut client, &key, &model);
+                if options & NO_ROUND != 0 {
+                    let key = format!("{number}/{options}/1.0.0");
+                    let model = Model { growth: 2, ..model };
+                    load_chunks(&server, &key, &model.chunks(model.header_of_2018()));
+                    assert_as_the_model(&mut client, &key, &model);
+                }
             }
         }
     });
@@ -162,7 +188,7 @@ fn layers_of_a_few_bits_are_layers() {
             for (hashes, options) in [(1, FORCE_64), (2, FORCE_64 | 1), (1, 0), (3, 0), (1100, FORCE_64)] {
                 let mut layer = Layer::sized(3, 0.2);
                 (layer.bits, layer.hashes, layer.bytes) = (bits, hashes, vec![0; bits.div_ceil(8) as usize]);
-                let mut model = Model { items: 0, options, growth: 2, layers: vec![layer], narrow_seeds: false };
+                let mut model = Model { items: 0, options, growth: 2, layers: vec![layer], either_seeds: false };
                 model.put(b"question/1");
                 let key = format!("{bits}/{hashes}/{options}");
                 restore(&server, &key, &model.payload(4));

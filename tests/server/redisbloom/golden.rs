@@ -10,16 +10,24 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use super::model::Model;
+use super::model::{Model, Seeds};
+use super::payload::snapshot_of_value;
 use crate::golden::{self, Source};
 use crate::growth;
-use testing::{Record, Reply, Server, array, integer, load_records, ok, simple, with_fixed_checksum};
+use testing::{Record, Reply, Server, array, integer, load_records, ok, simple, value_of, with_fixed_checksum};
 
 /// Every release that data is there of.
 pub const RELEASES: [&str; 4] = ["1.0.0", "1.1.1", "2.2.0", "2.6.28"];
 
+/// The release whose data has seeds of 32 bits: the library that made it called the server's hash in place of its own.
+pub const NARROW: &str = "1.1.1";
+
 /// The release with BF.INFO, SCANDUMP pairs and an append-only file.
 pub const TODAY: &str = "2.6.28";
+
+/// The releases of `encoding-3.json`, each built by its own Makefile, and the seeds of its hash.
+pub const OF_ENCODING_3: [(&str, Seeds); 3] =
+    [("v1.1.1", Seeds::Of64Bits), ("v2.0.0", Seeds::Of32Bits), ("v2.0.3", Seeds::Of64Bits)];
 
 /// How many items that were never added the data has answers for.
 const STRANGERS: usize = 20_000;
@@ -107,6 +115,30 @@ fn read(release: &str, key: &str, entry: &Value) -> Golden {
     }
 }
 
+/// The filter of a release of [`OF_ENCODING_3`]. Its members are `item:0` to `item:59`. Also returns which of `absent:0` to
+/// `absent:1999` the release called present.
+pub fn of_encoding_3(release: &str) -> (Golden, Vec<u64>) {
+    let expected: Value = serde_json::from_slice(&file("encoding-3.json")).expect("JSON");
+    let entry = &expected[release];
+    let payload = payload(release, entry);
+    let model = Model::of_payload(&payload).1;
+    let golden = Golden {
+        key: release.to_owned(),
+        reserve: None,
+        offered: 60,
+        answered: 60,
+        missing: Vec::new(),
+        // The data has answers for fewer names. They follow from the model.
+        false_positives: Vec::new(),
+        debug: model.debug(),
+        info: None,
+        payload,
+        chunks: chunks(entry),
+    };
+    let present = entry["absent_that_exist_below_2000"].as_array().expect("a list");
+    (golden, present.iter().map(|number| number.as_u64().expect("a number")).collect())
+}
+
 fn payload(release: &str, entry: &Value) -> Vec<u8> {
     if let Some(text) = entry.get("dump") {
         return BASE64_STANDARD.decode(text.as_str().expect("base64")).expect("base64");
@@ -145,6 +177,15 @@ impl Golden {
         &self.false_positives
     }
 
+    /// The same of this module, which looks items up under two hashes where nothing says which one RedisBloom used.
+    fn false_positives_here(&self) -> Vec<usize> {
+        let model = self.model();
+        let others = (0..STRANGERS).filter(|number| model.contains(format!("absent:{number}").as_bytes()));
+        let here = if model.either_seeds { others.collect() } else { self.false_positives.clone() };
+        assert!(self.false_positives.iter().all(|number| here.contains(number)), "{}", self.key);
+        here
+    }
+
     /// The lines of BF.DEBUG.
     pub fn debug(&self) -> &[String] {
         &self.debug
@@ -180,7 +221,7 @@ impl Golden {
             let strangers: Vec<String> = (0..STRANGERS).map(|number| format!("absent:{number}")).collect();
             let present = client.batched(&[b"BF.MEXISTS", at.as_bytes()], &strangers);
             let wrong: Vec<usize> = (0..present.len()).filter(|&number| present[number]).collect();
-            assert_eq!(wrong, self.false_positives, "{at}: false positives");
+            assert_eq!(wrong, self.false_positives_here(), "{at}: false positives");
         }
     }
 
@@ -219,6 +260,13 @@ pub fn source(release: &'static str) -> Source {
     let filters = filters(release).into_iter().map(|filter| Box::new(filter) as Box<dyn golden::Golden>).collect();
     let append_only_files = if release == TODAY { vec![file("redisbloom-2.6.28.aof")] } else { Vec::new() };
     Source { name: release, snapshot: snapshot(release), append_only_files, filters }
+}
+
+/// The filter of a release of [`OF_ENCODING_3`].
+pub fn source_of_encoding_3((release, _): (&'static str, Seeds)) -> Source {
+    let golden = of_encoding_3(release).0;
+    let snapshot = snapshot_of_value(release, &value_of(&golden.payload)[1..]);
+    Source { name: release, snapshot, append_only_files: Vec::new(), filters: vec![Box::new(golden)] }
 }
 
 impl golden::Golden for Golden {

@@ -1,8 +1,10 @@
 //! RedisBloom's two hashes, written from their public description for the model that the tests compare with.
 
-/// The hash of 64 bits as two numbers; its seeds had 32 bits before encoding 4.
-pub fn pair_64(item: &[u8], narrow_seeds: bool) -> (u64, u64) {
-    let seed_mask = if narrow_seeds { u64::from(u32::MAX) } else { u64::MAX };
+use super::model::Seeds;
+
+/// The hash of 64 bits as two numbers.
+pub fn pair_64(item: &[u8], seeds: Seeds) -> (u64, u64) {
+    let seed_mask = if seeds == Seeds::Of32Bits { u64::from(u32::MAX) } else { u64::MAX };
     let a = murmur_64a(item, 0xc6a4_a793_5bd1_e995 & seed_mask);
     (a, murmur_64a(item, a & seed_mask))
 }

@@ -13,5 +13,6 @@ mod keyspace;
 pub mod loadchunk;
 pub mod model;
 pub mod payload;
+mod seeds;
 mod their_primary;
 mod words;

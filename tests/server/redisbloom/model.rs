@@ -1,14 +1,16 @@
 //! RedisBloom's filter worked out a second time, from the description of its format alone: hashes, sizes, bits. The
 //! tests ask a server and this model the same questions. Not a line here is the module's.
 
-use super::golden::{Golden, RELEASES, TODAY, filters, items};
+use super::golden::{Golden, NARROW, RELEASES, TODAY, filters, items};
 use super::hash::{pair_32, pair_64};
 use super::payload::{read_payload, write_payload};
 
 pub const FORCE_64: u64 = 4;
 pub const NO_SCALING: u64 = 8;
-/// This module's mark in the stored options of a filter with seeds of 32 bits. RedisBloom refuses such a filter.
-pub const NARROW_SEEDS: u64 = 1 << 31;
+/// RedisBloom 2.2 and later: sizes are no powers of two.
+pub const NO_ROUND: u64 = 1;
+/// This module's mark in the stored options of a filter whose seeds have 32 bits or 64. RedisBloom refuses such a filter.
+pub const EITHER_SEEDS: u64 = 1 << 31;
 
 /// One sub-filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +33,15 @@ pub struct Model {
     pub options: u64,
     pub growth: u64,
     pub layers: Vec<Layer>,
-    /// The 64-bit hash took seeds of 32 bits before encoding 4: the data of release 1.1.1 answers so and not otherwise.
-    pub narrow_seeds: bool,
+    /// Nothing says whether the 64-bit hash took seeds of 32 bits or of 64. Adds take those of 64.
+    pub either_seeds: bool,
+}
+
+/// The seeds of the 64-bit hash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Seeds {
+    Of32Bits,
+    Of64Bits,
 }
 
 impl Layer {
@@ -71,7 +80,7 @@ impl Model {
             options,
             growth: stored_growth,
             layers: vec![Layer::sized(capacity, error)],
-            narrow_seeds: false,
+            either_seeds: false,
         }
     }
 
@@ -85,12 +94,11 @@ impl Model {
         write_payload(self, encoding)
     }
 
-    /// The filter as it is saved today: no powers of two any more, except where the hash is one that has no other name.
+    /// The filter as it is saved today: no powers of two any more, except where nothing says which hash it has.
     pub fn modernised(&self) -> Self {
         let mut modern = self.clone();
-        modern.narrow_seeds &= self.options & FORCE_64 != 0;
-        if modern.narrow_seeds {
-            modern.options |= NARROW_SEEDS;
+        if modern.either_seeds {
+            modern.options |= EITHER_SEEDS;
             modern.layers.iter_mut().filter(|layer| layer.log2_bits > 0).for_each(|layer| layer.bits = 0);
         } else {
             modern.make_powers_numbers();
@@ -108,14 +116,19 @@ impl Model {
     pub fn content(&self) -> Self {
         let mut content = self.clone();
         content.make_powers_numbers();
-        (content.options, content.narrow_seeds) = (self.options & NO_SCALING, false);
+        (content.options, content.either_seeds) = (self.options & NO_SCALING, false);
         content
     }
 
     /// Whether the filter says that the item is in.
     pub fn contains(&self, item: &[u8]) -> bool {
+        self.contains_under(Seeds::Of64Bits, item) || self.either_seeds && self.contains_under(Seeds::Of32Bits, item)
+    }
+
+    /// Whether a filter whose hash has these seeds says that the item is in.
+    pub fn contains_under(&self, seeds: Seeds, item: &[u8]) -> bool {
         self.layers.iter().rev().any(|layer| {
-            self.positions(layer, item).all(|place| layer.bytes[place as usize / 8] & (1 << (place % 8)) != 0)
+            self.positions(layer, seeds, item).all(|place| layer.bytes[place as usize / 8] & (1 << (place % 8)) != 0)
         })
     }
 
@@ -137,8 +150,13 @@ impl Model {
 
     /// Sets the item's bits in the newest layer and counts it.
     pub fn put(&mut self, item: &[u8]) {
+        self.put_under(Seeds::Of64Bits, item);
+    }
+
+    /// The same where the hash has these seeds.
+    pub fn put_under(&mut self, seeds: Seeds, item: &[u8]) {
         let newest = self.layers.len() - 1;
-        let places: Vec<u64> = self.positions(&self.layers[newest], item).collect();
+        let places: Vec<u64> = self.positions(&self.layers[newest], seeds, item).collect();
         let layer = &mut self.layers[newest];
         for place in places {
             layer.bytes[place as usize / 8] |= 1 << (place % 8);
@@ -147,9 +165,9 @@ impl Model {
         self.items += 1;
     }
 
-    fn positions(&self, layer: &Layer, item: &[u8]) -> impl Iterator<Item = u64> + use<> {
+    fn positions(&self, layer: &Layer, seeds: Seeds, item: &[u8]) -> impl Iterator<Item = u64> + use<> {
         let wide = self.options & FORCE_64 != 0;
-        let (a, b) = if wide { pair_64(item, self.narrow_seeds) } else { pair_32(item) };
+        let (a, b) = if wide { pair_64(item, seeds) } else { pair_32(item) };
         let (modulus, narrow) = (layer.modulus(), !wide && (1..=31).contains(&layer.log2_bits));
         (0..layer.hashes).map(move |i| {
             let place = a.wrapping_add(i.wrapping_mul(b));
@@ -171,7 +189,17 @@ impl Model {
 
     /// The same in the spelling of 2018: no growth, 32 bits of capacity.
     pub fn header_of_2018(&self) -> Vec<u8> {
+        self.with_short_layers(self.header_start())
+    }
+
+    /// The same as RedisShake spells it for release 2.2.0: growth, and 32 bits of capacity.
+    pub fn header_of_2_2_0(&self) -> Vec<u8> {
         let mut bytes = self.header_start();
+        bytes.extend((self.growth as u32).to_le_bytes());
+        self.with_short_layers(bytes)
+    }
+
+    fn with_short_layers(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         for layer in &self.layers {
             bytes.extend(layer_start(layer));
             bytes.extend((layer.entries as u32).to_le_bytes());
@@ -256,8 +284,12 @@ fn the_hash_gives_the_positions_that_redisbloom_gives() {
     ];
     let model = Model::reserve(0.01, 100, 2);
     for (item, a, b, places) in golden {
-        assert_eq!(pair_64(item.as_bytes(), false), (a, b), "{item:?}");
-        assert_eq!(model.positions(&model.layers[0], item.as_bytes()).collect::<Vec<_>>(), places, "{item:?}");
+        assert_eq!(pair_64(item.as_bytes(), Seeds::Of64Bits), (a, b), "{item:?}");
+        assert_eq!(
+            model.positions(&model.layers[0], Seeds::Of64Bits, item.as_bytes()).collect::<Vec<_>>(),
+            places,
+            "{item:?}"
+        );
     }
 }
 
@@ -278,8 +310,10 @@ fn the_model_does_what_redisbloom_did() {
     for release in RELEASES {
         for golden in filters(release) {
             let model = golden.model();
-            let strangers: Vec<usize> =
-                (0..20_000).filter(|number| model.contains(format!("absent:{number}").as_bytes())).collect();
+            let seeds = if release == NARROW { Seeds::Of32Bits } else { Seeds::Of64Bits };
+            let strangers: Vec<usize> = (0..20_000)
+                .filter(|number| model.contains_under(seeds, format!("absent:{number}").as_bytes()))
+                .collect();
             assert_eq!(strangers, golden.false_positives(), "{release}: {}", golden.key);
             assert_eq!(model.debug(), golden.debug(), "{release}: {}", golden.key);
         }

@@ -1,7 +1,7 @@
 //! DUMP payloads of the type `MBbloom--`, read and written by the description of the format: the server's lengths and
 //! module opcodes around RedisBloom's fields, in each of its encodings.
 
-use super::model::{Layer, Model, NARROW_SEEDS};
+use super::model::{EITHER_SEEDS, FORCE_64, Layer, Model};
 use testing::with_fixed_checksum;
 
 /// A field of a module's value.
@@ -34,6 +34,17 @@ pub fn payload_of_value(value: &[u8]) -> Vec<u8> {
 pub fn value_of(type_name: &str, encoding: u64, fields: &[Field]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_value(&mut bytes, type_number(type_name, encoding), fields);
+    bytes
+}
+
+/// A snapshot with one key, without a checksum, which zeros at its end say.
+pub fn snapshot_of_value(key: &str, value: &[u8]) -> Vec<u8> {
+    let mut bytes = b"REDIS0010".to_vec();
+    bytes.extend([0xfe, 0, 7, key.len() as u8]);
+    bytes.extend(key.bytes());
+    bytes.extend(value);
+    bytes.push(0xff);
+    bytes.extend([0; 8]);
     bytes
 }
 
@@ -116,8 +127,8 @@ pub fn read_payload(payload: &[u8]) -> (u64, Model) {
     let growth = if encoding >= 4 { reader.uint() } else { 2 };
     let layers = (0..count).map(|_| reader.layer(encoding)).collect();
     assert_eq!(reader.rest, [0], "the mark at the end");
-    let narrow_seeds = encoding < 4 || options & NARROW_SEEDS != 0;
-    (encoding, Model { items, options, growth, layers, narrow_seeds })
+    let either_seeds = options & FORCE_64 != 0 && (encoding < 4 || options & EITHER_SEEDS != 0);
+    (encoding, Model { items, options, growth, layers, either_seeds })
 }
 
 struct Reader<'a> {

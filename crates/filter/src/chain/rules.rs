@@ -57,6 +57,10 @@ pub trait Rules: Clone + PartialEq + Debug {
     fn hash_batch<'a>(&self, items: impl IntoIterator<Item = &'a [u8]>) -> HashBatch<HashOf<Self>> {
         HashBatch::of(items, |item| self.hash(item))
     }
+    /// The number of hashes under which an item is looked up.
+    fn hashes_per_item(&self) -> u32 {
+        1
+    }
     /// What happens when the filter is full.
     fn scaling(&self) -> Scaling;
     /// Returns the layer after `index` others, the newest of which has this capacity and rate.

@@ -22,6 +22,11 @@ pub trait Positions: Copy + Default + std::fmt::Debug {
     const APART: u32;
     /// Returns position `index` of the item, below `modulus`, which is at least 1.
     fn position(self, index: u32, modulus: u64) -> u64;
+    /// Returns the hash under which the item may have been added instead, if there is one. Adds use the first.
+    #[inline]
+    fn other(self) -> Option<Self> {
+        None
+    }
 }
 
 /// The geometry of a flat layer. `P`: the hash from which positions follow.
@@ -72,12 +77,19 @@ impl<P: Positions> Flat<P> {
         // A position that does not fit an index is past the end of any array.
         indices.map(move |index| usize::try_from(item.position(index, self.modulus)).unwrap_or(usize::MAX))
     }
+
+    /// Whether all of these positions are set.
+    #[inline]
+    fn are_set(cells: &BitArray, mut positions: impl Iterator<Item = usize>) -> bool {
+        positions.all(|position| cells.is_set(position))
+    }
 }
 
 impl<P: Positions> Geometry for Flat<P> {
     type Hash = P;
     type Probe = P;
-    type Prefix = ();
+    /// Whether an item has another hash. Its address then says nothing.
+    type Prefix = bool;
     /// The positions that a lookup tests first.
     type Address = [usize; FIRST as usize];
     type Cells = BitArray;
@@ -127,16 +139,23 @@ impl<P: Positions> Geometry for Flat<P> {
 
     #[inline]
     fn contains_first(&self, cells: &BitArray, probe: P) -> bool {
-        self.first_positions(probe).all(|position| cells.is_set(position))
+        let has_first = |hash| Self::are_set(cells, self.first_positions(hash));
+        has_first(probe) || probe.other().is_some_and(has_first)
     }
 
     #[inline]
     fn contains_rest(&self, cells: &BitArray, probe: P) -> bool {
-        self.other_positions(probe).all(|position| cells.is_set(position))
+        match probe.other() {
+            None => Self::are_set(cells, self.other_positions(probe)),
+            // The first positions may have been those of the other hash.
+            Some(other) => [probe, other].into_iter().any(|hash| Self::are_set(cells, self.positions(hash))),
+        }
     }
 
     #[inline]
-    fn prefix(_: P, _: u32) {}
+    fn prefix(hash: P, _: u32) -> bool {
+        hash.other().is_some()
+    }
 
     #[inline]
     fn address(&self, hash: P) -> Self::Address {
@@ -150,13 +169,13 @@ impl<P: Positions> Geometry for Flat<P> {
     }
 
     #[inline]
-    fn prefetch_prefix(&self, cells: &BitArray, positions: Self::Address, (): &()) {
+    fn prefetch_prefix(&self, cells: &BitArray, positions: Self::Address, _: &bool) {
         positions.into_iter().for_each(|position| cells.prefetch(position));
     }
 
     #[inline]
-    fn has_prefix(&self, cells: &BitArray, positions: Self::Address, (): &()) -> bool {
-        positions.into_iter().all(|position| cells.is_set(position))
+    fn has_prefix(&self, cells: &BitArray, positions: Self::Address, has_other: &bool) -> bool {
+        *has_other || Self::are_set(cells, positions.into_iter())
     }
 
     #[inline]

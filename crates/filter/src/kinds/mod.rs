@@ -436,6 +436,10 @@ impl Filter {
     pub fn stats(&self, clock: &impl Clock) -> Result<Stats, Error> {
         let mut measured = Measured::default();
         inside!(self, chain => measured.add_chain(chain), ring => measured.add_ring(ring, clock.now()))?;
-        Ok(measured.into_stats(&self.spec(), self.live_contents(clock)))
+        let mut stats = measured.into_stats(&self.spec(), self.live_contents(clock));
+        if let Self::RedisBloom(filter) = self {
+            stats.names.hash = filter.rules().hash_name();
+        }
+        Ok(stats)
     }
 }

@@ -105,12 +105,13 @@ impl Measured {
         let (entries, most) = (chain.deleted_entries(), chain.deleted_entries_max());
         self.deleted.entries = self.deleted.entries.saturating_add(entries);
         self.deleted.room = self.deleted.room.saturating_add(most.saturating_sub(entries));
-        chain.whole_layers().try_for_each(|layer| self.add_layer(layer.layer(), layer.fullness()))
+        let lookups = f64::from(chain.rules().hashes_per_item());
+        chain.whole_layers().try_for_each(|layer| self.add_layer(layer.layer(), layer.fullness(), lookups))
     }
 
-    fn add_layer<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness) -> Result<(), Error> {
+    fn add_layer<G: Geometry>(&mut self, layer: &Layer<G>, fullness: Fullness, lookups: f64) -> Result<(), Error> {
         self.items += fullness.items;
-        self.passes_none += libm::log1p(-fullness.rate);
+        self.passes_none += lookups * libm::log1p(-fullness.rate);
         let stats = LayerStats {
             capacity: layer.capacity(),
             items: layer.items(),

@@ -187,7 +187,7 @@ fn spellings() -> Vec<(&'static str, RedisBloom)> {
         ("encoding-2-no-power-of-two", filter(2, 5, 2, std::slice::from_ref(&layer))),
         ("encoding-3-fixed", filter(3, 13, 2, std::slice::from_ref(&full))),
         ("encoding-4-hash-of-32-bits", filter(4, 1, 2, std::slice::from_ref(&layer))),
-        ("encoding-4-short-seeds", filter(4, 1 << 31 | 4, 2, std::slice::from_ref(&power))),
+        ("encoding-4-either-seeds", filter(4, 1 << 31 | 4, 2, std::slice::from_ref(&power))),
         ("bits-below-the-bytes", filter(4, 5, 2, &[RedisBloomLayer { bits: 1103, ..layer.clone() }])),
         ("more-items-than-capacity", filter(4, 5, 2, &[RedisBloomLayer { size: 300, ..layer.clone() }])),
         (

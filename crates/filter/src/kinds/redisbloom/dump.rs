@@ -5,14 +5,18 @@
 //! header   u64 size | u32 layers | u32 options | u32 growth
 //! layer    u64 bytes | u64 bits | u64 size | f64 error | f64 bits per entry | u32 hashes | u64 entries | u8 n2
 //! ```
-//! Packed, little-endian. A version of 2018 had no growth, and 32 bits for entries. A chunk's iterator is 1 plus the offset of
-//! its end, so a chunk with `iterator` begins at `iterator - 1 - length`. Chunks have no checksum; a reader can only check that
-//! a chunk stays within its layer.
+//! Packed, little-endian. Before 2.2 a header had no growth, and 32 bits for entries; release 2.2.0, as RedisShake knows it, had
+//! growth and 32 bits for entries. A chunk's iterator is 1 plus the offset of its end, so a chunk with `iterator` begins at
+//! `iterator - 1 - length`. Chunks have no checksum; a reader can only check that a chunk stays within its layer.
+//!
+//! A header without growth comes from a release before 2.2, whose seeds are not known (see `snapshot.rs`), except where its
+//! options are those of 2.2 and later. RedisShake writes such a header for a filter of those releases if it is told that the
+//! target is RedisBloom 1.0. Their seeds have 64 bits.
 
 use std::borrow::Cow;
 
 use super::snapshot::{modulus, spelling};
-use super::{DoubleHash, RedisBloom, RedisBloomFilter};
+use super::{DoubleHash, GROWTH, NOROUND, RedisBloom, RedisBloomFilter};
 use crate::codec::{Error, Packed, Progress};
 use crate::geometry::{Flat, LayerDescription};
 use crate::memory::{push, reserve};
@@ -24,8 +28,8 @@ pub const HEADER: u64 = 1;
 
 const FRONT_BYTES: usize = 20;
 const LAYER_BYTES: usize = 53;
-const FRONT_BYTES_2018: usize = 16;
-const LAYER_BYTES_2018: usize = 49;
+const FRONT_BYTES_WITHOUT_GROWTH: usize = 16;
+const LAYER_BYTES_WITH_SHORT_ENTRIES: usize = 49;
 
 /// The layers in a header.
 pub type Layers = Vec<LayerDescription<Flat<DoubleHash>>>;
@@ -65,18 +69,25 @@ pub fn decode_header(header: &[u8]) -> Result<(RedisBloom, Layers), Error> {
     let has_length = |front: usize, layer: usize| {
         usize::try_from(count).ok().and_then(|count| count.checked_mul(layer)?.checked_add(front)) == Some(header.len())
     };
-    let of_2018 = has_length(FRONT_BYTES_2018, LAYER_BYTES_2018);
-    if !(of_2018 || has_length(FRONT_BYTES, LAYER_BYTES)) {
-        return Err(Error::NotADump);
-    }
+    let has_short_entries = |front: usize| has_length(front, LAYER_BYTES_WITH_SHORT_ENTRIES);
+    let (has_growth, short_entries) = match () {
+        () if has_length(FRONT_BYTES, LAYER_BYTES) => (true, false),
+        () if has_short_entries(FRONT_BYTES) => (true, true),
+        () if has_short_entries(FRONT_BYTES_WITHOUT_GROWTH) => (false, true),
+        () => return Err(Error::NotADump),
+    };
     let options = fields.u32()?;
-    let rules = if of_2018 { RedisBloom::before_2_0(options) } else { RedisBloom::stored(options, fields.u32()?) };
+    let rules = match has_growth {
+        true => RedisBloom::stored(options, fields.u32()?),
+        false if options & NOROUND != 0 => RedisBloom::stored(options, GROWTH),
+        false => RedisBloom::before_2_2(options),
+    };
     let mut layers = Vec::new();
     for _ in 0..count {
         let (size_bytes, bits, items) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let (rate, bits_per_item) = (fields.f64()?, fields.f64()?);
         let hashes = fields.u32()?;
-        let capacity = if of_2018 { fields.u32()?.into() } else { fields.u64()? };
+        let capacity = if short_entries { fields.u32()?.into() } else { fields.u64()? };
         let modulus = modulus(bits, fields.u8()?.into())?;
         let geometry = Flat::new(size_bytes, modulus, hashes, bits_per_item);
         push(&mut layers, LayerDescription { rate, capacity, items, geometry })?;

@@ -29,8 +29,8 @@ const NOROUND: u32 = 1;
 const FORCE64: u32 = 4;
 /// The filter does not grow.
 const NO_SCALING: u32 = 8;
-/// An option of ours, unknown to RedisBloom: the 64-bit hash uses 32-bit seeds.
-const SHORT_SEEDS: u32 = 1 << 31;
+/// An option of ours, which RedisBloom ignores and keeps: the width of the seeds of the 64-bit hash is not known.
+const EITHER_SEEDS: u32 = 1 << 31;
 /// The growth that is stored for a fixed filter.
 pub const GROWTH: u32 = 2;
 /// The largest capacity that RedisBloom lets a client ask for.
@@ -42,6 +42,14 @@ pub const CAPACITY_MAX: u64 = 1 << 30;
 pub struct DoubleHash {
     a: u64,
     b: u64,
+    /// The numbers under which the item may have been added instead.
+    other: Option<[u64; 2]>,
+}
+
+impl DoubleHash {
+    const fn new(a: u64, b: u64) -> Self {
+        Self { a, b, other: None }
+    }
 }
 
 impl Positions for DoubleHash {
@@ -50,6 +58,11 @@ impl Positions for DoubleHash {
     #[inline]
     fn position(self, index: u32, modulus: u64) -> u64 {
         self.a.wrapping_add(self.b.wrapping_mul(index.into())) % modulus
+    }
+
+    #[inline]
+    fn other(self) -> Option<Self> {
+        self.other.map(|[a, b]| Self::new(a, b))
     }
 }
 
@@ -69,9 +82,14 @@ pub struct RedisBloomSpec {
 enum Hash {
     /// 32 bits, in the first release.
     Murmur32,
-    /// 64 bits with seeds truncated to 32, in releases before 2.0. In what they stored, only the encoding shows it.
-    Murmur64ShortSeeds,
-    /// 64 bits.
+    /// 64 bits, with seeds of 32 bits or of 64: nothing that was stored says which. Items are looked up under both, and added
+    /// under 64 bits, as RedisBloom adds them today.
+    ///
+    /// Releases 1.99.0 to 2.0.1 truncated the seeds. So did every release before 2.2 that was linked without `-Bsymbolic`: it
+    /// called the server's function of the same name, whose seed has 32 bits. Releases 1.1.1, 2.0.2 and 2.0.3, built by their
+    /// own Makefiles, did not.
+    Murmur64EitherSeeds,
+    /// 64 bits, with seeds of 64 bits.
     Murmur64,
 }
 
@@ -96,22 +114,22 @@ impl RedisBloom {
         Self { options, growth, hash: Hash::Murmur64 }
     }
 
-    /// Returns the rules for stored options and growth, as RedisBloom since 2.0 and this crate write them.
+    /// Returns the rules for stored options and growth, as RedisBloom since 2.2 and this crate write them.
     #[must_use]
     pub const fn stored(options: u32, growth: u32) -> Self {
-        let hash = match (options & FORCE64 != 0, options & SHORT_SEEDS != 0) {
+        let hash = match (options & FORCE64 != 0, options & EITHER_SEEDS != 0) {
             (false, _) => Hash::Murmur32,
-            (true, true) => Hash::Murmur64ShortSeeds,
+            (true, true) => Hash::Murmur64EitherSeeds,
             (true, false) => Hash::Murmur64,
         };
         Self { options, growth, hash }
     }
 
-    /// Returns the rules of a filter stored by a release before 2.0.
+    /// Returns the rules for options that a release before 2.2 stored, which had no growth.
     #[must_use]
-    pub const fn before_2_0(options: u32) -> Self {
-        let short_seeds = if options & FORCE64 == 0 { 0 } else { SHORT_SEEDS };
-        Self::stored(options | short_seeds, GROWTH)
+    pub const fn before_2_2(options: u32) -> Self {
+        let either_seeds = if options & FORCE64 == 0 { 0 } else { EITHER_SEEDS };
+        Self::stored(options | either_seeds, GROWTH)
     }
 
     /// The stored options.
@@ -126,10 +144,14 @@ impl RedisBloom {
         self.growth
     }
 
-    /// Whether current RedisBloom lacks its hash.
-    #[must_use]
-    pub const fn has_short_seeds(&self) -> bool {
-        self.options & SHORT_SEEDS != 0
+    /// Whether its hash has seeds of 32 bits or of 64.
+    pub(super) const fn has_either_seeds(&self) -> bool {
+        matches!(self.hash, Hash::Murmur64EitherSeeds)
+    }
+
+    /// The name of its hash in BF.STATS.
+    pub(super) const fn hash_name(&self) -> &'static CStr {
+        if self.has_either_seeds() { c"murmur2-either-seed" } else { c"murmur2" }
     }
 
     /// Width of the hash, in bits: 64, or 32 in filters of the first release.
@@ -145,17 +167,22 @@ impl Rules for RedisBloom {
 
     #[inline]
     fn hash(&self, item: &[u8]) -> DoubleHash {
-        let mask = match self.hash {
-            Hash::Murmur32 => {
-                // The sums wrapped at 32 bits there. Sizes were powers of two, so positions are the same.
-                let a = murmur_hash_2(item, 0x9747_b28c);
-                return DoubleHash { a: a.into(), b: murmur_hash_2(item, a).into() };
-            }
-            Hash::Murmur64ShortSeeds => u64::from(u32::MAX),
-            Hash::Murmur64 => u64::MAX,
+        let under_seeds = |seeds: u64| {
+            let a = murmur_hash_64a(item, 0xc6a4_a793_5bd1_e995 & seeds);
+            [a, murmur_hash_64a(item, a & seeds)]
         };
-        let a = murmur_hash_64a(item, 0xc6a4_a793_5bd1_e995 & mask);
-        DoubleHash { a, b: murmur_hash_64a(item, a & mask) }
+        if let Hash::Murmur32 = self.hash {
+            // The sums wrapped at 32 bits there. Sizes were powers of two, so positions are the same.
+            let a = murmur_hash_2(item, 0x9747_b28c);
+            return DoubleHash::new(a.into(), murmur_hash_2(item, a).into());
+        }
+        let [a, b] = under_seeds(u64::MAX);
+        let other = self.has_either_seeds().then(|| under_seeds(u32::MAX.into()));
+        DoubleHash { a, b, other }
+    }
+
+    fn hashes_per_item(&self) -> u32 {
+        1 + u32::from(self.has_either_seeds())
     }
 
     fn scaling(&self) -> Scaling {

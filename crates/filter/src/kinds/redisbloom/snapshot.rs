@@ -15,12 +15,13 @@
 //!   string the bits
 //!   uint   size          items of this layer
 //! ```
-//! Positions are modulo 2^n2, or modulo `bits` if n2 is 0. Releases before 2.0 rounded sizes up to a power of two and stored n2
+//! Positions are modulo 2^n2, or modulo `bits` if n2 is 0. Releases before 2.2 rounded sizes up to a power of two and stored n2
 //! with 0 for `bits`. Such a layer is written with n2 = 0 and its power of two as `bits`: the positions are the same, and
-//! current RedisBloom refuses the other form.
+//! current RedisBloom refuses the other form. The first `size` is the sum of the layers' sizes.
 //!
-//! Current RedisBloom must refuse filters that it would hash differently: encodings 2 and 3 have the 64-bit hash with 32-bit
-//! seeds. Those filters get an option of ours, and are written with n2. The first `size` is the sum of the layers' sizes.
+//! Encodings 2 and 3 do not say how wide the seeds of the 64-bit hash are: see `Hash::Murmur64EitherSeeds`. Such a filter gets an
+//! option of ours and is written with n2. RedisBloom hashes with seeds of 64 bits, so it could report every item absent. Current
+//! releases refuse n2, as they refuse the data that the old release stored.
 
 use super::{RedisBloom, RedisBloomFilter};
 use crate::ceiling::Ceiling;
@@ -67,7 +68,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
     let count = number_of_layers::<RedisBloom>(source.u64()?, ceiling)?;
     let options = if encoding >= 2 { read_u32(source)? } else { 0 };
     let rules =
-        if encoding >= 4 { RedisBloom::stored(options, read_u32(source)?) } else { RedisBloom::before_2_0(options) };
+        if encoding >= 4 { RedisBloom::stored(options, read_u32(source)?) } else { RedisBloom::before_2_2(options) };
     let (mut layers, mut cells_bytes) = (Vec::new(), 0u64);
     for index in 0..count {
         let check = |layer_bytes| check_layer::<RedisBloom>(ceiling, index, cells_bytes, 0, layer_bytes);
@@ -96,7 +97,7 @@ pub fn read(source: &mut impl Source, encoding: u32, ceiling: &impl Ceiling) -> 
 pub(super) fn spelling(rules: &RedisBloom, modulus: u64) -> (u64, u8) {
     let power = u8::try_from(modulus.trailing_zeros()).ok().filter(|_| modulus.is_power_of_two());
     match power {
-        Some(n2) if n2 > 0 && rules.has_short_seeds() => (0, n2),
+        Some(n2) if n2 > 0 && rules.has_either_seeds() => (0, n2),
         _ => (modulus, 0),
     }
 }
