@@ -58,6 +58,11 @@ impl Context {
         self.has(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
+    /// Whether this server is a replica that takes no writes from clients.
+    pub fn is_read_only_replica(self) -> bool {
+        !self.is_primary() && self.has(raw::REDISMODULE_CTX_FLAGS_READONLY)
+    }
+
     /// Whether the client may be blocked: not in MULTI, in scripts, or if the server forbids it.
     pub fn may_block(self) -> bool {
         let flags = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;

@@ -412,15 +412,16 @@ fn settle_ring(filter: &mut Filter, newest: Option<u64>) -> bool {
     newest_slot(windowed) != newest
 }
 
-/// Replies why a filter refuses an item. RedisBloom also propagates adds that it refused. If its filter would need a layer that no
-/// machine has the memory for, the primary has refused the item, too, so this server does not exit.
+/// Replies why a filter refuses an item. RedisBloom and valkey-bloom also propagate items that their filters refused: a full one, or
+/// one whose next layer cannot exist or needs more memory than any machine has. Anything else ends a server that must obey.
 fn refuse_item(context: Context, filter: &Filter, error: Error) {
-    let asked_bytes = error.asked_bytes().unwrap_or(0);
-    if !(filter.spec().is_redisbloom() && asked_bytes > MACHINE_BYTES_MAX) {
-        return refuse(context, error.into());
-    }
     let refusal = Refusal::from(error);
-    if context.must_obey() {
+    let is_beyond_machines = error.asked_bytes().is_some_and(|asked_bytes| asked_bytes > MACHINE_BYTES_MAX);
+    let is_ours = error.is_want_of_memory() && !is_beyond_machines || error == Error::TooManyLayers;
+    if is_ours || !filter.spec().is_foreign() {
+        return refuse(context, refusal);
+    }
+    if is_beyond_machines && context.must_obey() {
         let line = format_args!("bloomgate: an item needs a layer larger than any machine's memory: {refusal}");
         context.log(LogLevel::Warning, line);
     }

@@ -26,6 +26,8 @@ pub fn delete_items(context: Context, args: &Args<'_>, keys: &mut Keyspace, form
     let clock = CommandClock::default();
     let mut found = NewItems::with_room(items.len())?;
     match key.writer()? {
+        // A primary propagates what it found.
+        None if context.must_obey() => return Err(Refusal::NotFound),
         None => {
             answer_none(context, items, form);
             return Ok(());

@@ -12,20 +12,14 @@ use crate::reply::{self, Refusal};
 
 /// Adds items to a filter, which is created with the given options if it is missing. Replies for each item whether it was new.
 ///
-/// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one, and this server
-/// exits if it does not understand the options. If it went on, items would be missing.
+/// A primary propagates what it has done: so its filter exists, even if clients of this server may not create one.
 pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let defaults = config::defaults(context);
     // The items are the last arguments.
     let parsed = insert::parse(args.words(), &defaults)
         .map(|Insert { creation, items, is_sync }| (creation, items.len(), is_sync));
     super::redact_key(context, &mut args, Command::Insert);
-    let (creation, items, is_sync) = match parsed {
-        Err(refusal) if defaults.must_obey && insert::may_carry_items(args.words()) => {
-            context.cannot_obey(format_args!("BF.INSERT: {refusal}"))
-        }
-        parsed => parsed?,
-    };
+    let (creation, items, is_sync) = parsed?;
     if is_sync && defaults.must_obey {
         // The primary propagates items that are present only for clients that WAIT.
         reply::ok(context);

@@ -2,11 +2,11 @@
 
 use bloomgate_filter::Value;
 use bloomgate_filter::format::{Arrival, Error, Progress, StoredAs, records};
-use bloomgate_filter::kinds::redisbloom::dump::HEADER;
+use bloomgate_filter::kinds::redisbloom::dump::{self, HEADER};
 use bloomgate_filter::words::iterators;
 
 use crate::args::Args;
-use crate::context::{Context, LogLevel};
+use crate::context::Context;
 use crate::guard;
 use crate::keys::{Keyspace, Stored, WriteKey};
 use crate::replicate;
@@ -17,22 +17,11 @@ use crate::server::ceiling::ServerCeiling;
 /// arrived before changes nothing.
 ///
 /// RedisBloom accepts chunks in any order, over existing data, and for filters that no header created. If a RedisBloom primary
-/// propagates such a chunk, it is applied here, too. If it is refused, the log says why.
+/// propagates such a chunk, it is applied here, too. AOFs that its releases up to 2.2.6 rewrote have headers with iterator 0.
 pub fn run(context: Context, args: Args<'_>, keys: &mut Keyspace) -> Result<(), Refusal> {
     let must_obey = context.must_obey();
-    let applied = apply(context, &args, keys, must_obey);
-    if let Err(refusal) = applied
-        && must_obey
-        && !refusal.is_want()
-    {
-        let line = format_args!("bloomgate: a BF.LOADCHUNK of the primary or the AOF is refused: {refusal}");
-        context.log(LogLevel::Warning, line);
-    }
-    applied
-}
-
-fn apply(context: Context, args: &Args<'_>, keys: &mut Keyspace, must_obey: bool) -> Result<(), Refusal> {
     let (iterator, data) = iterators::loadchunk(args.words())?;
+    let iterator = if must_obey && iterator == 0 && dump::decode_header(data).is_ok() { HEADER } else { iterator };
     let mut key = WriteKey::open(keys, args.arg(1)?)?;
     let progress = if key.exists()? {
         resume(context, &mut key, iterator, data, must_obey)?

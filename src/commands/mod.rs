@@ -36,12 +36,10 @@ use super::args::Args;
 use super::context::Context;
 use super::reply::{self, Refusal};
 
-/// Replies with an error.
-///
-/// If a primary's command fails here because memory or layers run out, an item that the primary has would be missing, so the server
-/// exits instead. Other errors also occurred on the primary, which replicates some commands verbatim.
+/// Replies with an error, or ends the server if the command is an effect: the primary has applied it, so a filter here would lack
+/// something. Callers handle the few commands that RedisBloom and valkey-bloom propagate although they refused them.
 fn refuse(context: Context, refusal: Refusal) {
-    if refusal.is_want() && context.must_obey() {
+    if context.must_obey() {
         context.cannot_obey(refusal);
     }
     reply::error(context, refusal);

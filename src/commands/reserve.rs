@@ -21,7 +21,9 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     let name = args.arg(1)?;
     let mut key = WriteKey::open(keys, name)?;
     if key.exists()? {
-        return Err(Refusal::Exists);
+        // Two RedisBloom clients may have reserved the same filter.
+        reply::error(context, Refusal::Exists);
+        return Ok(());
     }
     let created = match adding::create(context, &creation, &clock) {
         Err(refusal) if context.must_obey() && is_beyond_this_machine(context, &creation, refusal) => {

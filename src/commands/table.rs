@@ -8,22 +8,39 @@ use redis_module::raw;
 
 use super::{
     add, card, changed, clear, count, debug, del, exists, fetch, fill, info, insert, load, loadchunk, madd, mchanged,
-    mdel, merge, mexists, mfetch, plan, refuse, reserve, rotate, scandump, stats,
+    mdel, merge, mexists, mfetch, plan, reserve, rotate, scandump, stats,
 };
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::context::{Context, OK};
 use crate::keys::Keyspace;
 use crate::registration::{Access, Argument, Command, Keys};
-use crate::reply::Refusal;
+use crate::reply::{self, Refusal};
 
 /// Runs a command: replies, or returns a refusal before anything has changed.
 type Run = fn(Context, Args<'_>, &mut Keyspace) -> Result<(), Refusal>;
 
-/// Returns the function that the server calls for a command.
+/// Returns the function that the server calls for a command. `effect`: for one that primaries propagate.
 macro_rules! handler {
     ($run:path) => {
         handler!(dispatch, $run)
     };
+    (effect $run:path) => {{
+        unsafe extern "C" fn handle(
+            context: *mut raw::RedisModuleCtx,
+            argv: *mut *mut raw::RedisModuleString,
+            argc: c_int,
+        ) -> c_int {
+            let context = Context::new(context);
+            // SAFETY: as below. The command has ended when the words are read again.
+            unsafe {
+                if let Err(refusal) = $run(context, Args::new(argv, argc), &mut Keyspace::new(context)) {
+                    refuse_command(context, &Args::new(argv, argc), refusal);
+                }
+            }
+            OK
+        }
+        Some(handle)
+    }};
     ($dispatch:path, $run:path) => {{
         unsafe extern "C" fn handle(
             context: *mut raw::RedisModuleCtx,
@@ -43,9 +60,19 @@ macro_rules! handler {
 #[inline]
 fn dispatch(context: Context, args: Args<'_>, keys: &mut Keyspace, run: Run) -> c_int {
     if let Err(refusal) = run(context, args, keys) {
-        refuse(context, refusal);
+        reply::error(context, refusal);
     }
     OK
+}
+
+/// As [`refuse`](super::refuse), with the command and the key in the log.
+#[cold]
+fn refuse_command(context: Context, args: &Args<'_>, refusal: Refusal) {
+    if context.must_obey() {
+        let word = |index| args.arg(index).map_or(&[][..], Arg::bytes).escape_ascii();
+        context.cannot_obey(format_args!("{} {}: {refusal}", word(0), word(1)));
+    }
+    reply::error(context, refusal);
 }
 
 /// As [`dispatch`], for a command with a filter and a cache key. The server also calls it to ask for the positions of its keys.
@@ -136,7 +163,7 @@ const UNLESS: Argument = Argument::key(c"unless", 3).after(c"UNLESS").optional()
 pub const COMMANDS: &[Command] = &[
     Command {
         name: c"bf.reserve",
-        handler: handler!(reserve::run),
+        handler: handler!(effect reserve::run),
         arity: -4,
         access: Access::Write,
         keys: Keys::First,
@@ -148,7 +175,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.rotate",
-        handler: handler!(rotate::run),
+        handler: handler!(effect rotate::run),
         arity: -2,
         access: Access::Write,
         keys: Keys::First,
@@ -161,7 +188,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.add",
-        handler: handler!(add::run),
+        handler: handler!(effect add::run),
         arity: 3,
         access: Access::Write,
         keys: Keys::First,
@@ -173,7 +200,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.madd",
-        handler: handler!(madd::run),
+        handler: handler!(effect madd::run),
         arity: -3,
         access: Access::Write,
         keys: Keys::First,
@@ -185,7 +212,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.insert",
-        handler: handler!(insert::run),
+        handler: handler!(effect insert::run),
         arity: -4,
         access: Access::Write,
         keys: Keys::First,
@@ -197,7 +224,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.del",
-        handler: handler!(del::run),
+        handler: handler!(effect del::run),
         arity: 3,
         access: Access::Release,
         keys: Keys::First,
@@ -209,7 +236,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.mdel",
-        handler: handler!(mdel::run),
+        handler: handler!(effect mdel::run),
         arity: -3,
         access: Access::Release,
         keys: Keys::First,
@@ -386,7 +413,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.merge",
-        handler: handler!(merge::run),
+        handler: handler!(effect merge::run),
         arity: -3,
         access: Access::Write,
         keys: Keys::FirstAndSources,
@@ -398,7 +425,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.clear",
-        handler: handler!(clear::run),
+        handler: handler!(effect clear::run),
         arity: 2,
         access: Access::Release,
         keys: Keys::First,
@@ -434,7 +461,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.load",
-        handler: handler!(load::run),
+        handler: handler!(effect load::run),
         arity: 3,
         access: Access::Write,
         keys: Keys::First,
@@ -446,7 +473,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: c"bf.loadchunk",
-        handler: handler!(loadchunk::run),
+        handler: handler!(effect loadchunk::run),
         arity: 4,
         access: Access::Write,
         keys: Keys::First,

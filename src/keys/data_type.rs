@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use bloomgate_filter::format::StoredAs;
 use bloomgate_filter::{Ceiling, Error, Unlimited, Value, format};
-use redis_module::raw;
+use redis_module::{RedisString, raw};
 
 use super::defrag;
 use super::payload;
@@ -148,12 +148,6 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
     match read.and_then(|value| Ok(Stored::boxed(value)?)) {
         Ok(stored) => Box::into_raw(stored).cast(),
         Err(error) => {
-            if let (format::Error::Filter(error), Some(context)) = (error, context)
-                && error.is_want_of_memory()
-                && context.must_obey_without_client()
-            {
-                context.cannot_obey(format::Error::Filter(error));
-            }
             let line = Text::of(format_args!("bloomgate: cannot load a filter: {error}"));
             // SAFETY: the format takes one C string, which is passed.
             unsafe {
@@ -161,8 +155,32 @@ fn load(io: *mut raw::RedisModuleIO, stored_as: StoredAs, encoding: c_int) -> *m
                     log(io, LogLevel::Warning.name().as_ptr(), c"%s".as_ptr(), line.as_ptr());
                 }
             }
+            if let Some(context) = context
+                && must_load(context, error)
+            {
+                context.cannot_obey(format_args!("the filter at '{}': {error}", key_name(io).escape_ascii()));
+            }
             std::ptr::null_mut()
         }
+    }
+}
+
+/// The key of the value that is loaded; empty if the server does not know it.
+fn key_name<'a>(io: *mut raw::RedisModuleIO) -> &'a [u8] {
+    // SAFETY: the server's pointer is valid while it loads the value. The string lives longer than that.
+    let name = unsafe { raw::RedisModule_GetKeyNameFromIO.map_or(std::ptr::null(), |name| name(io)) };
+    if name.is_null() { &[] } else { RedisString::string_as_slice(name) }
+}
+
+/// Whether the server must not go on without a value that cannot be loaded. The server itself refuses a snapshot, but only replies with
+/// an error to a RESTORE of the primary or the AOF, which accepted the value. On a replica a value that ends too early does not count:
+/// the connection to the primary may have been cut, and the replica synchronises again. Neither does a payload that a client may have
+/// sent.
+fn must_load(context: Context, error: format::Error) -> bool {
+    match error {
+        format::Error::Filter(error) if error.is_want_of_memory() => context.must_obey_without_client(),
+        format::Error::Truncated if !context.is_primary() => false,
+        _ => context.is_loading() || context.is_read_only_replica(),
     }
 }
 

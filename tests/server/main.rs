@@ -53,6 +53,7 @@ mod pending;
 mod persistence;
 mod plan;
 mod redisbloom;
+mod refused_effects;
 mod registration;
 mod reliability;
 mod replication;

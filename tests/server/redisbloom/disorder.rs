@@ -64,7 +64,6 @@ fn a_filter_whose_chunks_came_in_any_order_arrives() {
         primary.send_bytes(encoded("k", &[header, chunks].concat()));
         wait_for(&mut client, &primary, "reversed");
         golden.check(&replica, "k");
-        assert!(!replica.log().contains("is refused"), "{}", replica.log());
     });
 }
 
@@ -73,7 +72,6 @@ fn half(program: &Path, golden: &Golden) -> (Server, Chunks) {
     let (header, mut chunks) = shuffled(golden, 60, 5);
     let rest = chunks.split_off(chunks.len() / 2);
     let server = start_on_commands(program, &[], &encoded("k", &[header, chunks].concat()));
-    assert!(!server.log().contains("is refused"), "{}", server.log());
     assert_not_live(&mut server.connect(), "k");
     (server, rest)
 }
@@ -180,12 +178,5 @@ fn chunks_go_into_filters_that_are_in_use() {
         model.add(b"a");
         model.layers[0].bytes[..16].fill(0xff);
         assert_eq!(Model::of_payload(&dump(&mut client, "made")).1, model);
-        assert!(!replica.log().contains("is refused"), "{}", replica.log());
-        // What has no place is said.
-        primary.send_bytes(encode_chunk("nowhere", 17, &[0; 16]));
-        eventually("the log to say it", || {
-            replica.log().contains("bloomgate: a BF.LOADCHUNK of the primary or the AOF is refused: ERR not found")
-        });
-        assert_eq!(client.run("PING"), simple("PONG"));
     });
 }

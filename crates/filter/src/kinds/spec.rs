@@ -186,7 +186,13 @@ impl Spec {
         !matches!(self, Self::RedisBloom(_) | Self::Windowed(_))
     }
 
-    /// Whether it is RedisBloom's. Its primaries also replicate adds that they refused.
+    /// Whether it is another module's layout. Their primaries also propagate adds that they refused.
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
+        matches!(self, Self::RedisBloom(_) | Self::ValkeyBloom(_))
+    }
+
+    /// Whether it is RedisBloom's.
     #[must_use]
     pub const fn is_redisbloom(&self) -> bool {
         matches!(self, Self::RedisBloom(_))

@@ -61,9 +61,3 @@ fn request(given: &Given, defaults: &Defaults) -> Result<Request, Refusal> {
     }
     Ok(request)
 }
-
-/// Returns whether refused words may contain items: a word that begins as ITEMS does is followed by another.
-pub fn may_carry_items<W: AsRef<[u8]>>(words: &[W]) -> bool {
-    let mut options = words.iter().skip(2).map(AsRef::as_ref);
-    options.any(|word| word.first().is_some_and(|first| first.eq_ignore_ascii_case(&b'I'))) && options.next().is_some()
-}

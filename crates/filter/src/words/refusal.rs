@@ -88,24 +88,6 @@ impl From<Error> for Refusal {
     }
 }
 
-impl Refusal {
-    /// Returns whether the reason is a lack of memory or layers, or a key that cannot be written, so that a server that must obey
-    /// cannot continue. BF.SCANDUMP changes nothing, so its errors do not count.
-    #[must_use]
-    pub const fn is_want(self) -> bool {
-        match self {
-            Self::NotWritable => true,
-            Self::Filter(error)
-            | Self::Chunk(format::Error::Filter(error))
-            | Self::Header(format::Error::Filter(error))
-            | Self::Load(format::Error::Filter(error)) => {
-                error.is_want_of_memory() || matches!(error, Error::TooManyLayers)
-            }
-            _ => false,
-        }
-    }
-}
-
 /// The error text, which clients compare: one line of ASCII.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,9 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_of_deleted_items_is_no_want_of_memory() {
+    fn a_full_table_of_deleted_items_has_a_text_of_its_own() {
         let refusal = Refusal::from(Error::NoRoomForDeleted { entries: 12 });
         assert_eq!(refusal.to_string(), "ERR no room for more deleted items (12 entries): rebuild the filter");
-        assert!(!refusal.is_want());
     }
 }
