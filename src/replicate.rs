@@ -113,6 +113,12 @@ pub fn added(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MADD", key, &[], items.words());
 }
 
+/// Propagates items that were added to the newest bucket of a ring although an older bucket has some of them. A client that repeated
+/// them with BF.MADD would not add those.
+pub fn renewed(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
+    insert_known(context, key, "RENEW", items);
+}
+
 /// Propagates deleted items.
 pub fn deleted(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
     send(context, c"BF.MDEL", key, &[], items.words());
@@ -125,8 +131,13 @@ pub fn deleted_key(context: Context, key: Arg<'_>) {
 
 /// Propagates items that were present, for clients that WAIT until replicas have them. Replicas add nothing.
 pub fn known(context: Context, key: Arg<'_>, items: &NewItems<'_>) {
+    insert_known(context, key, "SYNC", items);
+}
+
+/// Propagates items of an existing filter with an option of BF.INSERT.
+fn insert_known(context: Context, key: Arg<'_>, option: &str, items: &NewItems<'_>) {
     let mut words = OwnedWords::new();
-    ["NOCREATE", "SYNC", "ITEMS"].into_iter().for_each(|word| words.push_bytes(word.as_bytes()));
+    ["NOCREATE", option, "ITEMS"].into_iter().for_each(|word| words.push_bytes(word.as_bytes()));
     send(context, c"BF.INSERT", key, words.strings(), items.words());
 }
 

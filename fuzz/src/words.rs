@@ -85,7 +85,7 @@ pub enum Parsed {
     Fill(Option<u128>, Fill),
     /// BF.PLAN.
     Plan(plan::Asked),
-    /// BF.ROTATE: the bucket that a primary began.
+    /// BF.ROTATE: the stated bucket.
     Rotate(Option<Turn>),
     /// The arguments of `loadmodule`.
     LoadTime(load_time::LoadTime),
@@ -128,7 +128,7 @@ pub fn parsed<W: AsRef<[u8]>>(words: &[W], defaults: &Defaults) -> Parsed {
         b"BF.MFETCH" => fetch::parse_many(words).map(|(fetch, first)| Parsed::FetchMany(fetch, first)),
         b"BF.MCHANGED" => pairs::parse(words).map(Parsed::ChangedMany),
         b"BF.FILL" => fill::parse(words).map(|(token, fill)| Parsed::Fill(token, fill)),
-        b"BF.ROTATE" => rotate::parse(words, defaults.must_obey).map(Parsed::Rotate),
+        b"BF.ROTATE" => rotate::parse(words).map(Parsed::Rotate),
         b"MODULE" => return load_time::parse(after).map_or_else(Parsed::LoadTimeRefused, Parsed::LoadTime),
         _ => return Parsed::NoCommand,
     };
@@ -162,7 +162,7 @@ pub fn check(input: &[u8]) {
         }
         Parsed::ChangedMany(first) => guarding::of_pairs(&words, *first),
         Parsed::Fill(token, fill) => guarding::of_fill(*token, *fill, &words),
-        Parsed::Rotate(turn) => of_turn(*turn, words.len(), &defaults),
+        Parsed::Rotate(turn) => of_turn(*turn, words.len()),
         Parsed::LoadTime(load_time) => {
             assert!(load_time.rate.is_none_or(is_rate));
             assert!(load_time.initial_size.is_none_or(|size| (1..=load_time::INITIAL_SIZE_MAX).contains(&size)));
@@ -228,11 +228,11 @@ fn of_plan(plan::Asked { spec, items }: plan::Asked, defaults: &Defaults) {
     }
 }
 
-/// Only a primary or the AOF specifies the bucket.
-fn of_turn(turn: Option<Turn>, words: usize, defaults: &Defaults) {
+/// A stated bucket has a place in time, and room.
+fn of_turn(turn: Option<Turn>, words: usize) {
     assert_eq!(words, if turn.is_some() { 6 } else { 2 });
     if let Some(turn) = turn {
-        assert!(defaults.must_obey && turn.begin <= turn.end && turn.capacity >= 1, "{turn:?}");
+        assert!(turn.begin <= turn.end && turn.capacity >= 1, "{turn:?}");
     }
 }
 
@@ -257,6 +257,30 @@ fn of_effect(spec: Spec) {
         let has_same_rate = followed.spec.rate().to_bits() == spec.rate().to_bits();
         assert!(followed == expected && has_same_rate, "{spec:?}, {followed:?}");
     }
+    // A client that sends the same creates the same, within its limits, where a filter without a seed is RedisBloom's.
+    for asking in [REDISBLOOM, REDISBLOOM | FIXED | RANDOM_SEEDS | KEYED] {
+        match parsed(&words, &defaults(asking)) {
+            Parsed::Reserve(creation) | Parsed::Insert(Some(creation), 0) => {
+                assert_eq!(creation, expected, "{words:?}")
+            }
+            Parsed::Refused(
+                Refusal::ExpansionRange | Refusal::CapacityRange | Refusal::InsertBad("expansion" | "capacity"),
+            ) => assert!(is_beyond_clients(spec), "{words:?}"),
+            other => panic!("{spec:?} is spelled {words:?}, which is {other:?} to a client"),
+        }
+    }
+}
+
+/// Whether no client may create such a filter.
+fn is_beyond_clients(spec: Spec) -> bool {
+    let scaling = match spec {
+        Spec::Native(spec) => spec.scaling,
+        Spec::Windowed(spec) => spec.scaling,
+        Spec::Counting(_) => Scaling::Fixed,
+        Spec::RedisBloom(spec) => spec.scaling,
+        Spec::ValkeyBloom(spec) => spec.rules.scaling,
+    };
+    scaling.expansion() > 32768 || spec.is_beyond_redisbloom()
 }
 
 /// The refusals of a command, besides a wrong number of arguments.

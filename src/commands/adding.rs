@@ -223,6 +223,7 @@ fn add_to_key(
         match effects.len() {
             0 => {}
             _ if is_effect => replicate::verbatim(context),
+            _ if done.has_renewed => replicate::renewed(context, name, effects),
             _ => replicate::added(context, name, effects),
         }
     } else {
@@ -301,6 +302,8 @@ struct Done {
     has_rotated: bool,
     /// Whether a fixed filter refused an item.
     is_full: bool,
+    /// Whether the newest bucket got an item that an older one has, because the command renews.
+    has_renewed: bool,
 }
 
 /// Adds items and replies to each, up to the first that is refused. Inlined, so that the compiler knows that BF.ADD has one item.
@@ -344,7 +347,9 @@ fn add_and_reply<'a>(
     metrics::items_added(items.len(), new);
     let has_rotated = newest.is_some_and(|newest| settle_ring(filter, newest));
     let has_grown = !has_rotated && filter.layer_count() > layers;
-    Done { has_grown, has_rotated, is_full: refused == Some(Error::Full) }
+    // An effect is inserted without a lookup, so every item of it is new.
+    let has_renewed = renews && (lists.effects.len() > new || origin == Origin::Effect);
+    Done { has_grown, has_rotated, is_full: refused == Some(Error::Full), has_renewed }
 }
 
 /// [`add_and_reply`] for an array, in batches. Returns how many items were new, and why an item was refused. Not inlined, so that a

@@ -17,9 +17,9 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
     let defaults = config::defaults(context);
     // The items are the last arguments.
     let parsed = insert::parse(args.words(), &defaults)
-        .map(|Insert { creation, items, is_sync }| (creation, items.len(), is_sync));
+        .map(|Insert { creation, items, is_sync, renews }| (creation, items.len(), is_sync, renews));
     super::redact_key(context, &mut args, Command::Insert);
-    let (creation, items, is_sync) = parsed?;
+    let (creation, items, is_sync, renews) = parsed?;
     if is_sync && defaults.must_obey {
         // The primary propagates items that are present only for clients that WAIT.
         reply::ok(context);
@@ -30,5 +30,5 @@ pub fn run(context: Context, mut args: Args<'_>, keys: &mut Keyspace) -> Result<
         creation => Ok(creation),
     };
     let items = args.last(items);
-    add_items(context, &args, keys, Adding { items, form: ReplyForm::Many, is_sync, renews: false }, creation)
+    add_items(context, &args, keys, Adding { items, form: ReplyForm::Many, is_sync, renews }, creation)
 }

@@ -38,7 +38,8 @@ fn a_wrong_number_of_words_is_the_servers_usual_error() {
                 "BF.CLEAR k a",
                 "BF.MERGE k",
                 "BF.ROTATE k 1",
-                "BF.ROTATE k 5 1700000000000 1700000100000 50",
+                "BF.ROTATE k 5 1700000000000 1700000100000",
+                "BF.ROTATE k 5 1700000000000 1700000100000 50 6",
                 "BF.LOADCHUNK k 1",
                 "BF.LOADCHUNK k 1 x y",
             ] {

@@ -2,7 +2,7 @@
 
 use testing::{Connection, Server, array, error, integer, ok, on_every_server, simple};
 
-const NO_SUCH_WORD: &str = "ERR a filter of this layout has no such seed or tightening ratio";
+const NO_SUCH_WORD: &str = "ERR a filter of this layout has no such seed, tightening ratio or policy";
 const CAPACITY_RANGE: &str = "ERR capacity must be in the range [1, 1073741824]";
 const NATIVE: &str = "bloomgate";
 const THEIRS: &str = "MBbloom--";

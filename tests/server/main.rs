@@ -56,6 +56,7 @@ mod redisbloom;
 mod refused_effects;
 mod registration;
 mod reliability;
+mod replaying;
 mod replication;
 mod reserve;
 mod stats;

@@ -9,7 +9,7 @@ use crate::redisbloom::hostile::sound;
 use crate::redisbloom::their_primary::TheirPrimary;
 use crate::redisbloom::words::following;
 use testing::{
-    FOOTER, LAST_WORDS, Server, Stop, dump, encode, eventually, integer, on_every_server, records, restore,
+    FOOTER, LAST_WORDS, Reply, Server, Stop, dump, encode, eventually, integer, on_every_server, records, restore,
     start_on_commands, stopped_on_commands, with_fixed_checksum,
 };
 
@@ -175,6 +175,25 @@ fn an_effect_on_an_expired_key_is_applied() {
         let replica = following(program, &primary);
         primary.send_bytes(encode(&commands));
         check(&replica);
+    });
+}
+
+/// Clients may say all of that.
+#[test]
+fn a_client_is_refused_and_the_server_goes_on() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        for (before, line, reason) in LINES {
+            client.run("FLUSHALL");
+            before.split_terminator('|').for_each(|line| drop(client.call(&words(line))));
+            let reply = client.call(&words(line));
+            let is_refused = reply.is_error() || matches!(&reply, Reply::Array(all) if all.iter().any(Reply::is_error));
+            // A missing filter has no items. The bucket has begun.
+            let is_fine = before.is_empty() && line.contains("DEL") || before.contains("ROTATE");
+            assert_eq!(is_refused, !is_fine, "{before}; {line}: {reply:?}");
+            assert_eq!(client.run("PING").text(), "PONG", "{reason}");
+        }
     });
 }
 

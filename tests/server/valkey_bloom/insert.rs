@@ -12,7 +12,7 @@ use testing::{
 /// Bytes that are no text, among them a line's end and a zero.
 pub const SEED: [u8; 32] = *b"\0\r\n\xff 32 bytes, none of them read";
 
-const OTHER_LAYOUT: &str = "ERR a filter of this layout has no such seed or tightening ratio";
+const OTHER_LAYOUT: &str = "ERR a filter of this layout has no such seed, tightening ratio or policy";
 
 /// BF.INSERT of words, where `{seed}` stands for the 32 bytes.
 pub fn insert(client: &mut Connection, line: &str) -> Reply {

@@ -29,7 +29,7 @@ pub struct Request {
     pub buckets: Option<u32>,
     /// Whether it has counters in place of bits.
     pub is_counting: bool,
-    /// The value of POLICY, which only a primary and the AOF state.
+    /// The value of POLICY.
     pub policy: Option<Policy>,
 }
 

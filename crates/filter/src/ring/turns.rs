@@ -1,6 +1,6 @@
 //! When buckets begin, end and expire.
 
-use super::{BesideBuckets, Bucket, Forgets, Ring, RingRules, Turn, contents_of};
+use super::{BesideBuckets, Bucket, BucketOf, Forgets, Ring, RingRules, Turn, contents_of};
 use crate::ceiling::Ceiling;
 use crate::chain::Chain;
 use crate::clock::Moment;
@@ -65,26 +65,52 @@ impl<S: RingRules> Ring<S> {
     /// Begins a bucket. Drops expired buckets, and the oldest one if there are too many. Returns the number of items that were
     /// forgotten with them.
     ///
+    /// The bucket replaces empty ones that have its slot or belong after it: when a client replays the creation of a ring, or
+    /// BF.CLEAR, this server begins one by its own clock.
+    ///
     /// # Errors
     /// [`Error::AboveCeiling`], [`Error::OutOfMemory`]; [`Error::Unsound`] for a bucket that cannot follow the newest one.
     /// Nothing has changed then.
     pub fn turn(&mut self, turn: Turn, ceiling: &impl Ceiling) -> Result<u64, Error> {
         let Turn { slot, begin, end, capacity } = turn;
-        let in_order = self.buckets.back().is_none_or(|newest| newest.slot < slot && newest.begin <= begin);
+        let kept = self.buckets.len() - self.replaced_by(turn);
+        let newest = kept.checked_sub(1).and_then(|last| self.buckets.get(last));
+        let in_order = newest.is_none_or(|newest| newest.slot < slot && newest.begin <= begin);
         if !in_order || !self.spec.allows(slot, begin, end) {
             return Err(Error::Unsound);
         }
-        let past = self.buckets.iter().take_while(|bucket| self.spec.is_past(bucket.begin, begin)).count();
-        let dropped = past.max((self.buckets.len() + 1).saturating_sub(self.spec.buckets() as usize));
-        reserve(&mut self.retired, dropped)?;
-        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..)), pends: false };
+        let past = self.buckets.iter().take(kept).take_while(|bucket| self.spec.is_past(bucket.begin, begin)).count();
+        let dropped = past.max((kept + 1).saturating_sub(self.spec.buckets() as usize));
+        reserve(&mut self.retired, self.buckets.len() - kept + dropped)?;
+        let beside = BesideBuckets { ceiling, others: || contents_of(self.buckets.range(dropped..kept)), pends: false };
         let filter = Chain::part(&self.spec.bucket(capacity), &beside)?;
+        let items = self.buckets.range(..dropped).map(Bucket::items).sum();
+        self.retired.extend(self.buckets.drain(kept..).map(|bucket| bucket.filter));
         if let Some(newest) = self.buckets.back_mut() {
             newest.end = newest.end.min(begin);
         }
-        let items = self.buckets.range(..dropped).map(Bucket::items).sum();
         self.retired.extend(self.buckets.drain(..dropped).map(|bucket| bucket.filter));
         self.push_bucket(Bucket { slot, begin, end, filter, renewed: 0, is_omitted: false });
         Ok(items)
+    }
+
+    /// Returns how many buckets, from the newest back, this one would replace.
+    fn replaced_by(&self, turn: Turn) -> usize {
+        let is_after = |bucket: &BucketOf<S>| bucket.slot >= turn.slot || bucket.begin > turn.begin;
+        self.buckets.iter().rev().take_while(|bucket| is_after(bucket) && bucket.filter.items_added() == 0).count()
+    }
+
+    /// Whether the ring has begun this bucket or a later one and added items to it.
+    #[must_use]
+    pub fn has_begun(&self, turn: Turn) -> bool {
+        let newest = self.buckets.iter().rev().nth(self.replaced_by(turn));
+        newest.is_some_and(|newest| newest.slot >= turn.slot)
+    }
+
+    /// Whether a client may begin this bucket. It must be due within a span, because the ring begins no other until it ends, and
+    /// must leave slots for later ones.
+    #[must_use]
+    pub fn may_begin(&self, turn: Turn, now: Moment) -> bool {
+        turn.begin.0 <= now.0.saturating_add(self.spec.span()) && turn.slot <= NUMBER_MAX / 2
     }
 }

@@ -64,6 +64,7 @@ pub(super) struct Given {
     pub(super) ex: Option<u64>,
     pub(super) px: Option<u64>,
     pub(super) is_sync: bool,
+    pub(super) renews: bool,
     pub(super) items: Option<u64>,
     pub(super) policy: Option<Policy>,
 }

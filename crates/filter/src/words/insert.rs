@@ -17,6 +17,8 @@ pub struct Insert<'a, W> {
     pub items: &'a [W],
     /// Whether items that are not new are replicated as well, so that a client can wait until the replicas have them.
     pub is_sync: bool,
+    /// Whether the newest bucket of a filter that forgets gets items that an older one has.
+    pub renews: bool,
 }
 
 /// Parses the words.
@@ -39,7 +41,8 @@ pub fn parse<'a, W: AsRef<[u8]>>(words: &'a [W], defaults: &Defaults) -> Result<
     if creation.spec.is_beyond_redisbloom() && !must_obey {
         return Err(Refusal::InsertBad("capacity"));
     }
-    Ok(Insert { creation: (!given.has_nocreate).then_some(creation), items, is_sync: given.is_sync })
+    let Given { has_nocreate, is_sync, renews, .. } = given;
+    Ok(Insert { creation: (!has_nocreate).then_some(creation), items, is_sync, renews })
 }
 
 /// Checks the numbers that count: of repeated options, RedisBloom 2.6 checks the range of the last value only.

@@ -94,7 +94,7 @@ impl Command {
     }
 
     /// Returns the option that a word names, in any case. Clients must write names in full. In BF.INSERT, a primary and the
-    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion. They also carry [`POLICY`].
+    /// AOF carry words that RedisBloom told apart by their prefixes: there EX is an expansion.
     pub(super) fn option(self, word: &[u8], must_obey: bool) -> Option<&'static CommandOption> {
         let accepts = |of: &[Self]| of.contains(&self) || self == Self::Plan && of.contains(&Self::Reserve);
         let named = |name: &[u8]| {
@@ -102,9 +102,6 @@ impl Command {
             OPTIONS.iter().find(|option| is_named(option) && accepts(option.commands))
         };
         let is_prefixed = must_obey && self == Self::Insert;
-        if is_prefixed && is(word, "POLICY") {
-            return Some(&POLICY);
-        }
         let whole = named(word).filter(|_| !(is_prefixed && (is(word, "EX") || is(word, "PX"))));
         whole.or_else(|| {
             let begins = |prefix: &str| word.get(..prefix.len()).is_some_and(|begin| is(begin, prefix));
@@ -212,15 +209,8 @@ const ALL: &[Command] = &Command::ALL;
 const CREATING: &[Command] = &[Command::Reserve, Command::Insert];
 const INSERT: &[Command] = &[Command::Insert];
 
-/// The sizing rules of a new filter, if they are not the first. Only effects state them: a client's filter gets the newest rules,
-/// and an effect without the word, from 0.2 or before, gets the first.
-static POLICY: CommandOption = extension(c"POLICY", c"policy", Integer, &[], |given, word, bad| {
-    let number = numbers::unsigned(word).and_then(|number| u32::try_from(number).ok());
-    store(&mut given.policy, number.and_then(Policy::from_number), bad)
-});
-
 /// All options, in the order of the documentation.
-pub static OPTIONS: [CommandOption; 20] = [
+pub static OPTIONS: [CommandOption; 22] = [
     standard(c"CAPACITY", c"capacity", Integer, INSERT, |given, word, bad| {
         let number = numbers::integer(word).filter(|number| given.must_obey || *number > 0);
         store(&mut given.capacity, number, bad)
@@ -308,9 +298,20 @@ pub static OPTIONS: [CommandOption; 20] = [
         store(&mut given.px, Some(time_to_live(word, 1)?), Refusal::ExpireTime)
     })
     .means("The same in milliseconds."),
+    extension(c"POLICY", c"policy", Integer, INSERT, |given, word, bad| {
+        let number = numbers::unsigned(word).and_then(|number| u32::try_from(number).ok());
+        store(&mut given.policy, number.and_then(Policy::from_number), bad)
+    })
+    .means(
+        "The sizing rules of a native filter: 1 or 2. The AOF names them, so that a replay creates a filter with the same \
+         bits. Default: the newest rules that apply to the filter.",
+    ),
     standard(c"SYNC", c"sync", Flag, INSERT, |given, _, _| raise(&mut given.is_sync)).means(
         "Also replicates the items that were not new, so that a following `WAIT` or `WAITAOF` confirms them as \
          well.",
+    ),
+    extension(c"RENEW", c"renew", Flag, INSERT, |given, _, _| raise(&mut given.renews)).means(
+        "With `WINDOW` or `ROLLING`: adds the items to the newest bucket even if an older one has them, as `BF.CHANGED` does.",
     ),
     standard(c"ITEMS", c"item", Rest, INSERT, |_, _, _| Ok(())).means(
         "All words after it are items. It may be left out after `SEED`, `TIGHTENING` or `VALIDATESCALETO`: then \

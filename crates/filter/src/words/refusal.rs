@@ -102,7 +102,7 @@ impl fmt::Display for Refusal {
             Self::CapacityRange => "ERR capacity must be in the range [1, 1073741824]",
             Self::ExpansionRange => "ERR expansion must be in the range [0, 32768]",
             Self::FixedExpansion => "Nonscaling filters cannot expand",
-            Self::LayoutMismatch => "ERR a filter of this layout has no such seed or tightening ratio",
+            Self::LayoutMismatch => "ERR a filter of this layout has no such seed, tightening ratio or policy",
             Self::No(name) => return write!(f, "ERR no {name}"),
             Self::Bad(name) => return write!(f, "ERR bad {name}"),
             Self::InsertBad(name) => return write!(f, "Bad {name}"),

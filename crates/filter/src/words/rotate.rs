@@ -1,17 +1,19 @@
-//! `BF.ROTATE key`, and from a primary and the AOF `BF.ROTATE key slot begin end capacity`
+//! `BF.ROTATE key [slot begin end capacity]`
+//!
+//! The numbers state the bucket that a primary began. Primaries, the AOF and clients that replay an AOF send them.
 
 use super::{Refusal, numbers, word};
 use crate::clock::Moment;
 use crate::kinds::Turn;
 
-/// Returns the bucket that a primary began; none for a client's command.
+/// Returns the bucket that the command states, if it does.
 ///
 /// # Errors
-/// [`Refusal::Arity`] for numbers from a client, [`Refusal::BadData`] for invalid numbers.
-pub fn parse<W: AsRef<[u8]>>(words: &[W], must_obey: bool) -> Result<Option<Turn>, Refusal> {
+/// [`Refusal::Arity`], [`Refusal::BadData`] for invalid numbers.
+pub fn parse<W: AsRef<[u8]>>(words: &[W]) -> Result<Option<Turn>, Refusal> {
     match words.len() {
         2 => Ok(None),
-        6 if must_obey => {
+        6 => {
             let number = |index| numbers::unsigned(word(words, index)?).ok_or(Refusal::BadData);
             let (slot, begin, end, capacity) = (number(2)?, Moment(number(3)?), Moment(number(4)?), number(5)?);
             if begin > end || capacity == 0 {

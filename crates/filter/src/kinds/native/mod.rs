@@ -174,14 +174,15 @@ impl NativeSpec {
         Ok(LayerDescription { rate, capacity, items: 0, geometry })
     }
 
-    /// See [`Spec::spell`](super::Spec::spell).
+    /// See [`Spec::spell`](super::Spec::spell). A reader takes a missing policy for the first if the command is an effect, and
+    /// for the newest if a client sends it.
     pub(super) fn spell(&self, mut say: impl FnMut(EffectWord<'_>)) -> &'static CStr {
         use EffectWord::{Bytes, Text};
         let Self { rate, capacity, scaling, hasher, policy } = *self;
         say_all(&mut say, &[Bytes(b"CAPACITY"), Text(&capacity), Bytes(b"ERROR"), Text(&rate)]);
         say_scaling(scaling, &mut say);
         say_hasher(hasher, &mut say);
-        if policy != Policy::One {
+        if policy != Policy::One || self.with_newest_policy().policy != policy {
             say_all(&mut say, &[Bytes(b"POLICY"), Text(&policy.number())]);
         }
         c"BF.INSERT"

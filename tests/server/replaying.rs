@@ -1,0 +1,370 @@
+//! A client says what the AOF says: `redis-cli --pipe < appendonly.aof`, or a tool that forwards a primary's stream to another
+//! server. That server takes every command, and its filters have the same bits.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::persistence::rewrite_append_only_file;
+use crate::zoo::{Zoo, assert_same};
+use testing::{
+    Connection, Reply, Server, append_only_commands, array, digest, eventually, integer, lines, newest,
+    on_every_server, records, with_append_only_file,
+};
+
+/// Sends commands as a client does. None of them is refused.
+fn replay(commands: &[Vec<Vec<u8>>], client: &mut Connection) {
+    for words in commands {
+        let reply = client.call(words);
+        let is_refused = reply.is_error() || matches!(&reply, Reply::Array(all) if all.iter().any(Reply::is_error));
+        let shown: Vec<String> = words.iter().take(20).map(|word| word.escape_ascii().to_string()).collect();
+        assert!(!is_refused, "{}: {reply:?}", shown.join(" "));
+    }
+}
+
+/// `redis-cli --pipe` with the whole append-only file of a server, as it is on disk.
+fn pipe(original: &Server, copy: &Server) {
+    for ending in [".base.aof", ".incr.aof"] {
+        let file = File::open(newest(original, ending)).expect("the append-only file is readable");
+        let port = copy.port.to_string();
+        let output = Command::new("redis-cli")
+            .args(["-p", &port, "--pipe"])
+            .stdin(file)
+            .output()
+            .unwrap_or_else(|fault| panic!("redis-cli: {fault}"));
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && text.contains("errors: 0,"), "{ending}:\n{text}");
+    }
+}
+
+/// Replays the AOF of a server to an empty one, and compares the digests of all filters. Creations of RedisBloom's layout are
+/// written in RedisBloom's words, which have no layout: there the empty server's setting says it.
+fn assert_replays(program: &Path, original: &Server) -> Server {
+    let copy = Server::with(program).line("bf.layout redisbloom").start();
+    pipe(original, &copy);
+    assert_same_digests(original, &copy);
+    copy
+}
+
+fn assert_same_digests(original: &Server, copy: &Server) {
+    let (mut original, mut copy) = (original.connect(), copy.connect());
+    let keys = original.run("KEYS *");
+    assert_eq!(copy.run("DBSIZE"), original.run("DBSIZE"));
+    for key in keys.elements() {
+        let (before, after) = (digest(&mut original, key.bytes()), digest(&mut copy, key.bytes()));
+        assert_eq!(after, before, "{}", key.bytes().escape_ascii());
+    }
+}
+
+/// Filters of every kind and in every state, changed by every command that changes one.
+#[test]
+fn every_filter_gets_the_same_bits() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        let zoo = Zoo::build(&mut client);
+        for round in 0..2 {
+            zoo.write(&mut client, round);
+        }
+        let copy = assert_replays(program, &original);
+        assert_same("replayed", &zoo.view(&mut client), &zoo.view(&mut copy.connect()));
+    });
+}
+
+/// A creation by each command, with each of its words, and what else an AOF says of filters.
+const CREATIONS: [&str; 31] = [
+    "BF.ADD key a",
+    "BF.MADD key a b c",
+    "BF.INSERT key ITEMS a b",
+    "BF.INSERT key SEED 7",
+    "BF.INSERT key POLICY 1 ITEMS a",
+    "BF.INSERT key POLICY 1 HASH siphash ITEMS a",
+    "BF.RESERVE key 0.01 100",
+    "BF.RESERVE key 0.01 100 NONSCALING",
+    "BF.RESERVE key 0.01 1000",
+    "BF.RESERVE key 0.01 100 HASH siphash",
+    "BF.RESERVE key 0.01 1000 HASH siphash NONSCALING",
+    "BF.RESERVE key 0.01 100 EX 100000",
+    "BF.INSERT key PX 100000000 ITEMS a",
+    "BF.RESERVE key 0.01 100 COUNTING",
+    "BF.INSERT key COUNTING HASH siphash ITEMS a a b",
+    "BF.RESERVE key 0.01 100 WINDOW 100000",
+    "BF.RESERVE key 0.01 100 WINDOW 100000 NONSCALING BUCKETS 3",
+    "BF.INSERT key WINDOW 100000 SLIDING ITEMS a b",
+    "BF.INSERT key WINDOW 100000 HASH siphash EX 100000 ITEMS a b",
+    "BF.RESERVE key 0.01 100 ROLLING",
+    "BF.INSERT key CAPACITY 20 ROLLING BUCKETS 3 HASH siphash ITEMS a b",
+    "BF.RESERVE key 0.01 100 LAYOUT redisbloom",
+    "BF.RESERVE key 0.01 100 LAYOUT redisbloom NONSCALING",
+    "BF.INSERT key LAYOUT redisbloom EXPANSION 3 ITEMS a b",
+    "BF.INSERT key TIGHTENING 0.5 ITEMS a b",
+    "BF.INSERT key TIGHTENING 0.5 NONSCALING",
+    "BF.INSERT key SEED 00000000000000000000000000000007 ITEMS a",
+    "BF.MERGE key from",
+    "COPY from key",
+    "BF.INSERT key SEED 4294967295 EXPANSION 32768 CAPACITY 1 ITEMS a b c d e",
+    "BF.RESERVE key 1e-12 100 SEED 0",
+];
+
+#[test]
+fn every_creation_is_replayed() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        client.run("BF.MADD from a b c d");
+        for (number, line) in CREATIONS.iter().enumerate() {
+            let key = format!("key/{number}");
+            let reply = client.run(&line.replace("key", &key));
+            assert!(!reply.is_error(), "{line}: {reply:?}");
+            for change in [
+                "BF.MADD key b c d e f",
+                "BF.INSERT key NOCREATE SYNC ITEMS a g",
+                "BF.DEL key c",
+                "BF.ROTATE key",
+                "BF.MADD key b c h",
+                "BF.ROTATE key",
+                "BF.MADD key a i",
+                "BF.CLEAR key",
+                "BF.MADD key k l",
+                "BF.ROTATE key",
+                "BF.ADD key m",
+            ] {
+                // Some of these are for other kinds.
+                client.run(&change.replace("key", &key));
+            }
+            // Enough to grow, or to turn by counts.
+            for item in 0..120 {
+                client.run(&format!("BF.ADD {key} more/{item}"));
+            }
+        }
+        assert_replays(program, &original);
+        // The records of a rewritten file, and what came after them.
+        rewrite_append_only_file(&mut client);
+        for number in 0..CREATIONS.len() {
+            client.run(&format!("BF.MADD key/{number} after/1 after/2"));
+            client.run(&format!("BF.ROTATE key/{number}"));
+        }
+        assert_replays(program, &original);
+    });
+}
+
+#[test]
+fn merges_loads_and_transactions_are_replayed() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        for key in ["a", "b", "c"] {
+            client.run(&format!("BF.RESERVE {key} 0.01 1000 SEED 7"));
+            client.run(&format!("BF.MADD {key} {key}/1 {key}/2"));
+        }
+        client.run("BF.MERGE a b");
+        client.run("BF.MERGE new b c");
+        client.run("BF.RESERVE theirs 0.01 100 LAYOUT redisbloom");
+        client.run("BF.MADD theirs x y z");
+        for key in ["a", "theirs"] {
+            let records = records(&mut client, key);
+            testing::load_records(&mut client, format!("loaded/{key}"), &records);
+        }
+        client.pipeline(&["MULTI", "BF.ADD in-multi x", "BF.RESERVE ring 0.01 9 WINDOW 1000", "BF.ADD ring y", "EXEC"]);
+        client.call(&["EVAL", "redis.call('BF.MADD', KEYS[1], 'x', 'y')", "1", "script"]);
+        let copy = assert_replays(program, &original);
+        assert_eq!(copy.connect().run("BF.MEXISTS a b/1 b/2"), array([integer(1), integer(1)]));
+    });
+}
+
+/// A row that BF.CHANGED announces gets a whole window from then on, in the copy as well.
+#[test]
+fn what_was_renewed_is_renewed_in_the_copy() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        client.run("BF.RESERVE rows 0.01 100 WINDOW 100000 BUCKETS 3");
+        client.run("BF.MADD rows 1 2 3");
+        client.run("BF.ROTATE rows");
+        assert_eq!(client.run("BF.CHANGED rows 1 cache:1"), integer(0), "an older bucket has it");
+        client.run("BF.ROTATE rows");
+        assert_eq!(client.run("BF.MCHANGED rows ITEMS 2 cache:2 4 cache:4"), array([integer(0), integer(1)]));
+        let renewals: Vec<String> = lines(&original).into_iter().filter(|line| line.contains("RENEW")).collect();
+        assert_eq!(renewals, ["BF.INSERT rows NOCREATE RENEW ITEMS 1", "BF.INSERT rows NOCREATE RENEW ITEMS 2 4"]);
+        let copy = assert_replays(program, &original);
+        // The first bucket is dropped, and what nothing renewed with it.
+        for client in [&mut client, &mut copy.connect()] {
+            assert_eq!(client.run("BF.ROTATE rows"), integer(3));
+            assert_eq!(client.run("BF.MEXISTS rows 1 2 3 4"), array([1, 1, 0, 1].map(integer)));
+        }
+        // A replica, and the reader of the AOF.
+        let before = digest(&mut client, "rows");
+        assert_eq!(client.run("DEBUG LOADAOF").text(), "OK");
+        assert_eq!(digest(&mut client, "rows"), before);
+        let other = Server::start(program);
+        let mut replica = other.connect();
+        testing::follow(&mut replica, &original);
+        client.run("BF.ROTATE rows");
+        client.run("BF.CHANGED rows 2 cache:2");
+        let after = digest(&mut client, "rows");
+        eventually("the replica to renew it, too", || digest(&mut replica, "rows") == after);
+    });
+}
+
+/// To a server with the usual settings. No command is refused, and nothing is lost. Filters of RedisBloom's layout become native
+/// ones, unless they were loaded.
+#[test]
+fn a_server_with_other_settings_lacks_nothing() {
+    on_every_server(|program| {
+        let original = with_append_only_file(program);
+        let mut client = original.connect();
+        for (number, line) in CREATIONS.iter().filter(|line| !line.contains("from")).enumerate() {
+            client.run(&line.replace("key", &format!("key/{number}")));
+            client.run(&format!("BF.MADD key/{number} a x y z"));
+        }
+        let copy =
+            Server::with(program).line("bf.hash siphash").line("bf.error-rate 0.2").line("bf.auto-create no").start();
+        let mut other = copy.connect();
+        replay(&append_only_commands(&original), &mut other);
+        for key in client.run("KEYS key/*").elements() {
+            let key = key.text();
+            let theirs = client.run(&format!("TYPE {key}")).text() == "MBbloom--";
+            assert_eq!(
+                other.run(&format!("BF.MEXISTS {key} a x y z")),
+                client.run(&format!("BF.MEXISTS {key} a x y z"))
+            );
+            if !theirs {
+                assert_eq!(digest(&mut other, key.as_str()), digest(&mut client, key.as_str()), "{key}");
+            }
+        }
+    });
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64
+}
+
+/// Replayed an hour later, the buckets of a window are over. The items are then as new: none is forgotten before its time.
+#[test]
+fn a_window_that_is_replayed_late_forgets_nothing_early() {
+    on_every_server(|program| {
+        let server = with_append_only_file(program);
+        let mut client = server.connect();
+        // Buckets of 20 seconds.
+        let first = now_ms() - 3_600_000;
+        let mut file = vec!["BF.INSERT k CAPACITY 100 ERROR 0.01 EXPANSION 2 WINDOW 60 BUCKETS 4 SEED 5".to_owned()];
+        for slot in 0..20 {
+            let begin = first + slot * 20_000;
+            file.push(format!("BF.ROTATE k {slot} {begin} {} 34", begin + 20_000));
+            file.push(format!("BF.MADD k item/{slot} other/{slot}"));
+        }
+        let commands: Vec<Vec<Vec<u8>>> =
+            file.iter().map(|line| line.split(' ').map(|word| word.as_bytes().to_vec()).collect()).collect();
+        replay(&commands, &mut client);
+        for slot in 0..20 {
+            assert_eq!(client.run(&format!("BF.EXISTS k item/{slot}")), integer(1), "{slot}");
+        }
+        let digest_before = digest(&mut client, "k");
+        assert_eq!(client.run("DEBUG LOADAOF").text(), "OK");
+        assert_eq!(digest(&mut client, "k"), digest_before);
+        // It turns as it did.
+        assert_eq!(client.run("BF.ROTATE k"), integer(0));
+        assert_eq!(client.run("BF.ADD k one-more"), integer(1));
+    });
+}
+
+/// A copy that follows a stream and is late has begun the bucket by its own clock, and has added items to it.
+#[test]
+fn a_bucket_that_has_begun_is_not_begun_again() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.INSERT k CAPACITY 100 WINDOW 60 BUCKETS 4 SEED 5 ITEMS a");
+        let stats = client.run("BF.STATS k");
+        let bucket = stats.field("Buckets").elements()[0].clone();
+        let [begin, end] = ["Begin", "End"].map(|name| bucket.field(name).number());
+        let before = digest(&mut client, "k");
+        assert_eq!(client.run(&format!("BF.ROTATE k 0 {begin} {end} 34")), integer(0));
+        assert_eq!(digest(&mut client, "k"), before);
+        assert_eq!(client.run("BF.EXISTS k a"), integer(1));
+    });
+}
+
+/// What a careless client states, or one that means harm.
+#[test]
+fn a_stated_bucket_is_bounded() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("bf.max-filter-bytes 1000000").start();
+        let mut client = server.connect();
+        client.run("BF.INSERT k CAPACITY 100 ERROR 0.01 WINDOW 60 BUCKETS 4 SEED 5 ITEMS a");
+        let now = now_ms();
+        let before = digest(&mut client, "k");
+        let max = i64::MAX as u64;
+        for (slot, begin, end, capacity) in [
+            // It would take items for ever, or forget the others at once.
+            (1, now + 1_000_000, now + 1_020_000, 34),
+            (1, max, max, 34),
+            (1, now, now + 1_000_000, 34),
+            (1, now, max, 34),
+            // No slot would be left.
+            (max, now, now + 20_000, 34),
+            ((1 << 61) + 1, now, now + 20_000, 34),
+            // Above the ceiling.
+            (1, now, now + 20_000, 100_000_000),
+            (1, now, now + 20_000, max),
+            (1, now, now + 20_000, 0),
+            (1, now + 20_000, now, 34),
+        ] {
+            let reply = client.run(&format!("BF.ROTATE k {slot} {begin} {end} {capacity}"));
+            assert!(reply.is_error(), "{slot} {begin} {end} {capacity}: {reply:?}");
+            assert_eq!(digest(&mut client, "k"), before);
+        }
+        for numbers in ["1 1 1", "1 1 1 1 1", "-1 1 1 1", "x 1 1 1", "1 1 1 18446744073709551616"] {
+            assert!(client.run(&format!("BF.ROTATE k {numbers}")).is_error(), "{numbers}");
+        }
+        // The largest that it takes leaves a ring that goes on.
+        assert!(!client.run(&format!("BF.ROTATE k {} {} {} 34", 1_u64 << 61, now, now + 20_000)).is_error());
+        for round in 0..10 {
+            assert_eq!(client.run(&format!("BF.ADD k round/{round}")), integer(1));
+            assert!(!client.run("BF.ROTATE k").is_error());
+        }
+        assert_eq!(client.run("BF.CLEAR k").text(), "OK");
+        assert_eq!(client.run("BF.ADD k a"), integer(1));
+        // A ring in the past turns with the next add.
+        client.run("DEL k");
+        client.run("BF.INSERT k CAPACITY 100 ERROR 0.01 WINDOW 60 BUCKETS 4 SEED 5");
+        assert_eq!(client.run("BF.ROTATE k 7 0 0 34"), integer(0));
+        assert_eq!(client.run("BF.ADD k a"), integer(1));
+        assert_eq!(client.run("BF.EXISTS k a"), integer(1));
+    });
+}
+
+/// The sizing rules that a client names hold, within the limits of what they were made for.
+#[test]
+fn a_policy_is_a_clients_to_name() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let size = |client: &mut Connection, key: &str, words: &str| {
+            let reply = client.run(&format!("BF.INSERT {key} CAPACITY 100 ERROR 0.01 SEED 7 {words} ITEMS a"));
+            assert_eq!(reply, array([integer(1)]), "{words}");
+            client.run(&format!("BF.INFO {key} SIZE")).elements()[0].number()
+        };
+        let [first, second, newest] = [("first", "POLICY 1"), ("second", "POLICY 2"), ("newest", "EXPANSION 2")]
+            .map(|(key, words)| size(&mut client, key, words));
+        assert!(first > second && second == newest, "{first} {second} {newest}");
+        for words in
+            ["POLICY 0", "POLICY 3", "POLICY -1", "POLICY x", "POLICY 4294967297", "POLICY 18446744073709551615"]
+        {
+            assert_eq!(client.run(&format!("BF.INSERT k SEED 7 {words} ITEMS a")).error_text(), "ERR bad policy");
+        }
+        let mismatch = "ERR a filter of this layout has no such seed, tightening ratio or policy";
+        for words in [
+            "SEED 7 NONSCALING POLICY 2",
+            "SEED 7 CAPACITY 129 POLICY 2",
+            "SEED 7 WINDOW 60 POLICY 1",
+            "SEED 7 COUNTING POLICY 1",
+            "LAYOUT redisbloom POLICY 1",
+            "TIGHTENING 0.5 POLICY 1",
+        ] {
+            assert_eq!(client.run(&format!("BF.INSERT k {words} ITEMS a")).error_text(), mismatch, "{words}");
+        }
+        assert_eq!(client.run("EXISTS k"), integer(0));
+    });
+}
