@@ -1,7 +1,7 @@
 //! A replica and its primary: connecting them, waiting, and comparing their data.
 
 use super::process::{Server, eventually};
-use super::resp::{Connection, Reply, ok};
+use super::resp::{Connection, Reply};
 
 /// Makes a server a replica of another, and waits for the link.
 pub fn follow(replica: &mut Connection, primary: &Server) {
