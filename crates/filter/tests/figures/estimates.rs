@@ -172,6 +172,7 @@ fn measured(filter: &Filter, questions: u64) -> f64 {
 /// small layers, most false positives are such items.
 #[test]
 fn the_estimated_rate_of_double_hashing_covers_repeated_bits() {
+    const QUERIES: u64 = 1 << 18;
     for (rate, capacity, expansion, items, tolerance) in [
         (0.01, 100, 1, 5000, 0.15),
         (0.001, 100, 1, 5000, 0.15),
@@ -193,9 +194,9 @@ fn the_estimated_rate_of_double_hashing_covers_repeated_bits() {
                 let item = numbers.next().unwrap().to_le_bytes();
                 filter.add(&item, Origin::Client, &Moment(0), &Unlimited).unwrap();
             }
-            let (estimated, wrong) = (filter.stats(&Moment(0)).unwrap().rate_now, measured(&filter, 1_000_000));
+            let (estimated, wrong) = (filter.stats(&Moment(0)).unwrap().rate_now, measured(&filter, QUERIES));
             eprintln!("{spec:?}, {items} items: estimated {estimated:.2e}, measured {wrong:.2e}");
-            let chance = 4.0 * (wrong / 1e6).sqrt() / estimated;
+            let chance = 4.0 * (wrong / QUERIES as f64).sqrt() / estimated;
             assert!(
                 (wrong / estimated - 1.0).abs() < tolerance + chance,
                 "{spec:?}: estimated {estimated}, measured {wrong}"

@@ -211,7 +211,7 @@ impl Exchange {
 
 #[test]
 fn no_completed_dump_loses_an_item() {
-    check(256, events(), |events| {
+    check(64, events(), |events| {
         for spec in specs() {
             let mut exchange = Exchange::new(&spec);
             events.iter().for_each(|event| exchange.step(event));
@@ -223,7 +223,7 @@ fn no_completed_dump_loses_an_item() {
 #[test]
 fn most_dumps_complete() {
     let mut runner = TestRunner::deterministic();
-    let cases = if cfg!(miri) { 1 } else { 100 };
+    let cases = if cfg!(miri) { 1 } else { 30 };
     for spec in specs() {
         let copies = (0..cases).map(|_| {
             let mut exchange = Exchange::new(&spec);
