@@ -42,7 +42,7 @@ impl Meaning {
     /// The meaning of an event, by its name. `by_deletion`: the running command deletes keys.
     fn of(event: &[u8], by_deletion: bool) -> Self {
         let (value, filter) = match event {
-            b"expire" => (false, false),
+            b"expire" | b"persist" => (false, false),
             // A value that expires or is evicted was not outdated. But Valkey also raises `expired` when a client sets an
             // expiry time in the past (PEXPIREAT, GETEX, SET). It rewrites such a command to DEL or UNLINK first.
             b"expired" => (by_deletion, true),
@@ -119,6 +119,7 @@ mod tests {
             ("del", true, true),
             ("rename_to", true, true),
             ("expire", false, false),
+            ("persist", false, false),
             ("expired", false, true),
             ("evicted", false, true),
             ("bloom.add", false, false),

@@ -82,6 +82,8 @@ fn a_command_that_leaves_the_row_as_it_was_voids_nothing() {
             "SET {f}:43 v",
             "BF.CHANGED {f} 43 {f}:43",
             "RENAME {f} {f}",
+            "EXPIRE {f} 100000",
+            "PERSIST {f}",
             "CONFIG SET maxmemory-policy allkeys-lru",
         ] {
             assert!(token_outlives(&mut client, line), "{line}");

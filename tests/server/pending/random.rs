@@ -150,6 +150,8 @@ fn stay_equal([mut server, replica]: [Server; 2], filters: &[Made], numbers: u64
                 server.restart(if rng.below(2) == 0 { Stop::NoSave } else { Stop::Kill });
                 client = server.connect();
                 assert_eq!(digest(&mut client), before, "from the append-only file");
+                // The port may be another one.
+                follow(&mut follower, &server);
                 checks += 1;
             }
             _ => change(&mut client, &mut rng, filters, numbers),
