@@ -434,7 +434,11 @@ fn a_primary_may_say_what_a_client_may(words: &[&[u8]], defaults: &Defaults, out
         return;
     }
     let from_primary = parsed(words, &Defaults { must_obey: true, ..*defaults });
-    if from_primary == *outcome {
+    // With POLICY a primary of ours also states the seed, without which an effect has RedisBloom's layout.
+    let is_native = |creation: &Option<Creation>| matches!(creation, Some(Creation { spec: Spec::Native(_), .. }));
+    let lacks_seed = from_primary == Parsed::Refused(Refusal::LayoutMismatch)
+        && matches!(outcome, Parsed::Insert(creation, _) if is_native(creation));
+    if from_primary == *outcome || lacks_seed {
         return;
     }
     // A seed that was not given: a primary's is 0, unless LAYOUT is native. A policy that was not given: a primary's is the first.

@@ -187,6 +187,7 @@ pub fn policies(all: &Inputs) {
         creates(all, with(policy, seeded), &format!("insert-primary-policy-{number}"), PRIMARY, &words);
         creates(all, with(policy, seeded), &format!("insert-policy-{number}"), CLIENT, &words);
     }
+    creates(all, native(0.01, 100, 2), "insert-policy-without-seed", CLIENT, "BF.INSERT k POLICY 2 ITEMS a");
     for (refusal, name, options) in [
         (Refusal::Bad("policy"), "0", "SEED 7 POLICY 0"),
         (Refusal::Bad("policy"), "3", "SEED 7 POLICY 3"),
