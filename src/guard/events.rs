@@ -48,7 +48,7 @@ impl Meaning {
             b"expired" => (by_deletion, true),
             b"evicted" => (false, true),
             b"bloom.reserve" | b"bloom.clear" | b"bloom.merge" => (true, true),
-            // The commands of the other events name the items that they add, and leave the filter in its place.
+            // Commands that raise our other events report the items that they add. The filter stays the same.
             event => [!event.starts_with(b"bloom."); 2].into(),
         };
         Self { value, filter }

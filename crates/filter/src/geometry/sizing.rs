@@ -16,7 +16,7 @@ pub const RATE_MAX: f64 = 0.25;
 /// A small first layer (the default is 100) is for at most this number of items.
 pub const SMALL_FIRST_CAPACITY: u64 = 128;
 
-/// A rate from which on so many items are mistaken for members while a filter fills that its size must allow for them.
+/// At this rate and above, a fixed filter gets extra bits for the items that are mistaken for members, and not counted, while it fills.
 pub const HIGH_RATE: f64 = 0.02;
 
 /// The rules by which a filter is sized, and by which a growing one divides its rate among its layers. The number is stored with every
