@@ -1,8 +1,6 @@
 //! The guard's commands and the checks of their replies. A cached value is never outdated, `absent` is never wrong, a row has
 //! one lease at a time, a void token is never accepted, and a good one always is.
 
-use std::collections::BTreeSet;
-
 use super::commands::{Words, words};
 use super::filter::Item;
 use super::model::{Model, Slot};
@@ -116,12 +114,10 @@ pub fn fetch(
     }
     let answers = if one { std::slice::from_ref(heard.reply) } else { answers(heard.reply) };
     expect(answers.len() == items.len(), "an answer for each item")?;
-    let mut granted = BTreeSet::new();
     for (&item, answer) in items.iter().zip(answers) {
         let Reply::Array(parts) = answer else { return wrong("an array") };
         let row = (key, item);
-        if let Some(token) = fetched(model, row, asking, parts, granted.contains(&item), heard)? {
-            granted.insert(item);
+        if let Some(token) = fetched(model, row, asking, parts, heard)? {
             let is_new = model.guard.grant(row, &token, asking.lease, heard);
             expect(is_new, &format!("another token than {token}"))?;
         }
@@ -129,13 +125,12 @@ pub fn fetch(
     Ok(())
 }
 
-/// Checks the answer about one row. Returns the token that it grants. `granted`: the same command has granted one before.
+/// Checks the answer about one row. Returns the token that it grants.
 fn fetched(
     model: &mut Model,
     row: Row,
     asking: &Asking,
     parts: &[Reply],
-    granted: bool,
     heard: &Heard<'_>,
 ) -> Result<Option<String>, Fault> {
     let (key, item) = row;
@@ -155,8 +150,6 @@ fn fetched(
     let record = model.guard.record(row, heard);
     let must = record.is_some_and(|record| record.must(heard));
     let (no_row, busy) = record.map_or((false, false), |record| (!record.is_busy() && denies, record.is_busy()));
-    // A second token is safe: at worst two callers load. Only in the same command is one ruled out.
-    let must_wait = granted;
     let longest = record.map_or(0, |record| record.milliseconds);
 
     let values = model.cached(key, item);
@@ -165,7 +158,7 @@ fn fetched(
         expect(value.is_some() && values.contains(&value), &format!("one of {values:?}"))?;
         Ok::<_, Fault>(value.is_some_and(expires) && asking.refreshes)
     };
-    let is_free = || expect(!must_wait, "no token: there is a lease or a back-off");
+    let is_free = || expect(!(must && busy), "no token: there is a lease or a back-off");
     let is_missing = || expect(values.contains(&None), &format!("one of {values:?}"));
     let word = parts.first().map(Reply::text).unwrap_or_default();
     let (seen, token) = match (word.as_str(), &parts[1..]) {
@@ -176,7 +169,7 @@ fn fetched(
         _ if must_lack || no_row && must => return wrong(&format!("absent: item:{item}")),
         ("hit", [value]) => {
             let is_stale = is_cached(value)?;
-            expect(!is_stale || busy || granted, "stale: nobody refreshes it")?;
+            expect(!is_stale || busy, "stale: nobody refreshes it")?;
             ("hit", None)
         }
         ("stale", [value, token]) => {
