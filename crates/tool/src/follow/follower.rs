@@ -120,7 +120,7 @@ impl Follower {
         if !take_slot(config, &mut database, &mut wire, &mut store, &tables, stopping, metrics)? {
             return Err(Stopped.into());
         }
-        let epochs = tables.iter().map(|table| store.raise_epoch(&table.keys)).collect::<Result<Vec<_>>>()?;
+        let epochs = tables.iter().map(|table| store.begin_epoch(&table.keys)).collect::<Result<Vec<_>>>()?;
         let confirmed: String = database
             .query_one(
                 "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1",

@@ -22,7 +22,7 @@ pub struct Position {
     pub lsn: Lsn,
 }
 
-/// Another follower has raised the epoch.
+/// Another follower has begun an epoch.
 #[derive(Debug)]
 pub struct Replaced;
 
@@ -113,9 +113,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes this follower the one that may write. Returns its epoch.
-    pub fn raise_epoch(&mut self, keys: &Keys) -> Result<u64> {
-        Ok(from_redis_value(self.server.ask(cmd("INCR").arg(&keys.epoch), &keys.epoch)?)?)
+    /// Makes this follower the one that may write. Returns its epoch: a random number, because a counter would repeat itself after a
+    /// server has lost it. The followers of 0.2.0 increment it, so it is not near the largest integer.
+    pub fn begin_epoch(&mut self, keys: &Keys) -> Result<u64> {
+        let epoch = getrandom::u64().map_err(|error| anyhow!("no random number: {error}"))? >> 2;
+        self.server.ask(cmd("SET").arg(&keys.epoch).arg(epoch), &keys.epoch)?;
+        Ok(epoch)
     }
 
     /// Returns the stored position, and whether the filter exists.

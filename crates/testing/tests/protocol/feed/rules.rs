@@ -45,7 +45,7 @@ rules! {
     SkipStored,
     /// Each write checks the epoch.
     CheckEpoch,
-    /// The epoch is raised before the position is read.
+    /// A follower begins its epoch before it reads the position.
     EpochFirst,
     /// A follower whose connection to the server has ended starts again before it writes.
     NoticeLoss,
