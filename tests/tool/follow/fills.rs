@@ -139,6 +139,38 @@ fn a_full_filter_is_filled_again_until_the_rows_fit() {
 }
 
 #[test]
+fn a_filter_without_room_for_deleted_items_is_replaced_while_it_serves() {
+    let table = USERS_TABLE.replace("0.000001 100000 HASH siphash", "1e-12 1000 HASH siphash");
+    on_every_server(|program| {
+        let (world, mut follower) = World::started("synchronous", program, USERS, &table);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 1000) id").unwrap();
+        // The new filter waits for this transaction.
+        let mut running = world.session();
+        running.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+        session.batch_execute("DELETE FROM users WHERE id <= 900").unwrap();
+        follower.says("no room for more deleted items");
+        soon(|| client.run("EXISTS {users}:filling") == integer(1));
+        for id in 2001..2100 {
+            session
+                .batch_execute(&format!("INSERT INTO users VALUES ({id}, 1); DELETE FROM users WHERE id = {id} - 1"))
+                .unwrap();
+            assert_ne!(answer(&mut client, id), "absent");
+            // The heartbeat goes on.
+            soon(|| answer(&mut client, id + 100) == "absent");
+        }
+        assert_eq!(client.run("EXISTS {users}:filling"), integer(1));
+        running.batch_execute("COMMIT").unwrap();
+        soon(|| (1..=900).all(|id| answer(&mut client, id) == "absent"));
+        for id in (901..=1000).chain([2099]) {
+            assert_eq!(client.call(&["BF.EXISTS", "{users}", &id.to_string()]), integer(1), "{id}");
+        }
+        assert!(!follower.log().contains("trying again"), "{}", follower.log());
+        follower.end();
+    });
+}
+
+#[test]
 fn the_status_tells_how_far_the_follower_is_behind() {
     on_every_server(|program| {
         let world = World::new(program, USERS, USERS_TABLE);

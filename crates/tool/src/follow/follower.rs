@@ -68,14 +68,25 @@ pub struct Follower {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Whether a table has its filter.
+/// Whether a table has its filter. In eventual mode it has, because the stream is held during a fill.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FilterState {
     Complete,
-    /// It is missing, and will be filled. Only in synchronous mode, in which COMMITs go on.
+    /// It is complete, has no room for more deleted items, and will be replaced.
+    Worn,
+    /// As `Worn`, and the one that replaces it is being filled, under another key.
+    Renewing,
+    /// It is missing, and will be filled.
     Missing,
-    /// It is being filled, under another key.
+    /// It is missing, and is being filled, under another key.
     Filling,
+}
+
+impl FilterState {
+    /// Whether readers have a filter with every row.
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::Complete | Self::Worn | Self::Renewing)
+    }
 }
 
 /// The heartbeat.

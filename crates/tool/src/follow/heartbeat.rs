@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use redis::cmd;
 
 use super::config::Mode;
-use super::follower::{FilterState, Follower, origin};
+use super::follower::{Follower, origin};
 use super::lsn::Lsn;
 use super::standbys;
 use super::store::Position;
@@ -70,7 +70,7 @@ impl Follower {
         if objection.is_none() && self.mode == Mode::Synchronous {
             objection = self.demand_objection(row.try_get(2)?, row.try_get(3)?)?;
         }
-        let is_complete = self.filters.iter().all(|filter| *filter == FilterState::Complete)
+        let is_complete = self.filters.iter().all(|filter| filter.is_complete())
             && self.tables.iter().all(|table| !table.definition.is_empty());
         if self.is_fine(objection)? && is_complete {
             self.beat.pending.get_or_insert((end, times));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use redis::cmd;
 
 use super::fill::{add, copy, is_locked};
@@ -25,15 +25,17 @@ impl Follower {
         self.set_state(index, FilterState::Missing)
     }
 
-    fn set_state(&mut self, index: usize, state: FilterState) -> Result<()> {
+    pub(super) fn set_state(&mut self, index: usize, state: FilterState) -> Result<()> {
         *self.filters.get_mut(index).context("a table")? = state;
         Ok(())
     }
 
-    /// Fills a missing filter once all announced transactions are visible.
+    /// Fills a filter that is missing, or replaces one that is worn, once all announced transactions are visible.
     pub(super) fn fill_missing(&mut self) -> Result<()> {
         let mut tables = self.filters.iter().zip(&self.tables);
-        let is_due = |(filter, table): (&_, &Table)| *filter == FilterState::Missing && !table.definition.is_empty();
+        let is_due = |(filter, table): (&_, &Table)| {
+            matches!(filter, FilterState::Missing | FilterState::Worn) && !table.definition.is_empty()
+        };
         let Some(index) = tables.position(is_due) else { return Ok(()) };
         if !self.announced.is_empty() || !self.arrived.waiting.is_empty() {
             return Ok(());
@@ -45,9 +47,18 @@ impl Follower {
         self.store
             .transact(&table.keys, epoch, &[delete.clone(), reserve(&table.config, &table.keys.filling)])
             .with_context(|| format!("cannot create the filter of {}", table.config.name))?;
-        self.set_state(index, FilterState::Filling)?;
+        let before = *self.filters.get(index).context("a table")?;
+        let renews = before == FilterState::Worn;
+        let during = if renews { FilterState::Renewing } else { FilterState::Filling };
+        self.set_state(index, during)?;
         self.metrics.enter(State::Filling);
-        match self.copy_rows(&table) {
+        match self.copy_rows(index, &table, during) {
+            Ok(rows) if renews => {
+                // Whoever asked the old filter was told the truth, and no cached value is older than an announcement.
+                let rename = cmd("RENAME").arg(&table.keys.filling).arg(&table.keys.filter).to_owned();
+                self.store.transact(&table.keys, epoch, &[rename])?;
+                self.end_fill(index, &table, rows, begin)
+            }
             Ok(rows) => {
                 let lsn = *self.positions.get(index).context("a table")?;
                 // RENAME ends the leases that were granted without this filter. What readers have filled in until now is deleted
@@ -64,35 +75,43 @@ impl Follower {
                 let journal = self.journals.get_mut(index).context("a table")?;
                 journal.announce(vec![(EVERY_KEY.to_vec(), every)], &Work::default());
                 self.announced.entry(lsn).or_insert(0);
-                report_fill(&table, rows, begin);
-                self.metrics.count_fill();
-                self.metrics.enter(State::Following);
-                self.set_state(index, FilterState::Complete)
+                self.end_fill(index, &table, rows, begin)
             }
             Err(error) if error.is::<Stopped>() || is_locked(&error) => {
                 self.store.transact(&table.keys, epoch, &[delete])?;
-                self.set_state(index, FilterState::Missing)
+                self.set_state(index, before)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Copies the rows of a table, and announces what arrives meanwhile.
-    fn copy_rows(&mut self, table: &Table) -> Result<u64> {
-        self.await_running(|follower| {
+    fn end_fill(&mut self, index: usize, table: &Table, rows: u64, begin: Instant) -> Result<()> {
+        report_fill(table, rows, begin);
+        self.metrics.count_fill();
+        self.metrics.enter(State::Following);
+        self.set_state(index, FilterState::Complete)
+    }
+
+    /// Copies the rows of a table, and announces what arrives meanwhile. The heartbeat goes on if the old filter is complete.
+    fn copy_rows(&mut self, index: usize, table: &Table, state: FilterState) -> Result<u64> {
+        let go_on = |follower: &mut Self| {
             follower.receive_within(Duration::ZERO)?;
             follower.announce()?;
-            follower.release()
-        })?;
+            follower.release()?;
+            if state == FilterState::Renewing {
+                follower.beat()?;
+            }
+            ensure!(follower.filters.get(index) == Some(&state), "{} was altered meanwhile", table.config.name);
+            Ok(())
+        };
+        self.await_running(go_on)?;
         // The follower's own session looks for visible transactions meanwhile.
         let mut database = connect(&self.settings)?;
         copy(&mut database, table, |items| {
             add(&mut self.store, &table.keys.filling, items)?;
             self.pulse.ensure_running()?;
             self.pulse.beat(&mut self.store, &mut self.wire, self.confirmed)?;
-            self.receive_within(Duration::ZERO)?;
-            self.announce()?;
-            self.release()
+            go_on(self)
         })
     }
 }

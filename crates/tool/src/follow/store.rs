@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 
 use super::config::{Config, Keys, Table as TableConfig};
@@ -196,7 +196,7 @@ impl Store {
             replies.pop();
             self.watched = stored.ok().map(|stored| (keys.epoch.clone(), stored));
         }
-        match replies.into_iter().last().context(NO_REPLY)? {
+        match replies.pop().context(NO_REPLY)? {
             Value::Array(replies) => {
                 for reply in &replies {
                     ensure_no_error(reply)?;
@@ -205,7 +205,8 @@ impl Store {
             }
             Value::Nil => Err(Replaced.into()),
             other => {
-                ensure_no_error(&other)?;
+                // EXEC says only that a command was refused, and not why.
+                replies.iter().chain([&other]).try_for_each(ensure_no_error)?;
                 bail!("the server's reply to EXEC is {other:?}")
             }
         }
@@ -291,6 +292,11 @@ pub fn reserve(table: &TableConfig, key: &str) -> Cmd {
 pub fn end_leases_without_filter(keys: &Keys) -> [Cmd; 3] {
     let delete = cmd("DEL").arg(&keys.filter).to_owned();
     [delete.clone(), cmd("BF.RESERVE").arg(&keys.filter).arg("0.1").arg(1).to_owned(), delete]
+}
+
+/// Whether the table of deleted items had no room. The other commands were executed.
+pub fn is_worn(error: &Error) -> bool {
+    error.to_string().contains("no room for more deleted items")
 }
 
 /// Whether no reply says that the filter is missing. Without it BF.MCHANGED still deletes the cached values, and adds nothing.

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, cmd};
 
+use super::config::Keys;
 use super::follower::{FilterState, Follower, VISIBILITY_INTERVAL, refill_or_fail};
 use super::journal::{EVERY_KEY, Journal};
 use super::lsn::Lsn;
 use super::pulse::Pulse;
-use super::store::{end_leases_without_filter, has_filter};
+use super::store::{end_leases_without_filter, has_filter, is_worn};
 use super::stream::{Step, Transaction};
 use super::visibility::Snapshot;
 use super::work::{CHUNK, Work, changes, chunked, steps};
@@ -38,7 +39,7 @@ impl Follower {
         }
         for index in 0..self.tables.len() {
             if let Err(error) = self.announce_to(index, &group, end) {
-                if self.filters.get(index) != Some(&FilterState::Complete) {
+                if !matches!(self.filters.get(index), Some(FilterState::Complete | FilterState::Worn)) {
                     return Err(error);
                 }
                 refill_or_fail(error)?;
@@ -63,11 +64,13 @@ impl Follower {
         let table = self.tables.get(index).context("a table")?;
         let (position, epoch) = self.positions.get(index).zip(self.epochs.get(index)).context("a table")?;
         let (journal, state) = self.journals.get(index).zip(self.filters.get(index)).context("a table")?;
-        let (filter, exists) = match state {
-            FilterState::Complete => (&table.keys.filter, true),
-            FilterState::Missing => (&table.keys.filter, false),
-            FilterState::Filling => (&table.keys.filling, true),
+        let Keys { filter, filling, .. } = &table.keys;
+        let filters = match state {
+            FilterState::Complete | FilterState::Worn | FilterState::Missing => vec![filter],
+            FilterState::Renewing => vec![filter, filling],
+            FilterState::Filling => vec![filling],
         };
+        let exists = *state != FilterState::Missing;
         if end <= *position {
             return Ok(());
         }
@@ -96,13 +99,13 @@ impl Follower {
         }
         if truncated.is_some() {
             if exists {
-                commands.push(cmd("BF.CLEAR").arg(filter).to_owned());
+                commands.extend(filters.iter().map(|filter| cmd("BF.CLEAR").arg(filter).to_owned()));
             }
-            if *state != FilterState::Complete {
+            if !state.is_complete() {
                 commands.extend(end_leases_without_filter(&table.keys));
             }
         }
-        commands.extend(work.changes(filter));
+        commands.extend(filters.iter().flat_map(|filter| work.changes(filter)));
         // The journal holds every key while a large group is announced in parts. The position follows the last part.
         while commands.len() > COMMANDS && entries.first().is_some_and(|(key, _)| key == EVERY_KEY) {
             let rest = commands.split_off(COMMANDS);
@@ -134,7 +137,7 @@ impl Follower {
     /// Releases the cache keys of one table that no transaction after `end` holds.
     fn release_from(&mut self, index: usize, end: Lsn) -> Result<()> {
         let table = self.tables.get(index).context("a table")?;
-        let (epoch, journal) = self.epochs.get(index).zip(self.journals.get_mut(index)).context("a table")?;
+        let (epoch, journal) = self.epochs.get(index).zip(self.journals.get(index)).context("a table")?;
         let due = journal.due(end);
         let mut fields: Vec<&Vec<u8>> = due.keys.iter().map(|(key, _)| key).collect();
         let every = EVERY_KEY.to_vec();
@@ -150,11 +153,18 @@ impl Follower {
         if self.filters.get(index) == Some(&FilterState::Complete) {
             commands.extend(chunked("BF.MDEL", &table.keys.filter, due.gone.iter()));
         }
-        if !commands.is_empty() {
-            // A filter that is missing denies nothing.
-            self.store.transact(&table.keys, *epoch, &commands)?;
+        // A filter that is missing denies nothing.
+        let written =
+            if commands.is_empty() { Ok(Vec::new()) } else { self.store.transact(&table.keys, *epoch, &commands) };
+        match written {
+            Err(error) if is_worn(&error) => {
+                // The items stay, as false positives.
+                eprintln!("bloomgate: {error:#}: filling {} again", table.keys.filter);
+                self.set_state(index, FilterState::Worn)?;
+            }
+            written => drop(written?),
         }
-        journal.release(end);
+        self.journals.get_mut(index).context("a table")?.release(end);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use super::answers::{CONVERGES, NO_LATE_ABSENT, NO_OLD_VALUE, NO_WRONG_ABSENT};
 use super::rules::{ALL, Rule};
 use super::scenarios::{
-    SCENARIOS, Scenario, eventual, eventual_loss, eventual_truncate, first_fill, stale_journal, synchronous,
+    SCENARIOS, Scenario, eventual, eventual_loss, eventual_truncate, first_fill, renewal, stale_journal, synchronous,
     synchronous_loss, synchronous_loss_of_value, synchronous_truncate,
 };
 use super::world::World;
@@ -63,7 +63,7 @@ fn broken_without(rule: Rule) -> &'static [(Scenario, &'static str)] {
         Rule::RenameFirst => &[(synchronous_loss_of_value, NO_OLD_VALUE), (first_fill, CONVERGES)],
         Rule::MarkFill => &[(synchronous_loss_of_value, NO_OLD_VALUE)],
         Rule::MarkFirst => &[(synchronous_loss_of_value, CONVERGES)],
-        Rule::AnnounceToBoth => &[(synchronous_loss, NO_WRONG_ABSENT)],
+        Rule::AnnounceToBoth => &[(synchronous_loss, NO_WRONG_ABSENT), (renewal, NO_WRONG_ABSENT)],
         Rule::ClearFirst => &[(synchronous_truncate, NO_OLD_VALUE), (eventual_truncate, CONVERGES)],
         Rule::CreateMissing => &[(synchronous_truncate, NO_OLD_VALUE)],
         Rule::ScanOnTruncate => &[(synchronous_truncate, NO_OLD_VALUE), (eventual_truncate, CONVERGES)],

@@ -47,10 +47,10 @@ impl World {
         let store = &mut state.store;
         follower.fill = Some(match step {
             Step::Begin => {
-                if !self.lacks(Rule::DeleteBeat) {
+                if !self.lacks(Rule::DeleteBeat) && !follower.renews {
                     store.beat = None;
                 }
-                if !self.lacks(Rule::MarkFill) {
+                if !self.lacks(Rule::MarkFill) && !follower.renews {
                     if self.is_synchronous() {
                         store.is_filling = true;
                     } else {
@@ -84,6 +84,10 @@ impl World {
                     return false;
                 }
                 store.rename();
+                if std::mem::take(&mut follower.renews) {
+                    follower.fill = None;
+                    return true;
+                }
                 if self.lacks(Rule::RenameFirst) {
                     return self.finish(state, follower);
                 }

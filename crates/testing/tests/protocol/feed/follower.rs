@@ -32,6 +32,8 @@ pub struct Follower {
     pub groups: Vec<Version>,
     pub step: Step,
     pub fill: Option<Filling>,
+    /// The fill replaces a complete filter.
+    pub renews: bool,
     /// For the heartbeat: the last transaction whose COMMIT had returned when the time was taken, and the end of the log.
     pub time: Option<Version>,
     pub log_end: Option<Version>,
@@ -66,6 +68,8 @@ pub enum Move {
     /// (c) for the first group.
     Release,
     Fill(Filling),
+    /// Begins to replace a complete filter.
+    Renew,
     TakeTime,
     ReadLog,
     Beat,
@@ -84,7 +88,10 @@ impl World {
             add(Move::Fill(step));
         }
         let is_busy = (follower.step != Step::None || follower.fill.is_some()) && !self.is_synchronous();
-        let is_unmarked = follower.fill == Some(Filling::Begin) && !self.lacks(Rule::MarkFirst);
+        if state.renewals > 0 && follower.fill.is_none() && follower.groups.is_empty() {
+            add(Move::Renew);
+        }
+        let is_unmarked = follower.fill == Some(Filling::Begin) && !follower.renews && !self.lacks(Rule::MarkFirst);
         if self.is_synchronous() && !is_unmarked {
             (follower.done + 1..=received).for_each(|to| add(Move::Announce(to)));
         }
@@ -123,7 +130,8 @@ impl World {
             (Some(_), None) => add(Move::ReadLog),
             (Some(_), Some(end)) => {
                 let has_passed = follower.done >= end && follower.groups.iter().all(|group| *group > end);
-                if (has_passed || self.lacks(Rule::CatchUpFirst)) && follower.fill.is_none() {
+                let is_complete = follower.fill.is_none() || follower.renews;
+                if (has_passed || self.lacks(Rule::CatchUpFirst)) && is_complete {
                     add(Move::Beat);
                 }
             }
@@ -161,6 +169,10 @@ impl World {
             Move::Confirm(to) => state.database.confirmed = Some(to),
             Move::Release => self.release(state, follower),
             Move::Fill(step) => return self.fill(state, follower, step),
+            Move::Renew => {
+                state.renewals -= 1;
+                (follower.fill, follower.renews) = (Some(Filling::Begin), true);
+            }
             Move::TakeTime => follower.time = Some(state.database.returned),
             Move::ReadLog => follower.log_end = Some(state.database.logged),
             Move::Beat => {
@@ -265,8 +277,8 @@ impl World {
     }
 
     fn fill_if_missing(&self, state: &State, follower: &mut Follower) {
-        if !state.store.has_filter() && follower.fill.is_none() {
-            follower.fill = Some(Filling::Begin);
+        if !state.store.has_filter() && (follower.fill.is_none() || follower.renews) {
+            (follower.fill, follower.renews) = (Some(Filling::Begin), false);
         }
     }
 

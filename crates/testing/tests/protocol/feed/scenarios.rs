@@ -14,6 +14,7 @@ pub const SCENARIOS: &[(&str, Scenario)] = &[
     ("synchronous: the server loses data, and a row is inserted", synchronous_loss),
     ("synchronous: the server loses data, and a row is updated", synchronous_loss_of_value),
     ("synchronous: the server loses data, and a delete is in flight", stale_journal),
+    ("synchronous: a complete filter is replaced", renewal),
     ("eventual: restarts, takeovers", eventual),
     ("eventual: TRUNCATE", eventual_truncate),
     ("eventual: the server loses data", eventual_loss),
@@ -34,6 +35,7 @@ fn world(mode: Mode, has_row: bool, script: &[Op], without: Option<Rule>) -> Wor
         losses: 0,
         drops: 0,
         crashes: 0,
+        renewals: 0,
         without,
     }
 }
@@ -71,6 +73,14 @@ pub fn synchronous_loss_of_value(size: Size, without: Option<Rule>) -> World {
 pub fn stale_journal(_: Size, without: Option<Rule>) -> World {
     let base = world(Mode::Synchronous, true, &[Op::Delete, Op::Put], without);
     World { beats: true, losses: 1, has_zombies: false, ..base }
+}
+
+/// A complete filter is replaced while its heartbeat goes on.
+pub fn renewal(size: Size, without: Option<Rule>) -> World {
+    let is_large = size == Size::Large;
+    let script: &[Op] = if is_large { &[Op::Put, Op::Delete, Op::Put] } else { &[Op::Put, Op::Delete] };
+    let base = world(Mode::Synchronous, false, script, without);
+    World { beats: true, renewals: 1, drops: is_large.into(), has_zombies: is_large, ..base }
 }
 
 /// A follower that applies transactions once they are visible, and keeps the heartbeat.

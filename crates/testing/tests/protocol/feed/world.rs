@@ -142,6 +142,7 @@ pub struct State {
     pub losses: u8,
     pub drops: u8,
     pub crashes: u8,
+    pub renewals: u8,
     pub broken: Option<Broken>,
 }
 
@@ -189,6 +190,8 @@ pub struct World {
     pub losses: u8,
     pub drops: u8,
     pub crashes: u8,
+    /// How often a complete filter is replaced in synchronous mode, because it has no room for more deleted items.
+    pub renewals: u8,
     pub without: Option<Rule>,
 }
 
@@ -320,6 +323,7 @@ impl Model for World {
             losses: self.losses,
             drops: self.drops,
             crashes: self.crashes,
+            renewals: self.renewals,
             broken: None,
         }]
     }
