@@ -77,11 +77,7 @@ fn a_fill_that_waits_for_ddl_has_the_new_rows() {
             let mut other = world.session();
             other.batch_execute("BEGIN; INSERT INTO others VALUES (1)").unwrap();
             let mut follower = world.follow();
-            // In synchronous mode, the fill begins with the next record of the log. An idle PostgreSQL writes one every 15 s.
-            soon(|| {
-                session.batch_execute("SELECT pg_logical_emit_message(false, 'probe', '')").unwrap();
-                follower.log().contains("waiting for running transactions")
-            });
+            follower.says("waiting for running transactions");
             session.batch_execute("BEGIN; ALTER TABLE users ALTER COLUMN id TYPE bigint USING id + 100").unwrap();
             other.batch_execute("COMMIT").unwrap();
             let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'users'::regclass";

@@ -1,11 +1,12 @@
 //! Eventual mode, and what both modes share: fills, takeovers, several tables, configurations.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use postgres::Client;
 
-use super::{USERS, USERS_TABLE, World, soon};
+use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::running::run;
 use testing::{Connection, Reply, bulk, integer, nil, on_every_server};
 
@@ -290,5 +291,33 @@ fn what_cannot_be_followed_is_refused_in_one_line() {
         let mut client = world.server.connect();
         client.run("CONFIG SET maxmemory-policy allkeys-lru");
         refused(USERS_TABLE, "allkeys-lru");
+    });
+}
+
+#[test]
+fn an_open_transaction_ends_no_heartbeat() {
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, USERS, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            let text = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'background writer'";
+            let writer: String = session.query_one(text, &[]).unwrap().get(0);
+            // It would flush the log after 15 s, and autovacuum later.
+            session.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
+            session.batch_execute("SELECT pg_reload_conf()").unwrap();
+            let signal = |signal: &str| Command::new("kill").args([signal, writer.as_str()]).status().unwrap();
+            assert!(signal("-STOP").success());
+            session.batch_execute("BEGIN; INSERT INTO users VALUES (1, 1)").unwrap();
+            let end: String = session.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0);
+            let mut has_passed = |beat: Reply| {
+                let text = format!("SELECT $1::text::pg_lsn >= '{end}'");
+                beat != nil(2) && session.query_one(&text, &[&beat.text()]).unwrap().get(0)
+            };
+            soon(|| has_passed(client.run("GET {users}:feed")));
+            assert!(signal("-CONT").success());
+            session.batch_execute("COMMIT").unwrap();
+            soon(|| client.run("BF.EXISTS {users} 1") == integer(1));
+            follower.end();
+        }
     });
 }

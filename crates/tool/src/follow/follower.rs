@@ -95,6 +95,8 @@ pub struct Beat {
     pub(super) next: Instant,
     /// A position in the log, and the servers' times (in milliseconds, for each table) before it was read.
     pub(super) pending: Option<(Lsn, Vec<u64>)>,
+    /// The end of the log when it was last read.
+    pub(super) log_end: Lsn,
     /// Why there is no heartbeat.
     pub(super) objection: Option<String>,
     /// Since when there has been no objection.
@@ -103,7 +105,7 @@ pub struct Beat {
 
 impl Beat {
     fn new(interval: Duration) -> Self {
-        Self { interval, next: Instant::now(), pending: None, objection: None, fine_since: None }
+        Self { interval, next: Instant::now(), pending: None, log_end: Lsn(0), objection: None, fine_since: None }
     }
 }
 

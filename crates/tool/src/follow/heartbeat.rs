@@ -58,10 +58,17 @@ impl Follower {
         let definitions = self.read_definitions()?;
         let row = self.database.query_one(
             "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text,
-             current_setting('synchronous_standby_names'), current_setting('wal_sender_timeout')",
+             current_setting('synchronous_standby_names'), current_setting('wal_sender_timeout'),
+             pg_current_wal_flush_lsn()::text",
             &[],
         )?;
         let end: Lsn = row.try_get::<_, &str>(0)?.parse()?;
+        let flushed: Lsn = row.try_get::<_, &str>(4)?.parse()?;
+        if flushed < std::mem::replace(&mut self.beat.log_end, end) {
+            // PostgreSQL sends only what is flushed, and flushes what an open transaction has written after up to 15 s, if nobody
+            // commits. Without the permission for this the heartbeat waits for that.
+            _ = self.database.batch_execute("SELECT pg_logical_emit_message(true, 'bloomgate', '')");
+        }
         self.snapshot = Snapshot::parse(row.try_get(1)?)?;
         // The keepalive tells whether the stream has reached the end of the log.
         self.wire.confirm(self.confirmed, true)?;
