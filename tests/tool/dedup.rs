@@ -70,6 +70,23 @@ fn each_line_is_printed_once_and_in_order() {
 }
 
 #[test]
+fn a_filter_of_any_kind_is_created() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        for (key, kind) in [("window", "WINDOW 60 HASH siphash"), ("valkey", "TIGHTENING 0.5")] {
+            let create = ["--create", "0.001", "100", "--"];
+            let words = words(&url, key, &create).into_iter().chain(kind.split(' '));
+            assert_eq!(run_with(words, "a\na\n").success().text(), "a\n");
+        }
+        let stats = server.connect().run("BF.STATS window");
+        assert_eq!((stats.field("Kind").text(), stats.field("Hash").text()), ("window".into(), "siphash".into()));
+        assert_eq!(server.connect().run("BF.STATS valkey").field("Layout").text(), "valkey-bloom");
+        run_with(words(&url, "window", &["--", "COUNTING"]), "").misused("--create");
+    });
+}
+
+#[test]
 fn a_closed_output_is_not_an_error() {
     on_every_server(|program| {
         let server = Server::start(program);

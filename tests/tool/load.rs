@@ -93,13 +93,122 @@ fn a_failed_load_keeps_the_existing_filter() {
         load(&server, &[&path, "--key", "none", "--in-place"]).refused("there is no filter `none`");
         client.run("BF.RESERVE full 0.001 1 NONSCALING");
         load(&server, &[&path, "--key", "full", "--in-place"]).refused("is full");
+        load(&server, &["-", "--key", "none"]).refused("there is no filter `none`: create it with --create");
         for wrong in [
-            &["-", "--key", "a"][..],
-            &["--key", "a", "--create", "0.1"],
+            &["--key", "a", "--create", "0.1"][..],
+            &["-", "--key", "full", "--", "HASH", "siphash"],
             &["-", "--key", "a", "--create", "0.1", "1", "--shards"],
         ] {
             assert_eq!(load(&server, wrong).status, Some(2), "{wrong:?}");
         }
+    });
+}
+
+/// Options of BF.RESERVE whose kind a load must keep.
+const KINDS: [&str; 6] = [
+    "LAYOUT native HASH siphash",
+    "NONSCALING HASH siphash SEED 000102030405060708090a0b0c0d0e0f",
+    "EXPANSION 4 SEED 700",
+    "COUNTING",
+    "LAYOUT redisbloom EXPANSION 1",
+    "LAYOUT redisbloom NONSCALING",
+];
+
+/// Returns the options of a filter, as far as its kind decides them.
+fn options(client: &mut Connection, key: &str) -> Vec<String> {
+    let stats = client.run(&format!("BF.STATS {key}"));
+    let words = ["Kind", "Layout", "Hash", "Error rate"].map(|name| stats.field(name).text());
+    let more = ["EXPANSION", "TIGHTENING"].map(|name| format!("{:?}", client.run(&format!("BF.INFO {key} {name}"))));
+    words.into_iter().chain(more).collect()
+}
+
+#[test]
+fn the_new_filter_has_the_kind_of_the_existing_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("lines", "a\nb\nc\n");
+        let kinds = KINDS.map(|words| format!("BF.RESERVE KEY 0.02 50 {words}"));
+        let forgetting = ["WINDOW 3600 BUCKETS 5 SLIDING", "ROLLING BUCKETS 4"];
+        let forgetting = forgetting.map(|words| format!("BF.RESERVE KEY 0.02 50 {words}"));
+        let valkey = ["EXPANSION 2", "EXPANSION 3", "NONSCALING"];
+        let valkey = valkey.map(|words| format!("BF.INSERT KEY TIGHTENING 0.4 ERROR 0.02 CAPACITY 50 {words}"));
+        for (reserve, is_derived) in
+            kinds.iter().chain(&valkey).map(|kind| (kind, true)).chain(forgetting.iter().map(|kind| (kind, false)))
+        {
+            client.run("FLUSHALL");
+            let reply = client.run(&reserve.replace("KEY", "seen"));
+            assert!(!reply.is_error(), "{reserve}: {reply:?}");
+            let expected = options(&mut client, "seen");
+            client.run("BF.INSERT seen ITEMS old");
+            client.run("EXPIRE seen 1000");
+            load(&server, &[&path, "--key", "seen"]).success();
+            assert_eq!(options(&mut client, "seen"), expected, "{reserve}");
+            assert_eq!(found(&mut client, "seen", &["a", "b", "c", "old"]), ["a", "b", "c"], "{reserve}");
+            assert_eq!(client.run("TTL seen").number(), -1);
+            is_alone(&mut client, "seen");
+
+            // With another size, the kind stays.
+            let resized = load(&server, &[&path, "--key", "seen", "--create", "0.02", "700"]);
+            if is_derived {
+                resized.success();
+                assert_eq!(options(&mut client, "seen"), expected, "{reserve}");
+            } else {
+                resized.refused("forgets items");
+            }
+            assert_eq!(found(&mut client, "seen", &["a", "b", "c"]).len(), 3);
+            is_alone(&mut client, "seen");
+        }
+        // Options after `--` replace those of the existing filter.
+        let window = ["--key", "seen", "--create", "0.02", "50", "--", "WINDOW", "60", "HASH", "siphash"];
+        load(&server, &[&[&*path], &window[..]].concat()).success();
+        let stats = client.run("BF.STATS seen");
+        assert_eq!((stats.field("Window").number(), stats.field("Hash").text()), (60, "siphash".to_owned()));
+        load(&server, &[&path, "--key", "seen", "--create", "0.02", "50", "--", "HASH", "md5"]).refused("hash");
+        assert_eq!(found(&mut client, "seen", &["a", "b", "c"]).len(), 3);
+        is_alone(&mut client, "seen");
+    });
+}
+
+/// A load that keeps all options keeps the seed, so the old filter merges with the new one.
+#[test]
+fn the_new_filter_has_the_seed_of_the_existing_one() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("lines", "new\n");
+        client.run("BF.RESERVE seen 0.001 1000 HASH siphash");
+        client.run("BF.ADD seen old");
+        client.run("COPY seen before");
+        load(&server, &[&path, "--key", "seen"]).success();
+        assert_eq!(client.run("BF.MERGE both before seen").text(), "OK");
+        assert_eq!(found(&mut client, "both", &["old", "new", "x"]), ["old", "new"]);
+    });
+}
+
+/// The steps of docs/jobs/blacklist.md.
+#[test]
+fn a_loaded_blacklist_allows_deletes() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/jobs/blacklist.md")).unwrap();
+    let after = |begin: &str| {
+        let rest = page.split_once(begin).unwrap_or_else(|| panic!("{begin} is not on the page")).1;
+        rest.split(['`', ')']).next().unwrap().to_owned()
+    };
+    let reserve = after("client.execute_command(\"BF.RESERVE\", ").replace(['"', ',', '_'], "");
+    let command = after("`bloomgate load ");
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let path = files.write("addresses.gz", "win@example.com\noffer@example.com\n");
+        assert_eq!(client.run(&format!("BF.RESERVE {reserve}")).text(), "OK");
+        let words: Vec<_> = command.split(' ').map(|word| if word == "addresses.gz" { &*path } else { word }).collect();
+        load(&server, &words).success();
+        load(&server, &[&path, "--key", "spam", "--create", "0.001", "1000"]).success();
+        assert_eq!(client.run("BF.DEL spam offer@example.com").number(), 1);
+        assert_eq!(found(&mut client, "spam", &["win@example.com", "offer@example.com"]), ["win@example.com"]);
     });
 }
 

@@ -9,7 +9,7 @@ use testing::{Connection, Server, on_every_server};
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/tool/README.md");
 
 /// Command lines. FILE is a backup, LINES a file of lines, NEW a file that the run creates, URL the server.
-const RUNS: [&str; 25] = [
+const RUNS: [&str; 27] = [
     "backup --all --verify -o NEW",
     "backup plain sharded -o NEW",
     "crawl LINES --key crawled",
@@ -19,6 +19,8 @@ const RUNS: [&str; 25] = [
     "dedup LINES --key sharded --shards",
     "load LINES --key loaded --create 0.01",
     "load LINES --key loaded --create 0.01 --resume",
+    "load LINES --key plain",
+    "load LINES --key plain --create 0.01",
     "load LINES --key plain --in-place",
     "load LINES --key sharded --in-place --shards",
     "plan 0.01 1000 --url URL",

@@ -5,6 +5,7 @@ mod archive;
 mod backup;
 mod build;
 mod crawl;
+mod creation;
 mod database;
 mod dedup;
 mod filters;

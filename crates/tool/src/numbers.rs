@@ -1,10 +1,6 @@
 //! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
 //! calculator of `web` read them here, so both accept the same forms.
 
-use anyhow::Result;
-
-use crate::usage::usage;
-
 /// Parses a count. Commas, underscores, apostrophes and spaces may separate digits; `k`, `M`, `G`, `T` and an exponent
 /// multiply by powers of ten.
 ///
@@ -29,16 +25,6 @@ pub fn capacity(text: &str) -> Result<u64, String> {
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = rate_in_digits(text).parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate < 1.0);
     rate.ok_or_else(|| format!("`{text}` is not a rate between 0 and 1 such as 0.001 or 0.1%"))
-}
-
-/// Parses the values of `--create RATE [CAPACITY]`.
-///
-/// # Errors
-/// Says which of the two is wrong.
-pub fn creation(words: &[String]) -> Result<(f64, Option<u64>)> {
-    let invalid = |text: String| usage(format!("--create: {text}"));
-    let (Some(first), second) = (words.first(), words.get(1)) else { return Err(usage("--create needs a rate")) };
-    Ok((rate(first).map_err(invalid)?, second.map(|word| capacity(word)).transpose().map_err(invalid)?))
 }
 
 /// Formats a count as the module's commands accept it. Other text is unchanged, and the module's own parser refuses it.
@@ -133,16 +119,6 @@ mod tests {
         assert_eq!((&*rate_in_digits("0.7%"), &*rate_in_digits("0.0100")), ("0.007", "0.0100"));
         for text in ["0", "1", "100%", "0%", "-1%", "nan", "x", "%", ""] {
             assert!(rate(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_invalid_create_option_is_named() {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        assert_eq!(creation(&words(&["0.1%", "1e6"])).unwrap(), (0.001, Some(1_000_000)));
-        assert_eq!(creation(&words(&["0.5"])).unwrap(), (0.5, None));
-        for wrong in [&["2", "5"][..], &["0.1", "0"], &["0.1", "x"], &[]] {
-            assert!(creation(&words(wrong)).unwrap_err().to_string().starts_with("--create"), "{wrong:?}");
         }
     }
 }

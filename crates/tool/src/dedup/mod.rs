@@ -15,7 +15,7 @@ use redis::{Value, cmd};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::numbers::creation;
+use crate::creation::Creation;
 use crate::server::{Options, Server};
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
@@ -64,6 +64,9 @@ pub struct Arguments {
     /// Create the filter if the key is missing, with this false positive rate and capacity
     #[arg(long, num_args = 2, value_names = ["RATE", "CAPACITY"], conflicts_with = "shards")]
     create: Option<Vec<String>>,
+    /// With --create: more options of BF.RESERVE, as in `-- NONSCALING HASH siphash`
+    #[arg(last = true, requires = "create")]
+    words: Vec<String>,
     /// The key is the name of a sharded filter
     #[arg(long)]
     shards: bool,
@@ -138,10 +141,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         end: if arguments.zero_terminated { 0 } else { b'\n' },
         skip_bad: arguments.skip_bad,
     };
-    let created = arguments.create.as_deref().map(creation).transpose()?;
+    let created = arguments.create.as_deref().map(|values| Creation::of(values, &arguments.words)).transpose()?;
     let mut server = Server::connect(options)?;
     if let Some(created) = created {
-        create(&mut server, &arguments.key, created)?;
+        create(&mut server, &arguments.key, &created)?;
     }
     let target = Target::open(&mut server, &arguments.key, arguments.shards)?;
     let question = if arguments.dry_run { Question::Lookup } else { Question::Add };
@@ -161,14 +164,14 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
 }
 
 /// Creates the filter if its key is missing.
-fn create(server: &mut Server, key: &str, (rate, capacity): (f64, Option<u64>)) -> Result<()> {
+fn create(server: &mut Server, key: &str, creation: &Creation) -> Result<()> {
     if server.ask(cmd("EXISTS").arg(key), key)? != Value::Int(0) {
         return Ok(());
     }
-    match server.ask(cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity), key) {
+    match creation.create(server, key) {
         // Another client created it first.
         Err(error) if error.to_string().ends_with("item exists") => Ok(()),
-        result => result.map(drop),
+        result => result,
     }
 }
 

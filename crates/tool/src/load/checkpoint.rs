@@ -116,7 +116,10 @@ impl Checkpoint {
     }
 
     /// Executes the commands if this load is still the owner.
-    fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
+    ///
+    /// # Errors
+    /// As [`Self::save`]; the error of the first command that fails.
+    pub fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
         let key = &self.keys.checkpoint;
         server.ask(cmd("WATCH").arg(key), key)?;
         let checkpoint = self.read(server)?.with_context(|| format!("the key `{key}` no longer exists"))?;

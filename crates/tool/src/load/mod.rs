@@ -12,13 +12,13 @@ mod sqlite;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, ensure};
+use anyhow::{Result, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
 
+use crate::creation::Creation;
 use crate::database;
-use crate::numbers::creation;
 use crate::report::{counted, print};
 use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
 use crate::stream::flow::Answer;
@@ -47,12 +47,18 @@ Examples:
   A SQLite table; the rows of a query:
     bloomgate load --sqlite shop.db --table orders --column id --key ids --create 0.001
     bloomgate load --sqlite shop.db --query 'SELECT id FROM paid' --key paid --create 0.001
+  The lines of a file, into an empty filter with all options of the existing one:
+    bloomgate load urls.txt.gz --key urls
+  A filter from which items can be deleted:
+    bloomgate load spam.txt --key spam --create 0.001 -- HASH siphash
   A PostgreSQL table; the same command again resumes an interrupted load:
     bloomgate load --postgres postgres://app@db/shop --table orders --column id \\
       --key ids --create 0.001 --resume
 
 The filter is built under another key, {KEY}:loading, and renamed to KEY when it is complete. Until
-then KEY answers as before. Its time to live is not kept. Items that writers add to KEY meanwhile
+then KEY answers as before. Without --create the new filter has all options of the existing one, with
+--create its kind (HASH, LAYOUT, EXPANSION, NONSCALING, COUNTING), unless other options follow `--`.
+KEY's time to live is not kept. Items that writers add to KEY meanwhile
 (BF.ADD, BF.CHANGED) are lost at that moment unless the source has them. Let writers add to both
 keys during a load, or fill KEY itself with --in-place.
 
@@ -96,9 +102,13 @@ pub struct Arguments {
     /// The filter's key
     #[arg(long)]
     key: String,
-    /// The false positive rate and the capacity [default: the number of items in the source, counted first]
-    #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"], required_unless_present = "in_place")]
+    /// The false positive rate and the capacity [default: the number of items in the source, counted first]. Without this
+    /// option, the new filter has all options of the existing one
+    #[arg(long, num_args = 1..=2, value_names = ["RATE", "CAPACITY"])]
     create: Option<Vec<String>>,
+    /// With --create: more options of BF.RESERVE, as in `-- NONSCALING HASH siphash` [default: those of the existing filter]
+    #[arg(last = true, requires = "create")]
+    words: Vec<String>,
     /// Add to the filter at KEY instead of building another one
     #[arg(long)]
     in_place: bool,
@@ -137,6 +147,8 @@ impl Arguments {
 /// A running load.
 struct Load<'a> {
     arguments: &'a Arguments,
+    /// The filter to create. `None` for one with the options of the existing filter.
+    create: Option<Creation>,
     source: Source,
     keys: Keys,
     /// The checkpoint. `None` with --in-place and without --resume.
@@ -150,11 +162,12 @@ struct Load<'a> {
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let source = arguments.source()?;
-    let created = arguments.create.as_deref().map(creation).transpose()?;
+    let mut create = arguments.create.as_deref().map(|values| Creation::of(values, &arguments.words)).transpose()?;
+    let is_counted = create.as_ref().is_some_and(|create| create.capacity.is_none());
     if source.is_stream() && arguments.resume {
         return Err(usage("--resume: the source can be read only once"));
     }
-    if source.is_stream() && matches!(created, Some((_, None))) {
+    if source.is_stream() && is_counted {
         return Err(usage(
             "the source can be read only once, so its items cannot be counted: use --create RATE CAPACITY",
         ));
@@ -168,11 +181,21 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     );
     // Only a filter may be replaced.
     server.ask(cmd("BF.CARD").arg(&keys.key), &keys.key)?;
-    let create =
-        created.map(|(rate, capacity)| Ok::<_, Error>((rate, capacity.map_or_else(|| count_items(&source), Ok)?)));
-    let create = create.transpose()?;
+    if let Some(create) = &mut create {
+        create.keep_kind_of(&mut server, &keys.key)?;
+    } else if !arguments.in_place {
+        ensure!(
+            server.ask(cmd("EXISTS").arg(&keys.key), &keys.key)? != Value::Int(0),
+            "there is no filter `{}`: create it with --create RATE [CAPACITY]",
+            keys.key
+        );
+    }
+    if let Some(create) = create.as_mut().filter(|_| is_counted) {
+        create.capacity = Some(count_items(&source)?);
+    }
     let mut load = Load {
         arguments,
+        create,
         source,
         keys,
         checkpoint: None,
@@ -180,14 +203,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         confirmed: Position::default(),
         new: 0,
     };
-    load.begin(&mut server, create)?;
-    let total = match (created, create, load.source.size_bytes()) {
-        (Some((_, None)), Some((_, items)), _) => Total::Rows(items),
-        (.., Some(bytes)) => Total::Bytes(bytes, load.bytes_read.clone()),
-        _ => Total::Unknown,
+    let begun = load.begin(&mut server);
+    let counted_items = load.create.as_ref().and_then(|create| create.capacity).filter(|_| is_counted);
+    let total = match (counted_items, load.source.size_bytes()) {
+        (Some(items), _) => Total::Rows(items),
+        (None, Some(bytes)) => Total::Bytes(bytes, load.bytes_read.clone()),
+        (None, None) => Total::Unknown,
     };
     let mut pace = Pace::new(total, load.confirmed.rows);
-    let result = load.fill(&mut server, create, &mut pace).and_then(|()| load.ensure_replaceable());
+    let result = begun.and_then(|()| load.fill(&mut server, &mut pace)).and_then(|()| load.ensure_replaceable());
     pace.finish();
     if let Some(checkpoint) = &load.checkpoint {
         match &result {
@@ -219,13 +243,13 @@ impl Load<'_> {
     }
 
     /// Becomes the owner of the load, and creates the filter unless it resumes an earlier load.
-    fn begin(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+    fn begin(&mut self, server: &mut Server) -> Result<()> {
         if self.arguments.in_place && !self.arguments.resume {
-            return self.create(server, create);
+            return self.begin_anew(server);
         }
         // A stream has no fingerprint and cannot be resumed.
         let state = if self.source.is_stream() { json!("stream") } else { self.source.fingerprint()? };
-        let source = json!([state, self.arguments.create, self.arguments.in_place]);
+        let source = json!([state, self.arguments.create, self.arguments.words, self.arguments.in_place]);
         let (checkpoint, earlier) = Checkpoint::begin(self.keys.clone(), source, server)?;
         self.checkpoint = Some(checkpoint);
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
@@ -237,31 +261,37 @@ impl Load<'_> {
         if self.arguments.resume {
             eprintln!("bloomgate: there is no interrupted load of this source: starting from the beginning");
         }
-        self.begin_anew(server, create)
+        self.begin_anew(server)
     }
 
     /// Starts with an empty filter, or in place with the existing one.
-    fn begin_anew(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+    fn begin_anew(&mut self, server: &mut Server) -> Result<()> {
         self.confirmed = Position::default();
-        if !self.arguments.in_place {
-            server.ask(cmd("DEL").arg(&self.keys.loading), &self.keys.loading)?;
+        let (Self { create, keys, .. }, key) = (&self, self.key());
+        if self.arguments.in_place {
+            return match create {
+                Some(create) if server.ask(cmd("EXISTS").arg(key), key)? == Value::Int(0) => create.create(server, key),
+                _ => Ok(()),
+            };
         }
-        self.create(server, create)
-    }
-
-    fn create(&self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
-        let (Some((rate, capacity)), key) = (create, self.key()) else { return Ok(()) };
-        if server.ask(cmd("EXISTS").arg(key), key)? == Value::Int(0) {
-            server.ask(cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity), key)?;
+        let mut commands = vec![cmd("DEL").arg(key).to_owned()];
+        match create {
+            Some(create) => commands.push(create.command(key)),
+            // An emptied copy has all options of the existing filter, including the seed.
+            None => {
+                commands.push(cmd("COPY").arg(&keys.key).arg(key).to_owned());
+                commands.push(cmd("BF.CLEAR").arg(key).to_owned());
+                commands.push(cmd("PERSIST").arg(key).to_owned());
+            }
         }
-        Ok(())
+        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.transact(server, &commands))
     }
 
     /// Adds all rows to the filter. After a lost connection it continues from the last checkpoint.
-    fn fill(&mut self, server: &mut Server, create: Option<(f64, u64)>, pace: &mut Pace) -> Result<()> {
+    fn fill(&mut self, server: &mut Server, pace: &mut Pace) -> Result<()> {
         let (mut losses, mut farthest) = (0, 0);
         loop {
-            let again = if losses > 0 { self.go_on(server, create) } else { Ok(()) };
+            let again = if losses > 0 { self.go_on(server) } else { Ok(()) };
             let target = again.and_then(|()| Target::open(server, self.key(), self.arguments.shards));
             let result = target.and_then(|target| self.pass(server, &target, pace));
             let error = match result {
@@ -289,7 +319,7 @@ impl Load<'_> {
     }
 
     /// Reconnects and reads from the server how much of the load it still has.
-    fn go_on(&mut self, server: &mut Server, create: Option<(f64, u64)>) -> Result<()> {
+    fn go_on(&mut self, server: &mut Server) -> Result<()> {
         server.reconnect(RECONNECT_TIMEOUT)?;
         let position = match &self.checkpoint {
             Some(checkpoint) => checkpoint.position(server)?,
@@ -304,7 +334,7 @@ impl Load<'_> {
                     let (keys, source) = checkpoint.into_parts();
                     self.checkpoint = Some(Checkpoint::begin(keys, source, server)?.0);
                 }
-                self.begin_anew(server, create)?;
+                self.begin_anew(server)?;
             }
         }
         Ok(())
