@@ -228,7 +228,7 @@ fn a_filter_that_is_constantly_replaced_fails_the_backup() {
 fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
     on_every_server(|program| {
         let (nodes, files) = (three_nodes(program), Files::new());
-        let words = ["--cluster", "--url", &url(&nodes[0])].map(str::to_owned);
+        let words = ["--url", &url(&nodes[0])].map(str::to_owned);
         let tags: Vec<String> =
             (0..30).map(|number| format!("filter {number}")).chain(["a{b}c".to_owned(), "{}x".to_owned()]).collect();
         let mut clients = nodes.each_ref().map(Server::connect);
@@ -243,6 +243,8 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
         let backed = ["backup", "--all", "-o", file.to_str().unwrap()].map(str::to_owned);
         let text = run(words.iter().chain(&backed)).success().text();
         assert!(text.contains("32 filters in"), "{text}");
+        let text = run(["survey", "--url", &url(&nodes[1])]).success().text();
+        assert!(text.lines().any(|line| line.starts_with("bloomgate ") && line.contains(" 32 ")), "{text}");
         for client in &mut clients {
             assert_ne!(client.run("DBSIZE"), integer(0));
             client.run("FLUSHALL");

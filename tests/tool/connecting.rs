@@ -176,6 +176,30 @@ fn a_server_with_another_protocol_is_reported_in_one_line() {
     }
 }
 
+/// A walk over the keys of such a cluster would leave out what the missing node has.
+#[test]
+fn a_cluster_without_some_of_its_slots_is_not_taken_for_a_whole_one() {
+    on_every_server(|program| {
+        let server = Server::with(program).line("cluster-enabled yes").start();
+        let (url, out) = (url(&server), tempfile::tempdir().unwrap());
+        let out = out.path().join("out").display().to_string();
+        let all = [&["survey"][..], &["backup", "--all", "--allow-empty", "-o", &out]];
+        for (slots, missing) in [("", "16384"), ("1 16383", "1 of"), ("0 0", "")] {
+            if !slots.is_empty() {
+                server.connect().run(&format!("CLUSTER ADDSLOTSRANGE {slots}"));
+            }
+            for words in all {
+                let ended = run([words, &["--url", &url]].concat());
+                if missing.is_empty() {
+                    ended.success();
+                } else {
+                    ended.refused(&format!("has no node for {missing}"));
+                }
+            }
+        }
+    });
+}
+
 /// Asserts that a run exited with status 1 and printed a single line.
 #[track_caller]
 fn one_line(ended: Ended, part: &str) {

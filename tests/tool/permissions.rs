@@ -31,7 +31,7 @@ const RUNS: [&str; 27] = [
     "shards info made",
     "shards double made",
     "shards merge united made",
-    "shards copy made --to URL --to-single --rename other",
+    "shards copy made --to URL --rename other",
     "shards delete made",
     "survey",
     "survey --beside URL",

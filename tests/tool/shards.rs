@@ -76,9 +76,9 @@ fn a_sharded_filter_is_created_filled_merged_copied_and_deleted() {
         shards(&url, &["create", "other", "0.0001", "20000", "--shards", "7"]).success();
         shards(&url, &["merge", "union", "other"]).refused("24");
 
-        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).success();
+        shards(&url, &["copy", "union", "--to", &there]).success();
         assert_eq!(found(&["--url", &there], "union", &lines(0..11_000)), 11_000);
-        shards(&url, &["copy", "union", "--to", &there, "--to-single"]).refused("already");
+        shards(&url, &["copy", "union", "--to", &there]).refused("already");
 
         // A missing shard is an error, not an empty shard.
         assert_eq!(client_of(&cluster, "union:{3}").run("DEL union:{3}").number(), 1);

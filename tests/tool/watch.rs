@@ -76,9 +76,9 @@ fn watch_and_web_find_the_filters_of_every_node() {
             (0..2000).for_each(|number| _ = client.run(&format!("SET {{a}}{number} x")));
         }
         assert_eq!(added, 60);
-        let seen = samples(&nodes[1], &["--cluster", "--samples", "2", "--interval", "0.1"]);
+        let seen = samples(&nodes[1], &["--samples", "2", "--interval", "0.1"]);
         assert!(seen.len() == 2 && seen.iter().all(|sample| sample["filters_known"] == 60), "{seen:?}");
-        let web = Web::start(&nodes[1], &["--cluster"]);
+        let web = Web::start(&nodes[1], &[]);
         let state = web.state_when("a complete walk", |state| state["walk"]["is_complete"] == true);
         assert_eq!(state["filters"].as_array().unwrap().len(), 60);
         web.state_when("all keys scanned", |state| state["walk"]["looked_at"].as_u64() >= Some(2060));

@@ -58,6 +58,11 @@ impl Slots {
         self.ranges.range(slot..).next().filter(|(_, (first, _))| *first <= slot).map(|(_, (_, node))| node)
     }
 
+    /// Returns the number of slots that no node holds.
+    pub fn unassigned(&self) -> u16 {
+        self.ranges.iter().fold(SLOTS, |left, (last, (first, _))| left.saturating_sub(last.saturating_sub(*first) + 1))
+    }
+
     /// Returns every node that holds slots, once, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Address> {
         self.ranges.values().map(|(_, node)| node).collect::<BTreeSet<_>>().into_iter()
@@ -110,7 +115,7 @@ mod tests {
         // Their slots are 12182, 9500 and 13308.
         assert_eq!(slots.node(b"foo"), Some(&("asked".to_owned(), 2)));
         assert_eq!(slots.node(b"{}foo"), Some(&("a".to_owned(), 1)));
-        assert_eq!(slots.node(b"{foo"), None);
+        assert_eq!((slots.node(b"{foo"), slots.unassigned()), (None, SLOTS - 12_183));
         assert!(slots.nodes().eq(&[("a".to_owned(), 1), ("asked".to_owned(), 2)]));
     }
 }

@@ -32,12 +32,15 @@ pub fn for_each_key(server: &mut Server, visit: impl FnMut(&mut Server, &[Vec<u8
 }
 
 /// Visits the keys that match a pattern, or all keys without one.
+///
+/// # Errors
+/// Those of `visit`; a part of the keys cannot be reached.
 pub fn for_each_key_like(
     server: &mut Server,
     pattern: Option<&[u8]>,
     mut visit: impl FnMut(&mut Server, &[Vec<u8>]) -> Result<()>,
 ) -> Result<()> {
-    for node in server.nodes() {
+    for node in server.all_nodes()? {
         let mut cursor = b"0".to_vec();
         loop {
             let (next, keys) = scan(server, &node, &cursor, pattern)?;

@@ -25,10 +25,10 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  bloomgate shards -c -p 7000 create seen 0.01 10000000000 --shards 48
-  bloomgate dedup -c -p 7000 --key seen --shards < links > new-links
-  bloomgate shards -c -p 7000 info seen
-  bloomgate backup -c -p 7000 seen -o seen.bloom
+  bloomgate shards -p 7000 create seen 0.01 10000000000 --shards 48
+  bloomgate dedup -p 7000 --key seen --shards < links > new-links
+  bloomgate shards -p 7000 info seen
+  bloomgate backup -p 7000 seen -o seen.bloom
 
 An item belongs to the shard `NAME:{i}`, where i is the CRC-32 of the item modulo the number of shards.";
 
@@ -64,9 +64,6 @@ enum What {
         /// The other server: redis://[[USER]:PASSWORD@]HOST[:PORT]
         #[arg(long, value_name = "URL")]
         to: String,
-        /// The other server is not a cluster
-        #[arg(long)]
-        to_single: bool,
         /// The name of the copy [default: the same]
         #[arg(long)]
         rename: Option<String>,
@@ -104,8 +101,8 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         What::Info { name, json } => info(&mut server, name, *json),
         What::Double { name } => double(&mut server, name),
         What::Merge { destination, sources } => merge(&mut server, destination, sources),
-        What::Copy { name, to, to_single, rename } => {
-            let mut to = Server::connect(&Options::of_url(to).with_cluster(options.is_cluster() && !to_single))?;
+        What::Copy { name, to, rename } => {
+            let mut to = Server::connect(&Options::of_url(to))?;
             copy(&mut server, name, &mut to, rename.as_ref().unwrap_or(name))
         }
         What::Delete { name } => delete(&mut server, name),

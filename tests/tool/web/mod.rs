@@ -379,7 +379,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
         client.run("CLUSTER ADDSLOTSRANGE 0 16383");
         testing::eventually("the cluster", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
         client.run("BF.ADD seen a");
-        let web = Web::start(&server, &["--cluster"]);
+        let web = Web::start(&server, &[]);
         web.state_when("the filter", |state| state["filters"].as_array().unwrap().len() == 1 && is_sampled(state));
         let port = server.port;
         assert!(metrics::of(&web).contains(&format!("bloomgate_filters{{node=\"127.0.0.1:{port}\"}} 1")));

@@ -36,7 +36,7 @@ const TRY_INTERVAL: Duration = Duration::from_millis(100);
 Examples:
   bloomgate backup seen orders -o filters.bloom
   bloomgate backup --all -o - | ssh elsewhere 'cat > filters.bloom'
-  bloomgate backup --cluster -p 7000 --match 'seen:*' --compress --verify -o seen.bloom
+  bloomgate backup -p 7000 --match 'seen:*' --compress --verify -o seen.bloom
 
 The name of a sharded filter stands for all its shards.
 

@@ -38,7 +38,7 @@ Examples:
   bloomgate restore filters.bloom
   bloomgate restore filters.bloom --dry-run
   bloomgate restore filters.bloom --key seen --key orders=orders:yesterday
-  bloomgate restore -p 7000 --cluster --replace filters.bloom
+  bloomgate restore -p 7000 --replace filters.bloom
 
 The whole file is checked first. A damaged file changes nothing on the server.")]
 pub struct Arguments {

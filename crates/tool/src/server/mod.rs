@@ -11,10 +11,10 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use bloomgate_client::slots::Slots;
 pub use bloomgate_client::slots::slot;
-use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd};
+use redis::{Cmd, Connection, Pipeline, RedisError, Value, cmd, from_redis_value};
 
 pub use crate::names::shown;
 pub use module::no_module;
@@ -67,10 +67,22 @@ impl Server {
             first,
             slots: None,
         };
-        if options.is_cluster() {
+        if options.is_cluster() || server.says_cluster()? {
             server.read_slots()?;
         }
         Ok(server)
+    }
+
+    /// Whether the server says that it is a node of a cluster. HELLO needs no permission; a proxy may not know it.
+    fn says_cluster(&mut self) -> Result<bool> {
+        let first = self.first.clone();
+        let hello = match self.ask_node(&first, &cmd("HELLO")) {
+            Err(error) if error.is::<Lost>() => return Err(error),
+            hello => hello.ok(),
+        };
+        let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
+        let mode = fields.and_then(|mut fields| fields.remove("mode"));
+        Ok(mode.and_then(|mode| from_redis_value::<String>(mode).ok()).as_deref() == Some("cluster"))
     }
 
     /// Reconnects after a [`Lost`], until a server responds or the time is over.
@@ -92,7 +104,7 @@ impl Server {
         // Any known node of a cluster can list the current nodes.
         let mut known = self.slots.as_ref().map(addresses).unwrap_or_default();
         self.connections.clear();
-        if !self.options.is_cluster() {
+        if !self.is_cluster() {
             let client = self.options.client()?;
             let mut connection = open(&client, &self.first)?;
             // A server that is loading its data replies to commands with an error.
@@ -116,6 +128,16 @@ impl Server {
     /// Whether it is a cluster.
     pub const fn is_cluster(&self) -> bool {
         self.slots.is_some()
+    }
+
+    /// Returns the nodes that hold keys, which together have all keys.
+    ///
+    /// # Errors
+    /// Some slots of the cluster have no node.
+    pub fn all_nodes(&self) -> Result<Vec<Address>> {
+        let missing = self.slots.as_ref().map_or(0, Slots::unassigned);
+        ensure!(missing == 0, "the cluster at {} has no node for {missing} of its slots", self.first);
+        Ok(self.nodes())
     }
 
     /// Returns the nodes that hold keys: each primary of a cluster, or the one server.

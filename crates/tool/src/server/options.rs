@@ -45,7 +45,7 @@ pub struct Options {
     /// The database number [default: 0]
     #[arg(short = 'n', long, global = true, value_name = "NUMBER")]
     database: Option<i64>,
-    /// The server is a node of a cluster: send each command to the node of its key
+    /// The server is a node of a cluster, even if HELLO does not say so. A node that says so needs no option
     #[arg(short, long, global = true)]
     cluster: bool,
     /// Use TLS

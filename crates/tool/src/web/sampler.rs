@@ -134,7 +134,7 @@ impl Sampler {
     }
 
     fn reconnect(&mut self) -> Result<()> {
-        if self.options.is_cluster() {
+        if self.server.is_cluster() {
             // Any known node will do.
             self.server.reconnect(Duration::ZERO)?;
         } else {
