@@ -14,6 +14,7 @@ mod dedup;
 mod empty;
 mod exit_status;
 mod follow;
+mod input;
 mod load;
 mod missing_module;
 mod names;

@@ -10,11 +10,12 @@ use anyhow::{Result, anyhow, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, HumanFloatCount};
 use redis::{Cmd, Pipeline, Value, cmd};
 
-use crate::links::{self, Links};
+use crate::links::Links;
 use crate::numbers;
 use crate::progress::Progress;
 use crate::report::{Report, counted, percent};
 use crate::server::{Options, Server};
+use crate::stream::input::{self, BytesRead};
 
 /// The server's limit, which replaces a higher rate.
 const HIGHEST_RATE: f64 = 0.25;
@@ -24,7 +25,7 @@ const COMPARED_SET_TTL_SECONDS: u64 = 3600;
 /// Pass the lines of files through a Bloom filter (BF.MADD) and report new links, memory, speed and errors.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files with one link per line, plain or gzip; `-` is the standard input
+    /// Files with one link per line, plain, gzip or zstd; `-` is the standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The filter's key
@@ -133,8 +134,9 @@ fn configured_rate(server: &mut Server) -> Option<f64> {
 /// Passes all links through the filter and the requested sets.
 fn crawl(server: &mut Server, arguments: &Arguments, compared_set: &str) -> Result<Crawled> {
     let (batch, key) = (arguments.batch.get(), arguments.key.as_str());
-    let progress = Progress::new(links::size_bytes(&arguments.files));
-    let mut links = Links::new(&arguments.files, progress.clone());
+    let bytes_read = BytesRead::default();
+    let progress = Progress::new(input::size_bytes(&arguments.files), bytes_read.clone());
+    let mut links = Links::new(&arguments.files, bytes_read);
     let mut crawled = Crawled { exact: arguments.exact.then(HashSet::new), ..Crawled::default() };
     loop {
         let round = links.take(batch.saturating_mul(arguments.pipeline.get()))?;

@@ -2,8 +2,9 @@
 //! leave control codes.
 
 use std::cell::Cell;
-use std::io::{IsTerminal, Read};
-use std::rc::Rc;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -14,11 +15,11 @@ use crate::report::counted;
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const LINES_A_RUN: u64 = 5;
 
-/// A progress bar over the bytes of the input. Clones share the bar.
-#[derive(Clone)]
+/// A progress bar over the bytes of the input.
 pub struct Progress {
     bar: ProgressBar,
-    lines: Option<Rc<Lines>>,
+    bytes_read: Arc<AtomicU64>,
+    lines: Option<Lines>,
 }
 
 struct Lines {
@@ -27,36 +28,26 @@ struct Lines {
 }
 
 impl Progress {
-    /// Creates a bar for `size_bytes` of input, or for an unknown size.
-    pub fn new(size_bytes: Option<u64>) -> Self {
+    /// Creates a bar for `size_bytes` of input, or for an unknown size. It shows how much of that are `bytes_read`.
+    pub fn new(size_bytes: Option<u64>, bytes_read: Arc<AtomicU64>) -> Self {
         let bar = match size_bytes {
             Some(size) => ProgressBar::new(size).with_style(style("{bar:32} {percent:>3}%  {msg}")),
             None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}")),
         };
         if std::io::stderr().is_terminal() {
-            return Self { bar, lines: None };
+            return Self { bar, bytes_read, lines: None };
         }
         bar.set_draw_target(ProgressDrawTarget::hidden());
         let lines = Lines {
             next_position: Cell::new(size_bytes.map_or(u64::MAX, |size| size / LINES_A_RUN)),
             next_time: Cell::new(Instant::now() + LINE_INTERVAL),
         };
-        Self { bar, lines: Some(Rc::new(lines)) }
-    }
-
-    /// Creates a hidden bar.
-    #[cfg(test)]
-    pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), lines: None }
-    }
-
-    /// Wraps a reader whose bytes advance the bar.
-    pub fn count_bytes<R: Read>(&self, source: R) -> impl Read + use<R> {
-        self.bar.wrap_read(source)
+        Self { bar, bytes_read, lines: Some(lines) }
     }
 
     /// Shows what has been done so far.
     pub fn show(&self, links: u64, new: u64) {
+        self.bar.set_position(self.bytes_read.load(Ordering::Relaxed));
         let message = || format!("{}, {} of them new", counted(links, "link"), HumanCount(new));
         let Some(lines) = &self.lines else {
             self.bar.set_message(message());

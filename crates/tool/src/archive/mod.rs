@@ -37,7 +37,7 @@ pub use listing::{Listing, Row};
 pub use read::{Event, Reader};
 pub use write::Writer;
 
-const MAGIC: [u8; 8] = *b"\x89bgate\r\n";
+pub const MAGIC: &[u8; 8] = b"\x89bgate\r\n";
 const VERSION: u32 = 1;
 /// The longest body, in bytes. Records of BF.SCANDUMP have at most 16 MiB.
 const BODY_BYTES_MAX: usize = 64 << 20;

@@ -35,7 +35,7 @@ impl<W: Write> Writer<W> {
             current: Totals::default(),
             written_bytes: 0,
         };
-        writer.put(&[&MAGIC, &VERSION.to_le_bytes()])?;
+        writer.put(&[MAGIC, &VERSION.to_le_bytes()])?;
         writer.put_checksum()?;
         let mut body = made_at_ms.to_le_bytes().to_vec();
         put_text(&mut body, concat!("bloomgate ", env!("CARGO_PKG_VERSION")).as_bytes())?;

@@ -3,8 +3,7 @@
 //! server builds.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -18,6 +17,7 @@ use indicatif::HumanCount;
 use super::lines::{Blocks, lines};
 use crate::progress::Bar;
 use crate::report::counted;
+use crate::stream::input::BytesRead;
 
 /// The maximum number of blocks that wait for each thread.
 const WAITING: usize = 4;
@@ -73,7 +73,7 @@ impl Work {
 /// A file cannot be read; the filter is full or cannot grow.
 pub fn add_all(filter: &mut Filter, inputs: &[PathBuf], threads: usize, bar: &Bar) -> Result<Tally> {
     let hasher = if let Spec::Native(spec) = filter.spec() { Some(spec.hasher) } else { None };
-    let read_bytes = Arc::new(AtomicU64::new(0));
+    let read_bytes = BytesRead::default();
     let blocks = || Blocks::of(inputs, read_bytes.clone());
     let mut tally = Tally::default();
     let mut add = |work: Work| -> Result<()> {

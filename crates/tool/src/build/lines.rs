@@ -1,14 +1,12 @@
 //! Splits the input into blocks of whole lines for other threads. Lines are those of `links.rs`.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, Read};
+use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 
-use crate::links;
+use crate::stream::input::{self, BytesRead};
 
 /// The size of a block: some thousand lines.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -16,16 +14,15 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// The blocks of several files in order.
 pub struct Blocks {
     files: VecDeque<PathBuf>,
-    current: Option<(PathBuf, Box<dyn BufRead>)>,
+    current: Option<(PathBuf, Box<dyn Read>)>,
     /// The beginning of an incomplete line.
     begun: Vec<u8>,
-    /// The bytes read from the files, before decompression.
-    read_bytes: Arc<AtomicU64>,
+    read_bytes: BytesRead,
 }
 
 impl Blocks {
-    /// Reads `files`, where `-` is the standard input. `read_bytes` counts the bytes read.
-    pub fn of(files: &[PathBuf], read_bytes: Arc<AtomicU64>) -> Self {
+    /// Reads `files`, where `-` is the standard input.
+    pub fn of(files: &[PathBuf], read_bytes: BytesRead) -> Self {
         Self { files: files.iter().cloned().collect(), current: None, begun: Vec::new(), read_bytes }
     }
 
@@ -37,8 +34,7 @@ impl Blocks {
         loop {
             let Some((path, reader)) = &mut self.current else {
                 let Some(path) = self.files.pop_front() else { return Ok(None) };
-                let count = |source| -> Box<dyn Read> { Box::new(Counted(source, self.read_bytes.clone())) };
-                let reader = links::open(&path, count).with_context(|| format!("cannot read {}", path.display()))?;
+                let reader = input::open(&path, &self.read_bytes)?;
                 self.current = Some((path, reader));
                 continue;
             };
@@ -84,23 +80,13 @@ pub fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|line| !line.is_empty())
 }
 
-struct Counted(Box<dyn Read>, Arc<AtomicU64>);
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let length = self.0.read(buffer)?;
-        self.1.fetch_add(length as u64, Ordering::Relaxed);
-        Ok(length)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::links::Links;
-    use crate::progress::Progress;
 
     #[test]
     fn lines_are_split_as_in_every_other_subcommand() {
@@ -122,8 +108,8 @@ mod tests {
         for (path, contents) in paths.iter().zip(contents) {
             fs::write(path, contents).unwrap();
         }
-        let expected = Links::new(&paths, Progress::hidden()).take(usize::MAX).unwrap();
-        let read_bytes = Arc::new(AtomicU64::new(0));
+        let expected = Links::new(&paths, BytesRead::default()).take(usize::MAX).unwrap();
+        let read_bytes = BytesRead::default();
         let mut blocks = Blocks::of(&paths, read_bytes.clone());
         let mut found = Vec::new();
         while let Some(block) = blocks.next().unwrap() {

@@ -20,10 +20,10 @@ use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
 
 use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
-use crate::links::size_bytes;
 use crate::numbers::{count_in_digits, rate_in_digits};
 use crate::progress::Bar;
 use crate::report::counted;
+use crate::stream::input::size_bytes;
 use crate::usage::usage;
 use adding::{AsAClient, Tally, add_all};
 
@@ -42,7 +42,7 @@ pub struct Arguments {
     rate: String,
     /// The number of items to reserve room for
     capacity: String,
-    /// Files with one item per line, plain or gzip; `-` is the standard input
+    /// Files with one item per line, plain, gzip or zstd; `-` is the standard input
     #[arg(default_value = "-")]
     inputs: Vec<PathBuf>,
     /// The file to write; `-` is the standard output

@@ -126,7 +126,8 @@ impl Source {
     pub fn is_stream(&self) -> bool {
         match self {
             Self::Lines { path, .. } | Self::Columns { path, .. } => {
-                path == Path::new("-") || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+                let is_stream = |metadata: fs::Metadata| !metadata.is_file() && !metadata.is_dir();
+                path == Path::new("-") || fs::metadata(path).is_ok_and(is_stream)
             }
             _ => false,
         }

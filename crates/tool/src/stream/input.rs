@@ -1,9 +1,9 @@
-//! Reads files and the standard input, and decompresses gzip and Zstandard. The format is detected by the first bytes, because
-//! the standard input has no name.
+//! Reads files and the standard input for every subcommand: decompresses gzip and Zstandard, drops a byte order mark, and refuses
+//! what is not text. The format is detected by the first bytes, because the standard input has no name.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +14,26 @@ use flate2::bufread::MultiGzDecoder;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// The bytes that begin a Zstandard frame (RFC 8878, section 3.1.1).
 const ZSTANDARD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// The byte order mark of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+/// The bytes that begin files that are not text, and what to do with such a file. Their lines would be no one's items.
+const REFUSED: [(&[u8], &str); 13] = [
+    (b"\xff\xfe", UTF_16),
+    (b"\xfe\xff", UTF_16),
+    (b"\xfd7zXZ\0", "it is compressed with xz: pipe it through `xz -dc`"),
+    // The level is a digit, and 9 unless an option sets it.
+    (b"BZh91AY&SY", "it is compressed with bzip2: pipe it through `bzip2 -dc`"),
+    (b"\x04\x22\x4d\x18", "it is compressed with LZ4: pipe it through `lz4 -dc`"),
+    (b"PK\x03\x04", "it is a ZIP archive: pipe one of its files through `unzip -p`"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive: pipe one of its files through `7z x -so`"),
+    (b"SQLite format 3\0", "it is a SQLite database: use `load --sqlite`"),
+    (b"PGDMP", "it is an archive of pg_dump: restore it, and use `load --postgres`"),
+    (b"PAR1\x15", "it is a Parquet file: export a column as text"),
+    (b"Obj\x01", "it is an Avro file: export a field as text"),
+    (b"REDIS00", "it is a snapshot of a Redis server"),
+    (crate::archive::MAGIC, "it is a backup of filters: use `restore`"),
+];
+const UTF_16: &str = "it is UTF-16 text: pipe it through `iconv -f UTF-16 -t UTF-8`";
 /// Bytes per read of a compressed file.
 const COMPRESSED_BUFFER_BYTES: usize = 1 << 16;
 
@@ -32,10 +52,48 @@ pub fn open(path: &Path, bytes_read: &BytesRead) -> Result<Box<dyn Read>> {
     unpacked(Counted(File::open(path).with_context(cannot_read)?, bytes_read.clone())).with_context(cannot_read)
 }
 
-/// Returns the decompressed bytes of `source`. Waits only for the bytes that identify the format.
-fn unpacked(mut source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+/// Returns the size of `files` on disk for the progress, or `None` if it is unknown.
+pub fn size_bytes(files: &[PathBuf]) -> Option<u64> {
+    let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+    files.iter().map(size).sum()
+}
+
+/// Returns the text of `source`, decompressed. Waits only for the bytes that identify the format.
+fn unpacked(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+    let (head, source) = begun(source, &[GZIP_MAGIC, ZSTANDARD_MAGIC])?;
+    if head.starts_with(GZIP_MAGIC) {
+        return text(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, source)));
+    }
+    if head.starts_with(ZSTANDARD_MAGIC) {
+        return text(zstd::Decoder::new(source)?);
+    }
+    text(source)
+}
+
+/// Returns `source` without a byte order mark.
+///
+/// # Errors
+/// It is not text.
+fn text(source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+    let mut magics = REFUSED.map(|(magic, _)| magic).to_vec();
+    magics.extend([MARK, GZIP_MAGIC, ZSTANDARD_MAGIC]);
+    let (head, mut source) = begun(source, &magics)?;
+    if [GZIP_MAGIC, ZSTANDARD_MAGIC].iter().any(|magic| head.starts_with(magic)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is compressed twice"));
+    }
+    if let Some((_, what)) = REFUSED.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, *what));
+    }
+    if head.starts_with(MARK) {
+        source.read_exact(&mut [0; MARK.len()])?;
+    }
+    Ok(Box::new(source))
+}
+
+/// Reads bytes until they are one of `magics` or begin none of them. Returns them, and a source that begins with them.
+fn begun<R: Read>(mut source: R, magics: &[&[u8]]) -> io::Result<(Vec<u8>, impl Read + use<R>)> {
     let mut head = Vec::new();
-    while [GZIP_MAGIC, ZSTANDARD_MAGIC].iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {
+    while magics.iter().any(|magic| head.len() < magic.len() && magic.starts_with(&head)) {
         let mut byte = [0];
         match source.read(&mut byte) {
             Ok(0) => break,
@@ -44,15 +102,7 @@ fn unpacked(mut source: impl Read + 'static) -> io::Result<Box<dyn Read>> {
             Err(error) => return Err(error),
         }
     }
-    let (is_gzip, is_zstandard) = (head.starts_with(GZIP_MAGIC), head == ZSTANDARD_MAGIC);
-    let all = Cursor::new(head).chain(source);
-    if is_gzip {
-        return Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, all))));
-    }
-    if is_zstandard {
-        return Ok(Box::new(zstd::Decoder::new(all)?));
-    }
-    Ok(Box::new(all))
+    Ok((head.clone(), Cursor::new(head).chain(source)))
 }
 
 /// A source that counts its bytes.
@@ -106,8 +156,28 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_dropped() {
+        assert_eq!(read(b"\xef\xbb\xbfa\xef\xbb\xbf\n").unwrap(), b"a\xef\xbb\xbf\n");
+        assert_eq!(read(&zstd::encode_all(&b"\xef\xbb\xbfa"[..], 3).unwrap()).unwrap(), b"a");
+    }
+
+    #[test]
+    fn input_that_is_not_text_is_refused() {
+        for (magic, what) in REFUSED {
+            let file = [magic, b"a\nb\n"].concat();
+            for bytes in [zstd::encode_all(&*file, 3).unwrap(), file] {
+                assert_eq!(read(&bytes).unwrap_err().to_string(), what);
+            }
+        }
+        let once = zstd::encode_all(&b"a\n"[..], 3).unwrap();
+        assert!(read(&zstd::encode_all(&*once, 3).unwrap()).unwrap_err().to_string().contains("twice"));
+    }
+
+    #[test]
     fn other_input_is_unchanged() {
-        for bytes in [&b""[..], b"\x1f", b"\x28", b"\x28\xb5\x2f", b"(text)", b"\x1f\x1f", b"line\n"] {
+        let like_a_magic: [&[u8]; 5] = [b"\xef\xbb", b"SQLite format\n", b"\xff\xff", b"BZh91\n", b"PK\n"];
+        let others: [&[u8]; 7] = [b"", b"\x1f", b"\x28", b"\x28\xb5\x2f", b"(text)", b"\x1f\x1f", b"line\n"];
+        for bytes in like_a_magic.into_iter().chain(others) {
             assert_eq!(read(bytes).unwrap(), bytes);
         }
     }
