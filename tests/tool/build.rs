@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::running::{Running, command, run, run_with, url};
+use crate::running::{Running, command, run, run_with, send, url};
 use testing::{Server, eventually, integer, on_every_server};
 
 /// Options of `build` after the rate and the capacity, and the same options of BF.RESERVE.
@@ -134,8 +134,7 @@ fn a_signal_stops_a_build_and_removes_the_partial_file() {
         let _input = running.0.stdin.take();
         let partial = folder.path().join("out.partial");
         eventually("the partial file", || partial.exists());
-        let kill = format!("kill -{signal} {}", running.0.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        send(signal, running.0.id());
         let status = running.0.wait().unwrap();
         assert_eq!(status.code(), None, "{signal}: {status}");
         assert!(!partial.exists() && fs::read(&out).unwrap() == before, "{signal}");

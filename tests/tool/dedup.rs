@@ -7,7 +7,7 @@ use std::thread;
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::running::{Ended, command, run, run_with, url};
+use crate::running::{Ended, command, run, run_with, send, url};
 use testing::{Rng, Server, Stop, eventually, on_every_server};
 
 /// Options for a filter without false positives among some thousand lines.
@@ -313,10 +313,9 @@ fn an_interrupted_run_prints_what_it_sent() {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             stdin.write_all(b"one\ntwo\n").unwrap();
             assert_eq!(lines.next().unwrap().unwrap(), "one");
-            let kill = format!("kill -{signal} {}", child.id());
-            assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+            send(signal, child.id());
             let rest: Vec<_> = lines.map(Result::unwrap).collect();
-            Ended::from(child.wait_with_output().unwrap()).refused("interrupted");
+            Ended::from(child.wait_with_output().unwrap()).interrupted(signal, "are printed");
             assert_eq!(
                 (rest, server.connect().run(&format!("BF.CARD {signal}")).number()),
                 (vec!["two".to_owned()], 2)

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use std::io::Write;
 
-use crate::running::{Ended, command, run, run_with, url};
+use crate::running::{Ended, command, run, run_with, send, url};
 use testing::database::Database;
 use testing::{Connection, Server, Stop, eventually, nil, on_every_server};
 
@@ -85,7 +85,8 @@ fn a_failed_load_keeps_the_existing_filter() {
         load(&server, &[&["/nowhere"], &create[..]].concat()).refused("cannot read /nowhere");
         assert_eq!(found(&mut client, "seen", &["a", "old"]), ["old"]);
         is_alone(&mut client, "seen");
-        load(&server, &[&[&*path, "--column", "name", "--skip-bad"], &create[..]].concat()).success();
+        let ended = load(&server, &[&[&*path, "--column", "name", "--skip-bad"], &create[..]].concat()).success();
+        assert_eq!(ended.stderr, "bloomgate: skipped 1 line without the column\n");
         assert_eq!(found(&mut client, "seen", &["a", "c", "name", "old"]), ["a", "c"]);
 
         client.run("SET text x");
@@ -401,26 +402,127 @@ fn a_load_continues_after_a_server_restart() {
     });
 }
 
+/// Starts a load of the standard input, and waits until it owns the checkpoint.
+fn begun_from_pipe(server: &Server, words: &[&str]) -> Child {
+    let mut client = server.connect();
+    let before = client.run("GET {seen}:loading:checkpoint");
+    let words = self::words(server, &[&["-", "--key", "seen"], words].concat());
+    let child = command(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it has begun", || {
+        client.run("GET {seen}:loading:checkpoint") != before && client.run("EXISTS {seen}:loading").number() == 1
+    });
+    child
+}
+
+/// Writes the rest of the standard input, and waits for the end.
+fn ended_after(mut child: Child, input: &str) -> Ended {
+    // A load that has ended reads nothing.
+    _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    Ended::from(child.wait_with_output().unwrap())
+}
+
 #[test]
 fn the_later_of_two_loads_wins() {
     on_every_server(|program| {
         let server = Server::start(program);
         let mut client = server.connect();
+        let create = ["--create", "1e-9", "10000"];
+        let first = begun_from_pipe(&server, &create);
+        let second = begun_from_pipe(&server, &create);
+        // The filter under construction is that of the second load.
+        let lines: String = (0..5000).map(|number| format!("{number} of the first\n")).collect();
+        ended_after(first, &lines).refused("another load of the same key has started");
+        assert_eq!(client.run("BF.CARD {seen}:loading").number(), 0);
+        ended_after(second, "of the second\n").success();
+        assert_eq!(client.run("BF.CARD seen").number(), 1);
+        assert_eq!(found(&mut client, "seen", &["0 of the first", "of the second"]), ["of the second"]);
+        is_alone(&mut client, "seen");
+    });
+}
+
+#[test]
+fn a_load_that_cannot_stop_an_earlier_one_does_not_begin() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let first = begun_from_pipe(&server, &["--create", "1e-9", "100"]);
+        client.run("ACL SETUSER default -client|kill");
+        run_with(words(&server, &["-", "--key", "seen", "--create", "1e-9", "100"]), "of the second\n")
+            .refused("an earlier load of this key may still run");
+        ended_after(first, "of the first\n").success();
+        assert_eq!(found(&mut client, "seen", &["of the first", "of the second"]), ["of the first"]);
+        is_alone(&mut client, "seen");
+    });
+}
+
+#[test]
+fn a_signal_ends_a_load_and_deletes_its_filter() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        client.run("BF.ADD seen old");
+        for signal in ["INT", "TERM"] {
+            let mut child = begun_from_pipe(&server, &["--create", "1e-9", "100"]);
+            // It waits for more input.
+            let _input = child.stdin.take();
+            send(signal, child.id());
+            Ended::from(child.wait_with_output().unwrap()).interrupted(signal, "`seen` is unchanged");
+            assert_eq!(found(&mut client, "seen", &["old"]), ["old"]);
+            is_alone(&mut client, "seen");
+        }
+    });
+}
+
+#[test]
+fn a_load_that_was_interrupted_by_a_signal_resumes() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
         let files = Files::new();
-        let path = files.write("lines", "of the second\n");
-        let mut first = command(words(&server, &["-", "--key", "seen", "--create", "1e-9", "100"]))
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        eventually("it has begun", || client.run("EXISTS {seen}:loading").number() == 1);
-        load(&server, &[&path, "--key", "seen", "--create", "1e-9"]).success();
-        let mut stdin = first.stdin.take().unwrap();
-        stdin.write_all(b"of the first\n").unwrap();
-        drop(stdin);
-        let ended = Ended::from(first.wait_with_output().unwrap());
-        assert_eq!(ended.status, Some(1), "{ended:?}");
-        assert_eq!(found(&mut client, "seen", &["of the first", "of the second"]), ["of the second"]);
+        let path = numbers(&files);
+        let words = words(&server, &[&path, "--key", "seen", "--create", "0.001", "1000000", "--resume"]);
+        let child = begun(&server, &words);
+        client.run("CLIENT PAUSE 100000 WRITE");
+        send("INT", child.id());
+        client.run("CLIENT UNPAUSE");
+        let ended = Ended::from(child.wait_with_output().unwrap()).interrupted("INT", "the same command resumes");
+        assert_eq!(ended.stdout, b"");
+        let left =
+            ["{seen}:loading", "{seen}:loading:checkpoint"].map(|key| client.run(&format!("TTL {key}")).number());
+        assert!(left.iter().all(|left| (3600..=86_400).contains(left)), "{left:?}");
+        assert!(run(&words).success().stderr.contains("resuming after "));
+        assert_eq!(client.run("TTL seen").number(), -1);
+        are_all_in(&server);
+    });
+}
+
+#[test]
+fn what_a_killed_load_leaves_behind_expires() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let mut child = begun_from_pipe(&server, &["--create", "1e-9", "100"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left =
+            ["{seen}:loading", "{seen}:loading:checkpoint"].map(|key| client.run(&format!("TTL {key}")).number());
+        assert!(left.iter().all(|left| (1..=600).contains(left)), "{left:?}");
+    });
+}
+
+/// The lines before the bad one are many batches, whose replies must not be taken for those of the commands that tidy up.
+#[test]
+fn a_load_that_fails_late_leaves_nothing() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let mut client = server.connect();
+        let files = Files::new();
+        let lines: String = (0..50_000).map(|number| format!("{number},x\n")).collect();
+        let path = files.write("t.csv", format!("{lines}last\n"));
+        client.run("BF.ADD seen old");
+        load(&server, &[&path, "--column", "2", "--key", "seen", "--create", "0.01", "50000"])
+            .refused("line 50001: there is no column 2");
+        assert_eq!(found(&mut client, "seen", &["x", "old"]), ["old"]);
         is_alone(&mut client, "seen");
     });
 }

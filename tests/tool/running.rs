@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,8 @@ use testing::{Server, tool};
 pub struct Ended {
     /// The exit status; `None` if a signal ended the run.
     pub status: Option<i32>,
+    /// The signal that ended the run.
+    pub signal: Option<i32>,
     /// The standard output.
     pub stdout: Vec<u8>,
     /// Standard error.
@@ -42,6 +45,15 @@ impl Ended {
         self
     }
 
+    /// Asserts that the run ended by this signal, after one line on standard error that contains this.
+    #[track_caller]
+    pub fn interrupted(self, signal: &str, part: &str) -> Self {
+        assert_eq!(self.signal, Some(if signal == "INT" { 2 } else { 15 }), "{self:?}");
+        let line = self.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with("bloomgate: ") && line.contains(part), "{self:?}");
+        self
+    }
+
     /// Asserts that the run exited with status 1 and one line on standard error that contains this.
     #[track_caller]
     pub fn refused(self, part: &str) -> Self {
@@ -55,7 +67,7 @@ impl Ended {
 impl From<Output> for Ended {
     fn from(output: Output) -> Self {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        Self { status: output.status.code(), stdout: output.stdout, stderr }
+        Self { status: output.status.code(), signal: output.status.signal(), stdout: output.stdout, stderr }
     }
 }
 
@@ -67,6 +79,12 @@ impl Drop for Running {
         _ = self.0.kill();
         _ = self.0.wait();
     }
+}
+
+/// Sends a signal to a process, such as `INT`.
+pub fn send(signal: &str, process: u32) {
+    let kill = format!("kill -{signal} {process}");
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
 /// Returns a command that runs the tool with these arguments, without a password in the environment.

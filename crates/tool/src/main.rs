@@ -24,6 +24,7 @@ mod report;
 mod restore;
 mod server;
 mod shards;
+mod signals;
 mod stats;
 mod stream;
 mod survey;
@@ -34,6 +35,7 @@ mod watch;
 mod web;
 
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -69,10 +71,36 @@ enum Subcommands {
     Web(web::Arguments),
 }
 
-/// Exits with status 0 on success, 1 after a failure, with one line on standard error, and 2 for invalid options or values.
+/// Exits with status 0 on success, 1 after a failure, with one line on standard error, and 2 for invalid options or values. After
+/// SIGINT or SIGTERM it dies of that signal, which is 130 or 143 in a shell.
 fn main() -> ExitCode {
-    let Arguments { server, subcommand, .. } = Arguments::parse();
-    let result = match subcommand {
+    let arguments = Arguments::parse();
+    // A signal interrupts reads with a timeout, but only of the thread that takes it, which is this one.
+    let work =
+        thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(arguments)).map(thread::JoinHandle::join);
+    match work {
+        Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
+        Ok(Ok(Err(error))) => {
+            eprintln!("bloomgate: {error:#}");
+            if let Some(signals::Interrupted(signal)) = error.downcast_ref() {
+                _ = signal_hook::low_level::emulate_default_handler(*signal);
+            }
+            if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+        // The panic was printed.
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bloomgate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The size of a main thread's stack.
+const STACK_BYTES: usize = 8 << 20;
+
+fn run(Arguments { server, subcommand, .. }: Arguments) -> anyhow::Result<()> {
+    match subcommand {
         Subcommands::Completions(arguments) => arguments.run(Arguments::command()),
         Subcommands::Man(arguments) => arguments.run(Arguments::command()),
         Subcommands::Backup(arguments) => backup::run(&server, &arguments),
@@ -87,12 +115,5 @@ fn main() -> ExitCode {
         Subcommands::Survey(arguments) => survey::run(&server, &arguments),
         Subcommands::Watch(arguments) => watch::run(&server, &arguments),
         Subcommands::Web(arguments) => web::run(&server, &arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bloomgate: {error:#}");
-            if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
     }
 }

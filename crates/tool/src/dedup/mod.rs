@@ -5,27 +5,21 @@ mod output;
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result};
 use redis::{Value, cmd};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::creation::Creation;
 use crate::server::{Options, Server};
+use crate::signals::{self, Signals};
 use crate::stream::flow::Batch;
 use crate::stream::input::BytesRead;
 use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Column, Field, Flow, Lines};
 use crate::target::{Question, Target};
 use output::Output;
-
-/// The interval of checks for signals while the input pauses.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -177,8 +171,8 @@ fn create(server: &mut Server, key: &str, creation: &Creation) -> Result<()> {
 
 /// Passes the whole input through the filter.
 fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
-    let mut input = Input { receiver: input, held: None, end: None, interrupted: interruptions()? };
-    let mut refused: Option<anyhow::Error> = None;
+    let mut input = Input { receiver: input, held: None, end: None, signals: Signals::catch()? };
+    let mut refused: Option<Error> = None;
     loop {
         while refused.is_none() && !flow.is_full() {
             match input.next(flow.is_empty() && output.is_flushed()) {
@@ -221,17 +215,7 @@ struct Input<'a> {
     /// The result of the reader thread.
     end: Option<Result<()>>,
     /// A signal stops it after the batches in flight are printed.
-    interrupted: Arc<AtomicBool>,
-}
-
-/// Becomes true at SIGINT and SIGTERM. A second signal exits at once.
-fn interruptions() -> Result<Arc<AtomicBool>> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 1, interrupted.clone())?;
-        flag::register(signal, interrupted.clone())?;
-    }
-    Ok(interrupted)
+    signals: Signals,
 }
 
 impl Input<'_> {
@@ -255,15 +239,16 @@ impl Input<'_> {
             return None;
         }
         let next = loop {
-            if self.interrupted.load(Ordering::Relaxed) {
-                self.end = Some(Err(anyhow!("interrupted after all lines that were sent to the server were printed")));
+            if let Err(interrupted) = self.signals.check() {
+                let context = "all lines that were sent to the server are printed";
+                self.end = Some(Err(Error::new(interrupted).context(context)));
                 return None;
             }
             match self.receiver.try_recv() {
                 Err(TryRecvError::Empty) if waits => {}
                 next => break next,
             }
-            match self.receiver.recv_timeout(SIGNAL_INTERVAL) {
+            match self.receiver.recv_timeout(signals::INTERVAL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 next => break next.map_err(|_| TryRecvError::Disconnected),
             }
@@ -278,6 +263,6 @@ impl Input<'_> {
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+fn is_broken_pipe(error: &Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }

@@ -1,9 +1,11 @@
 //! The progress of a load, stored in the server next to the filter that it fills, so that both have the same age after a
-//! restart. It also names the owner of the load. A later load takes it over, and the earlier one stops before it can replace
-//! the filter with a partial one.
+//! restart. It also names the owner of the load and its connection. A later load ends that connection and becomes the owner, so that
+//! none of the earlier load's items can come into its filter, and the earlier one stops.
+//!
+//! Both keys expire some time after the last checkpoint, in case nobody tidies up or resumes the load.
 
-use anyhow::{Context, Result, bail, ensure};
-use redis::{Pipeline, Value, cmd, from_redis_value};
+use anyhow::{Context, Result, anyhow, ensure};
+use redis::{Cmd, Pipeline, Value, cmd, from_redis_value};
 use serde_json::{Value as Json, json};
 
 use super::rows::Position;
@@ -34,26 +36,55 @@ impl Keys {
     }
 }
 
+/// The time to live of the keys after the last checkpoint: longer than any pause after which a load goes on by itself, and for
+/// `--resume` long enough for a person.
+const TTL_SECONDS: u32 = 600;
+const RESUMABLE_TTL_SECONDS: u32 = 86_400;
+
 /// The checkpoint of one load.
 pub struct Checkpoint {
     pub keys: Keys,
     run: String,
     source: Json,
+    is_resumable: bool,
+    /// The words of CLIENT KILL for the connection of this load; `None` if CLIENT INFO is denied.
+    connection: Option<Vec<String>>,
 }
 
 impl Checkpoint {
     /// Begins a load and makes it the owner. Also returns the position of an earlier load of the same source.
-    pub fn begin(keys: Keys, source: Json, server: &mut Server) -> Result<(Self, Option<Position>)> {
+    ///
+    /// # Errors
+    /// An earlier load may still be running and cannot be stopped.
+    pub fn begin(
+        keys: Keys,
+        source: Json,
+        is_resumable: bool,
+        server: &mut Server,
+    ) -> Result<(Self, Option<Position>)> {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let run = format!("{}-{}", std::process::id(), since.as_micros());
-        let checkpoint = Self { keys, run, source };
-        let earlier = checkpoint.read(server)?;
-        let position =
-            earlier.filter(|earlier| earlier["source"] == checkpoint.source).map(|earlier| position(&earlier));
-        let text = checkpoint.text(position.as_ref().unwrap_or(&Position::default()));
-        let key = &checkpoint.keys.checkpoint;
-        server.ask(cmd("SET").arg(key).arg(text), key)?;
-        Ok((checkpoint, position))
+        let mut checkpoint = Self { keys, run, source, is_resumable, connection: None };
+        checkpoint.connection = connection(server, &checkpoint.keys.checkpoint)?;
+        loop {
+            let key = &checkpoint.keys.checkpoint;
+            server.ask(cmd("WATCH").arg(key), key)?;
+            let earlier = checkpoint.read(server)?;
+            let is_same = |earlier: &&Json| earlier["source"] == checkpoint.source;
+            if let Some(earlier) = &earlier
+                && let Err(error) = end_connection(earlier, server, key)
+                // The earlier load may go on: it adds the same items.
+                && !(is_resumable && is_same(&earlier))
+            {
+                return Err(error);
+            }
+            let position = earlier.as_ref().filter(is_same).map(position);
+            let set = checkpoint.set(position.as_ref().unwrap_or(&Position::default()));
+            // The earlier load changes the checkpoint when it has a new connection.
+            if checkpoint.execute(server, &[set])? {
+                return Ok((checkpoint, position));
+            }
+        }
     }
 
     /// Returns the keys and the source, to begin again.
@@ -71,14 +102,26 @@ impl Checkpoint {
         Ok(Some(position(&checkpoint)))
     }
 
-    /// Stores the position.
+    /// Stores the position and the connection, and defers the end of both keys.
     ///
     /// # Errors
     /// Another load took over.
-    pub fn save(&self, server: &mut Server, position: &Position) -> Result<()> {
-        let mut set = cmd("SET");
-        set.arg(&self.keys.checkpoint).arg(self.text(position));
-        self.transact(server, &[set])
+    pub fn save(&mut self, server: &mut Server, position: &Position) -> Result<()> {
+        self.connection = connection(server, &self.keys.checkpoint)?;
+        self.transact(server, &[self.set(position), self.expire()])
+    }
+
+    /// Returns the command that defers the end of the filter under construction.
+    pub fn expire(&self) -> Cmd {
+        cmd("EXPIRE").arg(&self.keys.loading).arg(self.ttl_seconds()).to_owned()
+    }
+
+    const fn ttl_seconds(&self) -> u32 {
+        if self.is_resumable { RESUMABLE_TTL_SECONDS } else { TTL_SECONDS }
+    }
+
+    fn set(&self, position: &Position) -> Cmd {
+        cmd("SET").arg(&self.keys.checkpoint).arg(self.text(position)).arg("EX").arg(self.ttl_seconds()).to_owned()
     }
 
     /// Ends the load. With `is_built_beside`, the new filter replaces the old one atomically.
@@ -89,7 +132,8 @@ impl Checkpoint {
         let Keys { key, loading, checkpoint } = &self.keys;
         let mut commands = vec![cmd("DEL").arg(checkpoint).to_owned()];
         if is_built_beside {
-            commands.insert(0, cmd("RENAME").arg(loading).arg(key).to_owned());
+            commands.insert(0, cmd("PERSIST").arg(loading).to_owned());
+            commands.insert(1, cmd("RENAME").arg(loading).arg(key).to_owned());
         }
         loop {
             match self.transact(server, &commands) {
@@ -119,25 +163,31 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Self::save`]; the error of the first command that fails.
-    pub fn transact(&self, server: &mut Server, commands: &[redis::Cmd]) -> Result<()> {
+    pub fn transact(&self, server: &mut Server, commands: &[Cmd]) -> Result<()> {
         let key = &self.keys.checkpoint;
         server.ask(cmd("WATCH").arg(key), key)?;
         let checkpoint = self.read(server)?.with_context(|| format!("the key `{key}` no longer exists"))?;
         self.ensure_ours(&checkpoint)?;
+        ensure!(self.execute(server, commands)?, TAKEN_OVER);
+        Ok(())
+    }
+
+    /// Executes the commands unless the checkpoint has changed since it was watched. Returns whether they were executed.
+    fn execute(&self, server: &mut Server, commands: &[Cmd]) -> Result<bool> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("MULTI");
         commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
         pipeline.cmd("EXEC");
-        match server.ask_all(&mut pipeline, key)?.pop() {
+        match server.ask_all(&mut pipeline, &self.keys.checkpoint)?.pop() {
             Some(Value::Array(replies)) => {
                 for reply in replies {
                     if let Value::ServerError(error) = reply {
                         return Err(server.describe(error.code(), error.details().unwrap_or_default(), &self.keys.key));
                     }
                 }
-                Ok(())
+                Ok(true)
             }
-            _ => bail!(TAKEN_OVER),
+            _ => Ok(false),
         }
     }
 
@@ -155,11 +205,44 @@ impl Checkpoint {
     fn text(&self, position: &Position) -> String {
         let last = position.last.as_ref().map(|last| last.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let Position { rows, repeats, .. } = position;
-        json!({ "run": self.run, "source": self.source, "rows": rows, "last": last, "repeats": repeats }).to_string()
+        let Self { run, source, connection, .. } = self;
+        json!({
+            "run": run, "connection": connection, "source": source, "rows": rows, "last": last, "repeats": repeats,
+        })
+        .to_string()
     }
 }
 
 const TAKEN_OVER: &str = "another load of the same key has started: this one stops";
+
+/// Returns the words of CLIENT KILL for this connection to the node of `key`. The number alone would name another client after a
+/// restart of the server.
+fn connection(server: &mut Server, key: &str) -> Result<Option<Vec<String>>> {
+    let info = match server.ask(cmd("CLIENT").arg("INFO"), key) {
+        Err(error) if error.is::<Lost>() => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(info) => from_redis_value::<String>(info)?,
+    };
+    let field = |name: &str| info.split_whitespace().find_map(|field| field.strip_prefix(name)).map(str::to_owned);
+    let words = |(id, address)| vec!["ID".to_owned(), id, "ADDR".to_owned(), address];
+    Ok(field("id=").zip(field("addr=")).map(words))
+}
+
+/// Ends the connection of an earlier load, so that the server executes nothing more of what that load has sent.
+fn end_connection(earlier: &Json, server: &mut Server, key: &str) -> Result<()> {
+    let denied = || {
+        anyhow!(
+            "an earlier load of this key may still run and cannot be stopped, because CLIENT INFO or CLIENT KILL is denied: \
+             wait until it ends, or delete the key `{key}`"
+        )
+    };
+    let words: Option<Vec<String>> = serde_json::from_value(earlier["connection"].clone()).ok();
+    let kill = cmd("CLIENT").arg("KILL").arg(words.ok_or_else(denied)?).to_owned();
+    match server.ask(&kill, key) {
+        Err(error) if error.is::<Lost>() => Err(error),
+        killed => killed.map(drop).map_err(|_| denied()),
+    }
+}
 
 fn position(checkpoint: &Json) -> Position {
     let last = checkpoint["last"].as_str().map(|digits| {
@@ -186,7 +269,8 @@ mod tests {
 
     #[test]
     fn a_position_is_read_back_unchanged() {
-        let checkpoint = Checkpoint { keys: Keys::of("a"), run: "1".to_owned(), source: json!(["x"]) };
+        let (keys, run, source) = (Keys::of("a"), "1".to_owned(), json!(["x"]));
+        let checkpoint = Checkpoint { keys, run, source, is_resumable: false, connection: None };
         for last in [None, Some(vec![]), Some(b"\x00\xff'".to_vec())] {
             let written = Position { rows: u64::MAX, last, repeats: 3 };
             assert_eq!(position(&serde_json::from_str(&checkpoint.text(&written)).unwrap()), written);

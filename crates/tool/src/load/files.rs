@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, anyhow};
 use csv::{ByteRecord, ReaderBuilder};
@@ -29,12 +30,13 @@ pub fn lines(path: &Path, end: u8, bytes_read: &BytesRead, sink: &mut Sink) -> R
     }
 }
 
-/// Reads a column of a file. Quotes have no meaning in tab-separated columns.
+/// Reads a column of a file. Lines without it are counted in `skipped`, or an error without that counter. Quotes have no meaning in
+/// tab-separated columns.
 pub fn columns(
     path: &Path,
     delimiter: u8,
     column: &Column,
-    skip_bad: bool,
+    skipped: Option<&AtomicU64>,
     bytes_read: &BytesRead,
     sink: &mut Sink,
 ) -> Result<()> {
@@ -55,10 +57,13 @@ pub fn columns(
     };
     let mut record = ByteRecord::new();
     while reader.read_byte_record(&mut record).with_context(cannot_read)? {
-        match record.get(place) {
-            Some(item) => sink(Some(item))?,
-            None if skip_bad => sink(None)?,
-            None => {
+        match (record.get(place), skipped) {
+            (Some(item), _) => sink(Some(item))?,
+            (None, Some(skipped)) => {
+                skipped.fetch_add(1, Ordering::Relaxed);
+                sink(None)?;
+            }
+            (None, None) => {
                 let line = record.position().map_or(0, csv::Position::line);
                 return Err(anyhow!("line {line}: there is no column {}", place + 1)).with_context(cannot_read);
             }

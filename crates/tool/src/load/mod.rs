@@ -10,9 +10,11 @@ mod source;
 mod sqlite;
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, bail, ensure};
 use indicatif::{BinaryBytes, HumanCount, ProgressBar};
 use redis::{Value, cmd, from_redis_value};
 use serde_json::json;
@@ -21,7 +23,8 @@ use crate::creation::Creation;
 use crate::database;
 use crate::report::{counted, print};
 use crate::server::{Lost, Options, RECONNECT_TIMEOUT, Server};
-use crate::stream::flow::Answer;
+use crate::signals::{self, Interrupted, Signals};
+use crate::stream::flow::{Answer, Answered};
 use crate::stream::input::BytesRead;
 use crate::stream::{Column, Flow};
 use crate::target::{Question, Target};
@@ -29,7 +32,7 @@ use crate::usage::usage;
 use checkpoint::{Checkpoint, Keys};
 use pace::{Pace, Total};
 use rows::{Position, Rows};
-use source::Source;
+use source::{Items, Skipped, Source};
 
 /// A checkpoint is written after this time or this many rows.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -156,7 +159,12 @@ struct Load<'a> {
     bytes_read: BytesRead,
     /// The position up to which the server has confirmed the items.
     confirmed: Position,
+    /// Whether the server refused an item.
+    is_refused: bool,
     new: u64,
+    /// Lines without the column, of this pass.
+    skipped: Skipped,
+    signals: Signals,
 }
 
 /// Runs the subcommand.
@@ -201,7 +209,10 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         checkpoint: None,
         bytes_read: BytesRead::default(),
         confirmed: Position::default(),
+        is_refused: false,
         new: 0,
+        skipped: Skipped::default(),
+        signals: Signals::catch()?,
     };
     let begun = load.begin(&mut server);
     let counted_items = load.create.as_ref().and_then(|create| create.capacity).filter(|_| is_counted);
@@ -220,10 +231,11 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
             Err(error) if !error.is::<Lost>() && (!arguments.resume || load.confirmed.last.is_none()) => {
                 _ = checkpoint.discard(&mut server);
             }
+            Err(error) if error.is::<Interrupted>() => load.save(&mut server)?,
             Err(_) => {}
         }
     }
-    result?;
+    result.map_err(|error| load.explain(error))?;
     load.report(&mut server, &pace)
 }
 
@@ -250,7 +262,7 @@ impl Load<'_> {
         // A stream has no fingerprint and cannot be resumed.
         let state = if self.source.is_stream() { json!("stream") } else { self.source.fingerprint()? };
         let source = json!([state, self.arguments.create, self.arguments.words, self.arguments.in_place]);
-        let (checkpoint, earlier) = Checkpoint::begin(self.keys.clone(), source, server)?;
+        let (checkpoint, earlier) = Checkpoint::begin(self.keys.clone(), source, self.arguments.resume, server)?;
         self.checkpoint = Some(checkpoint);
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
         if let Some(position) = earlier.filter(|_| self.arguments.resume && exists) {
@@ -281,10 +293,11 @@ impl Load<'_> {
             None => {
                 commands.push(cmd("COPY").arg(&keys.key).arg(key).to_owned());
                 commands.push(cmd("BF.CLEAR").arg(key).to_owned());
-                commands.push(cmd("PERSIST").arg(key).to_owned());
             }
         }
-        self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.transact(server, &commands))
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        commands.push(checkpoint.expire());
+        checkpoint.transact(server, &commands)
     }
 
     /// Adds all rows to the filter. After a lost connection it continues from the last checkpoint.
@@ -303,8 +316,29 @@ impl Load<'_> {
             if losses > LOSSES_MAX {
                 return Err(error);
             }
-            ensure!(!self.source.is_stream(), "{error}; the source can be read only once: start again");
+            if self.source.is_stream() {
+                // If another load took over, that is the reason.
+                server.reconnect(RECONNECT_TIMEOUT)?;
+                self.checkpoint.as_ref().map_or(Ok(None), |checkpoint| checkpoint.position(server))?;
+                bail!("{error}; the source can be read only once: start again");
+            }
+            eprintln!("bloomgate: {error}; waiting for it");
         }
+    }
+
+    /// Adds to an interruption what has become of the rows.
+    fn explain(&self, error: Error) -> Error {
+        let (rows, key) = (counted(self.confirmed.rows, "row"), &self.keys.key);
+        if !error.is::<Interrupted>() {
+            return error;
+        }
+        error.context(if self.arguments.resume && self.confirmed.last.is_some() {
+            format!("after {rows}: the same command resumes the load")
+        } else if self.arguments.in_place {
+            format!("after {rows}, which are in `{key}`")
+        } else {
+            format!("after {rows}: `{key}` is unchanged, and the new filter is deleted")
+        })
     }
 
     /// Refuses to replace a filter with an empty one.
@@ -326,13 +360,23 @@ impl Load<'_> {
             None => None,
         };
         let exists = server.ask(cmd("EXISTS").arg(self.key()), self.key())? != Value::Int(0);
+        let has_checkpoint = position.is_some();
         match position.filter(|_| exists) {
-            Some(position) => self.confirmed = position,
+            Some(position) => {
+                // Names the new connection before anything is sent on it.
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.save(server, &position)?;
+                }
+                self.confirmed = position;
+            }
             // The server may have lost confirmed items.
             None => {
                 if let Some(checkpoint) = self.checkpoint.take() {
+                    if has_checkpoint {
+                        checkpoint.discard(server)?;
+                    }
                     let (keys, source) = checkpoint.into_parts();
-                    self.checkpoint = Some(Checkpoint::begin(keys, source, server)?.0);
+                    self.checkpoint = Some(Checkpoint::begin(keys, source, self.arguments.resume, server)?.0);
                 }
                 self.begin_anew(server)?;
             }
@@ -341,39 +385,68 @@ impl Load<'_> {
     }
 
     fn pass(&mut self, server: &mut Server, target: &Target, pace: &mut Pace) -> Result<()> {
-        self.bytes_read.store(0, std::sync::atomic::Ordering::Relaxed);
-        let rows = self.source.start(self.confirmed.clone(), self.bytes_read.clone());
+        self.bytes_read.store(0, Ordering::Relaxed);
+        self.skipped.store(0, Ordering::Relaxed);
+        let rows = self.source.start(self.confirmed.clone(), self.bytes_read.clone(), self.skipped.clone());
         let mut flow = Flow::new(server, target, Question::Add);
+        let mut result = self.pass_on(&rows, &mut flow, pace);
+        // The connection is used again, so every reply must be read.
+        while result.as_ref().is_err_and(|error| !error.is::<Lost>()) {
+            match flow.receive(true) {
+                Ok(Some(answered)) => self.confirm(answered),
+                Ok(None) => break,
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    fn pass_on(&mut self, rows: &Receiver<Result<Items>>, flow: &mut Flow<'_, Items>, pace: &mut Pace) -> Result<()> {
         let (mut has_ended, mut saved, mut saved_rows) = (false, Instant::now(), self.confirmed.rows);
         loop {
+            self.signals.check()?;
             let is_due = self.checkpoint.is_some()
                 && (saved.elapsed() > CHECKPOINT_INTERVAL || self.confirmed.rows - saved_rows > CHECKPOINT_ROWS);
             if !has_ended && !is_due && !flow.is_full() {
-                match rows.recv() {
+                match rows.recv_timeout(signals::INTERVAL) {
                     Ok(items) => flow.send(items?)?,
-                    Err(_) => has_ended = true,
+                    Err(RecvTimeoutError::Disconnected) => has_ended = true,
+                    Err(RecvTimeoutError::Timeout) => {}
                 }
                 continue;
             }
-            let Some(answered) = flow.receive(true)? else {
+            let Some(mut answered) = flow.receive(true)? else {
                 if has_ended {
                     return Ok(());
                 }
-                if let Some(checkpoint) = &self.checkpoint {
-                    let position = if self.source.is_ordered() { &self.confirmed } else { &Position::default() };
-                    checkpoint.save(flow.server, position)?;
-                }
+                self.save(flow.server)?;
                 (saved, saved_rows) = (Instant::now(), self.confirmed.rows);
                 continue;
             };
-            if let Some(error) = answered.error {
+            if let Some(error) = answered.error.take() {
+                self.is_refused = true;
                 return Err(error);
             }
-            let is_new = |answer: &&Answer| **answer == Answer::Known { is_new: true };
-            self.new += answered.answers.iter().filter(is_new).count() as u64;
-            self.confirmed = answered.batch.after;
+            self.confirm(answered);
             pace.show(self.confirmed.rows);
         }
+    }
+
+    fn confirm(&mut self, answered: Answered<Items>) {
+        // Items behind a refused one are not confirmed.
+        self.is_refused |= answered.error.is_some();
+        if self.is_refused {
+            return;
+        }
+        let is_new = |answer: &&Answer| **answer == Answer::Known { is_new: true };
+        self.new += answered.answers.iter().filter(is_new).count() as u64;
+        self.confirmed = answered.batch.after;
+    }
+
+    /// Writes the checkpoint, if there is one.
+    fn save(&mut self, server: &mut Server) -> Result<()> {
+        let position = if self.source.is_ordered() { &self.confirmed } else { &Position::default() };
+        self.checkpoint.as_mut().map_or(Ok(()), |checkpoint| checkpoint.save(server, position))
     }
 
     /// Prints the result.
@@ -385,6 +458,10 @@ impl Load<'_> {
             bytes += from_redis_value::<Option<u64>>(usage)?.unwrap_or(0);
         }
         let (rows, new, rate) = (self.confirmed.rows, HumanCount(self.new), HumanCount(pace.rate(self.confirmed.rows)));
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        if skipped > 0 {
+            eprintln!("bloomgate: skipped {} without the column", counted(skipped, "line"));
+        }
         print(&format!(
             "{}, {new} of them new, in {:.1} s, {rate} a second; the filter takes {}\n",
             counted(rows, "row"),

@@ -1,6 +1,8 @@
 //! The sources of `load`, and the thread that reads them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::UNIX_EPOCH;
 use std::{fs, thread};
@@ -19,6 +21,9 @@ const ITEMS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 17;
 /// The maximum number of batches that wait for the server. Then the reader waits, too.
 const WAITING: usize = 16;
+
+/// The number of lines that were skipped because they lack the column.
+pub type Skipped = Arc<AtomicU64>;
 
 /// A source of rows.
 #[derive(Clone, Debug)]
@@ -51,7 +56,7 @@ impl Batch for Items {
 
 impl Source {
     /// Starts a thread that reads the rows after `from`. The last message may be an error.
-    pub fn start(&self, from: Position, bytes_read: BytesRead) -> Receiver<Result<Items>> {
+    pub fn start(&self, from: Position, bytes_read: BytesRead, skipped: Skipped) -> Receiver<Result<Items>> {
         let (sender, receiver) = sync_channel(WAITING);
         let source = self.clone();
         thread::spawn(move || {
@@ -59,7 +64,7 @@ impl Source {
             // PostgreSQL starts at the last item, which several rows may have. Other sources start at their first row.
             let seeks = matches!(source, Self::Postgres { .. });
             let mut known = if seeks { from.repeats } else { from.rows };
-            let result = source.read(&from, &bytes_read, &mut |item| {
+            let result = source.read(&from, &bytes_read, &skipped, &mut |item| {
                 if known > 0 && (!seeks || item == from.last.as_deref()) {
                     known -= 1;
                     return Ok(());
@@ -75,11 +80,11 @@ impl Source {
         receiver
     }
 
-    fn read(&self, from: &Position, bytes_read: &BytesRead, sink: &mut Sink) -> Result<()> {
+    fn read(&self, from: &Position, bytes_read: &BytesRead, skipped: &Skipped, sink: &mut Sink) -> Result<()> {
         match self {
             Self::Lines { path, end } => files::lines(path, *end, bytes_read, sink),
             Self::Columns { path, delimiter, column, skip_bad } => {
-                files::columns(path, *delimiter, column, *skip_bad, bytes_read, sink)
+                files::columns(path, *delimiter, column, skip_bad.then_some(skipped), bytes_read, sink)
             }
             Self::Sqlite { path, rows } => sqlite::read(path, rows, sink),
             Self::Postgres { url, rows, is_ordered } => postgres::read(url, rows, *is_ordered, from, sink),
@@ -97,7 +102,7 @@ impl Source {
             Self::Lines { .. } | Self::Columns { .. } => {}
         }
         let mut count = 0;
-        self.read(&Position::default(), &BytesRead::default(), &mut |item| {
+        self.read(&Position::default(), &BytesRead::default(), &Skipped::default(), &mut |item| {
             count += u64::from(item.is_some());
             Ok(())
         })?;
