@@ -64,6 +64,8 @@ test("the details of a filter show its layers and buckets and look up items", as
   await page.locator("#layers-body tr").nth(stats.Layers.length - 1).waitFor();
   const capacities = await page.locator("#layers-body td:nth-child(3)").allTextContents();
   assert.deepEqual(capacities, stats.Layers.map((layer) => grouped(layer.Capacity)));
+  const added = page.locator("#detail-facts > div").filter({ hasText: "New items" });
+  await eventually("the rate of new items", async () => /0\/s/.test(await added.textContent()));
   for (const [item, form, answer] of [
     ["item5", "text", /maybe present/],
     ["never added", "text", /not present/],

@@ -1,9 +1,46 @@
-//! The text format of Prometheus, version 0.0.4.
+//! The text format of Prometheus, version 0.0.4, and a server for it.
 
 use std::fmt::{Display, Write};
+use std::future::ready;
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+use anyhow::{Context, Result};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+
+use crate::http;
 
 /// The content type.
 pub const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Serves metrics at `/metrics` in a thread of its own, from now on.
+///
+/// # Errors
+/// The address is in use or not one of this machine.
+pub fn serve(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> Result<()> {
+    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        if let Err(error) = http::serve(listener, move |request| ready(answer(&text, &request))) {
+            eprintln!("bloomgate: cannot serve metrics: {error:#}");
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(text: impl Fn() -> String, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, text()),
+        (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned()),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
+    response
+}
 
 /// Metrics in the order in which they are written.
 #[derive(Default)]

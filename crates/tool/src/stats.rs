@@ -26,14 +26,26 @@ impl Sampled {
     /// # Errors
     /// The first reply has another form.
     pub fn of_replies(stats: &Value, expansion: Value, ttl: Value) -> Result<Self> {
-        // An array of one value, or the bare value for a filter of valkey-bloom's layout.
-        let expansion = match expansion {
-            Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
-            value => value,
-        };
         let ttl_ms = from_redis_value::<i64>(ttl).ok().and_then(|ms| u64::try_from(ms).ok());
-        Ok(Self { stats: stats.try_into()?, expansion: from_redis_value(expansion).ok(), ttl_ms })
+        Ok(Self { stats: stats.try_into()?, expansion: number(expansion).ok(), ttl_ms })
     }
+
+    /// Whether it refuses items once it is full.
+    pub fn is_fixed(&self) -> bool {
+        self.expansion.is_none() && self.stats.kind != "rolling"
+    }
+}
+
+/// Parses the reply to BF.INFO about one field: an array of one value, or the bare value for a filter of valkey-bloom's layout.
+///
+/// # Errors
+/// It is no number.
+pub fn number(reply: Value) -> Result<u64> {
+    let reply = match reply {
+        Value::Array(mut values) => values.pop().unwrap_or(Value::Nil),
+        value => value,
+    };
+    Ok(from_redis_value(reply)?)
 }
 
 /// Returns items by capacity: 1 if the filter is full.

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
 use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::running::run;
-use crate::web::metrics;
+use crate::web::{asking, metrics};
 use testing::{Reply, eventually, free_port, integer, nil, on_every_server, servers};
 
 #[test]
@@ -206,14 +204,7 @@ fn the_metrics_count_what_was_applied() {
         let text = std::fs::read_to_string(world.path()).unwrap();
         std::fs::write(world.path(), format!("metrics = \"127.0.0.1:{port}\"\n{text}")).unwrap();
         let mut follower = world.following();
-        let served = || {
-            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            let (_, body) = text.split_once("\r\n\r\n").unwrap();
-            metrics::parse(body)
-        };
+        let served = || metrics::parse(&asking::get(port, "/metrics").success().body);
         let value = |name: &str, state: Option<&str>| {
             let samples = served();
             let found = samples.iter().find(|(said, labels, _)| {

@@ -80,26 +80,12 @@ impl Web {
 
     /// Sends any request.
     pub fn request(&self, method: &str, path: &str, host: &str, headers: &[(&str, &str)]) -> Response {
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
-        let answer = self.raw(text.as_bytes());
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {path}: {answer:?}"));
-        let mut lines = head.lines();
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers = lines.map(|line| line.split_once(": ").unwrap());
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Response { status, headers, body: body.to_owned() }
+        request(self.port, method, path, host, headers)
     }
 
     /// Sends bytes, and returns everything received until the connection is closed.
     pub fn raw(&self, bytes: &[u8]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(patience())).unwrap();
-        stream.write_all(bytes).unwrap();
-        let mut answer = Vec::new();
-        // If the connection is reset, the response is complete.
-        _ = stream.read_to_end(&mut answer);
-        String::from_utf8(answer).unwrap()
+        raw(self.port, bytes)
     }
 
     /// Waits until the state satisfies a condition, and returns it.
@@ -111,6 +97,33 @@ impl Web {
         });
         state
     }
+}
+
+/// Asks whatever listens on a port of this machine.
+pub fn get(port: u16, path: &str) -> Response {
+    request(port, "GET", path, "x", &[])
+}
+
+fn request(port: u16, method: &str, path: &str, host: &str, headers: &[(&str, &str)]) -> Response {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
+    let answer = raw(port, text.as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{method} {path}: {answer:?}"));
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.map(|line| line.split_once(": ").unwrap());
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Response { status, headers, body: body.to_owned() }
+}
+
+fn raw(port: u16, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(patience())).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // If the connection is reset, the response is complete.
+    _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
 }
 
 /// Formats bytes for a request.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::running::{run, url};
 use asking::{Response, Web, hex};
-use testing::{Connection, Reply, Server, Stop, digest, on_every_server};
+use testing::{Connection, Reply, Server, Stop, digest, free_port, on_every_server};
 
 /// Names that could be misinterpreted.
 const NAMES: [&[u8]; 8] = [
@@ -257,7 +257,8 @@ fn a_lost_server_is_reported_and_reconnected() {
         assert!(problem.contains("lost the server") || problem.contains("cannot reach"), "{problem}");
         // The last values are still available.
         assert_eq!(of_key(&state, b"before")["items"], 1);
-        assert!(metrics::of(&web).contains("\nbloomgate_up 0\n"));
+        let served = metrics::of(&web);
+        assert!(served.contains("\nbloomgate_up 0\n") && !served.contains("bloomgate_filter_items"), "{served}");
         let refused = web.ask(&format!("/api/exists?key={}&item=61", hex(b"before")));
         assert_eq!(refused.status, 502, "{refused:?}");
         let port = server.port;
@@ -275,6 +276,41 @@ fn a_lost_server_is_reported_and_reconnected() {
         server.connect().run("DEL after");
         web.state_when("no filter", |state| state["filters"].as_array().unwrap().is_empty());
     });
+}
+
+#[test]
+fn it_waits_for_its_server_and_serves_its_metrics_elsewhere_too() {
+    let mut server = Server::start(&testing::servers()[0]);
+    server.stop(Stop::Kill);
+    let port = free_port();
+    let web = Web::start(&server, &["--metrics-listen", &format!("127.0.0.1:{port}")]);
+    let state = web.state_when("that it is not there", |state| !state["problem"].is_null());
+    assert!(state["problem"]["text"].as_str().unwrap().contains("cannot reach"), "{state}");
+    let metrics = || asking::get(port, "/metrics").success().body;
+    assert!(metrics().contains("\nbloomgate_up 0\n"));
+    server.start_again();
+    let mut client = server.connect();
+    client.run("BF.RESERVE counting 0.01 100 COUNTING");
+    client.run("BF.RESERVE rolling 0.01 100 ROLLING");
+    client.run("BF.ADD growing item");
+    testing::eventually("the filters", || metrics().matches("bloomgate_filter_info{").count() == 3);
+    for (name, is_fixed) in [("counting", true), ("rolling", false), ("growing", false)] {
+        let text = metrics();
+        let line = text.lines().find(|line| line.starts_with(&format!("bloomgate_filter_info{{key=\"{name}\"")));
+        assert!(line.is_some_and(|line| line.contains(&format!("fixed=\"{is_fixed}\""))), "{line:?}");
+    }
+    assert_eq!((asking::get(port, "/").status, asking::get(port, "/api/state").status), (404, 404));
+}
+
+#[test]
+fn a_filter_that_may_not_be_read_is_counted() {
+    let server = Server::start(&testing::servers()[0]);
+    let mut client = server.connect();
+    client.run("BF.ADD filter item");
+    let web = Web::start(&server, &[]);
+    web.state_when("the filter", is_sampled);
+    client.run("ACL SETUSER default -bf.stats");
+    testing::eventually("the failure", || metrics::of(&web).contains("\nbloomgate_failed_filters 1\n"));
 }
 
 #[test]
@@ -366,6 +402,12 @@ fn watched_filters_are_limited_by_max_and_match() {
     assert!(metrics.contains("\nbloomgate_unwatched_filters 35\n"), "{metrics}");
     assert!(metrics.contains("\nbloomgate_filters_without_series 21\n"), "{metrics}");
     assert_eq!(metrics.matches("\nbloomgate_filter_items{").count(), 4, "{metrics}");
+    // A larger one takes the place of one of them.
+    client.run("BF.RESERVE large 0.01 100000");
+    few.state_when("the largest", |state| {
+        let filters = state["filters"].as_array().unwrap();
+        state["left_out"] == 36 && filters.len() == 25 && filters.iter().any(|filter| filter["name"] == "large")
+    });
     let some = Web::start(&server, &["--match", "one:*"]);
     let state = some.state_when("those of the pattern", |state| state["filters"].as_array().unwrap().len() == 20);
     assert_eq!(state["left_out"], 0);
@@ -394,7 +436,7 @@ fn a_cluster_has_one_page_and_metrics_per_node() {
 
 #[test]
 fn invalid_options_are_reported_in_one_line() {
-    run(["web", "-p", "1"]).refused("cannot reach a Redis server at 127.0.0.1:1");
+    assert_eq!(run(["web", "--url", "redis://127.0.0.1:port"]).status, Some(2));
     let server = Server::start(&testing::servers()[0]);
     for address in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0", "example.com:80"] {
         let ended = run(["web", "--url", &url(&server), "--listen", address]);

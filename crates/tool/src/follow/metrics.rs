@@ -1,19 +1,13 @@
 //! The follower's metrics. The follower's thread writes them, another serves them, so that they are readable while the follower
 //! waits for PostgreSQL or the server.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::thread;
 
-use anyhow::{Context, Result};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use anyhow::Result;
 
 use super::lsn::Lsn;
-use crate::http;
 use crate::prometheus::{self, Metrics as Text};
 
 /// What the follower is doing.
@@ -62,15 +56,9 @@ impl Metrics {
     /// # Errors
     /// The address is in use or not one of this machine.
     pub fn serve(address: SocketAddr, slot: &str) -> Result<Arc<Self>> {
-        let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
         let metrics = Arc::new(Self { slot: slot.to_owned(), ..Self::default() });
         let served = Arc::clone(&metrics);
-        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            let served = http::serve(listener, move |request| std::future::ready(answer(&served, &request)));
-            if let Err(error) = served {
-                eprintln!("bloomgate: cannot serve metrics: {error:#}");
-            }
-        })?;
+        prometheus::serve(address, move || served.text())?;
         Ok(metrics)
     }
 
@@ -149,16 +137,4 @@ impl Metrics {
         }
         text.text()
     }
-}
-
-fn answer(metrics: &Metrics, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, metrics.text()),
-        (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned()),
-        _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n".to_owned()),
-    };
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(prometheus::TYPE));
-    response
 }

@@ -91,6 +91,7 @@ fn numbers(sampled: &Sampled) -> Map {
         ("layers", json!(stats.layers.len())),
         ("buckets", json!(count_of_buckets(stats))),
         ("expansion", json!(expansion)),
+        ("is_fixed", json!(sampled.is_fixed())),
         ("ttl", json!(ttl_ms)),
         ("window", json!(stats.window_s)),
         ("is_sliding", json!(stats.window_s.map(|_| stats.sliding))),

@@ -74,14 +74,17 @@ const FILTER_METRICS: [(&str, &str, Number); 15] = [
 pub fn text(board: &Board, filters_max: usize) -> String {
     let state = board.state();
     let mut metrics = Metrics::default();
-    sampler(&mut metrics, &state, filters_max);
-    nodes(&mut metrics, &state);
-    filters(&mut metrics, &state, filters_max);
+    let is_up = state.problem.is_none() && state.samples > 0;
+    sampler(&mut metrics, &state, is_up, filters_max);
+    // What was true before the server was lost may not be true any more.
+    if is_up {
+        nodes(&mut metrics, &state);
+        filters(&mut metrics, &state, filters_max);
+    }
     metrics.text()
 }
 
-fn sampler(metrics: &mut Metrics, state: &State, filters_max: usize) {
-    let is_up = state.problem.is_none() && state.samples > 0;
+fn sampler(metrics: &mut Metrics, state: &State, is_up: bool, filters_max: usize) {
     metrics.describe("bloomgate_up", "gauge", "Whether the last sample succeeded.");
     metrics.sample("bloomgate_up", "", u8::from(is_up));
     metrics.describe("bloomgate_samples_total", "counter", "Number of samples.");
@@ -94,6 +97,9 @@ fn sampler(metrics: &mut Metrics, state: &State, filters_max: usize) {
     metrics.sample("bloomgate_watched_filters", "", state.filters.len());
     metrics.describe("bloomgate_unwatched_filters", "gauge", "Filters found beyond --max.");
     metrics.sample("bloomgate_unwatched_filters", "", state.left_out);
+    let failed = state.filters.values().filter(|filter| filter.problem.is_some()).count();
+    metrics.describe("bloomgate_failed_filters", "gauge", "Filters whose last sample failed.");
+    metrics.sample("bloomgate_failed_filters", "", failed);
     let without = state.filters.len().saturating_sub(filters_max);
     metrics.describe("bloomgate_filters_without_series", "gauge", "Sampled filters beyond --metrics-filters.");
     metrics.sample("bloomgate_filters_without_series", "", without);
@@ -149,9 +155,10 @@ fn filters(metrics: &mut Metrics, state: &State, filters_max: usize) {
     let filters: Vec<(String, Sampled)> =
         filters.into_iter().map(|(key, stats)| (format!("key=\"{}\"", escaped(&readable(key))), stats)).collect();
     metrics.describe("bloomgate_filter_info", "gauge", "Describes a filter by its labels.");
-    for (key, Sampled { stats, .. }) in &filters {
+    for (key, sampled @ Sampled { stats, .. }) in &filters {
         let [kind, layout, hash] = [&stats.kind, &stats.layout, &stats.hash].map(|word| escaped(word));
-        let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\"");
+        let is_fixed = sampled.is_fixed();
+        let labels = format!("{key},kind=\"{kind}\",layout=\"{layout}\",hash=\"{hash}\",fixed=\"{is_fixed}\"");
         metrics.sample("bloomgate_filter_info", &labels, 1);
     }
     for (name, help, number) in FILTER_METRICS {

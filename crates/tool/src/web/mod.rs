@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::server::{Options, Server};
+use crate::prometheus;
+use crate::server::Options;
 use board::Board;
 use sampler::{Sampler, Settings};
 
@@ -47,7 +48,7 @@ pub struct Arguments {
     /// Seconds between samples
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     interval: Duration,
-    /// The most filters to watch. The page says if there are more
+    /// The most filters to watch: the largest. The page says if there are more
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max: u32,
     /// Watch only filters whose keys match this glob pattern, as in SCAN
@@ -56,14 +57,18 @@ pub struct Arguments {
     /// The number of filters with their own metrics, largest first. Each has about 15 series
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     metrics_filters: usize,
+    /// Another address, of any interface, that serves /metrics and nothing else. Everyone who reaches it sees the names of filters
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
 }
 
 /// Runs the subcommand until it is interrupted.
 ///
 /// # Errors
-/// The server cannot be reached, or the port is in use.
+/// The options are wrong, or a port is in use.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
-    let server = Server::connect(options)?;
+    // Wrong options are an error at once. A server that is away is waited for.
+    options.client()?;
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen on {}: choose another port with --listen", arguments.listen))?;
     let address = listener.local_addr()?;
@@ -74,10 +79,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         pattern: arguments.pattern.clone(),
     };
     let (questions, asked) = mpsc::channel();
-    let sampler = Sampler::new(options.clone(), server, settings, Arc::clone(&board), asked);
+    let sampler = Sampler::new(options.clone(), settings, Arc::clone(&board), asked);
     thread::Builder::new().name("sampler".to_owned()).spawn(move || sampler.run())?;
+    let filters = arguments.metrics_filters;
+    if let Some(address) = arguments.metrics_listen {
+        let board = Arc::clone(&board);
+        prometheus::serve(address, move || metrics::text(&board, filters))?;
+    }
     say(address);
-    http::serve(listener, http::Site::new(board, questions, address.port(), arguments.metrics_filters))
+    http::serve(listener, http::Site::new(board, questions, address.port(), filters))
 }
 
 /// Prints the URL. A closed standard output is ignored.

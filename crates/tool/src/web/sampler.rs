@@ -1,19 +1,21 @@
 //! The thread that queries the server. It takes samples at each interval, walks over the keys between them, and answers
 //! requests in its pauses. It has its own connection and reconnects if that is lost.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::oneshot;
 
-use super::board::{Board, Node};
+use super::board::{Board, Filter, Node};
 use super::names::readable;
 use super::pace::{pause_after, rest_after};
 use crate::server::{Address, Lost, Options, Server, no_module};
-use crate::stats::{Info, Sampled};
+use crate::stats::{Info, Sampled, number};
 use crate::walk::Walk;
 
 /// Filters queried in one batch.
@@ -48,7 +50,8 @@ pub struct Question {
 /// The state of the thread.
 pub struct Sampler {
     options: Options,
-    server: Server,
+    /// Nothing before the first connection.
+    server: Option<Server>,
     is_lost: bool,
     settings: Settings,
     board: Arc<Board>,
@@ -61,18 +64,12 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler with a connected server.
-    pub fn new(
-        options: Options,
-        server: Server,
-        settings: Settings,
-        board: Arc<Board>,
-        questions: Receiver<Question>,
-    ) -> Self {
-        let mut sampler = Self {
+    /// Creates a sampler, which connects by itself.
+    pub fn new(options: Options, settings: Settings, board: Arc<Board>, questions: Receiver<Question>) -> Self {
+        Self {
             options,
-            server,
-            is_lost: false,
+            server: None,
+            is_lost: true,
             settings,
             board,
             questions,
@@ -80,9 +77,7 @@ impl Sampler {
             next_sample: Instant::now(),
             retry: RETRY_MIN,
             left_out: 0,
-        };
-        sampler.begin();
-        sampler
+        }
     }
 
     /// Runs until the senders of questions are gone.
@@ -134,33 +129,30 @@ impl Sampler {
     }
 
     fn reconnect(&mut self) -> Result<()> {
-        if self.server.is_cluster() {
+        match &mut self.server {
             // Any known node will do.
-            self.server.reconnect(Duration::ZERO)?;
-        } else {
-            self.server = Server::connect(&self.options)?;
+            Some(server) if server.is_cluster() => server.reconnect(Duration::ZERO)?,
+            server => *server = Some(Server::connect(&self.options)?),
+        }
+        for server in &mut self.server {
+            for node in server.nodes() {
+                // Sampling must not protect filters from eviction. Servers before 7.2 do not know the command.
+                _ = server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
+            }
         }
         self.is_lost = false;
-        self.begin();
-        Ok(())
-    }
-
-    /// Prepares a new connection. The server may have other keys than before.
-    fn begin(&mut self) {
-        for node in self.server.nodes() {
-            // Sampling must not protect filters from eviction. Servers before 7.2 do not know the command.
-            _ = self.server.ask_node(&node, cmd("CLIENT").arg("NO-TOUCH").arg("ON"));
-        }
+        // The server may have other keys than before.
         (self.walk, self.next_sample, self.left_out) = (Walk::new(), Instant::now(), 0);
         self.board.state().walk = self.walk.progress();
+        Ok(())
     }
 
     /// Queries the server. Returns the result and the time it took.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Server) -> Result<T>) -> Result<(T, Duration)> {
-        ensure!(!self.is_lost, "the connection to the server is lost");
+        let server = self.server.as_mut().filter(|_| !self.is_lost).context("the connection to the server is lost")?;
         let begun = Instant::now();
         self.board.state().sent_at = Some(begun);
-        let answer = question(&mut self.server);
+        let answer = question(server);
         self.board.state().sent_at = None;
         Ok((answer?, begun.elapsed()))
     }
@@ -181,21 +173,54 @@ impl Sampler {
         if self.walk.is_at_begin() {
             self.walk.pause(self.settings.interval.max(rest_after(self.walk.elapsed())));
         }
+        let beyond = self.watch(found);
+        self.watch_larger(&beyond)?;
         let mut state = self.board.state();
-        for key in found {
-            if state.filters.contains_key(&key) {
-                continue;
-            }
-            if state.filters.len() < self.settings.filters_max {
-                state.filters.insert(key, Default::default());
-            } else {
-                self.left_out += 1;
-            }
-        }
         if self.walk.is_at_begin() || self.left_out > state.left_out {
             state.left_out = self.left_out;
         }
         state.walk = self.walk.progress();
+        Ok(())
+    }
+
+    /// Adds filters up to the maximum. Returns the others.
+    fn watch(&self, found: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut state = self.board.state();
+        let mut beyond = Vec::new();
+        for key in found {
+            if state.filters.contains_key(&key) || state.filters.len() < self.settings.filters_max {
+                state.filters.entry(key).or_default();
+            } else {
+                beyond.push(key);
+            }
+        }
+        beyond
+    }
+
+    /// Lets the larger ones of some filters take the places of the smallest that are watched.
+    fn watch_larger(&mut self, beyond: &[Vec<u8>]) -> Result<()> {
+        if beyond.is_empty() {
+            return Ok(());
+        }
+        self.left_out += beyond.len() as u64;
+        let size = |key: &Vec<u8>| (key.clone(), cmd("BF.INFO").arg(key).arg("SIZE").to_owned());
+        let commands: Vec<_> = beyond.iter().map(size).collect();
+        let (replies, took) = self.ask(|server| server.replies_of_many(&commands))?;
+        self.walk.pause(pause_after(took));
+        let mut state = self.board.state();
+        let size = |filter: &Filter| filter.sampled.as_ref().map(|sampled| sampled.stats.size_bytes);
+        let watched = state.filters.iter().filter_map(|(key, filter)| Some(Reverse((size(filter)?, key.clone()))));
+        let mut smallest: BinaryHeap<_> = watched.collect();
+        for (key, reply) in beyond.iter().zip(replies) {
+            let Ok(size) = number(reply) else { continue };
+            if smallest.peek().is_some_and(|Reverse((least, _))| *least < size)
+                && let Some(Reverse((_, least))) = smallest.pop()
+            {
+                state.filters.remove(&least);
+                state.filters.insert(key.clone(), Filter::default());
+                smallest.push(Reverse((size, key.clone())));
+            }
+        }
         Ok(())
     }
 

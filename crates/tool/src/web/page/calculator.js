@@ -89,7 +89,8 @@ export function drawPlan() {
       { name: "this filter", ys: items.grown },
       { name: "one reserved for them", ys: items.reserved },
     ],
-    yFormat: power(bytes),
+    yFormat: bytes,
+    base: 1024,
     logarithmic: { x: true, y: true },
     mark: { x: expected, text: "" },
   });
@@ -104,9 +105,4 @@ export function drawPlan() {
     logarithmic: { x: true },
     mark: { x: 1 / answered.rate, text: `at ${percent(answered.rate)}: ${bytes(answered.size)}` },
   });
-}
-
-// Powers of ten are not round in KiB.
-function power(format) {
-  return (number) => (Math.log10(number) % 1 === 0 ? `${count(number / 1000 ** Math.floor(Math.log10(number) / 3))} ${["B", "kB", "MB", "GB", "TB", "PB", "EB"][Math.floor(Math.log10(number) / 3)]}` : format(number));
 }

@@ -71,14 +71,13 @@ function scale([from, to], isLogarithmic, begin, end) {
 function axis(values, isLogarithmic, least, base, bottom, top) {
   const most = values.reduce((a, b) => Math.max(a, b), least);
   if (isLogarithmic) {
-    const low = 10 ** Math.floor(Math.log10(values.reduce((a, b) => Math.min(a, b))));
-    let high = 10 ** Math.ceil(Math.log10(most));
-    if (high <= low) high = low * 10;
-    const powers = Math.round(Math.log10(high / low));
-    const step = Math.max(1, Math.ceil(powers / 3));
+    const root = base === 1024 ? 32 : 10;
+    const power = (value) => Math.log2(value) / Math.log2(root);
+    const low = Math.floor(power(values.reduce((a, b) => Math.min(a, b))));
+    const high = Math.max(low + 1, Math.ceil(power(most)));
     const ticks = [];
-    for (let power = 0; power <= powers; power += step) ticks.push(low * 10 ** power);
-    return { ticks, at: scale([low, high], true, bottom, top) };
+    for (let at = low; at <= high; at += Math.ceil((high - low) / 3)) ticks.push(root ** at);
+    return { ticks, at: scale([root ** low, root ** high], true, bottom, top) };
   }
   const unit = most > 0 ? base ** Math.floor(Math.log(most) / Math.log(base)) : 1;
   const high = most > 0 ? round(most / unit) * unit : 1;

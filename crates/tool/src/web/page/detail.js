@@ -4,7 +4,7 @@ import { ask } from "./asking.js";
 import { chartPlace, lineChart } from "./charts.js";
 import { byId, element, fillCell, say, terms } from "./dom.js";
 import { focusRow, isFull, isOver, kind, markOpened } from "./filters.js";
-import { bytes, clock, count, duration, hexadecimal, moment, percent } from "./words.js";
+import { bytes, clock, count, duration, hexadecimal, moment, perSecond, percent } from "./words.js";
 
 const LAYERS_SHOWN = 50;
 
@@ -80,9 +80,12 @@ function show(filter) {
   say(byId("detail-title"), filter.name === "" ? "(the empty name)" : filter.name);
   if (!filter.kind) return;
   const { window, is_sliding, ttl, deleted } = filter;
+  const rate = itemsPerSecond(filter.history);
+  const left = filter.is_fixed && rate > 0 && !isFull(filter) ? (filter.capacity - filter.items) / rate : null;
   terms(byId("detail-facts"), [
     ["Kind", kind(filter)],
     ["Items", count(filter.items), `about ${count(filter.items_estimated)}, estimated from the bits`],
+    ["New items", perSecond(rate), left === null ? "" : `full in ${duration(left)}`],
     ["Capacity", `${count(filter.capacity)} items`, isFull(filter) ? "full: refuses new items" : `${percent(filter.fill)} full`],
     ["False positives now", percent(filter.rate_now), isOver(filter) ? `above the requested ${percent(filter.rate)}` : `requested: ${percent(filter.rate)}`],
     ["Memory", bytes(filter.size), filter.pending ? `and ${bytes(filter.pending)} of pending adds` : ""],
@@ -95,6 +98,13 @@ function show(filter) {
   charts(filter);
   buckets(filter);
   layers(filter);
+}
+
+// The mean over the last points of the history, or null.
+function itemsPerSecond({ time, items }) {
+  const [first, last] = [Math.max(0, time.length - 13), time.length - 1];
+  const added = items[last] - items[first];
+  return last > first && added >= 0 ? (added * 1000) / (time[last] - time[first]) : null;
 }
 
 function charts({ history }) {

@@ -34,8 +34,9 @@ export function kind(filter) {
 // Whether the false positive rate is clearly above the requested one.
 export const isOver = (filter) => filter.rate_now > filter.rate * 1.1;
 
-// Whether the filter refuses new items.
-export const isFull = (filter) => filter.fill >= 1 && (filter.kind === "nonscaling" || filter.kind === "counting");
+// Whether the filter refuses new items, or soon will.
+export const isFull = (filter) => filter.is_fixed && filter.fill >= 1;
+const isNearlyFull = (filter) => filter.is_fixed && filter.fill >= 0.9;
 
 // `linkTo` returns the URL of a filter; `follow` opens the filter in the current URL.
 export function startTable(linkTo, follow) {
@@ -158,7 +159,7 @@ function fill(row, filter) {
   }
   say(kindCell, kind(filter));
   say(items, count(filter.items));
-  fillCell(full, filter.fill, percent(filter.fill), isFull(filter));
+  fillCell(full, filter.fill, percent(filter.fill), isNearlyFull(filter));
   say(wrong, aboutPercent(filter.rate_now));
   wrong.classList.toggle("over", isOver(filter));
   wrong.title = isOver(filter) ? `above the requested ${percent(filter.rate)}` : "";
