@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::three_nodes;
-use crate::running::{Ended, Running, collect, command, run, url};
+use crate::running::{Ended, Running, collect, command, run, send, url};
 use crate::web::asking::Web;
 use testing::{Server, Stop, eventually, on_every_server, patience, tool};
 
@@ -198,6 +198,24 @@ fn a_closed_output_fails_no_subcommand() {
             let ended = Ended::from(command.stdout(writer).stderr(Stdio::piped()).output().unwrap());
             assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
         }
+    });
+}
+
+/// A server that hangs keeps its connections.
+#[test]
+fn a_server_that_hangs_is_reported() {
+    on_every_server(|program| {
+        let server = filled(program);
+        let url = url(&server);
+        let words = ["watch", "--json", "--interval", "0.1", "--url", &url];
+        let mut watch = Running(command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let samples = collect(watch.0.stdout.take().unwrap());
+        let errors = collect(watch.0.stderr.take().unwrap());
+        eventually("samples", || samples.lock().unwrap().lines().count() > 1);
+        send("STOP", server.process_id());
+        eventually("the report", || errors.lock().unwrap().contains("no answer for 5 s; waiting for it"));
+        send("CONT", server.process_id());
+        eventually("the second line", || errors.lock().unwrap().ends_with("bloomgate: the server is back\n"));
     });
 }
 

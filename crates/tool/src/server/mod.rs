@@ -28,6 +28,8 @@ pub type Address = String;
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a command is retried while a cluster moves slots or fails over.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a reply may take. A server that hangs accepts commands and answers none of them.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -50,6 +52,7 @@ pub struct Server {
     first: Address,
     connections: BTreeMap<Address, Connection>,
     slots: Option<Slots>,
+    patience: Duration,
 }
 
 impl Server {
@@ -60,12 +63,13 @@ impl Server {
     pub fn connect(options: &Options) -> Result<Self> {
         let client = options.client()?;
         let first = client.get_connection_info().addr().to_string();
-        let connection = open(&client, &first)?;
+        let connection = open(&client, &first, PATIENCE)?;
         let mut server = Self {
             options: options.clone(),
             connections: BTreeMap::from([(first.clone(), connection)]),
             first,
             slots: None,
+            patience: PATIENCE,
         };
         if options.is_cluster() || server.says_cluster()? {
             server.read_slots()?;
@@ -83,6 +87,19 @@ impl Server {
         let fields: Option<BTreeMap<String, Value>> = hello.and_then(|hello| from_redis_value(hello).ok());
         let mode = fields.and_then(|mut fields| fields.remove("mode"));
         Ok(mode.and_then(|mode| from_redis_value::<String>(mode).ok()).as_deref() == Some("cluster"))
+    }
+
+    /// Sets how long a reply may take before the connection counts as lost.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn set_patience(&mut self, patience: Duration) -> Result<()> {
+        self.patience = patience;
+        for connection in self.connections.values() {
+            connection.set_read_timeout(Some(patience))?;
+            connection.set_write_timeout(Some(patience))?;
+        }
+        Ok(())
     }
 
     /// Reconnects after a [`Lost`], until a server responds or the time is over.
@@ -106,7 +123,7 @@ impl Server {
         self.connections.clear();
         if !self.is_cluster() {
             let client = self.options.client()?;
-            let mut connection = open(&client, &self.first)?;
+            let mut connection = open(&client, &self.first, self.patience)?;
             // A server that is loading its data replies to commands with an error.
             cmd("EXISTS").arg("").query::<Value>(&mut connection).map_err(|error| self.lost(&error))?;
             self.connections.insert(self.first.clone(), connection);
@@ -298,7 +315,9 @@ impl Server {
     }
 
     fn lost(&self, error: &RedisError) -> anyhow::Error {
-        Lost(format!("lost the server at {}: {}", self.first, line(error))).into()
+        let (first, patience) = (&self.first, self.patience.as_secs());
+        let reason = if error.is_timeout() { format!("no answer for {patience} s") } else { line(error) };
+        Lost(format!("lost the server at {first}: {reason}")).into()
     }
 
     fn exchange(&mut self, node: &Address, commands: &Pipeline) -> Result<Vec<Value>> {
@@ -316,7 +335,7 @@ impl Server {
                 self.options.client_at(host, port)?
             };
             // Nothing was sent, but a caller that waits for the cluster to settle waits for this, too.
-            let connection = open(&client, node).map_err(|error| Lost(format!("{error:#}")))?;
+            let connection = open(&client, node, self.patience).map_err(|error| Lost(format!("{error:#}")))?;
             self.connections.insert(node.clone(), connection);
         }
         self.connections.get_mut(node).ok_or_else(|| anyhow!("no connection to {node}"))

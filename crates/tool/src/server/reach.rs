@@ -9,15 +9,15 @@ use anyhow::{Result, anyhow};
 use redis::{Client, Connection, ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
-/// How long to wait for a connection and its first replies. Later commands have no timeout.
+/// How long to wait for a connection and its first replies.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to a server.
+/// Connects to a server. A later reply that takes longer than `patience` is a lost connection.
 ///
 /// # Errors
 /// Describes what is wrong and what to do about it.
-pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
-    client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
+pub(super) fn open(client: &Client, address: &str, patience: Duration) -> Result<Connection> {
+    let connection = client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(|error| {
         if let Some(reason) = tls_reason(&error) {
             return anyhow!("cannot establish TLS with the server at {address}: {reason}");
         }
@@ -33,7 +33,10 @@ pub(super) fn open(client: &Client, address: &str) -> Result<Connection> {
             ErrorKind::Parse => anyhow!("{address} is not a Redis server: it speaks another protocol"),
             _ => anyhow!("cannot connect to {address}: {}", line(&error)),
         }
-    })
+    })?;
+    connection.set_read_timeout(Some(patience))?;
+    connection.set_write_timeout(Some(patience))?;
+    Ok(connection)
 }
 
 /// Returns the text of an error in one line.

@@ -129,6 +129,7 @@ impl<'a, B: Batch> Flow<'a, B> {
             match result {
                 Ok(()) => break,
                 Err(error) if error.is::<Lost>() && !is_loss_final && self.losses < LOSSES_MAX => {
+                    eprintln!("bloomgate: {error}; waiting for it");
                     self.losses += 1;
                     self.send_again()?;
                 }

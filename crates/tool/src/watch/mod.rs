@@ -20,6 +20,9 @@ use screen::{Request, Screen};
 /// The pause between two attempts to reconnect.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long a reply may take. Every command of a sample is short.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Show the filters of a server live: how full, how accurate and how busy they are
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -65,7 +68,9 @@ fn seconds(word: &str) -> Result<Duration, String> {
 
 /// Runs the subcommand.
 pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
-    let mut sampler = Sampler::new(Server::connect(options)?, arguments.pattern.clone());
+    let mut server = Server::connect(options)?;
+    server.set_patience(PATIENCE)?;
+    let mut sampler = Sampler::new(server, arguments.pattern.clone());
     if stdout().is_terminal() && !arguments.once && !arguments.json {
         return live(&mut sampler, arguments);
     }
