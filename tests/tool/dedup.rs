@@ -7,7 +7,7 @@ use std::thread;
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::running::{Ended, command, run, run_with, send, url};
+use crate::running::{Ended, collect, command, run, run_with, send, url};
 use testing::{Rng, Server, Stop, eventually, on_every_server};
 
 /// Options for a filter without false positives among some thousand lines.
@@ -320,6 +320,64 @@ fn an_interrupted_run_prints_what_it_sent() {
                 (rest, server.connect().run(&format!("BF.CARD {signal}")).number()),
                 (vec!["two".to_owned()], 2)
             );
+        }
+    });
+}
+
+/// A server that hangs keeps its connections.
+#[test]
+fn a_server_that_hangs_is_reported_and_loses_no_line() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let mut child = command(words(&url, "seen", &EXACT))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let errors = collect(child.stderr.take().unwrap());
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        stdin.write_all(b"one\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "one");
+        send("STOP", server.process_id());
+        stdin.write_all(b"two\n").unwrap();
+        eventually("the report", || errors.lock().unwrap().contains("no answer for 10 s; waiting for it"));
+        send("CONT", server.process_id());
+        assert_eq!(lines.next().unwrap().unwrap(), "two");
+        drop(stdin);
+        assert!(lines.next().is_none() && child.wait().unwrap().success());
+    });
+}
+
+/// The limit of the file's size is that of a disk: a part of the lines is written.
+#[test]
+fn lines_that_a_full_disk_costs_are_counted() {
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        let folder = tempfile::tempdir().unwrap();
+        let (input, output) = (folder.path().join("in"), folder.path().join("out"));
+        let text: String = (0..50_000).map(|number| format!("{number}\n")).collect();
+        std::fs::write(&input, text).unwrap();
+        for (key, limit) in [("some", 90), ("none", 0)] {
+            let line = format!("ulimit -f {limit}; trap '' XFSZ; exec \"$@\" > '{}'", output.display());
+            let words = words(&url, key, &["--create", "1e-9", "200000", input.to_str().unwrap()]);
+            let tool = testing::tool();
+            let shell = std::process::Command::new("sh")
+                .args(["-c", &line, "sh", tool.to_str().unwrap()])
+                .args(words)
+                .output()
+                .unwrap();
+            let ended = Ended::from(shell).refused("not printed, although the filter has them: cannot write");
+            let printed = std::fs::read_to_string(&output).unwrap().matches('\n').count();
+            assert_eq!(printed > 0, limit > 0);
+            let added = server.connect().run(&format!("BF.CARD {key}")).number();
+            let lost = ended.stderr.lines().last().unwrap().split(" line").next().unwrap();
+            let lost: String = lost.chars().filter(char::is_ascii_digit).collect();
+            let lost: i64 = lost.parse().unwrap();
+            assert_eq!(printed as i64 + lost, added, "{ended:?}");
         }
     });
 }

@@ -6,7 +6,7 @@ mod output;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 use redis::{Value, cmd};
@@ -20,6 +20,9 @@ use crate::stream::reader::{LINES_AT_ONCE, Reading};
 use crate::stream::{Column, Field, Flow, Lines};
 use crate::target::{Question, Target};
 use output::Output;
+
+/// How long a reply may take. A batch takes milliseconds, and sending it again loses nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,6 +140,7 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     };
     let created = arguments.create.as_deref().map(|values| Creation::of(values, &arguments.words)).transpose()?;
     let mut server = Server::connect(options)?;
+    server.set_patience(PATIENCE)?;
     if let Some(created) = created {
         create(&mut server, &arguments.key, &created)?;
     }
@@ -146,7 +150,6 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     let mut output = Output::new(arguments)?;
     let flow = Flow::new(&mut server, &target, question);
     let result = pass(flow, &reading.start(BytesRead::default()), &mut output);
-    let result = result.and_then(|()| output.flush());
     output.progress.finish_and_clear();
     let result = match result {
         // The reader of the output exited (`| head`).
@@ -169,9 +172,25 @@ fn create(server: &mut Server, key: &str, creation: &Creation) -> Result<()> {
     }
 }
 
-/// Passes the whole input through the filter.
+/// Passes the whole input through the filter. After a failure, the lines in flight are printed, or counted if the output is what
+/// failed.
 fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Output) -> Result<()> {
     let mut input = Input { receiver: input, held: None, end: None, signals: Signals::catch()? };
+    let result = pass_on(&mut flow, &mut input, output).and_then(|()| output.flush());
+    let Err(mut error) = result else { return Ok(()) };
+    while output.is_broken()
+        && let Ok(Some(answered)) = flow.receive(true)
+    {
+        output.write(answered)?;
+    }
+    for answered in flow.give_up() {
+        output.write(answered).map_or_else(|broken| error = broken, drop);
+    }
+    output.flush().unwrap_or_else(|broken| error = broken);
+    Err(output.explain(error))
+}
+
+fn pass_on(flow: &mut Flow<Parts>, input: &mut Input, output: &mut Output) -> Result<()> {
     let mut refused: Option<Error> = None;
     loop {
         while refused.is_none() && !flow.is_full() {
@@ -180,29 +199,19 @@ fn pass(mut flow: Flow<Parts>, input: &Receiver<Result<Lines>>, output: &mut Out
                 None => break,
             }
         }
-        match flow.receive(false) {
-            Ok(Some(answered)) => {
-                let error = output.write(answered)?;
-                refused = refused.or(error);
-                output.show();
-            }
-            // No batch is in flight, and no input is available.
-            Ok(None) => {
-                output.flush()?;
-                if let Some(error) = refused {
-                    return Err(error);
-                }
-                if let Some(end) = input.end.take() {
-                    return end;
-                }
-            }
-            Err(error) => {
-                for answered in flow.give_up() {
-                    output.write(answered)?;
-                }
-                output.flush()?;
-                return Err(error);
-            }
+        if let Some(answered) = flow.receive(false)? {
+            let error = output.write(answered)?;
+            refused = refused.or(error);
+            output.show();
+            continue;
+        }
+        // No batch is in flight, and no input is available.
+        output.flush()?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        if let Some(end) = input.end.take() {
+            return end;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The output of `dedup` and its counts.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -22,10 +22,34 @@ const OUTPUT_DELAY: Duration = Duration::from_millis(200);
 /// A terminal shows the progress after this time.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
+/// A file that counts what was written to it.
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(buffer)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// The output and its counts.
 pub struct Output {
-    buffer: BufWriter<File>,
+    buffer: BufWriter<Counted>,
     written: Instant,
+    /// The bytes of all lines so far, and where each line ends that may not be written yet.
+    bytes: u64,
+    ends: VecDeque<u64>,
+    /// Whether writing failed. Lines are only counted from then on.
+    is_broken: bool,
+    is_dry_run: bool,
     seen_wanted: bool,
     lines: u64,
     new: u64,
@@ -43,8 +67,12 @@ impl Output {
         // The library's standard output flushes each line.
         let output = io::stdout().as_fd().try_clone_to_owned().context("cannot write to the standard output")?;
         Ok(Self {
-            buffer: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, File::from(output)),
+            buffer: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, Counted { file: File::from(output), bytes: 0 }),
             written: Instant::now(),
+            bytes: 0,
+            ends: VecDeque::new(),
+            is_broken: false,
+            is_dry_run: arguments.dry_run,
             seen_wanted: arguments.seen,
             lines: 0,
             new: 0,
@@ -60,20 +88,62 @@ impl Output {
     pub fn write(&mut self, answered: Answered<Parts>) -> Result<Option<anyhow::Error>> {
         let Answered { batch, answers, is_sent_again, error } = answered;
         let mut answers = answers.into_iter();
+        let mut wanted = Vec::with_capacity(answers.len());
         for lines in &batch.0 {
-            let mut wanted = Vec::with_capacity(lines.len());
-            for (item, answer) in lines.items().zip(&mut answers) {
-                wanted.push(self.is_wanted(item, answer, is_sent_again));
-            }
             self.bad += lines.bad;
-            let buffer = &mut self.buffer;
-            buffer.write_all(&lines.header).context(WRITING)?;
-            lines.write(|place| wanted.get(place) == Some(&true), |part| buffer.write_all(part)).context(WRITING)?;
+            self.bytes += lines.header.len() as u64;
+            for ((item, length), answer) in lines.items().zip(lines.lengths()).zip(&mut answers) {
+                wanted.push(self.is_wanted(item, answer, is_sent_again));
+                if wanted.last() == Some(&true) {
+                    self.bytes += length as u64;
+                    self.ends.push_back(self.bytes);
+                }
+            }
+        }
+        if self.is_broken {
+            return Ok(error);
+        }
+        self.write_lines(&batch, &wanted).inspect_err(|_| self.is_broken = true).context(WRITING)?;
+        let written = self.buffer.get_ref().bytes;
+        while self.ends.front().is_some_and(|end| *end <= written) {
+            self.ends.pop_front();
         }
         if self.written.elapsed() > OUTPUT_DELAY {
             self.flush()?;
         }
         Ok(error)
+    }
+
+    fn write_lines(&mut self, batch: &Parts, mut wanted: &[bool]) -> io::Result<()> {
+        let buffer = &mut self.buffer;
+        for lines in &batch.0 {
+            let (these, others) = wanted.split_at_checked(lines.len()).unwrap_or((wanted, &[]));
+            wanted = others;
+            buffer.write_all(&lines.header)?;
+            lines.write(|place| these.get(place) == Some(&true), |part| buffer.write_all(part))?;
+        }
+        Ok(())
+    }
+
+    /// Whether writing failed.
+    pub const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Returns how many lines were not written.
+    fn unwritten(&self) -> u64 {
+        let written = self.buffer.get_ref().bytes;
+        self.ends.iter().filter(|end| **end > written).count() as u64
+    }
+
+    /// Adds to the error of a broken output how many lines it has cost.
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let lines = counted(self.unwritten(), "line");
+        match (self.is_broken, self.is_dry_run) {
+            (false, _) => error,
+            (true, true) => error.context(format!("{lines} not printed")),
+            (true, false) => error.context(format!("{lines} not printed, although the filter has them")),
+        }
     }
 
     fn is_wanted(&mut self, item: &[u8], answer: Answer, is_sent_again: bool) -> bool {
@@ -103,8 +173,13 @@ impl Output {
 
     /// Writes the buffer.
     pub fn flush(&mut self) -> Result<()> {
+        if self.is_broken {
+            return Ok(());
+        }
         self.written = Instant::now();
-        self.buffer.flush().context(WRITING)
+        self.buffer.flush().inspect_err(|_| self.is_broken = true).context(WRITING)?;
+        self.ends.clear();
+        Ok(())
     }
 
     /// Shows the progress on a terminal, unless the lines are printed there.
@@ -128,7 +203,8 @@ impl Output {
         let seconds = (elapsed.as_secs_f64() * 1000.0).round() / 1000.0;
         if arguments.summary_json {
             let summary = json!({
-                "lines": lines, "new": new, "unknown": unknown, "bad": bad, "seconds": seconds,
+                "lines": lines, "new": new, "unknown": unknown, "bad": bad, "not_printed": self.unwritten(),
+                "seconds": seconds,
             });
             eprintln!("{summary}");
             return;

@@ -54,6 +54,11 @@ impl Lines {
         })
     }
 
+    /// Returns the length of each line, with its end.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.lines.iter().map(|line| line.whole.len())
+    }
+
     /// Calls `write` with the lines whose index satisfies `is_wanted`. Adjacent lines are written together.
     pub fn write<E>(
         &self,
