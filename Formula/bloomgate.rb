@@ -20,6 +20,7 @@ class Bloomgate < Formula
     (lib/"redis/modules").install "target/release/#{shared_library("libbloomgate")}"
     system "cargo", "install", *std_cargo_args(path: "crates/tool")
     generate_completions_from_executable(bin/"bloomgate", "completions")
+    mkdir "man"
     system bin/"bloomgate", "man", "man"
     man1.install Dir["man/*.1"]
     doc.install "redis.conf.example", "docs"

@@ -245,6 +245,11 @@ fn a_backup_of_a_cluster_restores_into_a_cluster_and_a_server() {
         assert!(text.contains("32 filters in"), "{text}");
         let text = run(["survey", "--url", &url(&nodes[1])]).success().text();
         assert!(text.lines().any(|line| line.starts_with("bloomgate ") && line.contains(" 32 ")), "{text}");
+        let json = run(["survey", "--json", "--beside", &url(&nodes[2]), "--url", &url(&nodes[1])]).success().text();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["types"][0]["type"], &json["types"][0]["keys"]), (&"bloomgate".into(), &32.into()), "{json}");
+        assert_eq!((&json["other_keys"], &json["compared"]["filters"]), (&0.into(), &32.into()), "{json}");
+        assert_eq!(json["compared"]["differing"].as_array().unwrap().len(), 0, "{json}");
         for client in &mut clients {
             assert_ne!(client.run("DBSIZE"), integer(0));
             client.run("FLUSHALL");

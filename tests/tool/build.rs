@@ -96,7 +96,7 @@ fn a_failed_build_prints_one_line_and_leaves_no_file() {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     };
     misused(&["1.5", "10"], "error rate must be in the range");
-    misused(&["0.01", "0"], "capacity must be in the range");
+    misused(&["0.01", "0"], "the capacity must be at least 1");
     misused(&["0.01", "many"], "bad capacity");
     misused(&["0.01", "10", "--seed", "x"], "bad seed");
     misused(&["0.01", "10", "--seed", "7", "--hash", "siphash"], "bad seed");

@@ -4,7 +4,7 @@ use crate::running::{run, run_with, url};
 use testing::{Server, on_every_server};
 
 /// Command lines and their error messages. Nothing listens on port 1.
-const MISUSED: [(&str, &str); 27] = [
+const MISUSED: [(&str, &str); 28] = [
     ("survey --url http://nowhere", "a server's URL must have the form"),
     ("survey --beside http://nowhere -p 1", "a server's URL must have the form"),
     ("survey --insecure -p 1", "--insecure needs --tls"),
@@ -22,15 +22,16 @@ const MISUSED: [(&str, &str); 27] = [
     ("dedup --key a --create 1 5", "--create: `1` is not a rate"),
     ("dedup --key a --create 0.1 1.5", "--create: `1.5` is not a whole number"),
     ("dedup --key a --json /a~2", "`/a~2` is not a JSON Pointer"),
-    ("crawl - --capacity 0", "it must be at least 1"),
-    ("crawl - --capacity 5 --rate 2", "`2` is not a rate"),
+    ("crawl - --key a --capacity 0", "it must be at least 1"),
+    ("crawl - --key a --capacity 5 --rate 2", "`2` is not a rate"),
+    ("crawl -", "--key <KEY>"),
     ("shards create a 1.5 100 --shards 2", "`1.5` is not a rate"),
     ("shards create a 0.1 0 --shards 2", "it must be at least 1"),
     ("backup a --verify -o -", "--verify reads the file back"),
     ("build 1.5 10 -o -", "invalid filter: error rate must be in the range"),
     ("build 0.01 many -o -", "invalid filter: bad capacity"),
     ("plan 2 1000", "error rate must be in the range"),
-    ("plan 0.01 0 --url redis://127.0.0.1:1", "capacity must be in the range"),
+    ("plan 0.01 0 --url redis://127.0.0.1:1", "the capacity must be at least 1"),
     ("plan 0.01 1000 --rolling --window 5", "ROLLING"),
 ];
 

@@ -26,6 +26,19 @@ fn without_a_folder_the_manual_page_is_printed_and_no_file_is_written() {
 }
 
 #[test]
+fn the_page_of_a_subcommand_is_printed_and_no_folder_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = |what: &str| Ended::from(command(["man", what]).current_dir(folder.path()).output().unwrap());
+    let page = man("load").success().text();
+    assert!(
+        page.contains(".TH bloomgate-load") && page.contains("\\-\\-resume") && page.contains("\\-\\-url"),
+        "{page}"
+    );
+    man("laod").misused("there is no subcommand and no folder laod");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn completions_cover_every_option() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(["completions", shell]).success().text();

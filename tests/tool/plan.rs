@@ -90,11 +90,40 @@ fn plots_are_drawn_only_on_terminals_or_on_request() {
 
 #[test]
 fn an_impossible_filter_is_refused_with_the_modules_error() {
-    run(["plan", "0.01", "0"]).misused("capacity must be in the range");
+    run(["plan", "0.01", "0"]).misused("the capacity must be at least 1");
+    run(["plan", "0.01", "0", "--layout", "redisbloom"]).misused("capacity must be in the range [1, 1073741824]");
     run(["plan", "2", "1000"]).misused("error rate must be in the range");
     run(["plan", "0.01", "1000", "--rolling", "--window", "5"]).misused("ROLLING");
     run(["plan", "0.01", "1000", "--expansion", "0", "--items", "2000"]).misused("full");
     assert_eq!(run(["plan", "0.01"]).status, Some(2));
+}
+
+#[test]
+fn a_rate_that_no_filter_can_have_is_replaced_aloud() {
+    let highest = "bloomgate: the filter gets a rate of 25%, the highest, instead of 50%\n";
+    assert_eq!(run(["plan", "0.5", "1000"]).success().stderr, highest);
+    assert_eq!(run(["plan", "0.5", "1000", "--json"]).success().stderr, highest);
+    assert!(run(["plan", "1e-15", "1000"]).success().stderr.contains("a rate of 1e-12, the lowest, instead of 1e-15"));
+    // The layouts of other modules have other limits.
+    for more in [["--tightening", "0.5"], ["--layout", "native"]] {
+        let ended = run(["plan", if more[0] == "--layout" { "0.25" } else { "0.5" }, "1000", more[0], more[1]]);
+        assert_eq!(ended.success().stderr, "");
+    }
+    on_every_server(|program| {
+        let server = Server::start(program);
+        let url = url(&server);
+        for words in [
+            vec!["load", "-", "--key", "a", "--create", "50%", "10"],
+            vec!["dedup", "--key", "b", "--create", "50%", "10"],
+            vec!["crawl", "-", "--key", "c", "--rate", "50%", "--capacity", "10"],
+        ] {
+            assert!(run_with(words.into_iter().chain(["--url", &url]), "a\n").success().stderr.contains(highest));
+        }
+        assert_eq!(
+            run(["shards", "create", "d", "0.5", "10", "--shards", "1", "--url", &url]).success().stderr,
+            highest
+        );
+    });
 }
 
 /// The page accepts the same forms: `web::the_calculator_equals_bf_plan`.

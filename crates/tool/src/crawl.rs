@@ -17,8 +17,6 @@ use crate::report::{Report, counted, percent};
 use crate::server::{Options, Server};
 use crate::stream::input::{self, BytesRead};
 
-/// The server's limit, which replaces a higher rate.
-const HIGHEST_RATE: f64 = 0.25;
 /// The set of an interrupted comparison expires by itself.
 const COMPARED_SET_TTL_SECONDS: u64 = 3600;
 
@@ -29,7 +27,7 @@ pub struct Arguments {
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The filter's key
-    #[arg(long, default_value = "seen")]
+    #[arg(long)]
     key: String,
     /// Create the filter with room for this many links if the key is missing [default: the server's setting]
     #[arg(long, value_parser = numbers::capacity)]
@@ -120,7 +118,9 @@ fn create(server: &mut Server, arguments: &Arguments) -> Result<Option<f64>> {
     };
     let rate = arguments.rate.unwrap_or(0.01);
     server.ask(keyed("BF.RESERVE", key).arg(rate.to_string()).arg(capacity), key)?;
-    Ok(Some(rate.min(HIGHEST_RATE)))
+    let taken = numbers::taken_rate(rate);
+    numbers::tell_taken_rate(rate, taken);
+    Ok(Some(taken))
 }
 
 /// Returns the rate of filters that the server creates with their first item, unless CONFIG is denied.
@@ -128,7 +128,7 @@ fn configured_rate(server: &mut Server) -> Option<f64> {
     // The name is bf.error-rate or bf-error-rate, depending on the server's version.
     let reply = server.ask(cmd("CONFIG").arg("GET").arg("bf?error-rate"), "").ok()?;
     let words: Vec<String> = redis::from_redis_value(reply).ok()?;
-    words.get(1)?.parse::<f64>().ok().map(|rate| rate.min(HIGHEST_RATE))
+    words.get(1)?.parse().ok().map(numbers::taken_rate)
 }
 
 /// Passes all links through the filter and the requested sets.

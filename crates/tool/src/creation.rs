@@ -30,6 +30,10 @@ impl Creation {
         };
         let rate = numbers::rate(rate).map_err(invalid)?;
         let capacity = capacity.map(|word| numbers::capacity(word)).transpose().map_err(invalid)?;
+        // The layouts of other modules have other limits.
+        if !words.iter().any(|word| ["TIGHTENING", "LAYOUT"].contains(&&*word.to_ascii_uppercase())) {
+            numbers::tell_taken_rate(rate, numbers::taken_rate(rate));
+        }
         Ok(Self { rate, capacity, words: words.to_vec() })
     }
 

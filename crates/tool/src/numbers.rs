@@ -1,6 +1,10 @@
 //! Numbers as people write them: `1,000,000`, `1e6` and `10M` for counts, `1%` and `0.01` for rates. The command line and the
 //! calculator of `web` read them here, so both accept the same forms.
 
+use bloomgate_filter::words::Refusal;
+
+use crate::report::percent;
+
 /// Parses a count. Commas, underscores, apostrophes and spaces may separate digits; `k`, `M`, `G`, `T` and an exponent
 /// multiply by powers of ten.
 ///
@@ -25,6 +29,34 @@ pub fn capacity(text: &str) -> Result<u64, String> {
 pub fn rate(text: &str) -> Result<f64, String> {
     let rate = rate_in_digits(text).parse::<f64>().ok().filter(|rate| *rate > 0.0 && *rate < 1.0);
     rate.ok_or_else(|| format!("`{text}` is not a rate between 0 and 1 such as 0.001 or 0.1%"))
+}
+
+/// Returns the rate of a native filter for which this one was requested: rates above 25% and below 1e-12 are replaced.
+pub const fn taken_rate(rate: f64) -> f64 {
+    rate.clamp(1e-12, 0.25)
+}
+
+/// Says on standard error that a filter gets another rate than requested.
+pub fn tell_taken_rate(asked: f64, taken: f64) {
+    if taken < asked {
+        eprintln!(
+            "bloomgate: the filter gets a rate of {}, the highest, instead of {}",
+            percent(taken),
+            percent(asked)
+        );
+    } else if taken > asked {
+        eprintln!("bloomgate: the filter gets a rate of {taken:e}, the lowest, instead of {asked:e}");
+    }
+}
+
+/// Returns the text of a refusal of BF.RESERVE or BF.PLAN. The module's text for the capacity names the limit of RedisBloom's layout for
+/// every layout.
+pub fn reason(refusal: &Refusal, words: &[impl AsRef<str>]) -> String {
+    let is_redisbloom = words.iter().any(|word| word.as_ref().eq_ignore_ascii_case("redisbloom"));
+    if matches!(refusal, Refusal::CapacityRange) && !is_redisbloom {
+        return "the capacity must be at least 1".to_owned();
+    }
+    refusal.to_string().trim_start_matches("ERR ").to_owned()
 }
 
 /// Formats a count as the module's commands accept it. Other text is unchanged, and the module's own parser refuses it.

@@ -1,24 +1,26 @@
 //! `bloomgate man` and `bloomgate completions`: manual pages and shell completions, generated from the definition of the command
 //! line.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
 
 use crate::report::print;
+use crate::usage::usage;
 
-/// Print the manual page, or write one for each subcommand to a folder
+/// Print a manual page, or write all of them to a folder
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   bloomgate man | man -l -
+  bloomgate man load | man -l -
   bloomgate man /usr/local/share/man/man1")]
 pub struct Manual {
-    /// The folder for the pages of all subcommands, created if it is missing
-    folder: Option<PathBuf>,
+    /// A subcommand, to print its page, or an existing folder, to write the pages of all subcommands
+    #[arg(value_name = "SUBCOMMAND|FOLDER")]
+    what: Option<PathBuf>,
 }
 
 /// Print completions for a shell: `source <(bloomgate completions bash)`
@@ -29,21 +31,30 @@ pub struct Completions {
 }
 
 impl Manual {
-    /// Prints the page of the tool, or writes all pages to the folder.
+    /// Prints the page of the tool or a subcommand, or writes all pages to a folder.
     ///
     /// # Errors
-    /// The output or the folder cannot be written.
-    pub fn run(&self, command: Command) -> Result<()> {
-        let Some(folder) = &self.folder else {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page)?;
-            print(&String::from_utf8(page)?)?;
-            return Ok(());
-        };
-        let write = |path: &Path| format!("cannot write to {}", path.display());
-        fs::create_dir_all(folder).with_context(|| write(folder))?;
-        clap_mangen::generate_to(command, folder).with_context(|| write(folder))
+    /// There is neither such a subcommand nor such a folder; the output or the folder cannot be written.
+    pub fn run(&self, mut command: Command) -> Result<()> {
+        let Some(what) = &self.what else { return page(command) };
+        // A built subcommand has its full name and the options of every subcommand.
+        command.build();
+        if let Some(subcommand) = what.to_str().and_then(|name| command.find_subcommand(name)) {
+            return page(subcommand.clone());
+        }
+        if !what.is_dir() {
+            return Err(usage(format!("there is no subcommand and no folder {}", what.display())));
+        }
+        clap_mangen::generate_to(command, what).with_context(|| format!("cannot write to {}", what.display()))
     }
+}
+
+/// Prints the page of a command.
+fn page(command: Command) -> Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page)?;
+    print(&String::from_utf8(page)?)?;
+    Ok(())
 }
 
 impl Completions {

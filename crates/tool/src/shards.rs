@@ -113,6 +113,9 @@ impl Create {
     fn run(&self, server: &mut Server) -> Result<()> {
         let Self { name, rate, capacity, shards, words } = self;
         let capacity = shard_capacity(*capacity, *shards);
+        if words.is_empty() {
+            numbers::tell_taken_rate(*rate, numbers::taken_rate(*rate));
+        }
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
         made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;

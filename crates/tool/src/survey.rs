@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use anyhow::{Result, bail};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Value, cmd, from_redis_value};
+use serde_json::json;
 
 use crate::keys::{ask_of_each, for_each_key};
 use crate::report::{counted, print};
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Another server to compare with: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     #[arg(long, value_name = "URL")]
     beside: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// How a type of keys migrates.
@@ -100,6 +104,16 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         Ok(())
     })?;
 
+    if arguments.json {
+        let types = found.iter().map(|(name, Found { keys, bytes, names })| {
+            let loads = kind(name) == Kind::Filter;
+            json!({ "type": name, "loads": loads, "keys": keys, "bytes": bytes, "names": (!loads).then_some(names) })
+        });
+        let compared = beside.is_some().then(|| json!({ "filters": compared, "differing": differing }));
+        let json = json!({ "types": types.collect::<Vec<_>>(), "other_keys": plain, "compared": compared });
+        print(&format!("{json}\n"))?;
+        return verdict(&found, &differing);
+    }
     let mut text = format!("{:<12} {:>12} {:>12}\n", "type", "keys", "memory");
     for (name, Found { keys, bytes, .. }) in &found {
         let bytes = BinaryBytes(*bytes).to_string();
@@ -116,10 +130,15 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
         writeln!(text, "compared {}: {differing} differ", counted(compared, "filter"))?;
     }
     print(&text)?;
+    verdict(&found, &differing)
+}
+
+/// Fails if filters differ, or there are keys that cannot be loaded.
+fn verdict(found: &BTreeMap<String, Found>, differing: &[String]) -> Result<()> {
     if !differing.is_empty() {
-        bail!("these filters differ: {}", some(&differing));
+        bail!("these filters differ: {}", some(differing));
     }
-    if !foreign.is_empty() {
+    if found.keys().any(|name| kind(name) == Kind::Foreign) {
         bail!("a snapshot with these keys does not load without the module that made them: move or delete them first");
     }
     Ok(())

@@ -20,7 +20,7 @@ use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use serde_json::json;
 
 use crate::archive::{Archive, Contents, Head, How, Listing, Output, Row};
-use crate::numbers::{count_in_digits, rate_in_digits};
+use crate::numbers::{count_in_digits, rate_in_digits, reason};
 use crate::progress::Bar;
 use crate::report::counted;
 use crate::stream::input::size_bytes;
@@ -185,7 +185,8 @@ impl Arguments {
             has_random_seeds: true,
             must_obey: false,
         };
-        reserve::parse(&words, &defaults).map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal))))
+        reserve::parse(&words, &defaults)
+            .map_err(|refusal| usage(format!("invalid filter: {}", reason(&refusal, &words))))
     }
 
     fn add(&self, filter: &mut Filter) -> Result<Tally> {
@@ -232,10 +233,5 @@ fn contents(filter: &Filter) -> Contents {
 }
 
 fn refused(error: Error) -> anyhow::Error {
-    anyhow!("cannot create the filter: {}", reason(&Refusal::from(error)))
-}
-
-/// Returns the module's error text without its code.
-fn reason(refusal: &Refusal) -> String {
-    refusal.to_string().trim_start_matches("ERR ").to_owned()
+    anyhow!("cannot create the filter: {}", reason(&Refusal::from(error), &[] as &[&str]))
 }

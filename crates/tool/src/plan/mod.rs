@@ -97,6 +97,9 @@ pub fn run(options: &Options, arguments: &Arguments) -> Result<()> {
     if options.is_named() {
         plan = request(options, &words)?;
     }
+    if let Some(asked) = words.get(1).and_then(|word| word.parse().ok()) {
+        numbers::tell_taken_rate(asked, plan.rate);
+    }
     if arguments.json {
         print(&format!("{}\n", plan.json()))?;
         return Ok(());
@@ -154,9 +157,9 @@ fn compute(words: &[String]) -> Result<Plan> {
         has_random_seeds: false,
         must_obey: false,
     };
-    let refused = |text: String| usage(text.strip_prefix("ERR ").unwrap_or(&text));
-    let parsed = words::plan::parse(words, &defaults).map_err(|refusal| refused(refusal.to_string()))?;
-    let plan = parsed.spec.plan(parsed.items).map_err(|error| refused(words::Refusal::from(error).to_string()))?;
+    let refused = |refusal: words::Refusal| usage(numbers::reason(&refusal, words));
+    let parsed = words::plan::parse(words, &defaults).map_err(refused)?;
+    let plan = parsed.spec.plan(parsed.items).map_err(|error| refused(error.into()))?;
     let names = parsed.spec.names();
     let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
     let layers = plan.layers.iter();
