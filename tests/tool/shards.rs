@@ -1,6 +1,7 @@
 //! `shards`: a sharded filter in a cluster of six nodes, while slots move and a primary is killed.
 
 use std::collections::HashMap;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::running::{Ended, run, run_while, run_with, url};
+use crate::running::{Ended, command, run, run_while, run_with, send, url};
 use testing::nodes::{Cluster, id, slot};
 use testing::{Connection, Server, eventually, figures, integer, ok, on_every_server};
 
@@ -186,4 +187,28 @@ fn move_slot(cluster: &Cluster, slot: u16) -> usize {
         assert_eq!(client.run(&format!("CLUSTER SETSLOT {slot} NODE {to_id}")), ok());
     }
     moved
+}
+
+/// Without the clean-up, the next copy would be refused, because the name is taken.
+#[test]
+fn a_signal_undoes_a_copy() {
+    on_every_server(|program| {
+        let (from, to) = (Server::start(program), Server::start(program));
+        let (from_url, to_url) = (url(&from), url(&to));
+        run(["shards", "create", "many", "0.01", "1000", "--shards", "3", "--url", &from_url]).success();
+        let mut there = to.connect();
+        there.run("CLIENT PAUSE 100000 WRITE");
+        let words = ["shards", "copy", "many", "--to", &to_url, "--url", &from_url];
+        let child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It has read what it needs to begin, and waits to take the name.
+        eventually("the claim", || there.run("CLIENT LIST").text().contains("cmd=set"));
+        send("STOP", from.process_id());
+        there.run("CLIENT UNPAUSE");
+        eventually("the name", || there.run("EXISTS many:shards").number() == 1);
+        send("INT", child.id());
+        send("CONT", from.process_id());
+        Ended::from(child.wait_with_output().unwrap()).interrupted("INT", "what was done is undone");
+        assert_eq!(there.run("DBSIZE").number(), 0);
+        run(words).success();
+    });
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use bloomgate_client::sharding::{MOST_SHARDS, shard_capacity};
 use indicatif::{BinaryBytes, HumanCount};
 use redis::{Cmd, Value, cmd, from_redis_value};
@@ -13,6 +13,7 @@ use crate::numbers;
 use crate::progress::Bar;
 use crate::report::{counted, percent, print};
 use crate::server::{Address, Options, Server, shown};
+use crate::signals::{Interrupted, Signals};
 use crate::target::{Target, count_key, shard_keys, shards_of};
 
 /// Manage filters that are sharded across the nodes of a cluster
@@ -118,7 +119,9 @@ impl Create {
         }
         claim(server, name, *shards)?;
         let reserve = |key: &Vec<u8>| cmd("BF.RESERVE").arg(key).arg(rate).arg(capacity).arg(words).to_owned();
-        made_or_undone(server, name, *shards, |server, keys| first_error(server, &of_each(keys, reserve)).map(drop))?;
+        made_or_undone(server, name, *shards, |server, keys, _| {
+            first_error(server, &of_each(keys, reserve)).map(drop)
+        })?;
         say(&format!(
             "created {name}: {} with a capacity of {} each",
             counted((*shards).into(), "shard"),
@@ -136,13 +139,13 @@ fn claim(server: &mut Server, name: &str, shards: u32) -> Result<()> {
     Ok(())
 }
 
-/// Creates the shards of a claimed filter. If that fails, deletes the claim and the created shards, but no key that existed
+/// Creates the shards of a claimed filter. If that fails or a signal arrives, deletes the claim and the created shards, but no key that existed
 /// before.
 fn made_or_undone(
     server: &mut Server,
     name: &str,
     shards: u32,
-    make: impl FnOnce(&mut Server, &[Vec<u8>]) -> Result<()>,
+    make: impl FnOnce(&mut Server, &[Vec<u8>], &Signals) -> Result<()>,
 ) -> Result<()> {
     let keys = shard_keys(name, 0..shards);
     let claim_key = count_key(name);
@@ -151,12 +154,18 @@ fn made_or_undone(
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
         bail!("the key `{}` already exists", shown(key));
     }
-    let made = make(server, &keys);
+    let signals = Signals::catch()?;
+    let made = make(server, &keys, &signals).and_then(|()| Ok(signals.check()?));
     if made.is_err() {
         server.replies_of_many(&of_each(&keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
         server.ask(cmd("DEL").arg(&claim_key), &claim_key)?;
     }
-    made
+    made.map_err(explained)
+}
+
+/// Says what an interruption has left.
+fn explained(error: Error) -> Error {
+    if error.is::<Interrupted>() { error.context("what was done is undone") } else { error }
 }
 
 /// Returns the keys that exist.
@@ -264,11 +273,12 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
         bail!("the key `{}` already exists", shown(key));
     }
     let before = cards(server, &keys)?;
+    let signals = Signals::catch()?;
     let mut double = || -> Result<()> {
         let bar = Bar::new(Some(u64::from(shards)));
         for (number, (key, new_key)) in (0..).zip(keys.iter().zip(&new_keys)) {
             bar.set(number, || format!("shard {number}"));
-            transfer(server, key, None, new_key)?;
+            transfer(server, key, None, new_key, &signals)?;
         }
         ensure!(
             cards(server, &keys)? == before,
@@ -279,7 +289,7 @@ fn double(server: &mut Server, name: &str) -> Result<()> {
     let result = double();
     if result.is_err() {
         server.replies_of_many(&of_each(&new_keys, |key| cmd("UNLINK").arg(key).to_owned()))?;
-        return result;
+        return result.map_err(explained);
     }
     let key = count_key(name);
     server.ask(cmd("SET").arg(&key).arg(doubled), &key)?;
@@ -302,7 +312,7 @@ fn merge(server: &mut Server, destination: &str, sources: &[String]) -> Result<(
     let key = count_key(destination);
     if server.ask(cmd("EXISTS").arg(&key), &key)? == Value::Int(0) {
         claim(server, destination, u32::try_from(shards)?)?;
-        made_or_undone(server, destination, u32::try_from(shards)?, merge)?;
+        made_or_undone(server, destination, u32::try_from(shards)?, |server, keys, _| merge(server, keys))?;
     } else {
         let keys = Target::open(server, destination, true)?.keys();
         ensure!(
@@ -319,21 +329,28 @@ fn copy(server: &mut Server, name: &str, to: &mut Server, rename: &str) -> Resul
     let keys = Target::open(server, name, true)?.keys();
     let shards = u32::try_from(keys.len())?;
     claim(to, rename, shards)?;
-    made_or_undone(to, rename, shards, |to, new_keys| {
+    made_or_undone(to, rename, shards, |to, new_keys, signals| {
         let bar = Bar::new(Some(u64::from(shards)));
         for (number, (key, new_key)) in (0..).zip(keys.iter().zip(new_keys)) {
             bar.set(number, || format!("shard {number}"));
-            transfer(server, key, Some(to), new_key)?;
+            transfer(server, key, Some(to), new_key, signals)?;
         }
         Ok(())
     })?;
     say(&format!("copied {name}: {}", counted(shards.into(), "shard")))
 }
 
-/// Copies a filter chunk by chunk to another key of the same or another server.
-fn transfer(from: &mut Server, key: &[u8], mut to: Option<&mut Server>, new_key: &[u8]) -> Result<()> {
+/// Copies a filter chunk by chunk to another key of the same or another server, until a signal arrives.
+fn transfer(
+    from: &mut Server,
+    key: &[u8],
+    mut to: Option<&mut Server>,
+    new_key: &[u8],
+    signals: &Signals,
+) -> Result<()> {
     let mut iterator = 0_i64;
     loop {
+        signals.check()?;
         let reply = from.ask(cmd("BF.SCANDUMP").arg(key).arg(iterator), key)?;
         let (next, data): (i64, Vec<u8>) = from_redis_value(reply)?;
         if next == 0 {

@@ -72,7 +72,7 @@ impl Walk {
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<Vec<u8>>> {
         if self.nodes.is_empty() {
-            self.nodes = server.nodes().into_iter().map(|node| (node, b"0".to_vec())).collect();
+            self.nodes = server.all_nodes()?.into_iter().map(|node| (node, b"0".to_vec())).collect();
             (self.begun, self.progress.looked_at) = (Instant::now(), 0);
         }
         let Some((node, cursor)) = self.nodes.front() else { return Ok(Vec::new()) };
