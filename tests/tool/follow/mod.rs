@@ -11,6 +11,7 @@ mod partitions;
 mod restarts;
 mod several;
 mod synchronous;
+mod tables;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use postgres::{Client, Statement};
 
 use super::lsn::Lsn;
 
-/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity and publication. Any
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions replica identity and publication. Any
 /// DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
@@ -23,7 +23,7 @@ const DEFINITION: &str = "
         (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
          FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2)))
     FROM pg_class c
-    LEFT JOIN pg_index i ON i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+    LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
     WHERE c.oid = to_regclass($1)";
 /// The schemas of a publication, which PostgreSQL 15 introduced.
 const SCHEMAS: &str = "(SELECT string_agg(concat_ws(' ', s.oid, s.pnnspid), ',' ORDER BY s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid)";

@@ -55,17 +55,18 @@ impl Table {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// There is no such table; it or a partition is not logged; a template names another column than those of its replica
-    /// identity.
+    /// There is no such table; it or a partition is not logged; a template names another column than
+    /// those of its replica identity.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
         // First: a change while the rest is read is noticed later.
         let definition = publication.definition(client, name)?.unwrap_or_default();
         let row = client
             .query_opt(
-                "SELECT oid, relkind::text, relpersistence::text, relreplident::text, oid::regclass::text, \
-                        relnamespace::regnamespace::text, relname::text \
-                 FROM pg_class WHERE oid = to_regclass($1)",
+                "SELECT c.oid, relkind::text, relpersistence::text, relreplident::text, c.oid::regclass::text, \
+                        nspname::text, relname::text, \
+                        EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary AND NOT indimmediate) \
+                 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = to_regclass($1)",
                 &[name],
             )
             .context("PostgreSQL rejected a query of its catalogue")?
@@ -85,34 +86,55 @@ impl Table {
         }
         let quoted: String = row.try_get(4)?;
         let full_name = (row.try_get(5)?, row.try_get(6)?);
+        let has_deferrable_key: bool = row.try_get(7)?;
+        // The columns after INCLUDE belong to the index and not to its key, and a deferrable key identifies no row.
         let rows = client.query(
-            "SELECT a.attname::text, a.atttypid, \
-                    c.relkind = 'r' AND c.relreplident = 'f' OR coalesce(a.attnum = ANY (i.indkey), false), \
-                    coalesce(a.attnum = ANY (i.indkey), false), \
-                    coalesce(l.collisdeterministic, true) \
+            "SELECT a.attname::text, a.atttypid, c.relkind = 'r' AND c.relreplident = 'f' OR k.is_key, k.is_key, \
+                    coalesce(l.collisdeterministic, true), a.attgenerated <> '' \
              FROM pg_class c \
-             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' \
-             LEFT JOIN pg_index i ON i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END \
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+             LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate \
+                 AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END \
+             CROSS JOIN LATERAL (SELECT coalesce(a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]), false)) k (is_key) \
              LEFT JOIN pg_collation l ON l.oid = a.attcollation \
              WHERE c.oid = $1 ORDER BY a.attnum",
             &[&oid],
         )?;
         let (mut columns, mut unique, mut exact) = (Vec::new(), Vec::new(), Vec::new());
+        let mut generated_key = None;
         for row in rows {
             let column = Column { name: row.try_get(0)?, type_oid: row.try_get(1)?, is_identity: row.try_get(2)? };
-            unique.push(row.try_get::<_, bool>(3)?);
+            let is_key: bool = row.try_get(3)?;
+            if row.try_get(5)? {
+                // The stream does not contain it.
+                generated_key = generated_key.or(is_key.then_some(column.name));
+                continue;
+            }
+            unique.push(is_key);
             exact.push(row.try_get::<_, bool>(4)? && EXACT_TYPES.contains(&column.type_oid));
             columns.push(column);
         }
-        // Partitions may have their own replica identity, but each contains the primary key.
-        let remedy = if is_partitioned { "" } else { ", or ALTER TABLE ... REPLICA IDENTITY FULL" };
-        ensure!(columns.iter().any(|column| column.is_identity), "{name} has no primary key: give it one{remedy}");
+        if !columns.iter().any(|column| column.is_identity) {
+            // Partitions may have their own replica identity, but each contains the primary key.
+            let remedy = if is_partitioned { "" } else { ", or ALTER TABLE ... REPLICA IDENTITY FULL" };
+            if let Some(column) = &generated_key {
+                bail!(
+                    "the stream lacks the primary key of {name}, because its column {column} is generated: add another column to it{remedy}"
+                );
+            }
+            ensure!(
+                !has_deferrable_key,
+                "the primary key of {name} is DEFERRABLE, so it identifies no row: make it NOT DEFERRABLE{remedy}"
+            );
+            bail!("{name} has no primary key: give it one{remedy}");
+        }
         let mut parsed = templates(config, &columns);
         if is_partitioned {
             parsed = parsed.with_context(|| format!("{name} is partitioned: only its primary key can be in templates"));
         }
         let (item, cache_keys) = parsed?;
         let is_key = unique.contains(&true)
+            && generated_key.is_none()
             && unique
                 .iter()
                 .enumerate()

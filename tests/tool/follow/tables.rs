@@ -1,0 +1,113 @@
+//! Tables at the edges: keys that do not identify a row, names in quotes.
+
+use super::synchronous::open_keys;
+use super::{MODES, USERS, USERS_TABLE, World, soon};
+use crate::running::run;
+use testing::{Connection, integer, on_every_server};
+
+fn refused(world: &World, part: &str) {
+    run([std::ffi::OsStr::new("follow"), world.path().as_os_str()]).refused(part);
+}
+
+fn has(client: &mut Connection, id: u64) -> bool {
+    client.run(&format!("BF.EXISTS {{users}} {id}")) == integer(1)
+}
+
+#[test]
+fn a_deferrable_key_deletes_no_item() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY DEFERRABLE, version int NOT NULL);
+        ALTER TABLE users REPLICA IDENTITY FULL;
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("INSERT INTO users SELECT id, 1 FROM generate_series(1, 5) id").unwrap();
+            // Rows 2 to 5 are written before the rows that had these keys.
+            session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (100, 1)").unwrap();
+            soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
+            let missing: Vec<_> = (2..=6).filter(|id| !has(&mut client, *id)).collect();
+            assert!(missing.is_empty(), "{mode}: {missing:?}");
+            follower.says("items of deleted rows stay in {users}: other rows might have the same item");
+
+            // The key becomes an ordinary one, and back.
+            let make = |kind: &str| {
+                format!(
+                    "ALTER TABLE users DROP CONSTRAINT users_pkey; ALTER TABLE users ADD PRIMARY KEY (id) {kind}; \
+                     INSERT INTO users VALUES (101, 1)"
+                )
+            };
+            session.batch_execute(&make("")).unwrap();
+            soon(|| has(&mut client, 101) && client.run("EXISTS {users}:feed") == integer(1));
+            session.batch_execute("DELETE FROM users WHERE id = 101").unwrap();
+            soon(|| !has(&mut client, 101));
+            session.batch_execute(&make("DEFERRABLE")).unwrap();
+            soon(|| follower.log().matches("other rows might").count() == 2);
+            soon(|| client.run("EXISTS {users}:feed") == integer(1));
+            session.batch_execute("UPDATE users SET id = id + 1; INSERT INTO users VALUES (200, 1)").unwrap();
+            soon(|| has(&mut client, 200) && open_keys(&mut client) == 0);
+            assert!((3..=7).all(|id| has(&mut client, id)), "{mode}");
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn a_key_with_a_generated_column_deletes_no_item_that_another_row_has() {
+    const SCHEMA: &str =
+        "CREATE TABLE users (id bigint, version int, twice int GENERATED ALWAYS AS (version * 2) STORED,
+            PRIMARY KEY (id, twice));
+        CREATE PUBLICATION bloomgate FOR TABLE users";
+    on_every_server(|program| {
+        for mode in MODES {
+            let (world, mut follower) = World::started(mode, program, SCHEMA, USERS_TABLE);
+            let (mut client, mut session) = (world.server.connect(), world.session());
+            session.batch_execute("INSERT INTO users VALUES (1, 1), (1, 2)").unwrap();
+            session.batch_execute("DELETE FROM users WHERE version = 1; INSERT INTO users VALUES (100, 1)").unwrap();
+            soon(|| has(&mut client, 100) && open_keys(&mut client) == 0);
+            assert!(has(&mut client, 1), "{mode}");
+            follower.end();
+        }
+    });
+}
+
+#[test]
+fn a_table_whose_rows_no_key_identifies_is_refused_with_the_reason() {
+    on_every_server(|program| {
+        let world = World::new(program, USERS, USERS_TABLE);
+        let mut session = world.session();
+        let mut make = |columns: &str| {
+            session.batch_execute(&format!("DROP TABLE users; CREATE TABLE users ({columns})")).unwrap();
+        };
+        make("id bigint, version int");
+        refused(&world, "public.users has no primary key: give it one, or ALTER TABLE ... REPLICA IDENTITY FULL");
+        make("id bigint PRIMARY KEY DEFERRABLE, version int");
+        refused(&world, "the primary key of public.users is DEFERRABLE, so it identifies no row");
+        make("version int, id int GENERATED ALWAYS AS (version) STORED PRIMARY KEY");
+        refused(&world, "the stream lacks the primary key of public.users, because its column id is generated");
+        make("id bigint, version int, PRIMARY KEY (id) INCLUDE (version)");
+        world.configure(&USERS_TABLE.replace("{users}:{id}", "{users}:{version}"));
+        refused(&world, "the column version does not belong to the table's replica identity");
+    });
+}
+
+#[test]
+fn names_in_quotes_are_followed() {
+    const SCHEMA: &str = r#"CREATE SCHEMA "Shop"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int NOT NULL);
+        CREATE PUBLICATION bloomgate FOR TABLE "Shop"."Users""#;
+    let table = USERS_TABLE.replace("\"public.users\"", r#"'"Shop"."Users"'"#).replace("{id}", "{Id}");
+    on_every_server(|program| {
+        let (world, mut follower) = World::started("eventual", program, SCHEMA, &table);
+        let (mut client, mut session) = (world.server.connect(), world.session());
+        session.batch_execute(r#"INSERT INTO "Shop"."Users" VALUES (1, 1)"#).unwrap();
+        soon(|| has(&mut client, 1));
+        session
+            .batch_execute(
+                r#"DROP TABLE "Shop"."Users"; CREATE TABLE "Shop"."Users" ("Id" bigint PRIMARY KEY, version int);
+                ALTER PUBLICATION bloomgate ADD TABLE "Shop"."Users"; INSERT INTO "Shop"."Users" VALUES (2, 1)"#,
+            )
+            .unwrap();
+        soon(|| has(&mut client, 2) && client.run("EXISTS {users}:feed") == integer(1));
+        follower.end();
+    });
+}
