@@ -1,6 +1,6 @@
-//! Tables at the edges: keys that do not identify a row, names in quotes.
+//! Tables at the edges: keys that do not identify a row, names in quotes, rows that the follower may not see.
 
-use super::synchronous::open_keys;
+use super::synchronous::{answer, open_keys};
 use super::{MODES, USERS, USERS_TABLE, World, soon};
 use crate::running::run;
 use testing::{Connection, integer, on_every_server};
@@ -109,5 +109,58 @@ fn names_in_quotes_are_followed() {
             .unwrap();
         soon(|| has(&mut client, 2) && client.run("EXISTS {users}:feed") == integer(1));
         follower.end();
+    });
+}
+
+#[test]
+fn rows_that_a_policy_hides_from_the_follower_are_never_denied() {
+    const SCHEMA: &str = "CREATE TABLE users (id bigint PRIMARY KEY, version int NOT NULL);
+        INSERT INTO users VALUES (1, 1);
+        CREATE PUBLICATION bloomgate FOR TABLE users;
+        CREATE ROLE gate LOGIN REPLICATION;
+        GRANT SELECT ON users TO gate";
+    on_every_server(|program| {
+        for mode in MODES {
+            let world = World::with_mode(mode, program, SCHEMA, USERS_TABLE);
+            let text = std::fs::read_to_string(world.path()).unwrap().replace("guard@", "gate@");
+            std::fs::write(world.path(), text).unwrap();
+            let (mut client, mut session) = (world.server.connect(), world.session());
+
+            // The policies begin between the look at the catalogue and the fill.
+            world.follow_with_heartbeat().end();
+            world.demand("");
+            client.run("DEL {users}");
+            let mut other = world.session();
+            other.batch_execute("BEGIN; ALTER TABLE users ENABLE ROW LEVEL SECURITY").unwrap();
+            let mut follower = world.follow();
+            // In synchronous mode, the fill begins with the next record of the log. An idle PostgreSQL writes one every 15 s.
+            soon(|| {
+                session.batch_execute("SELECT pg_logical_emit_message(false, 'probe', '')").unwrap();
+                follower.log().contains("waiting for running transactions")
+            });
+            other.batch_execute("COMMIT").unwrap();
+            follower.says("row-level security");
+            assert!(!follower.log().contains("has 0 rows"), "{mode}: {}", follower.log());
+            _ = follower.running.0.kill();
+            drop(follower);
+
+            refused(
+                &world,
+                "row-level security hides rows of public.users from the role gate: ALTER ROLE gate BYPASSRLS",
+            );
+            session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+            let mut follower = world.follow_with_heartbeat();
+            assert!(has(&mut client, 1), "{mode}");
+            session.batch_execute("ALTER ROLE gate NOBYPASSRLS").unwrap();
+            follower.says("no heartbeat: row-level security hides rows of public.users");
+            soon(|| client.run("EXISTS {users}:feed") == integer(0));
+            // COMMITs return all the same.
+            session.batch_execute("INSERT INTO users VALUES (2, 1)").unwrap();
+            assert_ne!(answer(&mut client, 2), "absent", "{mode}");
+            session.batch_execute("ALTER ROLE gate BYPASSRLS").unwrap();
+            world.wait_for_heartbeat();
+            assert!(has(&mut client, 1) && has(&mut client, 2), "{mode}");
+            follower.end();
+        }
     });
 }

@@ -6,8 +6,8 @@ use postgres::{Client, Statement};
 
 use super::lsn::Lsn;
 
-/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions replica identity and publication. Any
-/// DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
+/// Reads the definition of a table: a hash that changes with its object id, columns, storage, partitions, replica identity, publication, and
+/// whether row-level security hides rows from the follower. Any DDL that rewrites the rows gives them another file node. It takes no lock: DDL may wait for this follower while it has the table
 /// locked.
 const DEFINITION: &str = "
     SELECT md5(concat_ws(' ', c.oid, c.relfilenode, c.relkind, c.relpersistence, c.relnatts, c.relreplident, i.indkey,
@@ -21,7 +21,8 @@ const DEFINITION: &str = "
          SELECT string_agg(concat_ws(' ', l.oid, l.relfilenode, l.relkind, l.relpersistence, l.relreplident), ',' ORDER BY l.oid)
          FROM parts JOIN pg_class l ON l.oid = parts.oid),
         (SELECT concat_ws(' ', p.oid, p.xmin, r.oid, r.xmin, SCHEMAS)
-         FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2)))
+         FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid WHERE p.pubname = $2),
+        CASE WHEN row_security_active(c.oid) THEN 'hidden' END))
     FROM pg_class c
     LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
     WHERE c.oid = to_regclass($1)";

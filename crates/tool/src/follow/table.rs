@@ -55,7 +55,7 @@ impl Table {
     /// Reads the catalogue.
     ///
     /// # Errors
-    /// There is no such table; it or a partition is not logged; a template names another column than
+    /// There is no such table; it or a partition is not logged; row-level security hides rows; a template names another column than
     /// those of its replica identity.
     pub fn of_catalogue(client: &mut Client, config: &config::Table, publication: &Publication) -> Result<Self> {
         let name = &config.name;
@@ -64,7 +64,7 @@ impl Table {
         let row = client
             .query_opt(
                 "SELECT c.oid, relkind::text, relpersistence::text, relreplident::text, c.oid::regclass::text, \
-                        nspname::text, relname::text, \
+                        nspname::text, relname::text, row_security_active(c.oid), quote_ident(current_user), \
                         EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND indisprimary AND NOT indimmediate) \
                  FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = to_regclass($1)",
                 &[name],
@@ -86,7 +86,12 @@ impl Table {
         }
         let quoted: String = row.try_get(4)?;
         let full_name = (row.try_get(5)?, row.try_get(6)?);
-        let has_deferrable_key: bool = row.try_get(7)?;
+        ensure!(
+            !row.try_get::<_, bool>(7)?,
+            "row-level security hides rows of {name} from the role {role}: ALTER ROLE {role} BYPASSRLS",
+            role = row.try_get::<_, &str>(8)?
+        );
+        let has_deferrable_key: bool = row.try_get(9)?;
         // The columns after INCLUDE belong to the index and not to its key, and a deferrable key identifies no row.
         let rows = client.query(
             "SELECT a.attname::text, a.atttypid, c.relkind = 'r' AND c.relreplident = 'f' OR k.is_key, k.is_key, \
